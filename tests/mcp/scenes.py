@@ -1,0 +1,109 @@
+"""The scenes: what a host, a server and a death do together, and who must be left. Each with its control without treaper.
+
+Servers: `everything` is npm's server-everything through npx (npx, sh, node), `python` is server.py, one process.
+The SDK runs on trio with the one, so that stdin is a pipe, and on asyncio with the other (before Python 3.12 a socket pair).
+"""
+
+from dataclasses import asdict, dataclass, field
+
+NOBODY = 65534
+DRAIN, GRACE = 1, 2
+SHORT = ("--drain", f"{DRAIN}s", "--grace", f"{GRACE}s")
+WINDOW = DRAIN + GRACE  # how long a control is watched: as long as treaper may take with the options above
+SLACK = 12  # seconds that a loaded machine may take beyond that
+
+# A call that stays open; without a progress token the server says nothing more until it is over.
+LONG_CALL = ("trigger-long-running-operation", {"duration": 900, "steps": 1}, "open")
+
+
+def echo(server):
+    return ("echo", {"message": "hello"}, "answer")
+
+
+LEFT_JOB = ("leave_job", {}, "answer")
+OPEN_JOB = ("run_job", {}, "progress")
+
+
+@dataclass
+class Scene:
+    name: str
+    text: str
+    server: str
+    end: str  # close, kill-host, kill-shim, kill-monitor
+    calls: list
+    expect: str  # nothing, survivors, or nothing-either: a control that does not leak, and says so
+    treaper: tuple | None = None
+    trigger: str = ""  # name that treaper must give in its messages
+    holder: bool = False
+    backend: str = ""
+    uid: int | None = None
+    server_args: tuple = ()
+    database: bool = False
+    limit: float = WINDOW
+    note: str = ""
+    extra: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.backend = self.backend or ("trio" if self.server == "everything" else "asyncio")
+
+    def json(self):
+        return asdict(self)
+
+
+def pair(name, text, server, end, calls, trigger="", control="survivors", note="", options=SHORT, limit=None, **more):
+    """A scene with treaper and its control."""
+    limit = limit if limit is not None else WINDOW + SLACK
+    yield Scene(name, text, server, end, calls, "nothing", tuple(options), trigger, limit=limit, **more)
+    if control is None:
+        return
+    # Without treaper the nearest thing to a killed shim or monitor is a killed launcher: what the host itself started.
+    bare_end = "kill-shim" if end == "kill-monitor" else end
+    bare_limit = SLACK if control == "nothing-either" else WINDOW
+    yield Scene(f"{name}-control", text, server, bare_end, calls, control, None, "", limit=bare_limit, note=note, **more)
+
+
+def who(end):
+    return {"kill-host": "host SIGKILLed", "kill-shim": "shim SIGKILLed", "kill-monitor": "monitor SIGKILLed",
+            "close": "the SDK's own close"}[end]
+
+
+def both_servers(uid, prefix):
+    nobody = {"uid": uid}
+    yield from pair(f"{prefix}everything-kill-host", "call in flight, host SIGKILLed", "everything", "kill-host",
+                    [echo("everything"), LONG_CALL], **nobody)
+    yield from pair(f"{prefix}everything-held-stdin", "host SIGKILLed, a third process holds stdin's write end", "everything",
+                    "kill-host", [echo("everything")], "parent-exit", holder=True, **nobody)
+    yield from pair(f"{prefix}python-kill-host", "a job left by a tool call, host SIGKILLed", "python", "kill-host",
+                    [echo("python"), LEFT_JOB], **nobody)
+    yield from pair(f"{prefix}python-held-stdin", "host SIGKILLed, a third process holds stdin's write end", "python",
+                    "kill-host", [echo("python")], "parent-exit", holder=True, **nobody)
+    # Only here: no tool of server-everything starts a process.
+    yield from pair(f"{prefix}python-disconnect", "client disconnects during a call that runs a deaf busy job in its own session",
+                    "python", "close", [OPEN_JOB], **nobody)
+
+
+def all_scenes(may_switch_user):
+    yield from pair("everything-close", "handshake, list, call, the SDK's own close", "everything", "close",
+                    [echo("everything"), LONG_CALL], control="nothing-either",
+                    note="the SDK's SIGTERM to the group ends npx, sh and node")
+    yield from pair("python-close", "handshake, list, call that leaves a job, the SDK's own close", "python", "close",
+                    [echo("python"), LEFT_JOB])
+    yield from both_servers(None, "")
+    for server, calls in (("everything", [echo("everything"), LONG_CALL]), ("python", [echo("python"), LEFT_JOB])):
+        yield from pair(f"{server}-kill-shim", "host lives, shim SIGKILLed", server, "kill-shim", calls, "shim-killed")
+        # Its control is the one of the shim: without treaper both are the launcher that the host started.
+        yield from pair(f"{server}-kill-monitor", "host lives, monitor SIGKILLed", server, "kill-monitor", calls,
+                        "monitor-killed", control=None)
+    # All defaults: drain 5 s, grace 10 s. The SDK's patience (2 s and 2 s) ends first: it SIGKILLs the shim.
+    yield from pair("python-disconnect-defaults", "the same with all defaults: the SDK SIGKILLs the shim on the way", "python",
+                    "close", [OPEN_JOB], options=(), limit=15 + SLACK, control=None, backend="trio")
+    yield from pair("everything-held-stdin-defaults", "held stdin with all defaults", "everything", "kill-host",
+                    [echo("everything")], "parent-exit", options=(), limit=15 + SLACK, control=None, holder=True,
+                    backend="asyncio")
+    lock = ("lock", {"path": "{folder}/db"}, "answer")
+    yield from pair("sqlite-lock", "a server that ignores EOF holds a write lock, host SIGKILLed", "python", "kill-host",
+                    [lock], server_args=("--ignore-eof",), database=True)
+    yield from pair("sqlite-lock-deaf", "the same, and it ignores SIGTERM", "python", "kill-host", [lock],
+                    server_args=("--ignore-eof", "--ignore-term"), database=True)
+    if may_switch_user:
+        yield from both_servers(NOBODY, "nobody-")

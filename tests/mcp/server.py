@@ -1,0 +1,76 @@
+"""A small MCP server made with the official SDK, whose tools do what real ones do: run jobs, take locks."""
+
+import argparse
+import signal
+import sqlite3
+import subprocess
+
+from mcp.server.mcpserver import Context, MCPServer
+
+# A job as tools leave them behind: in a session of its own, deaf to polite signals, busy. Niced, as it is only a test.
+JOB = "trap '' TERM INT HUP; echo started; while :; do :; done"
+
+server = MCPServer("treaper-tests")
+jobs, locks = [], []
+
+
+def start_job():
+    job = subprocess.Popen(
+        ["nice", "-n", "19", "sh", "-c", JOB, "busy-job"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    job.stdout.readline()  # now its traps are set
+    jobs.append(job)
+    return job
+
+
+@server.tool()
+async def echo(message: str) -> str:
+    """Says it again."""
+    return f"Echo: {message}"
+
+
+@server.tool()
+async def leave_job() -> str:
+    """Starts a job and does not wait for it."""
+    return f"pid {start_job().pid}"
+
+
+@server.tool()
+async def run_job(ctx: Context) -> str:
+    """Starts a job, reports its pid as progress, and answers when the job is done: never."""
+    import anyio
+
+    job = start_job()
+    await ctx.report_progress(1, 2, f"pid {job.pid}")
+    await anyio.sleep_forever()
+    return "unreachable"
+
+
+@server.tool()
+async def lock(path: str) -> str:
+    """Takes the write lock of an SQLite database and keeps it."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("CREATE TABLE IF NOT EXISTS t (x)")
+    connection.execute("BEGIN IMMEDIATE")
+    locks.append(connection)
+    return "locked"
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--ignore-eof", action="store_true", help="live on when stdin ends")
+    options.add_argument("--ignore-term", action="store_true")
+    args = options.parse_args()
+    if args.ignore_term:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        server.run()
+    finally:
+        while args.ignore_eof:
+            signal.pause()
+
+
+main()
