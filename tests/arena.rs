@@ -1,0 +1,113 @@
+//! The arena itself: a test that proves nothing about treaper, but that survivors are seen at all.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::{ACTOR, Run, Scene, Wrap, sys, until};
+
+fn bare(tree: &str) -> Run {
+    Scene::new().start(&Wrap::Bare.tree(tree))
+}
+
+#[test]
+fn what_a_bare_server_leaves_is_counted() {
+    let mut run =
+        bare("server:on=TERM/3[worker,deep:daemon[leaf:setsid],stuck:ignore=TERM:stopped]");
+    for name in ["server", "worker", "deep", "leaf", "stuck"] {
+        run.log.ready(name);
+    }
+    run.signal(libc::SIGTERM);
+    let exit = run.wait();
+    assert_eq!(exit.code(), Some(3));
+    assert_eq!(exit.left.len(), 4);
+    assert_eq!(run.survivors().len(), 4);
+}
+
+#[test]
+fn zombies_are_no_survivors() {
+    let mut run = bare("server[gone*3:exit=0]");
+    run.log.ready("server");
+    run.log.wait_for(3, "gone", "ready");
+    until("one living process", || run.survivors().len() == 1);
+    sys::kill(run.main, libc::SIGKILL).unwrap();
+    let exit = run.wait_clean();
+    assert_eq!(exit.signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn dropping_a_run_ends_every_process_of_it() {
+    let mut run =
+        bare("server:ignore=TERM[chain*3:chain=1,bomb:bomb=60:spread,stuck:stopped:daemon]");
+    run.log.ready("server");
+    run.log.wait_for(3, "chain", "ready");
+    run.log.ready("stuck");
+    run.log.ready("bomb");
+    let arena = run.arena();
+    let stuck = run.log.ready("stuck");
+    drop(run);
+    assert!(common::proc::Process::read(stuck).is_none());
+    assert!(common::proc::Process::read(arena).is_none());
+}
+
+#[test]
+fn a_killed_test_leaves_nothing_because_the_arena_sees_its_socket_close() {
+    // An arena in an arena: the outer one counts what the inner one lets go of.
+    let scene = Scene::new();
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let far = std::os::fd::AsRawFd::as_raw_fd(&far);
+    let scene = scene.before_exec(move || sys::dup2(far, 901));
+    let mut run = scene.start(&[
+        ACTOR,
+        "arena",
+        "901",
+        "--",
+        ACTOR,
+        "tree",
+        "server[worker:daemon:ignore=TERM]",
+    ]);
+    run.log.ready("worker");
+    run.log.ready("server");
+    drop(near);
+    let exit = run.wait_clean();
+    assert_eq!(exit.code(), Some(0));
+}
+
+#[test]
+fn a_scene_can_be_pid_1_of_a_namespace_and_another_uid() {
+    let mut run = Scene::new()
+        .pidns()
+        .start(&Wrap::Bare.tree("server[worker]"));
+    assert_eq!(run.log.ready("server"), 1);
+    run.log.ready("worker");
+    assert_eq!(run.survivors().len(), 2);
+    if sys::is_root() {
+        let mut run = Scene::new().uid(12345).start(&Wrap::Bare.tree("server"));
+        assert_eq!(run.log.wait("server", "ready").number("uid"), 12345);
+    }
+}
+
+#[test]
+fn a_host_owns_the_other_end_of_any_kind_of_stdin() {
+    for kind in ["pipe", "socketpair", "tcp", "fifo"] {
+        let words = [
+            ACTOR,
+            "host",
+            "--stdin",
+            kind,
+            "--",
+            ACTOR,
+            "tree",
+            "server:eof=4",
+        ];
+        let mut run = Scene::new().start(&words);
+        run.log.ready("server");
+        run.log.wait("host", "spawned");
+        run.signal(libc::SIGUSR1);
+        assert_eq!(
+            run.log.wait("host", "reaped").number("status"),
+            4 << 8,
+            "{kind}"
+        );
+        run.wait_clean();
+    }
+}

@@ -1,0 +1,39 @@
+//! What the test programs share: the arena of a scene, `/proc`, signals, system calls.
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test program needs another part"
+)]
+
+pub mod arena;
+pub mod log;
+pub mod proc;
+pub mod signals;
+pub mod sys;
+
+pub use arena::{Exit, Run, Scene, Wrap};
+use std::time::{Duration, Instant};
+
+pub const TREAPER: &str = env!("CARGO_BIN_EXE_treaper");
+pub const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+
+/// Longer than anything takes on a loaded machine: it only ends a test that has failed.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+pub fn patience() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// Looks again and again, as for what has no event to wait for (a process state), until it is so.
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let deadline = patience();
+    while !so() {
+        assert!(Instant::now() < deadline, "waited too long for: {what}");
+        sys::pause_for(Duration::from_millis(1));
+    }
+}
+
+/// Says why a test did nothing, in the one place where a reader of the output looks.
+pub fn skip(why: &str) {
+    eprintln!("skipped: {why}");
+}

@@ -1,0 +1,454 @@
+//! The system calls of the tests, shared by the actor and the test programs: the only place here
+//! with `unsafe`. Nothing in it can signal pid 0, 1 or a negative pid by mistake.
+#![allow(
+    unsafe_code,
+    dead_code,
+    clippy::unwrap_used,
+    reason = "test support: each user needs another part, and a failed call has to end the test"
+)]
+
+use std::ffi::{CString, OsStr};
+use std::io::{Error, Result};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
+
+use libc::c_int;
+
+fn check(result: c_int) -> Result<c_int> {
+    if result < 0 {
+        Err(Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// Forks; 0 in the child. Callers are single-threaded, or exec at once in the child.
+pub fn fork() -> i32 {
+    // SAFETY: the child of a single-threaded process may go on; no lock is held by another thread.
+    check(unsafe { libc::fork() }).unwrap()
+}
+
+/// Ends this process without running anything of the runtime's.
+pub fn exit(status: i32) -> ! {
+    // SAFETY: `_exit` takes any status and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+/// Replaces this process; returns only the error.
+pub fn exec<S: AsRef<OsStr>>(argv: &[S]) -> Error {
+    let words: Vec<CString> = argv
+        .iter()
+        .map(|word| CString::new(word.as_ref().as_bytes()).unwrap())
+        .collect();
+    let mut pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    // SAFETY: the array is null-terminated and lives, as its strings do, over the call.
+    unsafe { libc::execvp(pointers[0], pointers.as_ptr()) };
+    Error::last_os_error()
+}
+
+/// Signals one process. A pid of 1 or less is a defect of the test and never reaches the kernel.
+pub fn kill(pid: i32, signal: c_int) -> Result<()> {
+    assert!(pid > 1, "refusing to signal pid {pid}");
+    // SAFETY: a plain system call on integers.
+    check(unsafe { libc::kill(pid, signal) }).map(drop)
+}
+
+/// Signals one process group other than our own.
+pub fn kill_group(group: i32, signal: c_int) -> Result<()> {
+    assert!(
+        group > 1 && group != pgid(0),
+        "refusing to signal process group {group}"
+    );
+    // SAFETY: a plain system call on integers; the group was checked above.
+    check(unsafe { libc::kill(-group, signal) }).map(drop)
+}
+
+/// Queues a signal that carries a value.
+pub fn queue(pid: i32, signal: c_int, value: usize) -> Result<()> {
+    assert!(pid > 1, "refusing to signal pid {pid}");
+    let value = libc::sigval {
+        sival_ptr: value as *mut libc::c_void,
+    };
+    // SAFETY: the value is an opaque number, never dereferenced.
+    check(unsafe { libc::sigqueue(pid, signal, value) }).map(drop)
+}
+
+/// Raises a signal in this very process.
+pub fn raise(signal: c_int) {
+    // SAFETY: a plain call on an integer.
+    unsafe { libc::raise(signal) };
+}
+
+pub fn pgid(pid: i32) -> i32 {
+    // SAFETY: a plain system call on an integer.
+    unsafe { libc::getpgid(pid) }
+}
+
+pub fn sid(pid: i32) -> i32 {
+    // SAFETY: a plain system call on an integer.
+    unsafe { libc::getsid(pid) }
+}
+
+pub fn getpid() -> i32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::getpid() }
+}
+
+pub fn getppid() -> i32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::getppid() }
+}
+
+pub fn euid() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+pub fn is_root() -> bool {
+    euid() == 0
+}
+
+pub fn setsid() {
+    // SAFETY: a plain system call.
+    unsafe { libc::setsid() };
+}
+
+pub fn setpgid() {
+    // SAFETY: a plain system call: this process becomes the leader of its own group.
+    unsafe { libc::setpgid(0, 0) };
+}
+
+/// Becomes a user wholly: groups, group, user, real, effective and saved.
+pub fn become_uid(uid: u32) -> Result<()> {
+    // SAFETY: no groups are read through the null pointer, as their count is 0.
+    check(unsafe { libc::setgroups(0, std::ptr::null()) })?;
+    // SAFETY: a plain system call on integers.
+    check(unsafe { libc::setresgid(uid, uid, uid) })?;
+    // SAFETY: a plain system call on integers.
+    check(unsafe { libc::setresuid(uid, uid, uid) })?;
+    Ok(())
+}
+
+/// In a setuid program: takes the effective user for all of its ids.
+pub fn keep_setuid() {
+    let uid = euid();
+    // SAFETY: a plain system call on integers.
+    unsafe { libc::setresuid(uid, uid, uid) };
+}
+
+pub fn subreaper() {
+    // SAFETY: this operation reads one integer argument.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }).unwrap();
+}
+
+pub fn pdeathsig(signal: c_int) {
+    // SAFETY: this operation reads one integer argument.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) }).unwrap();
+}
+
+pub fn get_pdeathsig() -> c_int {
+    let mut signal: c_int = 0;
+    // SAFETY: the kernel writes one int through the pointer.
+    unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut signal) };
+    signal
+}
+
+pub fn set_comm(name: &str) {
+    let name = CString::new(name).unwrap();
+    // SAFETY: the kernel reads at most 16 bytes of a null-terminated string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// Ignores a signal (`true`) or gives it back its default action.
+pub fn ignore(signal: c_int, ignored: bool) {
+    // SAFETY: no handler of ours is installed, just a disposition.
+    unsafe {
+        libc::signal(
+            signal,
+            if ignored {
+                libc::SIG_IGN
+            } else {
+                libc::SIG_DFL
+            },
+        )
+    };
+}
+
+pub fn is_ignored(signal: c_int) -> bool {
+    // SAFETY: an all-zero sigaction is a valid value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: reads the disposition into a valid sigaction.
+    unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    action.sa_sigaction == libc::SIG_IGN
+}
+
+pub fn signal_set(signals: &[c_int]) -> libc::sigset_t {
+    // SAFETY: an all-zero set is a valid value.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is ours.
+    unsafe { libc::sigemptyset(&raw mut set) };
+    for &signal in signals {
+        // SAFETY: the set was initialised above; a wrong number is refused.
+        unsafe { libc::sigaddset(&raw mut set, signal) };
+    }
+    set
+}
+
+/// `how`: `SIG_BLOCK`, `SIG_UNBLOCK` or `SIG_SETMASK`; gives the mask from before.
+pub fn mask(how: c_int, signals: &[c_int]) -> libc::sigset_t {
+    let set = signal_set(signals);
+    let mut old = signal_set(&[]);
+    // SAFETY: both sets are initialised.
+    unsafe { libc::pthread_sigmask(how, &raw const set, &raw mut old) };
+    old
+}
+
+pub fn restore_mask(set: &libc::sigset_t) {
+    // SAFETY: the set is initialised; the old one is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set, std::ptr::null_mut()) };
+}
+
+/// Takes one of these (blocked) signals; none after the timeout. Number, code, sender and value.
+pub fn take_signal(signals: &[c_int], timeout: Duration) -> Option<(c_int, c_int, i32, usize)> {
+    let set = signal_set(signals);
+    let time = timespec(timeout);
+    // SAFETY: an all-zero siginfo is a valid value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: all three point to initialised values.
+    let signal = unsafe { libc::sigtimedwait(&raw const set, &raw mut info, &raw const time) };
+    // SAFETY: the kernel filled both for a signal that was sent; else they are zero.
+    (signal > 0).then(|| (signal, info.si_code, sender(&info), value(&info)))
+}
+
+fn value(info: &libc::siginfo_t) -> usize {
+    // SAFETY: reading a union of plain integers; unset parts were zeroed.
+    unsafe { info.si_value() }.sival_ptr as usize
+}
+
+/// The pid in a siginfo.
+pub fn sender(info: &libc::siginfo_t) -> i32 {
+    // SAFETY: reading a union of plain integers; unset parts were zeroed.
+    unsafe { info.si_pid() }
+}
+
+/// What one wait found.
+pub enum Waited {
+    Nobody,
+    NoChildren,
+    Status(i32, c_int),
+}
+
+/// Waits for any child, cloned ones too.
+pub fn wait(flags: c_int) -> Waited {
+    let mut status = 0;
+    loop {
+        // SAFETY: the kernel writes one int through the pointer.
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, flags | libc::__WALL) };
+        match pid {
+            0 => return Waited::Nobody,
+            -1 if Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
+            -1 => return Waited::NoChildren,
+            pid => return Waited::Status(pid, status),
+        }
+    }
+}
+
+/// A file descriptor that is readable when the process is gone.
+pub fn pidfd(pid: i32) -> Result<OwnedFd> {
+    // SAFETY: a plain system call on integers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = check(fd as c_int)?;
+    // SAFETY: the kernel just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Polls until one of `(fd, events)` reports, or the deadline; gives what each reported.
+pub fn poll(fds: &[(RawFd, i16)], deadline: Option<Instant>) -> Vec<i16> {
+    let mut list: Vec<libc::pollfd> = fds
+        .iter()
+        .map(|&(fd, events)| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        })
+        .collect();
+    loop {
+        let time = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the list and the time live over the call; no mask is given.
+        let n = unsafe { libc::ppoll(list.as_mut_ptr(), list.len() as _, time, std::ptr::null()) };
+        if n >= 0 || Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            return list.iter().map(|entry| entry.revents).collect();
+        }
+    }
+}
+
+/// Waits for the end of a process that need not be our child.
+pub fn wait_gone(pid: i32, deadline: Instant) -> bool {
+    match pidfd(pid) {
+        Ok(fd) => poll(&[(fd.as_raw_fd(), libc::POLLIN)], Some(deadline))[0] != 0,
+        Err(_) => true,
+    }
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: time.as_secs() as _,
+        tv_nsec: time.subsec_nanos() as _,
+    }
+}
+
+/// A pause that belongs to a scene (a chain that moves on every 2 ms), never a wait for something.
+pub fn pause_for(time: Duration) {
+    let time = timespec(time);
+    // SAFETY: polls nothing; the time lives over the call.
+    unsafe { libc::ppoll(std::ptr::null_mut(), 0, &raw const time, std::ptr::null()) };
+}
+
+/// Milliseconds on the clock that all processes share.
+pub fn now_ms() -> u64 {
+    let mut time = timespec(Duration::ZERO);
+    // SAFETY: the kernel fills the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
+/// Makes descriptor `to` a copy of `from`, open over exec.
+pub fn dup2(from: RawFd, to: RawFd) {
+    // SAFETY: a plain system call on integers; the callers own both numbers.
+    check(unsafe { libc::dup2(from, to) }).unwrap();
+}
+
+pub fn close(fd: RawFd) {
+    // SAFETY: only for descriptors that no Rust value owns (inherited ones).
+    unsafe { libc::close(fd) };
+}
+
+pub fn close_range(from: RawFd, to: RawFd) {
+    // SAFETY: as `close`, for a range of inherited descriptors.
+    unsafe { libc::close_range(from as u32, to as u32, 0) };
+}
+
+pub fn set_cloexec(fd: RawFd, on: bool) {
+    // SAFETY: a plain system call on integers.
+    unsafe { libc::fcntl(fd, libc::F_SETFD, if on { libc::FD_CLOEXEC } else { 0 }) };
+}
+
+pub fn set_nonblocking(fd: RawFd) {
+    // SAFETY: a plain system call on integers.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    // SAFETY: the same.
+    unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) };
+}
+
+/// The descriptor's flags, none if it is closed.
+pub fn fd_flags(fd: RawFd) -> Option<c_int> {
+    // SAFETY: a plain system call on integers.
+    check(unsafe { libc::fcntl(fd, libc::F_GETFD) }).ok()
+}
+
+/// Takes over an inherited descriptor.
+pub fn own(fd: RawFd) -> OwnedFd {
+    // SAFETY: the caller got the number from its parent and owns it from here on.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+pub fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel fills the limit.
+    unsafe { libc::getrlimit(resource, &raw mut limit) };
+    limit.rlim_cur = soft.min(limit.rlim_max);
+    // SAFETY: the limit is initialised.
+    unsafe { libc::setrlimit(resource, &raw const limit) };
+}
+
+/// A counter in memory that children share, for bombs with a bounded number of forks.
+pub fn shared_counter(start: i64) -> &'static std::sync::atomic::AtomicI64 {
+    // SAFETY: a fresh anonymous page, never unmapped, page-aligned and zeroed.
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(page, libc::MAP_FAILED);
+    // SAFETY: the page is valid for the rest of the process and aligned for the atomic.
+    let counter: &std::sync::atomic::AtomicI64 = unsafe { &*page.cast() };
+    counter.store(start, std::sync::atomic::Ordering::SeqCst);
+    counter
+}
+
+/// Children forked from now on are in a PID namespace of their own (as root or in a user namespace).
+pub fn unshare_pids() -> Result<()> {
+    // SAFETY: plain system calls on integers.
+    let (uid, gid) = (euid(), unsafe { libc::getegid() });
+    if uid != 0 {
+        // SAFETY: a plain system call on flags.
+        check(unsafe { libc::unshare(libc::CLONE_NEWUSER) })?;
+        std::fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
+        std::fs::write("/proc/self/setgroups", "deny")?;
+        std::fs::write("/proc/self/gid_map", format!("0 {gid} 1"))?;
+    }
+    // SAFETY: a plain system call on flags.
+    check(unsafe { libc::unshare(libc::CLONE_NEWPID) }).map(drop)
+}
+
+/// In the first process of a PID namespace: a `/proc` that shows it, seen by its children only.
+pub fn mount_proc() -> Result<()> {
+    // SAFETY: a plain system call on flags.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    let none = std::ptr::null::<libc::c_char>();
+    let flags = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: the strings are null-terminated literals; no data is passed.
+    check(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, std::ptr::null()) })?;
+    let proc = c"proc".as_ptr();
+    // SAFETY: as above.
+    check(unsafe { libc::mount(proc, c"/proc".as_ptr(), proc, 0, std::ptr::null()) })?;
+    Ok(())
+}
+
+/// Stops a foreign process in ptrace-stop and keeps it there as long as we live.
+pub fn ptrace_stop(pid: i32) -> Result<()> {
+    assert!(pid > 1, "refusing to trace pid {pid}");
+    // SAFETY: seizing takes no address and no data; the kernel checks the permission.
+    let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) };
+    check(seized as c_int)?;
+    // SAFETY: the same.
+    let stopped = unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) };
+    check(stopped as c_int)?;
+    Ok(())
+}
+
+/// Makes the terminal the controlling one of this session.
+pub fn take_terminal(fd: RawFd) -> Result<()> {
+    // SAFETY: this operation takes an integer.
+    check(unsafe { libc::ioctl(fd, libc::TIOCSCTTY, 0) }).map(drop)
+}
+
+pub fn foreground_group(fd: RawFd) -> i32 {
+    // SAFETY: a plain system call on an integer.
+    unsafe { libc::tcgetpgrp(fd) }
+}
+
+/// A pseudo terminal: master and slave, both closed on exec.
+pub fn pty() -> (OwnedFd, OwnedFd) {
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    // SAFETY: a plain system call on flags.
+    let master = own(check(unsafe { libc::posix_openpt(flags) }).unwrap());
+    // SAFETY: the descriptor is a pty master.
+    check(unsafe { libc::grantpt(master.as_raw_fd()) }).unwrap();
+    // SAFETY: the same.
+    check(unsafe { libc::unlockpt(master.as_raw_fd()) }).unwrap();
+    // SAFETY: TIOCGPTPEER takes open flags and gives a descriptor.
+    let slave = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) };
+    (master, own(check(slave).unwrap()))
+}
