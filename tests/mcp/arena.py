@@ -84,11 +84,15 @@ class Arena:
     def command(self):
         scene, python = self.scene, os.path.join(self.scene["cache"], "venv/bin/python")
         if scene["server"] == "everything":
-            command, cwd = ["npx", "--no-install", "@modelcontextprotocol/server-everything"], os.path.join(scene["cache"], "node")
+            command = ["npx", "--no-install", "@modelcontextprotocol/server-everything"]
+            cwd = os.path.join(scene["cache"], "node")
         else:
-            command, cwd = [python, os.path.join(HERE, "server.py"), *scene["server_args"]], self.folder
+            command = [python, os.path.join(HERE, "server.py"), *scene["server_args"]]
+            cwd = self.folder
         if scene["treaper"] is not None:
             command = [scene["binary"], "-v", *scene["treaper"], "--", *command]
+        if scene["launcher"]:
+            command = ["sh", "-c", '"$@"; exit $?', "sh", *command]
         calls = [[t, {k: v.replace("{folder}", self.folder) if isinstance(v, str) else v for k, v in a.items()}, how]
                  for t, a, how in scene["calls"]]
         # A fresh HOME would make npm ask for its own updates.
@@ -152,7 +156,7 @@ class Arena:
         found = [p for p in procs.children_of(self.host.pid) if p.pid != holder]
         if len(found) != 1:
             raise Failed(f"the host has {len(found)} children: {', '.join(map(str, found))}")
-        if self.scene["treaper"] is not None and found[0].comm != "treaper":
+        if self.scene["treaper"] is not None and found[0].comm != ("sh" if self.scene["launcher"] else "treaper"):
             raise Failed(f"the host's child is '{found[0].comm}', not treaper")
         return found[0]
 

@@ -154,6 +154,8 @@ def judge(scene, result):
         return False, f"{seen} after {result['seconds']} s: {names}"
     if scene.trigger and scene.trigger not in result["log"]:
         return False, f"{seen}, but its messages do not name the trigger '{scene.trigger}'"
+    if scene.patience is not None and result["close_seconds"] >= scene.patience:
+        return False, f"{seen}: the SDK had to signal it"
     return True, f"{seen} after {result['seconds']} s"
 
 

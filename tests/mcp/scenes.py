@@ -4,7 +4,7 @@ Servers: `everything` is npm's server-everything through npx (npx, sh, node), `p
 The SDK runs on trio with the one, so that stdin is a pipe, and on asyncio with the other (before Python 3.12 a socket pair).
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 NOBODY = 65534
 DRAIN, GRACE = 1, 2
@@ -35,13 +35,14 @@ class Scene:
     treaper: tuple | None = None
     trigger: str = ""  # name that treaper must give in its messages
     holder: bool = False
+    launcher: bool = False  # a shell that waits stands between the host and treaper, as with `sh -c` or `uv run`
     backend: str = ""
     uid: int | None = None
     server_args: tuple = ()
     database: bool = False
     limit: float = WINDOW
+    patience: float | None = None  # seconds in which the SDK's close must be over
     note: str = ""
-    extra: dict = field(default_factory=dict)
 
     def __post_init__(self):
         self.backend = self.backend or ("trio" if self.server == "everything" else "asyncio")
@@ -60,11 +61,6 @@ def pair(name, text, server, end, calls, trigger="", control="survivors", note="
     bare_end = "kill-shim" if end == "kill-monitor" else end
     bare_limit = SLACK if control == "nothing-either" else WINDOW
     yield Scene(f"{name}-control", text, server, bare_end, calls, control, None, "", limit=bare_limit, note=note, **more)
-
-
-def who(end):
-    return {"kill-host": "host SIGKILLed", "kill-shim": "shim SIGKILLed", "kill-monitor": "monitor SIGKILLed",
-            "close": "the SDK's own close"}[end]
 
 
 def both_servers(uid, prefix):
@@ -94,16 +90,24 @@ def all_scenes(may_switch_user):
         # Its control is the one of the shim: without treaper both are the launcher that the host started.
         yield from pair(f"{server}-kill-monitor", "host lives, monitor SIGKILLed", server, "kill-monitor", calls,
                         "monitor-killed", control=None)
+    # A server that goes when its stdin ends is not held up: the SDK never comes to its SIGTERM. (Nothing to control.)
+    for server in ("everything", "python"):
+        yield from pair(f"{server}-close-clean", "a server that behaves, the SDK's own close, all defaults", server, "close",
+                        [echo(server)], options=(), control=None, patience=2)
     # All defaults: drain 5 s, grace 10 s. The SDK's patience (2 s and 2 s) ends first: it SIGKILLs the shim.
-    yield from pair("python-disconnect-defaults", "the same with all defaults: the SDK SIGKILLs the shim on the way", "python",
+    yield from pair("python-disconnect-defaults", "client disconnects during such a call, all defaults: the SDK SIGKILLs the shim", "python",
                     "close", [OPEN_JOB], options=(), limit=15 + SLACK, control=None, backend="trio")
-    yield from pair("everything-held-stdin-defaults", "held stdin with all defaults", "everything", "kill-host",
+    yield from pair("everything-held-stdin-defaults", "host SIGKILLed, held stdin, all defaults", "everything", "kill-host",
                     [echo("everything")], "parent-exit", options=(), limit=15 + SLACK, control=None, holder=True,
                     backend="asyncio")
+    # Nothing of treaper's is the host's child here, and no EOF comes: only a look further up tells that the host is gone.
+    for server in ("everything", "python"):
+        yield from pair(f"{server}-launched-held-stdin", "host SIGKILLed, held stdin, a shell that lives on in between", server, "kill-host",
+                        [echo(server)], "parent-exit", holder=True, launcher=True)
     lock = ("lock", {"path": "{folder}/db"}, "answer")
     yield from pair("sqlite-lock", "a server that ignores EOF holds a write lock, host SIGKILLed", "python", "kill-host",
                     [lock], server_args=("--ignore-eof",), database=True)
-    yield from pair("sqlite-lock-deaf", "the same, and it ignores SIGTERM", "python", "kill-host", [lock],
+    yield from pair("sqlite-lock-deaf", "the same server, deaf to SIGTERM too", "python", "kill-host", [lock],
                     server_args=("--ignore-eof", "--ignore-term"), database=True)
     if may_switch_user:
         yield from both_servers(NOBODY, "nobody-")

@@ -42,10 +42,11 @@ exec 9>"$cache/.lock"
 flock 9
 
 stamp=$(cat "$here/requirements.txt" "$here/package.json" "$here/package-lock.json" "$here/setup.sh" | cksum)
-if [ "$(cat "$cache/.done" 2>/dev/null)" = "$stamp" ] && "$cache/venv/bin/python" -c 'from importlib.util import find_spec as f; assert f("mcp")' 2>/dev/null &&
-    [ -d "$cache/node/node_modules" ] && command -v npx >/dev/null; then
-    exit 0
-fi
+up_to_date() {
+    [ "$(cat "$cache/.done" 2>/dev/null)" = "$stamp" ] && [ -d "$cache/node/node_modules" ] && command -v npx >/dev/null &&
+        "$cache/venv/bin/python" -c 'from importlib.util import find_spec; assert find_spec("mcp")' 2>/dev/null
+}
+if up_to_date; then exit 0; fi
 
 find_python || { apt_install python3 python3-venv && find_python; } || { say "no Python 3.10 or newer with venv"; exit 1; }
 command -v node >/dev/null || apt_install nodejs
@@ -60,7 +61,7 @@ say "server-everything into .cache/mcp/node"
 rm -rf "$cache/node"
 mkdir -p "$cache/node"
 cp "$here/package.json" "$here/package-lock.json" "$cache/node/"
-(cd "$cache/node" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2)
+(cd "$cache/node" && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error >&2)
 
 echo "$stamp" >"$cache/.done"
 say "done"
