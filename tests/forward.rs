@@ -1,0 +1,196 @@
+//! Every signal that does not stop us goes to the server, once.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Run, Scene, Wrap, signals, sys};
+
+/// Those that can be sent to treaper and mean something to a server. SIGTERM and SIGHUP stop, CHLD is
+/// about our own children, faults are about the program itself, STOP and KILL cannot be caught.
+fn forwardable() -> Vec<i32> {
+    let ours = [
+        "HUP", "ILL", "TRAP", "BUS", "FPE", "SEGV", "SYS", "ABRT", "TERM", "CHLD",
+    ];
+    let terminal = ["TSTP", "TTIN", "TTOU", "STKFLT"];
+    let left_out: Vec<i32> = ours
+        .iter()
+        .chain(&terminal)
+        .map(|name| signals::number(name))
+        .collect();
+    signals::catchable()
+        .into_iter()
+        .filter(|n| !left_out.contains(n))
+        .collect()
+}
+
+fn start(options: &[&str], tree: &str) -> Run {
+    let mut run = Scene::new().start(&Wrap::Treaper(options).tree(tree));
+    run.log.ready("server");
+    run
+}
+
+fn received(run: &mut Run, name: &str) -> Vec<i32> {
+    run.log
+        .all(name, "signal")
+        .iter()
+        .map(|line| line.number("sig") as i32)
+        .collect()
+}
+
+#[test]
+fn every_signal_reaches_the_server_once() {
+    for options in [&[][..], &["--no-guard"]] {
+        let mut run = start(options, "server:record");
+        for (number, &signal) in forwardable().iter().enumerate() {
+            run.signal(signal);
+            let came = run.log.wait_for(number + 1, "server", "signal");
+            assert_eq!(
+                came[number].number("sig"),
+                i64::from(signal),
+                "{}",
+                run.stderr()
+            );
+        }
+        // Whatever came a second time came before this one.
+        run.signal(libc::SIGUSR1);
+        run.log
+            .wait_for(forwardable().len() + 1, "server", "signal");
+        let mut all = received(&mut run, "server");
+        all.pop();
+        assert_eq!(all, forwardable());
+    }
+}
+
+#[test]
+fn signals_to_a_stopped_server_and_its_continuation_arrive() {
+    let mut run = start(&[], "server:record");
+    let server = run.log.ready("server");
+    sys::kill(server, libc::SIGSTOP).unwrap();
+    run.signal(libc::SIGUSR1);
+    run.signal(libc::SIGCONT);
+    run.log.wait_for(2, "server", "signal");
+    let mut all = received(&mut run, "server");
+    all.sort_unstable();
+    assert_eq!(all, [libc::SIGUSR1, libc::SIGCONT]);
+}
+
+#[test]
+fn real_time_signals_are_queued_and_none_is_lost() {
+    let mut run = start(&[], "server:queue");
+    for value in 0..200 {
+        let signal = signals::RTMIN + (value % 5) as i32;
+        sys::queue(run.main, signal, value).unwrap();
+    }
+    let came = run.log.wait_for(200, "server", "signal");
+    for step in 0..5 {
+        let signal = i64::from(signals::RTMIN + step);
+        assert_eq!(
+            came.iter()
+                .filter(|line| line.number("sig") == signal)
+                .count(),
+            40
+        );
+    }
+    assert!(
+        !run.log
+            .comes_within(Duration::ZERO, "server", "ready-again")
+    );
+}
+
+#[test]
+fn only_the_server_hears_a_signal_by_default() {
+    let mut run = start(&[], "server:record[worker:record]");
+    run.log.ready("worker");
+    run.signal(libc::SIGUSR1);
+    run.log.wait("server", "signal");
+    run.signal(libc::SIGUSR2);
+    run.log.wait_for(2, "server", "signal");
+    assert!(received(&mut run, "worker").is_empty());
+}
+
+#[test]
+fn the_group_or_the_whole_tree_hears_a_signal_if_asked() {
+    let tree = "server:record[near:record,far:setsid:record,deep:daemon:record]";
+    for (target, names) in [
+        ("group", &["server", "near"][..]),
+        ("tree", &["server", "near", "far", "deep"]),
+    ] {
+        let mut run = start(&["--forward-to", target], tree);
+        for name in ["near", "far", "deep"] {
+            run.log.ready(name);
+        }
+        run.signal(libc::SIGUSR1);
+        for name in names {
+            run.log.wait(name, "signal");
+        }
+        run.signal(libc::SIGUSR2);
+        for name in names {
+            run.log.wait_for(2, name, "signal");
+        }
+        for name in ["server", "near", "far", "deep"] {
+            let expected: &[i32] = if names.contains(&name) {
+                &[10, 12]
+            } else {
+                &[]
+            };
+            assert_eq!(received(&mut run, name), expected, "{target}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_rewritten_signal_arrives_as_another_or_not_at_all() {
+    let options = [
+        "--rewrite",
+        "USR1:USR2",
+        "--rewrite",
+        "SIGWINCH:0",
+        "--rewrite",
+        "34:35",
+    ];
+    let mut run = start(&options, "server:record");
+    for (number, signal) in [libc::SIGUSR1, libc::SIGWINCH, 34, libc::SIGINT]
+        .into_iter()
+        .enumerate()
+    {
+        run.signal(signal);
+        if signal != libc::SIGWINCH {
+            run.log.wait_for([1, 1, 2, 3][number], "server", "signal");
+        }
+    }
+    assert_eq!(
+        received(&mut run, "server"),
+        [libc::SIGUSR2, 35, libc::SIGINT]
+    );
+}
+
+#[test]
+fn a_forward_that_fails_ends_nothing() {
+    // The server is a zombie's way away from gone: `until tree` keeps us after its end.
+    let mut run = start(&["--until", "tree"], "server:exit=0[worker:setsid:record]");
+    run.log.ready("worker");
+    for signal in [libc::SIGUSR1, libc::SIGINT, 40] {
+        run.signal(signal);
+        assert!(!run.ends_within(Duration::from_millis(100)));
+    }
+    let worker = run.log.ready("worker");
+    sys::kill(worker, libc::SIGKILL).unwrap();
+    assert_eq!(run.wait_clean().code(), Some(0));
+}
+
+#[test]
+fn signals_that_were_blocked_by_the_host_are_forwarded_too() {
+    let scene = Scene::new()
+        .before_exec(|| _ = sys::mask(libc::SIG_BLOCK, &[libc::SIGUSR1, libc::SIGTERM]));
+    let mut run = scene.start(&Wrap::Treaper(&["--grace", "200ms"]).tree("server:queue"));
+    run.log.ready("server");
+    run.signal(libc::SIGUSR1);
+    assert_eq!(
+        run.log.wait("server", "signal").number("sig"),
+        i64::from(libc::SIGUSR1)
+    );
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+}

@@ -1,0 +1,205 @@
+//! The pair: either of shim and monitor may be killed or stopped, and the tree is stopped all the same.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::proc::{self, Process};
+use common::{ACTOR, Run, Scene, Wrap, sys, until};
+
+/// Nobody in it leaves by being asked.
+const STUBBORN: &str = "server:ignore=TERM[worker*2:setsid:ignore=TERM,deep:daemon:ignore=TERM[\
+                        leaf:stopped]]";
+const QUICK: Wrap = Wrap::Treaper(&["--grace", "200ms"]);
+const ALONE: Wrap = Wrap::Treaper(&["--grace", "200ms", "--no-guard"]);
+
+fn ready(run: &mut Run) {
+    for name in ["server", "deep", "leaf"] {
+        run.log.ready(name);
+    }
+    run.log.wait_for(2, "worker", "ready");
+}
+
+fn direct(wrap: Wrap) -> Run {
+    let mut run = Scene::new().start(&wrap.tree(STUBBORN));
+    ready(&mut run);
+    run
+}
+
+/// Below a host with a process group of its own, whose end nothing but its death tells.
+fn hosted(wrap: Wrap) -> Run {
+    let host = [ACTOR, "host", "--stdin", "null", "--own-group", "--"].map(str::to_owned);
+    let mut run = Scene::new().start(&[&host[..], &wrap.tree(STUBBORN)].concat());
+    ready(&mut run);
+    run.log.wait("host", "spawned");
+    run
+}
+
+#[test]
+fn a_killed_shim_leaves_nothing() {
+    let mut run = direct(QUICK);
+    run.signal(libc::SIGKILL);
+    assert_eq!(run.wait_empty().signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn a_killed_monitor_leaves_nothing_and_the_shim_tells_the_servers_status() {
+    let mut run = direct(QUICK);
+    sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+    assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
+}
+
+#[test]
+fn control_one_process_alone_leaks_when_it_is_killed() {
+    let mut run = direct(ALONE);
+    run.signal(libc::SIGKILL);
+    assert_eq!(run.wait().left.len(), 5);
+    let mut run = direct(Wrap::Bare);
+    run.signal(libc::SIGKILL);
+    assert_eq!(run.wait().left.len(), 4);
+}
+
+#[test]
+fn a_server_whose_monitor_is_killed_gets_the_stop_signal_and_its_grace() {
+    let wrap = Wrap::Treaper(&["--grace", "20s"]);
+    for kill_shim in [true, false] {
+        let mut run = Scene::new().start(&wrap.tree("server:on=TERM/3:slow=300"));
+        run.log.ready("server");
+        let victim = if kill_shim { run.main } else { run.monitor() };
+        sys::kill(victim, libc::SIGKILL).unwrap();
+        run.wait_empty();
+        run.log.wait("server", "leaving");
+        assert_eq!(
+            run.log.all("server", "signal").len(),
+            1,
+            "told once: {:?}",
+            run.log.lines
+        );
+    }
+}
+
+#[test]
+fn a_server_is_told_when_both_are_killed_at_once() {
+    let mut run = Scene::new().start(&QUICK.tree("server:on=TERM/3"));
+    run.log.ready("server");
+    let monitor = run.monitor();
+    sys::kill(run.main, libc::SIGSTOP).unwrap();
+    sys::kill(monitor, libc::SIGSTOP).unwrap();
+    sys::kill(monitor, libc::SIGKILL).unwrap();
+    sys::kill(run.main, libc::SIGKILL).unwrap();
+    run.log.wait("server", "leaving");
+    run.wait_empty();
+}
+
+#[test]
+fn a_stopped_shim_does_not_hide_the_death_of_the_host() {
+    let mut run = hosted(QUICK);
+    sys::kill(run.shim(), libc::SIGSTOP).unwrap();
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+}
+
+#[test]
+fn a_stopped_monitor_does_not_hide_the_death_of_the_host() {
+    let mut run = hosted(QUICK);
+    sys::kill(run.monitor(), libc::SIGSTOP).unwrap();
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+}
+
+#[test]
+fn a_stopped_monitor_does_not_keep_a_terminated_shim_waiting() {
+    let mut run = direct(QUICK);
+    sys::kill(run.monitor(), libc::SIGSTOP).unwrap();
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
+}
+
+#[test]
+fn a_stopped_monitor_goes_on_when_the_shim_is_killed() {
+    let mut run = direct(QUICK);
+    sys::kill(run.monitor(), libc::SIGSTOP).unwrap();
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+}
+
+#[test]
+fn control_without_treaper_the_tree_outlives_its_host() {
+    let mut run = hosted(Wrap::Bare);
+    run.signal(libc::SIGKILL);
+    assert_eq!(run.wait().left.len(), 5);
+}
+
+#[test]
+fn sigkill_to_the_group_of_the_host_takes_only_the_shim() {
+    let mut run = hosted(QUICK);
+    let (shim, monitor) = (run.shim(), run.monitor());
+    assert_eq!(sys::pgid(shim), run.main);
+    assert_ne!(sys::pgid(monitor), run.main);
+    sys::kill_group(run.main, libc::SIGKILL).unwrap();
+    run.wait_empty();
+}
+
+#[test]
+fn the_monitor_is_named_by_itself_and_has_its_own_session() {
+    let mut run = direct(QUICK);
+    let (shim, monitor) = (run.main, run.monitor());
+    let shim = Process::read(shim).unwrap();
+    let monitor = Process::read(monitor).unwrap();
+    assert_eq!(
+        (shim.comm.as_str(), monitor.comm.as_str()),
+        ("treaper", "tree-monitor")
+    );
+    assert_eq!(monitor.ppid, shim.pid);
+    assert_ne!(monitor.sid, shim.sid);
+    let server = Process::read(run.log.ready("server")).unwrap();
+    assert_eq!(server.ppid, monitor.pid);
+    assert_eq!(server.pgid, server.pid);
+}
+
+#[test]
+fn with_no_guard_there_is_one_process() {
+    let mut run = direct(ALONE);
+    let server = Process::read(run.log.ready("server")).unwrap();
+    assert_eq!(server.ppid, run.main);
+    assert!(run.named("tree-monitor").is_empty());
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+}
+
+#[test]
+fn the_death_of_one_during_the_stop_changes_nothing() {
+    let wrap = Wrap::Treaper(&["--grace", "400ms"]);
+    for kill_shim in [true, false] {
+        let tree = "server:record[worker:ignore=TERM:daemon]";
+        let mut run = Scene::new().start(&wrap.tree(tree));
+        run.log.ready("server");
+        run.log.ready("worker");
+        let monitor = run.monitor();
+        run.signal(libc::SIGTERM);
+        let told = run.log.wait("server", "signal");
+        assert_eq!(told.number("sig"), i64::from(libc::SIGTERM));
+        let victim = if kill_shim { run.main } else { monitor };
+        sys::kill(victim, libc::SIGKILL).unwrap();
+        let before = sys::now_ms();
+        run.wait_empty();
+        // The grace may begin anew with the survivor, but no more than once.
+        assert!(
+            sys::now_ms() - before < 5000,
+            "the stop began again and again"
+        );
+    }
+}
+
+#[test]
+fn a_shim_that_is_stopped_by_a_terminal_signal_stops_and_continues_like_any_child() {
+    let mut run = direct(QUICK);
+    run.signal(libc::SIGSTOP);
+    let main = run.main;
+    until("a stopped shim", || {
+        Process::read(main).is_some_and(|p| p.state == 'T')
+    });
+    assert!(proc::descendants(run.arena()).len() >= 7);
+    run.signal(libc::SIGCONT);
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+}

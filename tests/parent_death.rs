@@ -1,0 +1,251 @@
+//! `parent-exit` and `watched-exit`: the host is really gone, or nothing happens.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, sys};
+
+const TREE: &str = "server:on=TERM/3[worker:setsid,deep:daemon:ignore=TERM]";
+const QUICK: Wrap = Wrap::Treaper(&["-v", "--drain", "100ms", "--grace", "200ms"]);
+
+/// Long enough for a false alarm to show.
+const A_WHILE: Duration = Duration::from_millis(400);
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+fn start_below(host: &[&str], command: &[String]) -> Run {
+    let mut all = words(&[ACTOR, "host"]);
+    all.extend(words(host));
+    all.push("--".to_owned());
+    all.extend_from_slice(command);
+    let mut run = Scene::new().start(&all);
+    for name in ["server", "worker", "deep"] {
+        run.log.ready(name);
+    }
+    run.log.wait("host", "spawned");
+    run
+}
+
+fn hosted(wrap: Wrap, host: &[&str]) -> Run {
+    start_below(host, &wrap.tree(TREE))
+}
+
+/// The host dies and everything goes; whoever else was in the scene is named.
+fn dies_with_its_host(mut run: Run) {
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    let stderr = run.stderr();
+    assert!(stderr.contains("parent-exit"), "{stderr}");
+}
+
+fn lives_on(run: &mut Run) {
+    let (host, before) = (run.main, run.survivors().len());
+    assert!(
+        !run.log.comes_within(A_WHILE, "server", "signal"),
+        "a false alarm: {}",
+        run.stderr()
+    );
+    assert_eq!(
+        run.survivors().len(),
+        before,
+        "somebody left: {}",
+        run.stderr()
+    );
+    assert!(common::proc::Process::read(host).is_some());
+}
+
+#[test]
+fn nothing_outlives_a_killed_host() {
+    dies_with_its_host(hosted(QUICK, &["--stdin", "null"]));
+}
+
+#[test]
+fn control_without_treaper_everything_outlives_a_killed_host() {
+    let mut run = hosted(Wrap::Bare, &["--stdin", "null"]);
+    run.signal(libc::SIGKILL);
+    assert_eq!(run.wait().left.len(), 3);
+}
+
+#[test]
+fn nothing_outlives_a_host_whose_other_child_holds_stdin_open() {
+    let mut run = hosted(QUICK, &["--stdin", "pipe", "--keeper"]);
+    let keeper = run.log.ready("keeper");
+    run.signal(libc::SIGKILL);
+    run.wait();
+    common::until("the tree is gone", || {
+        run.survivors().iter().all(|p| p.pid == keeper)
+    });
+    assert_eq!(
+        run.survivors().len(),
+        1,
+        "the keeper of the pipe is not ours to end"
+    );
+}
+
+#[test]
+fn a_host_whose_spawning_thread_ends_keeps_its_server() {
+    let mut run = hosted(QUICK, &["--stdin", "pipe", "--thread"]);
+    run.log.wait("host", "thread-ended");
+    lives_on(&mut run);
+    dies_with_its_host(run);
+}
+
+#[test]
+fn a_host_that_execs_keeps_its_server() {
+    let mut run = hosted(QUICK, &["--stdin", "pipe", "--exec"]);
+    run.log.ready("newhost");
+    lives_on(&mut run);
+    dies_with_its_host(run);
+}
+
+#[test]
+fn a_host_of_another_uid_is_watched_though_its_death_signal_cannot_reach_us() {
+    if !sys::is_root() {
+        return skip("only root can give a host another uid");
+    }
+    dies_with_its_host(hosted(QUICK, &["--stdin", "null", "--drop-uid", "12345"]));
+}
+
+#[test]
+fn a_launcher_that_lives_on_hides_nothing() {
+    let command = [words(&[ACTOR, "launch", "--"]), QUICK.tree(TREE)].concat();
+    for kind in ["pipe", "socketpair", "tcp"] {
+        // The keeper has the write end, so that only the chain of processes can tell.
+        let mut run = start_below(&["--stdin", kind, "--keeper"], &command);
+        let (keeper, launcher) = (run.log.ready("keeper"), run.log.ready("launcher"));
+        run.signal(libc::SIGKILL);
+        run.wait();
+        common::until("the tree is gone", || run.survivors().len() == 1);
+        assert_eq!(run.survivors()[0].pid, keeper, "launcher {launcher}");
+    }
+}
+
+#[test]
+fn two_launchers_that_live_on_hide_nothing() {
+    let command = [
+        words(&[ACTOR, "launch", "--", ACTOR, "launch", "--"]),
+        QUICK.tree(TREE),
+    ]
+    .concat();
+    let mut run = start_below(&["--stdin", "pipe", "--keeper"], &command);
+    run.log.ready("keeper");
+    run.signal(libc::SIGKILL);
+    run.wait();
+    common::until("the tree is gone", || run.survivors().len() == 1);
+}
+
+#[test]
+fn a_killed_launcher_is_a_dead_parent() {
+    let command = [words(&[ACTOR, "launch", "--"]), QUICK.tree(TREE)].concat();
+    let mut run = start_below(&["--stdin", "pipe"], &command);
+    sys::kill(run.log.ready("launcher"), libc::SIGKILL).unwrap();
+    run.wait_empty();
+    assert!(run.stderr().contains("parent-exit"));
+}
+
+#[test]
+fn no_parent_means_that_the_host_may_go() {
+    let wrap = Wrap::Treaper(&["--no-parent", "--grace", "200ms"]);
+    let mut run = hosted(wrap, &["--stdin", "null"]);
+    let shim = run.shim();
+    run.signal(libc::SIGKILL);
+    run.wait();
+    assert!(!run.log.comes_within(A_WHILE, "server", "signal"));
+    assert!(!run.survivors().is_empty());
+    sys::kill(shim, libc::SIGTERM).unwrap();
+    run.wait_empty();
+}
+
+#[test]
+fn a_watched_pid_takes_the_server_with_it() {
+    let mut other = Scene::new().start(&[ACTOR, "tree", "other"]);
+    let mut third = Scene::new().start(&[ACTOR, "tree", "third"]);
+    let (pid, third_pid) = (other.log.ready("other"), third.log.ready("third"));
+    let (pid, third_pid) = (pid.to_string(), third_pid.to_string());
+    let options = [
+        "-v",
+        "--grace",
+        "200ms",
+        "--watch-pid",
+        third_pid.as_str(),
+        "--watch-pid",
+        &pid,
+    ];
+    let mut run = hosted(Wrap::Treaper(&options), &["--stdin", "null"]);
+    lives_on(&mut run);
+    other.signal(libc::SIGKILL);
+    run.wait_clean();
+    assert!(run.stderr().contains("watched-exit"));
+}
+
+#[test]
+fn a_watched_ancestor_takes_the_server_with_it() {
+    // Stdin tells nothing and the launcher, which is the parent, lives on.
+    let options = ["-v", "--grace", "200ms", "--watch-ancestor", "host"];
+    let command = [
+        words(&[ACTOR, "launch", "--"]),
+        Wrap::Treaper(&options).tree(TREE),
+    ]
+    .concat();
+    let mut run = start_below(&["--stdin", "null"], &command);
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    assert!(run.stderr().contains("watched-exit"));
+}
+
+#[test]
+fn a_watched_pid_that_is_gone_already_is_an_error_or_an_end_but_never_a_leak() {
+    let mut other = Scene::new().start(&[ACTOR, "exit", "0"]);
+    let pid = other.main.to_string();
+    other.wait_empty();
+    let wrap = Wrap::Treaper(&["--grace", "200ms", "--watch-pid", &pid]);
+    let mut run = Scene::new().start(&wrap.tree("server:on=TERM/3"));
+    run.wait_clean();
+}
+
+#[test]
+fn a_watched_ancestor_that_does_not_exist_is_an_error_before_the_start() {
+    let words = [
+        TREAPER,
+        "--watch-ancestor",
+        "no-such-name",
+        ACTOR,
+        "tree",
+        "server",
+    ];
+    let mut run = Scene::new().start(&words);
+    let exit = run.wait_clean();
+    let stderr = run.stderr();
+    assert_eq!(exit.code(), Some(125), "{stderr}");
+    assert!(
+        stderr.contains("no-such-name") && stderr.lines().count() == 1,
+        "{stderr}"
+    );
+    assert!(run.log.all("server", "ready").is_empty());
+}
+
+#[test]
+fn term_and_hup_blocked_or_chld_ignored_by_the_host_change_nothing() {
+    for host in [
+        &["--stdin", "null", "--block", "TERM+HUP"][..],
+        &["--stdin", "null", "--ignore", "CHLD"],
+        &[
+            "--stdin",
+            "null",
+            "--block",
+            "CHLD+TERM+HUP+ALRM",
+            "--ignore",
+            "CHLD+PIPE",
+        ],
+    ] {
+        dies_with_its_host(hosted(QUICK, host));
+        let run = hosted(QUICK, host);
+        sys::kill(run.shim(), libc::SIGTERM).unwrap();
+        let mut run = run;
+        run.wait_empty();
+    }
+}

@@ -1,0 +1,107 @@
+//! The exit status is the server's, whatever it is.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::{ACTOR, Scene, TREAPER, Wrap, signals, sys};
+
+/// Without an arena: nothing here leaves anything, and it is one process start for each status.
+fn code(options: &[&str], command: &[&str]) -> Option<i32> {
+    let status = Command::new(TREAPER)
+        .args(options)
+        .arg("--")
+        .args(command)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    status.code()
+}
+
+#[test]
+fn every_exit_code_is_passed_on() {
+    for number in 0..=255 {
+        assert_eq!(
+            code(&[], &[ACTOR, "exit", &number.to_string()]),
+            Some(number)
+        );
+    }
+}
+
+#[test]
+fn a_server_ended_by_a_signal_is_128_more_for_every_signal() {
+    for signal in signals::ending() {
+        let tree = format!("server:die={signal}");
+        assert_eq!(
+            code(&[], &[ACTOR, "tree", &tree]),
+            Some(128 + signal),
+            "signal {signal}"
+        );
+    }
+}
+
+#[test]
+fn without_a_guard_the_status_is_the_same() {
+    for number in [0, 1, 77, 123, 125, 126, 127, 128, 143, 255] {
+        assert_eq!(
+            code(&["--no-guard"], &[ACTOR, "exit", &number.to_string()]),
+            Some(number)
+        );
+    }
+    assert_eq!(
+        code(&["--no-guard"], &[ACTOR, "tree", "server:die=34"]),
+        Some(128 + 34)
+    );
+}
+
+#[test]
+fn a_status_named_as_success_becomes_0() {
+    let exit = |options: &[&str], status: &str| code(options, &[ACTOR, "exit", status]);
+    assert_eq!(exit(&["--success", "143"], "143"), Some(0));
+    assert_eq!(exit(&["--success", "143"], "142"), Some(142));
+    assert_eq!(exit(&["--success", "3", "--success", "4"], "4"), Some(0));
+    for name in ["TERM", "SIGTERM", "143"] {
+        let die = [ACTOR, "tree", "server:die=TERM"];
+        assert_eq!(code(&["--success", name], &die), Some(0), "{name}");
+    }
+    assert_eq!(
+        code(&["--success", "INT"], &[ACTOR, "tree", "server:die=TERM"]),
+        Some(143)
+    );
+}
+
+#[test]
+fn after_a_stop_the_status_is_still_the_servers() {
+    for (tree, status) in [
+        ("server:on=TERM/0", 0),
+        ("server:on=TERM/42", 42),
+        ("server", 143),
+        ("server:ignore=TERM", 137),
+    ] {
+        let mut run = Scene::new().start(&Wrap::Treaper(&["--grace", "150ms"]).tree(tree));
+        run.log.ready("server");
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(status), "{tree}");
+    }
+}
+
+#[test]
+fn a_stop_whose_status_is_a_success_is_0() {
+    let mut run = Scene::new().start(&Wrap::Treaper(&["--success", "TERM"]).tree("server"));
+    run.log.ready("server");
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(0));
+}
+
+#[test]
+fn the_status_of_a_server_outlives_a_killed_monitor() {
+    // The shim inherits the server, so it can still tell how it ended.
+    let wrap = Wrap::Treaper(&["--grace", "20s"]);
+    let mut run = Scene::new().start(&wrap.tree("server:on=TERM/42"));
+    run.log.ready("server");
+    sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+    assert_eq!(run.wait_clean().code(), Some(42));
+}

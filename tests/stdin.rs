@@ -1,0 +1,255 @@
+//! `stdin-eof` and `stdout-closed`: the peer hung up; and the server's streams are untouched.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{ACTOR, Run, Scene, Wrap, sys};
+
+const A_WHILE: Duration = Duration::from_millis(400);
+const QUICK: Wrap = Wrap::Treaper(&["-v", "--drain", "200ms", "--grace", "300ms"]);
+/// A server that does not care for its stdin.
+const DEAF: &str = "server:on=TERM/3[worker:setsid,deep:daemon:ignore=TERM]";
+
+fn hosted(wrap: Wrap, kind: &str, tree: &str) -> Run {
+    let host = [ACTOR, "host", "--stdin", kind, "--"].map(str::to_owned);
+    let mut run = Scene::new().start(&[&host[..], &wrap.tree(tree)].concat());
+    run.log.ready("server");
+    run.log.wait("host", "spawned");
+    run
+}
+
+/// The drain comes first, then the signal, then nobody is left.
+fn is_drained_then_stopped(mut run: Run, after: i64) {
+    run.wait_clean();
+    let stderr = run.stderr();
+    assert!(stderr.contains("stdin-eof"), "{stderr}");
+    let told = run.log.wait("server", "signal");
+    assert_eq!(told.number("sig"), i64::from(libc::SIGTERM));
+    let drained = told.number("at") - after;
+    assert!(drained >= 195, "signalled after {drained} ms, not 200");
+}
+
+#[test]
+fn a_peer_that_closes_any_kind_of_stdin_ends_the_tree() {
+    for kind in ["pipe", "socketpair", "tcp", "fifo"] {
+        let mut run = hosted(QUICK, kind, DEAF);
+        run.log.ready("deep");
+        let before = sys::now_ms() as i64;
+        run.signal(libc::SIGUSR1);
+        is_drained_then_stopped(run, before);
+    }
+}
+
+#[test]
+fn a_peer_that_half_closes_a_socket_ends_the_tree() {
+    for kind in ["socketpair", "tcp"] {
+        let mut run = hosted(QUICK, kind, DEAF);
+        run.log.ready("deep");
+        let before = sys::now_ms() as i64;
+        run.signal(libc::SIGUSR2);
+        is_drained_then_stopped(run, before);
+    }
+}
+
+#[test]
+fn control_without_treaper_a_deaf_server_outlives_its_stdin() {
+    let mut run = hosted(Wrap::Bare, "pipe", DEAF);
+    run.log.ready("deep");
+    run.signal(libc::SIGUSR1);
+    run.log.wait("host", "closed");
+    assert!(!run.ends_within(A_WHILE));
+    assert_eq!(run.survivors().len(), 4);
+}
+
+#[test]
+fn a_server_that_leaves_at_eof_is_neither_signalled_nor_delayed() {
+    let wrap = Wrap::Treaper(&["--drain", "20s", "--grace", "20s"]);
+    let mut run = Scene::new()
+        .stdin_pipe()
+        .start(&wrap.tree("server:eof=7:record"));
+    run.log.ready("server");
+    let before = sys::now_ms();
+    run.close_stdin();
+    assert_eq!(run.wait_clean().code(), Some(7));
+    assert!(sys::now_ms() - before < 5000);
+    assert!(run.log.all("server", "signal").is_empty());
+    assert_eq!(run.stderr(), "");
+}
+
+#[test]
+fn unread_data_does_not_hide_the_hang_up() {
+    let mut run = Scene::new().stdin_pipe().start(&QUICK.tree(DEAF));
+    run.log.ready("server");
+    run.log.ready("deep");
+    run.write_stdin(&[b'x'; 5000]);
+    let before = sys::now_ms() as i64;
+    run.close_stdin();
+    is_drained_then_stopped(run, before);
+}
+
+#[test]
+fn the_drain_waits_while_the_server_takes_unread_data() {
+    // 12 pieces, 60 ms each: three times the drain.
+    let mut run = Scene::new()
+        .stdin_pipe()
+        .start(&QUICK.tree("server:eof=0:slowread=60:record"));
+    run.log.ready("server");
+    run.write_stdin(&[b'x'; 12 * 4096]);
+    run.close_stdin();
+    let exit = run.wait_clean();
+    assert_eq!(
+        run.log.all("server", "signal").len(),
+        0,
+        "signalled while it still read"
+    );
+    assert_eq!(run.log.wait("server", "eof").number("bytes"), 12 * 4096);
+    assert_eq!(exit.code(), Some(0));
+}
+
+#[test]
+fn a_piped_request_gets_its_whole_answer() {
+    // Hung up already when the server has barely begun, as with `echo request | treaper server`.
+    let mut scene = Scene::new();
+    let (read, mut write) = std::io::pipe().unwrap();
+    scene = scene.with(|command| {
+        command.stdin(read);
+    });
+    write.write_all(b"request\n").unwrap();
+    drop(write);
+    let wrap = Wrap::Treaper(&["--drain", "100ms", "--grace", "100ms"]);
+    let mut run = scene.start(&wrap.tree("server:echo:readafter=300:eof=0:slow=300:record"));
+    let exit = run.wait_clean();
+    assert_eq!(run.stdout(), "request\n");
+    assert_eq!(exit.code(), Some(0), "{}", run.stderr());
+}
+
+#[test]
+fn a_pipe_written_and_closed_after_the_start_gets_its_whole_answer() {
+    let mut run = Scene::new()
+        .stdin_pipe()
+        .start(&Wrap::Treaper(&[]).tree("server:echo:eof=0:slow=300"));
+    run.log.ready("server");
+    run.write_stdin(b"request\n");
+    run.close_stdin();
+    assert_eq!(run.wait_clean().code(), Some(0));
+    assert_eq!(run.stdout(), "request\n");
+}
+
+#[test]
+fn a_stdin_that_was_hung_up_at_the_start_is_not_watched() {
+    let mut run = hosted(QUICK, "hungup", DEAF);
+    assert!(!run.ends_within(A_WHILE), "{}", run.stderr());
+    assert_eq!(run.log.all("server", "signal").len(), 0);
+}
+
+#[test]
+fn dev_null_a_file_and_a_closed_stdin_are_not_watched() {
+    let closed = Scene::new().before_exec(|| sys::close(0));
+    let null = Scene::new();
+    let file = Scene::new().with(|command| {
+        command.stdin(std::fs::File::open("/etc/passwd").unwrap());
+    });
+    let ignored = Scene::new().stdin_pipe();
+    for (number, scene) in [closed, null, file, ignored].into_iter().enumerate() {
+        let options: &[&str] = if number == 3 {
+            &["--stdin", "ignore"]
+        } else {
+            &[]
+        };
+        let mut run = scene.start(&Wrap::Treaper(options).tree(DEAF));
+        run.log.ready("server");
+        run.close_stdin();
+        assert!(
+            !run.ends_within(A_WHILE / 2),
+            "case {number}: {}",
+            run.stderr()
+        );
+        assert_eq!(run.log.all("server", "signal").len(), 0, "case {number}");
+    }
+}
+
+#[test]
+fn a_stream_of_64_mib_arrives_unchanged() {
+    const PIECE: usize = 1 << 16;
+    let mut run = Scene::new()
+        .stdin_pipe()
+        .start(&Wrap::Treaper(&[]).tree("server:echo:eof=0"));
+    let mut out = run.take_stdout();
+    let mut stdin = std::fs::File::from(run.stdin.take().unwrap());
+    // A different piece each time, so that a lost or doubled one shows.
+    let piece = |number: usize| -> Vec<u8> {
+        (0..PIECE)
+            .map(|at| (at.wrapping_mul(31) ^ number.wrapping_mul(17) ^ (at >> 8)) as u8)
+            .collect()
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for number in 0..1024 {
+                stdin.write_all(&piece(number)).unwrap();
+            }
+        });
+        let mut buffer = vec![0; PIECE];
+        for number in 0..1024 {
+            let mut filled = 0;
+            while filled < PIECE {
+                let fds = [(out.as_raw_fd(), libc::POLLIN)];
+                sys::poll(&fds, Some(common::patience()));
+                let n = out.read(&mut buffer[filled..]).unwrap();
+                assert!(n > 0, "the stream ended in piece {number}");
+                filled += n;
+            }
+            assert!(buffer == piece(number), "piece {number} differs");
+        }
+    });
+    assert_eq!(run.wait_clean().code(), Some(0));
+}
+
+#[test]
+fn the_host_sees_the_end_of_stdout_as_if_we_were_not_there() {
+    let mut run = Scene::new()
+        .stdin_pipe()
+        .start(&Wrap::Treaper(&[]).tree("server:closes"));
+    run.log.ready("server");
+    let mut out = run.take_stdout();
+    // The server closed both and lives on: whoever else had them would hide it.
+    let fds = [(out.as_raw_fd(), libc::POLLIN)];
+    assert_ne!(
+        sys::poll(&fds, Some(common::patience()))[0] & libc::POLLHUP,
+        0
+    );
+    assert_eq!(out.read(&mut [0; 8]).unwrap(), 0);
+    assert!(!run.ends_within(Duration::from_millis(50)));
+}
+
+#[test]
+fn a_reader_of_stdout_that_left_ends_the_server_only_if_asked() {
+    for (options, ends) in [
+        (
+            &[
+                "-v", "--stdout", "watch", "--drain", "100ms", "--grace", "200ms",
+            ][..],
+            true,
+        ),
+        (&["--drain", "100ms", "--grace", "200ms"], false),
+    ] {
+        let (read, write) = std::io::pipe().unwrap();
+        let scene = Scene::new().no_capture().with(|command| {
+            command.stdout(write).stderr(Stdio::null());
+        });
+        let mut run = scene.start(&Wrap::Treaper(options).tree(DEAF));
+        run.log.ready("server");
+        run.log.ready("deep");
+        assert!(!run.ends_within(Duration::from_millis(50)));
+        drop(read);
+        if ends {
+            run.wait_clean();
+        } else {
+            assert!(!run.ends_within(A_WHILE), "nobody asked for it");
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! The stop: terminate, grace, kill, done; each step ends early when nobody is left.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::log::Line;
+use common::{ACTOR, Run, Scene, Wrap, sys};
+
+fn start(options: &[&str], tree: &str, names: &[&str]) -> Run {
+    start_in(Scene::new(), Wrap::Treaper(options), tree, names)
+}
+
+fn start_in(scene: Scene, wrap: Wrap, tree: &str, names: &[&str]) -> Run {
+    let mut run = scene.start(&wrap.tree(tree));
+    for name in names {
+        run.log.ready(name);
+    }
+    run
+}
+
+fn at(line: &Line) -> i64 {
+    line.number("at")
+}
+
+#[test]
+fn a_tree_that_leaves_when_asked_is_not_delayed() {
+    let tree = "server:on=TERM/3[worker*3:setsid:on=TERM/0,deep:daemon[leaf:pgrp]]";
+    let mut run = start(
+        &["--drain", "20s", "--grace", "20s"],
+        tree,
+        &["server", "leaf"],
+    );
+    run.log.wait_for(3, "worker", "ready");
+    let before = sys::now_ms();
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(3));
+    assert!(
+        sys::now_ms() - before < 1500,
+        "took {} ms",
+        sys::now_ms() - before
+    );
+    assert_eq!(run.stderr(), "");
+}
+
+#[test]
+fn a_server_that_ignores_term_is_killed_after_the_grace_and_not_before() {
+    let mut run = start(&["--grace", "400ms"], "server:ignore=TERM", &["server"]);
+    let before = sys::now_ms();
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
+    let took = sys::now_ms() - before;
+    assert!((395..3000).contains(&took), "took {took} ms");
+    let stderr = run.stderr();
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.starts_with("treaper: "), "{stderr}");
+}
+
+#[test]
+fn staged_tells_the_server_first_and_the_others_when_it_is_gone() {
+    let tree = "server:on=TERM/0:slow=300[worker*2:setsid:on=TERM/0]";
+    let mut run = start(&["--grace", "20s"], tree, &["server"]);
+    run.log.wait_for(2, "worker", "ready");
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    let left = at(&run.log.wait("server", "leaving"));
+    let told = run.log.wait_for(2, "worker", "signal");
+    assert_eq!(told.len(), 2, "each once");
+    assert!(
+        told.iter().all(|line| at(line) >= left),
+        "{:#?}",
+        run.log.lines
+    );
+}
+
+#[test]
+fn staged_tells_the_others_after_a_quarter_of_the_grace_at_the_latest() {
+    let tree = "server:ignore=TERM[worker:setsid:on=TERM/0]";
+    let mut run = start(&["--grace", "1200ms"], tree, &["server", "worker"]);
+    let before = sys::now_ms() as i64;
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    let told = at(&run.log.wait("worker", "signal")) - before;
+    assert!((295..1100).contains(&told), "after {told} ms");
+}
+
+#[test]
+fn tree_tells_all_at_once() {
+    let tree = "server:on=TERM/0:slow=500[worker*2:setsid:on=TERM/0,deep:daemon:on=TERM/0]";
+    let mut run = start(&["-k", "tree", "--grace", "20s"], tree, &["server", "deep"]);
+    run.log.wait_for(2, "worker", "ready");
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    let left = at(&run.log.wait("server", "leaving"));
+    for name in ["worker", "worker", "deep"] {
+        let told = run.log.wait(name, "signal");
+        assert!(
+            at(&told) < left,
+            "{name} was told late: {:#?}",
+            run.log.lines
+        );
+    }
+}
+
+#[test]
+fn mixed_tells_the_server_only() {
+    let tree = "server:on=TERM/0[worker:setsid:on=TERM/0]";
+    let mut run = start(
+        &["-k", "mixed", "--grace", "500ms"],
+        tree,
+        &["server", "worker"],
+    );
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(0));
+    assert_eq!(run.log.all("server", "signal").len(), 1);
+    assert_eq!(run.log.all("worker", "signal").len(), 0);
+}
+
+#[test]
+fn stopped_processes_are_continued_so_that_they_can_leave() {
+    let tree = "server:on=TERM/3:stopped[worker:setsid:stopped:on=TERM/0,\
+                deep:daemon:stopped:on=TERM/0]";
+    for mode in ["staged", "tree"] {
+        let options = ["-k", mode, "--grace", "20s"];
+        let mut run = start(&options, tree, &["server", "worker", "deep"]);
+        common::until("three stopped", || {
+            run.survivors().iter().filter(|p| p.state == 'T').count() == 3
+        });
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(3));
+        for name in ["server", "worker", "deep"] {
+            run.log.wait(name, "leaving");
+        }
+    }
+}
+
+const SHAPES: &[(&str, &str)] = &[
+    (
+        "own sessions",
+        "server[a:setsid:ignore=TERM[b:setsid:ignore=TERM,c:pgrp:ignore=TERM]]",
+    ),
+    (
+        "double forks",
+        "server[a:daemon:ignore=TERM[b:daemon:ignore=TERM,c:daemon:ignore=TERM]]",
+    ),
+    (
+        "stopped",
+        "server:stopped[a:stopped,b:stopped:setsid,c:stopped:daemon:ignore=TERM]",
+    ),
+    ("chains", "server[a*8:chain=2,b:chain=2:daemon,c]"),
+    ("busy chains", "server:ignore=TERM[a*8:chain=0,b,c]"),
+    ("a bomb", "server:ignore=TERM[a:bomb=200,b,c]"),
+    (
+        "a bomb of sessions",
+        "server:ignore=TERM[a:bomb=200:spread,b:daemon,c]",
+    ),
+];
+
+#[test]
+fn no_shape_of_tree_survives() {
+    for (shape, tree) in SHAPES {
+        let mut run = start(&["--grace", "150ms"], tree, &["server", "a", "b", "c"]);
+        run.signal(libc::SIGTERM);
+        let exit = run.wait_clean();
+        assert!(exit.code().is_some(), "{shape}: {exit:?}");
+    }
+}
+
+#[test]
+fn no_shape_of_tree_survives_its_server() {
+    for (shape, tree) in SHAPES {
+        let mut run = start(&["--grace", "150ms"], tree, &["server", "a", "b", "c"]);
+        let server = run.log.ready("server");
+        sys::kill(server, libc::SIGKILL).unwrap();
+        assert_eq!(
+            run.wait_clean().code(),
+            Some(128 + libc::SIGKILL),
+            "{shape}"
+        );
+    }
+}
+
+#[test]
+fn control_without_treaper_every_shape_survives() {
+    for (shape, tree) in SHAPES {
+        let mut run = start_in(Scene::new(), Wrap::Bare, tree, &["server", "a", "b", "c"]);
+        run.signal(libc::SIGKILL);
+        assert!(run.wait().left.len() >= 2, "{shape}");
+    }
+}
+
+#[test]
+fn an_endless_bomb_at_its_process_limit_does_not_survive() {
+    if !sys::is_root() {
+        return common::skip("the limit needs a uid of its own");
+    }
+    for spread in ["", ":spread"] {
+        let tree = format!("server:ignore=TERM[bomb:uid=54321:nproc=120:bomb=100000000{spread}]");
+        let mut run = start(&["--grace", "200ms"], &tree, &["server", "bomb"]);
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
+    }
+}
+
+#[test]
+fn processes_of_another_uid_do_not_survive() {
+    if !sys::is_root() {
+        return common::skip("only root can start another uid");
+    }
+    let tree = "server[a:uid=12345:ignore=TERM[b:daemon:ignore=TERM],c:daemon:uid=12346]";
+    let mut run = start(&["--grace", "200ms"], tree, &["server", "a", "b", "c"]);
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+}
+
+#[test]
+fn what_a_server_leaves_when_it_ends_is_stopped_and_the_status_is_the_servers() {
+    let tree = "server:exit=9[polite:setsid:on=TERM/0,deaf:daemon:ignore=TERM]";
+    let mut run = start(&["--grace", "300ms"], tree, &["server"]);
+    assert_eq!(run.wait_clean().code(), Some(9));
+    // Both may have been met by the stop before they were ready; neither may be there.
+    let stderr = run.stderr();
+    assert!(stderr.lines().count() <= 1, "{stderr}");
+}
+
+#[test]
+fn until_tree_waits_for_the_last_one() {
+    let options = ["--until", "tree", "--grace", "200ms"];
+    let mut run = start(
+        &options,
+        "server:exit=5[worker:setsid,deep:daemon]",
+        &["worker", "deep"],
+    );
+    assert!(!run.ends_within(Duration::from_millis(300)));
+    for name in ["worker", "deep"] {
+        let pid = run.log.ready(name);
+        sys::kill(pid, libc::SIGKILL).unwrap();
+    }
+    assert_eq!(run.wait_clean().code(), Some(5));
+}
+
+#[test]
+fn until_tree_stops_what_is_left_when_a_trigger_comes() {
+    let options = ["--until", "tree", "--grace", "200ms"];
+    let tree = "server:exit=5[worker:setsid:ignore=TERM]";
+    let mut run = start(&options, tree, &["worker"]);
+    assert!(!run.ends_within(Duration::from_millis(200)));
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(5));
+}
+
+#[test]
+fn further_stop_signals_neither_hasten_nor_delay_the_end() {
+    let mut run = start(&["--grace", "700ms"], "server:record", &["server"]);
+    let before = sys::now_ms();
+    run.signal(libc::SIGTERM);
+    for round in 0..60 {
+        let signal = if round % 2 == 0 {
+            libc::SIGTERM
+        } else {
+            libc::SIGHUP
+        };
+        let _ = sys::kill(run.main, signal);
+        if run.ends_within(Duration::from_millis(10)) {
+            break;
+        }
+    }
+    run.wait_clean();
+    let took = sys::now_ms() - before;
+    assert!((690..2500).contains(&took), "took {took} ms");
+    let told = run.log.all("server", "signal");
+    let stops = |n| told.iter().filter(|line| line.number("sig") == n).count();
+    assert_eq!((stops(15), stops(1)), (1, 0), "{told:#?}");
+}
+
+#[test]
+fn a_hang_up_stops_unless_it_was_ignored_at_the_start_or_is_to_be_forwarded() {
+    let tree = "server:record[worker:ignore=TERM]";
+    let mut run = start(&["-v", "--grace", "200ms"], tree, &["server"]);
+    run.signal(libc::SIGHUP);
+    run.wait_clean();
+    assert!(run.stderr().contains("hangup"));
+
+    let nohup = Scene::new().before_exec(|| sys::ignore(libc::SIGHUP, true));
+    let mut run = start_in(nohup, Wrap::Treaper(&[]), "server[worker]", &["server"]);
+    run.signal(libc::SIGHUP);
+    assert!(!run.ends_within(Duration::from_millis(300)));
+
+    let options = ["--hup", "forward", "--grace", "200ms"];
+    let mut run = start(&options, tree, &["server"]);
+    run.signal(libc::SIGHUP);
+    assert_eq!(run.log.wait("server", "signal").number("sig"), 1);
+    assert!(!run.ends_within(Duration::from_millis(300)));
+}
+
+#[test]
+fn the_stop_signal_can_be_chosen() {
+    for name in ["INT", "SIGINT", "2"] {
+        let mut run = start(&["-s", name], "server:record:on=INT/4", &["server"]);
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(4));
+        let told = run.log.all("server", "signal");
+        assert_eq!(told.len(), 1, "{told:#?}");
+    }
+}
+
+/// A copy of the actor that belongs to root and gives its user to whoever runs it.
+fn setuid_actor(scene: &Scene) -> Option<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = scene.directory().join("setuid-actor");
+    std::fs::copy(ACTOR, &path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    sys::is_root().then(|| path.to_string_lossy().into_owned())
+}
+
+#[test]
+fn a_survivor_that_may_not_be_killed_is_named_and_the_host_not_kept_waiting() {
+    let scene = Scene::new().uid(12345);
+    let Some(setuid) = setuid_actor(&scene) else {
+        return common::skip("only root can make a setuid program");
+    };
+    let tree = format!("server[rooted:via={setuid}:setuid:daemon:ignore=TERM,other:ignore=TERM]");
+    let options = ["--grace", "100ms", "--kill-timeout", "300ms"];
+    let mut run = start_in(
+        scene,
+        Wrap::Treaper(&options),
+        &tree,
+        &["server", "rooted", "other"],
+    );
+    let rooted = run.log.ready("rooted");
+    let before = sys::now_ms();
+    run.signal(libc::SIGTERM);
+    let exit = run.wait();
+    let took = sys::now_ms() - before;
+    let stderr = run.stderr();
+    assert_eq!(exit.code(), Some(123), "{stderr}");
+    assert!((395..3000).contains(&took), "took {took} ms");
+    assert!(
+        stderr.contains(&rooted.to_string()) && stderr.contains("rooted"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("uid 0"), "{stderr}");
+    assert!(!stderr.contains("other"), "{stderr}");
+    // The monitor keeps reaping it, and leaves when it is gone.
+    assert!(exit.left.contains(&rooted), "{exit:?}");
+    sys::kill(rooted, libc::SIGKILL).unwrap();
+    run.wait_empty();
+}
+
+#[test]
+fn a_traced_zombie_does_not_keep_the_host_waiting() {
+    let options = ["--grace", "100ms", "--kill-timeout", "300ms"];
+    let mut run = start(&options, "server[stuck:ignore=TERM]", &["server", "stuck"]);
+    let stuck = run.log.ready("stuck").to_string();
+    let mut tracer = Scene::new().start(&[ACTOR, "trace", &stuck]);
+    if tracer.log.wait("tracer", "tried").text("error") != "none" {
+        return common::skip("tracing a stranger is not allowed here");
+    }
+    run.signal(libc::SIGTERM);
+    let exit = run.wait();
+    let stderr = run.stderr();
+    assert_eq!(exit.code(), Some(123), "{stderr}");
+    assert!(
+        stderr.contains(&stuck) && stderr.contains("stuck"),
+        "{stderr}"
+    );
+    drop(tracer);
+    run.wait_empty();
+}
+
+#[test]
+fn a_kill_timeout_does_not_make_a_tree_that_dies_wait() {
+    let options = ["--grace", "100ms", "--kill-timeout", "20s"];
+    let mut run = start(
+        &options,
+        "server:ignore=TERM[worker:ignore=TERM:daemon]",
+        &["worker"],
+    );
+    run.log.ready("server");
+    let before = sys::now_ms();
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    assert!(sys::now_ms() - before < 3000);
+}
