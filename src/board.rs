@@ -1,0 +1,152 @@
+//! What shim and monitor know of each other: a few words of shared memory.
+//!
+//! Each is written by one side and read by the other, at once and without a message that could be
+//! lost when either is killed. Deadlines are written before the signals that they bound.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use crate::event::Trigger;
+use crate::plan::{Plan, Settings, State};
+use crate::status::Ended;
+use crate::sys::pid::Pid;
+use crate::sys::{Errno, shared};
+
+/// The words; zero means "not yet" in each.
+#[derive(Clone, Copy)]
+enum Word {
+    Server,
+    Ended,
+    Trigger,
+    KillAt,
+    GiveUpAt,
+    HostGone,
+    StoppedBy,
+    LeaveWith,
+}
+
+/// The shared words.
+#[derive(Clone, Copy, Debug)]
+pub struct Board(&'static [AtomicU64; 8]);
+
+impl Board {
+    /// A board that a fork shares.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn shared() -> Result<Self, Errno> {
+        shared::words().map(Self)
+    }
+
+    fn get(self, word: Word) -> u64 {
+        self.0[word as usize].load(SeqCst)
+    }
+
+    fn set(self, word: Word, value: u64) {
+        self.0[word as usize].store(value, SeqCst);
+    }
+
+    fn take(self, word: Word) -> u64 {
+        self.0[word as usize].swap(0, SeqCst)
+    }
+
+    /// Where the server itself writes its pid (in the monitor's PID namespace) before it is executed.
+    #[must_use]
+    pub fn server_word(self) -> &'static AtomicU64 {
+        &self.0[Word::Server as usize]
+    }
+
+    /// The server's pid, from its start on.
+    #[must_use]
+    pub fn server(self) -> Option<Pid> {
+        Pid::new(self.get(Word::Server) as i32)
+    }
+
+    /// Monitor: how the server ended.
+    pub fn set_ended(self, ended: Ended) {
+        self.set(Word::Ended, ended.encode().into());
+    }
+
+    /// How the server ended, if it has.
+    #[must_use]
+    pub fn ended(self) -> Option<Ended> {
+        Ended::decode(self.get(Word::Ended) as u32)
+    }
+
+    /// Monitor: where the stop is; to be called before its actions are done.
+    pub fn set_plan(self, plan: &Plan) {
+        if let Some(trigger) = plan.trigger() {
+            self.set(Word::Trigger, trigger as u64);
+        }
+        match plan.state() {
+            State::Terminating { kill_at, .. } => self.set(Word::KillAt, nanos(kill_at)),
+            State::Killing { give_up_at, .. } => self.set(Word::GiveUpAt, nanos(give_up_at)),
+            State::Running | State::Draining { .. } | State::Done | State::GivenUp => {}
+        }
+    }
+
+    /// Shim: the plan to go on with after the monitor's death, at the deadlines that it had set.
+    #[must_use]
+    pub fn resume(self, settings: Settings, now: Duration) -> Plan {
+        let trigger = Trigger::ALL
+            .into_iter()
+            .find(|t| *t as u64 == self.get(Word::Trigger));
+        let kill_at = Duration::from_nanos(self.get(Word::KillAt));
+        let give_up_at = Duration::from_nanos(self.get(Word::GiveUpAt));
+        let state = if !give_up_at.is_zero() {
+            State::Killing {
+                next: now,
+                rest: Duration::ZERO,
+                give_up_at,
+            }
+        } else if !kill_at.is_zero() {
+            // Whom the monitor had told before it died is not known, so the tree is told again.
+            State::Terminating {
+                sweep_at: Some(now),
+                kill_at,
+            }
+        } else {
+            State::Running
+        };
+        Plan::resume(settings, state, trigger, self.ended().is_some())
+    }
+
+    /// Shim: the host is gone. The monitor is not its child and may not be able to see that itself.
+    pub fn set_host_gone(self) {
+        self.set(Word::HostGone, 1);
+    }
+
+    /// Monitor: takes that news.
+    #[must_use]
+    pub fn take_host_gone(self) -> bool {
+        self.take(Word::HostGone) != 0
+    }
+
+    /// Monitor: the server was stopped by signal `number`; job control wants the shim to stop alike.
+    pub fn set_stopped_by(self, number: u8) {
+        self.set(Word::StoppedBy, number.into());
+    }
+
+    /// Shim: takes the order to stop.
+    #[must_use]
+    pub fn take_stopped_by(self) -> Option<u8> {
+        Some(self.take(Word::StoppedBy) as u8).filter(|n| *n != 0)
+    }
+
+    /// Monitor: the shim is to leave with `status` now, though some of the tree could not be killed.
+    pub fn set_leave_with(self, status: u8) {
+        self.set(Word::LeaveWith, 0x100 | u64::from(status));
+    }
+
+    #[must_use]
+    pub fn leave_with(self) -> Option<u8> {
+        Some(self.get(Word::LeaveWith))
+            .filter(|n| *n != 0)
+            .map(|n| n as u8)
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

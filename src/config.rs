@@ -1,0 +1,272 @@
+//! What was typed and what the environment says, resolved into typed, checked settings.
+#![forbid(unsafe_code)]
+
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+use crate::cli::{Args, OPTIONS, Opt, Takes};
+use crate::error::Error;
+use crate::plan::{KillMode, Settings};
+use crate::status::SuccessSet;
+use crate::sys::signal::Signal;
+use crate::value;
+
+/// Whether the hang-up of stdin is a trigger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StdinMode {
+    /// If it is a pipe, FIFO or socket that was still open at start.
+    Auto,
+    /// It must be one of these; one that has hung up already stops at once.
+    Watch,
+    Ignore,
+}
+
+/// Who gets the signals that are no trigger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardTo {
+    Server,
+    /// The server's process group.
+    Group,
+    Tree,
+}
+
+/// Everything that was set, or its default.
+#[derive(Debug)]
+pub struct Config {
+    pub plan: Settings,
+    /// The stop signal.
+    pub signal: Signal,
+    pub stdin: StdinMode,
+    /// Whether the loss of stdout's reader is a trigger.
+    pub watch_stdout: bool,
+    /// Whether SIGHUP is a signal as any other.
+    pub forward_hup: bool,
+    /// Whether the end of the parent is a trigger.
+    pub parent: bool,
+    pub watch_pids: Vec<i32>,
+    pub watch_ancestors: Vec<OsString>,
+    pub forward_to: ForwardTo,
+    pub rewrites: Vec<(Signal, Option<Signal>)>,
+    pub success: SuccessSet,
+    /// Two processes, so that the SIGKILL of either leaves the other.
+    pub guard: bool,
+    pub no_new_privs: bool,
+    /// 0, 1 or 2.
+    pub verbosity: u8,
+    /// The filter of `TREAPER_LOG`, in `env_logger`'s form.
+    pub log: Option<String>,
+    /// COMMAND and its arguments.
+    pub command: Vec<OsString>,
+}
+
+/// Not options: the one variable without an option of its own.
+const LOG: &str = "TREAPER_LOG";
+
+/// The environment variable of an option.
+#[must_use]
+pub fn variable(long: &str) -> String {
+    format!("TREAPER_{}", long.to_ascii_uppercase().replace('-', "_"))
+}
+
+/// One setting as it was given: where, and what.
+struct Given {
+    source: String,
+    text: OsString,
+}
+
+impl Given {
+    fn parse<T>(&self, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Error> {
+        let text = self
+            .text
+            .to_str()
+            .ok_or_else(|| "not valid UTF-8".to_owned());
+        text.and_then(parse).map_err(|expected| {
+            Error::usage(format!(
+                "{}: invalid value '{}': {expected}",
+                self.source,
+                self.text.display()
+            ))
+        })
+    }
+}
+
+/// All that was given, by option.
+struct Lookup<'a> {
+    args: &'a Args,
+    variables: Vec<(String, OsString)>,
+}
+
+impl Lookup<'_> {
+    /// Every value of `long`: the command line's, or else the variable's.
+    fn all(&self, long: &str) -> Vec<Given> {
+        let typed: Vec<Given> = self
+            .args
+            .values
+            .iter()
+            .filter(|(name, _)| *name == long)
+            .map(|(_, text)| Given {
+                source: format!("--{long}"),
+                text: text.clone(),
+            })
+            .collect();
+        if !typed.is_empty() || self.variables.is_empty() {
+            return typed;
+        }
+        let name = variable(long);
+        let Some((_, text)) = self.variables.iter().find(|(known, _)| *known == name) else {
+            return typed;
+        };
+        let many = OPTIONS
+            .iter()
+            .any(|o| o.long == long && matches!(o.takes, Takes::Many(_)));
+        let given = |text: OsString| Given {
+            source: name.clone(),
+            text,
+        };
+        match text.to_str().filter(|_| many) {
+            None => vec![given(text.clone())],
+            Some(list) => list
+                .split([',', ' '])
+                .filter(|item| !item.is_empty())
+                .map(|item| given(item.into()))
+                .collect(),
+        }
+    }
+
+    fn one<T>(
+        &self,
+        long: &str,
+        default: T,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, Error> {
+        self.all(long)
+            .pop()
+            .map_or(Ok(default), |given| given.parse(parse))
+    }
+
+    fn many<T>(
+        &self,
+        long: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Vec<T>, Error> {
+        self.all(long)
+            .iter()
+            .map(|given| given.parse(&parse))
+            .collect()
+    }
+
+    fn switch(&self, long: &str) -> Result<bool, Error> {
+        self.one(long, false, value::switch)
+    }
+}
+
+/// Collects our variables, and refuses those that nobody knows: a misspelt setting must not pass for set.
+fn our_variables(
+    environment: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Vec<(String, OsString)>, Error> {
+    let mut variables = Vec::new();
+    for (name, text) in environment {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("TREAPER_")) else {
+            continue;
+        };
+        let known = |option: &Opt| {
+            variable(option.long) == name && !matches!(option.takes, Takes::Maybe(_))
+        };
+        if name != LOG && !OPTIONS.iter().any(known) {
+            return Err(Error::usage(format!(
+                "{name}: no such variable; see treaper --help"
+            )));
+        }
+        variables.push((name.to_owned(), text));
+    }
+    Ok(variables)
+}
+
+/// Checks everything that was set. The command line wins over `environment`.
+///
+/// # Errors
+/// Names the option or variable whose value is wrong.
+pub fn resolve(
+    mut args: Args,
+    environment: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Config, Error> {
+    let command = std::mem::take(&mut args.command);
+    if command.first().is_some_and(|name| name.is_empty()) {
+        return Err(Error::usage("COMMAND is empty"));
+    }
+    let given = Lookup {
+        args: &args,
+        variables: our_variables(environment)?,
+    };
+    let plan = Settings {
+        drain: given.one("drain", Duration::from_secs(5), value::duration)?,
+        grace: given.one("grace", Duration::from_secs(10), value::duration)?,
+        kill_timeout: given.one("kill-timeout", Duration::from_secs(5), value::duration)?,
+        kill_mode: given.one("kill-mode", KillMode::Staged, |text| {
+            let modes = [
+                ("staged", KillMode::Staged),
+                ("tree", KillMode::Tree),
+                ("mixed", KillMode::Mixed),
+            ];
+            value::word(text, &modes)
+        })?,
+        until_tree: given.one("until", false, |text| {
+            value::word(text, &[("server", false), ("tree", true)])
+        })?,
+    };
+    let mut success = SuccessSet::default();
+    for code in given.many("success", value::status)? {
+        success.insert(code);
+    }
+    Ok(Config {
+        plan,
+        signal: given.one("signal", Signal::TERM, value::signal)?,
+        stdin: given.one("stdin", StdinMode::Auto, |text| {
+            let modes = [
+                ("auto", StdinMode::Auto),
+                ("watch", StdinMode::Watch),
+                ("ignore", StdinMode::Ignore),
+            ];
+            value::word(text, &modes)
+        })?,
+        watch_stdout: given.one("stdout", false, |text| {
+            value::word(text, &[("watch", true), ("ignore", false)])
+        })?,
+        forward_hup: given.one("hup", false, |text| {
+            value::word(text, &[("stop", false), ("forward", true)])
+        })?,
+        parent: !given.switch("no-parent")?,
+        watch_pids: given.many("watch-pid", value::pid)?,
+        watch_ancestors: given
+            .all("watch-ancestor")
+            .into_iter()
+            .map(|given| given.text)
+            .collect(),
+        forward_to: given.one("forward-to", ForwardTo::Server, |text| {
+            let whom = [
+                ("server", ForwardTo::Server),
+                ("group", ForwardTo::Group),
+                ("tree", ForwardTo::Tree),
+            ];
+            value::word(text, &whom)
+        })?,
+        rewrites: given.many("rewrite", value::rewrite)?,
+        success,
+        guard: !given.switch("no-guard")?,
+        no_new_privs: given.switch("no-new-privs")?,
+        verbosity: given.one("verbose", 0, |text| match text.parse::<u8>() {
+            Ok(count) => Ok(count.min(2)),
+            Err(_) => Err("expected 0, 1 or 2".to_owned()),
+        })?,
+        log: given
+            .variables
+            .iter()
+            .find(|(name, _)| name == LOG)
+            .map(|(_, text)| lossy(text)),
+        command,
+    })
+}
+
+fn lossy(text: &OsStr) -> String {
+    text.to_string_lossy().into_owned()
+}

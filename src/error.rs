@@ -1,0 +1,55 @@
+//! Why treaper did not start the server. After the server has started there are no errors, only messages.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use crate::status;
+
+/// A failure before the server ran: one line for the user, and the exit status.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Error {
+    pub status: u8,
+    message: String,
+}
+
+impl Error {
+    /// treaper was misused, or what was asked for cannot be had here.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            status: status::OWN_FAILURE,
+            message: message.into(),
+        }
+    }
+
+    /// `cannot <verb> <object>: <errno text>`
+    #[must_use]
+    pub fn kernel(what: &str, errno: rustix::io::Errno) -> Self {
+        Self::usage(format!("cannot {what}: {}", describe(errno)))
+    }
+
+    /// With an exit status of its own.
+    pub fn with_status(status: u8, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+        }
+    }
+}
+
+/// The text of an errno, without the number that std appends.
+#[must_use]
+pub fn describe(errno: rustix::io::Errno) -> String {
+    let text = std::io::Error::from(errno).to_string();
+    match text.rfind(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,34 @@
+//! What an arriving signal means: a pure decision.
+#![forbid(unsafe_code)]
+
+use crate::config::Config;
+use crate::event::Trigger;
+use crate::sys::signal::Signal;
+
+/// What is to be done with a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    Trigger(Trigger),
+    /// News of a child, or of the other one of the pair.
+    Child,
+    /// To the server (or its group, or its tree).
+    Forward(Signal),
+    Drop,
+}
+
+/// Decides for `signal`. `sighup_ignored`: SIGHUP was ignored when we started (`nohup`).
+#[must_use]
+pub fn route(signal: Signal, config: &Config, sighup_ignored: bool) -> Route {
+    if signal == Signal::CHLD {
+        return Route::Child;
+    }
+    let rewritten = config.rewrites.iter().find(|(from, _)| *from == signal);
+    let Some(signal) = rewritten.map_or(Some(signal), |(_, to)| *to) else {
+        return Route::Drop;
+    };
+    match signal {
+        Signal::TERM => Route::Trigger(Trigger::Terminate),
+        Signal::HUP if !config.forward_hup && !sighup_ignored => Route::Trigger(Trigger::Hangup),
+        other => Route::Forward(other),
+    }
+}

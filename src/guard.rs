@@ -1,0 +1,144 @@
+//! The shim while its monitor lives: it hands signals on, keeps the monitor awake, and takes over
+//! when the monitor is killed.
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::board::Board;
+use crate::config::{Config, ForwardTo};
+use crate::forward::{self, Route};
+use crate::sys::pid::{self, Pid};
+use crate::sys::signal::{self, Arrival, Signal};
+use crate::sys::wait::{self, Change, Found};
+use crate::sys::{Errno, pidfd, proc};
+
+/// How the guard ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The monitor is done, or asks us to leave: the exit status.
+    Leave(u8),
+    /// The monitor was killed: its tree is ours now.
+    TakeOver,
+}
+
+/// The shim's side of the pair.
+#[derive(Debug)]
+pub struct Guard<'a> {
+    pub config: &'a Config,
+    pub monitor: Pid,
+    pub board: Board,
+    /// The host, if its end is a trigger.
+    pub parent: Option<i32>,
+    /// The server is in our process group, where the terminal reaches it without us.
+    pub job_control: bool,
+    pub sighup_ignored: bool,
+    /// Whether the board's pids mean the same here as in the monitor.
+    pub same_pid_namespace: bool,
+    /// The server, once a signal was handed to it.
+    pub server: Option<OwnedFd>,
+}
+
+impl Guard<'_> {
+    /// Waits until the monitor has ended.
+    pub fn run(&mut self) -> End {
+        loop {
+            let arrival = signal::wait_any(None);
+            self.check_parent();
+            match arrival {
+                Some(arrival) if arrival.signal != Signal::CHLD => self.hand_on(arrival),
+                Some(_) | None => {
+                    if let Some(end) = self.look_at_monitor() {
+                        return end;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The parent-death signal is a hint that comes as SIGCONT; `getppid()` tells whether it is true.
+    fn check_parent(&mut self) {
+        if self.parent.is_some_and(|parent| pid::parent() != parent) {
+            self.parent = None;
+            self.board.set_host_gone();
+            self.to_monitor(Signal::CHLD, None);
+        }
+    }
+
+    fn look_at_monitor(&mut self) -> Option<End> {
+        if let Some(status) = self.board.leave_with() {
+            return Some(End::Leave(status));
+        }
+        if let Some(signal) = self
+            .board
+            .take_stopped_by()
+            .and_then(|n| Signal::from_number(n.into()))
+        {
+            signal::stop_self(signal);
+        }
+        loop {
+            match wait::any() {
+                Found::Child(pid, change) if pid == self.monitor.get() => match change {
+                    Change::Exited(status) => return Some(End::Leave(status)),
+                    Change::Killed(_) => return Some(End::TakeOver),
+                    // A stopped monitor sees nothing, so it never stays stopped.
+                    Change::Stopped(_) => self.to_monitor(Signal::CONT, None),
+                    Change::Continued => {}
+                },
+                Found::Child(..) => {}
+                Found::Nothing => return None,
+                // It cannot be: the monitor was ours to reap.
+                Found::NoChildren => return Some(End::TakeOver),
+            }
+        }
+    }
+
+    fn hand_on(&mut self, arrival: Arrival) {
+        let by_us = arrival.sender == pid::own() || arrival.sender == self.monitor.get();
+        if by_us && matches!(arrival.signal, Signal::CONT | Signal::PIPE) {
+            // The monitor woke us, or our own message found no reader.
+            return;
+        }
+        match forward::route(arrival.signal, self.config, self.sighup_ignored) {
+            Route::Forward(_) if self.job_control && arrival.from_terminal => {}
+            Route::Forward(signal)
+                if self.config.forward_to == ForwardTo::Server
+                    && arrival.value.is_none()
+                    && self.to_server(signal) => {}
+            Route::Forward(_) | Route::Trigger(_) => self.to_monitor(arrival.signal, arrival.value),
+            Route::Child | Route::Drop => {}
+        }
+    }
+
+    /// Signals the server itself: one process less to be woken on the way. False if it has to go through the monitor.
+    fn to_server(&mut self, signal: Signal) -> bool {
+        if self.server.is_none() {
+            self.server = self.open_server();
+        }
+        match &self.server {
+            // ESRCH: it has ended, and nobody is left to get the signal.
+            Some(server) => matches!(
+                pidfd::send(server.as_fd(), signal),
+                Ok(()) | Err(Errno::SRCH)
+            ),
+            None => false,
+        }
+    }
+
+    /// A pidfd of the server, if what has its pid is proven to be a child of the monitor.
+    fn open_server(&self) -> Option<OwnedFd> {
+        let pid = self.board.server().filter(|_| self.same_pid_namespace)?;
+        let server = pidfd::of(pid).ok()?;
+        let parent = pidfd::parent(server.as_fd())
+            .or_else(|_| proc::stat(pid.get()).map(|stat| stat.parent))
+            .ok()?;
+        (parent == self.monitor.get() && pidfd::is_unreaped(server.as_fd()) == Ok(true))
+            .then_some(server)
+    }
+
+    /// The monitor is our child and not reaped, so its pid is its own.
+    fn to_monitor(&self, signal: Signal, value: Option<u64>) {
+        if let Err(errno) = signal::send(self.monitor, signal, value) {
+            log::warn!("cannot hand {signal} on: {errno}");
+        }
+    }
+}

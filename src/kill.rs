@@ -1,0 +1,260 @@
+//! Signalling the tree: the server alone, the rest of it, or all of it until nobody is left.
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Mutex;
+
+use crate::sys::pid::Pid;
+use crate::sys::proc::{self, Name};
+use crate::sys::signal::{self, Signal};
+use crate::sys::{Errno, pidfd};
+use crate::tree::{self, Member, Source};
+
+/// The main process.
+#[derive(Debug)]
+pub struct Server {
+    pub pid: Pid,
+    /// Missing before Linux 5.2.
+    pub pidfd: Option<OwnedFd>,
+    /// Whether it leads a process group that we made for it, and that holds nobody but the tree.
+    pub leads_group: bool,
+    /// Whether its pid may have another owner by now.
+    pub reaped: bool,
+}
+
+/// One bit per pid: whom SIGKILL has reached. A recycled pid only costs a short rest between rounds.
+static KILLED: Mutex<[u64; 64 * 1024]> = Mutex::new([0; 64 * 1024]);
+
+/// How many of the killed are named in the message.
+pub const NAMED: usize = 4;
+
+/// Signals the tree, and remembers what it did for the message at the end.
+#[derive(Debug)]
+pub struct Killer {
+    pub server: Option<Server>,
+    /// Children that we had before we were treaper.
+    pub strangers: Vec<i32>,
+    source: Source,
+    /// SIGKILL has been sent.
+    pub killing: bool,
+    /// The first ones that SIGKILL found alive.
+    pub victims: [Option<(Pid, Name)>; NAMED],
+}
+
+impl Killer {
+    #[must_use]
+    pub fn new(server: Option<Server>, strangers: Vec<i32>) -> Self {
+        Self {
+            server,
+            strangers,
+            source: Source::Files,
+            killing: false,
+            victims: [None; NAMED],
+        }
+    }
+
+    /// Sends `signal` to the server, while it is there; whether it was. `value` is that of `sigqueue(3)`.
+    pub fn signal_server(&self, signal: Signal, value: Option<u64>) -> bool {
+        let Some(server) = self.server.as_ref().filter(|server| !server.reaped) else {
+            return false;
+        };
+        // Not reaped, so the pid is its own.
+        tell(server.pid, signal, signal::send(server.pid, signal, value));
+        true
+    }
+
+    /// The stop signal to the server, then SIGCONT if it is stopped: it could not see it otherwise.
+    pub fn stop_server(&self, signal: Signal) {
+        if self.signal_server(signal, None)
+            && let Some(server) = &self.server
+        {
+            log::info!("sent {signal} to the server, pid {}", server.pid);
+            if is_stopped(server.pid) {
+                tell(
+                    server.pid,
+                    Signal::CONT,
+                    signal::kill(server.pid, Signal::CONT),
+                );
+            }
+        }
+    }
+
+    /// The stop signal to everybody but the server, then SIGCONT to whoever is stopped.
+    pub fn stop_rest(&mut self, signal: Signal) {
+        let mut count = 0;
+        let server = self.living_server();
+        self.walk(&mut |member| {
+            if Some(member.pid) == server {
+                return;
+            }
+            count += 1;
+            tell(member.pid, signal, member.send(signal));
+            if is_stopped(member.pid) {
+                tell(member.pid, Signal::CONT, member.send(Signal::CONT));
+            }
+        });
+        log::info!("sent {signal} to the rest of the tree: {count} processes");
+    }
+
+    /// `signal` to everybody, once.
+    pub fn signal_tree(&mut self, signal: Signal) {
+        self.walk(&mut |member| tell(member.pid, signal, member.send(signal)));
+    }
+
+    /// `signal` to the server's process group. Where others are in it too (job control), to those of it that are ours.
+    pub fn signal_group(&mut self, signal: Signal) {
+        let Some(server) = &self.server else { return };
+        if server.leads_group {
+            signal_whole_group(server, signal);
+            return;
+        }
+        let Ok(group) = proc::stat(server.pid.get()).map(|stat| stat.group) else {
+            self.signal_server(signal, None);
+            return;
+        };
+        self.walk(&mut |member| {
+            if proc::stat(member.pid.get()).is_ok_and(|stat| stat.group == group) {
+                tell(member.pid, signal, member.send(signal));
+            }
+        });
+    }
+
+    /// One round of SIGKILL over all. Returns whether somebody was met that no round before had met.
+    pub fn kill_round(&mut self) -> bool {
+        self.killing = true;
+        // The group first: one call that no fork can outrun.
+        if let Some(server) = self.server.as_ref().filter(|server| server.leads_group) {
+            signal_whole_group(server, Signal::KILL);
+        }
+        let mut progress = false;
+        let mut victims = self.victims;
+        self.walk(&mut |member| {
+            let new = mark_killed(member.pid);
+            if new {
+                progress = true;
+                if let Some(slot) = victims.iter_mut().find(|slot| slot.is_none()) {
+                    *slot = proc::stat(member.pid.get())
+                        .ok()
+                        .map(|stat| (member.pid, stat.name));
+                }
+            }
+            let result = member.send(Signal::KILL);
+            if new || result.is_err() {
+                tell(member.pid, Signal::KILL, result);
+            }
+        });
+        self.victims = victims;
+        progress
+    }
+
+    /// Names everybody who is still alive.
+    pub fn name_survivors(&mut self) {
+        let mut count = 0;
+        self.walk(&mut |member| {
+            let Ok(stat) = proc::stat(member.pid.get()) else {
+                return;
+            };
+            if stat.state == b'Z' || stat.state == b'X' {
+                return;
+            }
+            count += 1;
+            let state = char::from(stat.state);
+            match proc::owner(member.pid.get()) {
+                Ok(uid) => {
+                    log::error!(
+                        "survivor: pid {} '{}', state {state}, uid {uid}",
+                        member.pid,
+                        stat.name
+                    );
+                }
+                Err(_) => log::error!(
+                    "survivor: pid {} '{}', state {state}",
+                    member.pid,
+                    stat.name
+                ),
+            }
+        });
+        if count == 0 {
+            log::error!("some processes could not be killed, and cannot be seen from here");
+        }
+    }
+
+    fn living_server(&self) -> Option<Pid> {
+        self.server
+            .as_ref()
+            .filter(|server| !server.reaped)
+            .map(|server| server.pid)
+    }
+
+    fn walk(&mut self, visit: &mut dyn FnMut(&Member)) {
+        let gaps = tree::walk(&self.strangers, self.source, visit);
+        if let Some(source) = gaps.source.filter(|source| *source != self.source) {
+            self.source = source;
+            match source {
+                Source::Files => {}
+                Source::Scan => log::info!("no list of children in /proc: scanning all processes"),
+                Source::Wait => log::warn!(
+                    "/proc cannot be used: only our own children are found, one generation at a time"
+                ),
+            }
+        }
+        if let Some(errno) = gaps.errno {
+            log::info!("the walk of the tree was not complete: {errno}");
+        }
+    }
+}
+
+/// To the group that the server leads or has led. Until it is reaped, its number cannot be anybody
+/// else's; after that only its pidfd can tell (Linux 6.9).
+fn signal_whole_group(server: &Server, signal: Signal) {
+    let result = match &server.pidfd {
+        _ if !server.reaped => signal::kill_group(server.pid, signal),
+        Some(pidfd) => pidfd::send_group(pidfd.as_fd(), signal),
+        None => return,
+    };
+    log::debug!(
+        "{signal} to the group of pid {}: {}",
+        server.pid,
+        outcome(result)
+    );
+}
+
+fn is_stopped(pid: Pid) -> bool {
+    // Without /proc nobody can tell; SIGCONT does no harm to who is not stopped.
+    proc::stat(pid.get()).map_or(true, |stat| stat.state == b'T')
+}
+
+/// Marks `pid`; whether it was not marked before.
+fn mark_killed(pid: Pid) -> bool {
+    let (word, bit) = (pid.get() as usize / 64, 1 << (pid.get() % 64));
+    let Ok(mut killed) = KILLED.try_lock() else {
+        return false;
+    };
+    let Some(word) = killed.get_mut(word) else {
+        return false;
+    };
+    let new = *word & bit == 0;
+    *word |= bit;
+    new
+}
+
+fn tell(pid: Pid, signal: Signal, result: Result<(), Errno>) {
+    match result {
+        Ok(()) | Err(Errno::SRCH) => log::debug!("{signal} to pid {pid}: {}", outcome(result)),
+        Err(Errno::PERM) if signal == Signal::KILL => {
+            log::debug!("{signal} to pid {pid}: not permitted")
+        }
+        Err(_) => log::warn!("cannot send {signal} to pid {pid}: {}", outcome(result)),
+    }
+}
+
+/// The text of a result, without allocating.
+fn outcome(result: Result<(), Errno>) -> &'static str {
+    match result {
+        Ok(()) => "done",
+        Err(Errno::SRCH) => "already gone",
+        Err(Errno::PERM) => "not permitted",
+        Err(Errno::AGAIN) => "too many pending signals",
+        Err(_) => "failed",
+    }
+}

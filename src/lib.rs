@@ -1,0 +1,26 @@
+//! treaper runs a server and guarantees that nothing it ever started outlives its reason to run.
+//!
+//! This library is the program's own: it promises no API. Data flows one way:
+//! arguments (`cli`) → `config` → `hosts` → `spawn` → loop (`supervise`: `watch` → `plan` → `kill`, `reap`) → `status`.
+
+pub mod board;
+pub mod cli;
+pub mod config;
+pub mod error;
+pub mod event;
+pub mod forward;
+pub mod guard;
+pub mod hosts;
+pub mod kill;
+pub mod linux;
+pub mod plan;
+pub mod reap;
+pub mod report;
+pub mod run;
+pub mod spawn;
+pub mod status;
+pub mod supervise;
+pub mod sys;
+pub mod tree;
+pub mod value;
+pub mod watch;

@@ -1,0 +1,296 @@
+//! The world of the real kernel: events from the watch and from reaping, effects through the killer.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use crate::board::Board;
+use crate::config::{Config, ForwardTo};
+use crate::event::{Action, Event, Trigger};
+use crate::forward::{self, Route};
+use crate::kill::Killer;
+use crate::plan::{Plan, State};
+use crate::reap::{self, Reaped};
+use crate::status;
+use crate::supervise::World;
+use crate::sys::pid::{self, Pid};
+use crate::sys::signal::{self, Arrival, Signal};
+use crate::sys::{clock, fd};
+use crate::watch::{Watch, Woken};
+
+/// Which process of ours runs the loop, and whose end it learns by `getppid()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// There is no other one. `parent`: the host, if its end is a trigger.
+    Alone { parent: Option<i32> },
+    /// The child of the shim; `None` if the shim is in another PID namespace.
+    Monitor { shim: Option<Pid> },
+    /// The shim after the monitor's death.
+    Heir,
+}
+
+/// Everything that the loop needs to act.
+#[derive(Debug)]
+pub struct Linux<'a> {
+    pub config: &'a Config,
+    pub role: Role,
+    pub watch: Watch,
+    pub killer: Killer,
+    pub board: Board,
+    /// The server is in the host's process group, where the terminal's job control reaches both.
+    pub job_control: bool,
+    pub sighup_ignored: bool,
+    /// Found out before, to be told first.
+    pub pending: Option<Event>,
+    /// Children may have died without a signal left to tell.
+    pub reap_first: bool,
+    /// How many processes ended by our SIGKILL.
+    pub killed: u32,
+}
+
+impl World for Linux<'_> {
+    fn now(&self) -> Duration {
+        clock::now()
+    }
+
+    fn next_event(&mut self, deadline: Option<Duration>) -> Event {
+        loop {
+            if let Some(event) = self.pending.take() {
+                return event;
+            }
+            if std::mem::take(&mut self.reap_first) {
+                return self.reap();
+            }
+            let timeout = deadline.map(|at| at.saturating_sub(clock::now()));
+            let event = match self.watch.wait(timeout) {
+                Woken::TimedOut => Some(Event::Deadline {
+                    unread: fd::unread(fd::STDIN),
+                }),
+                Woken::Trigger(trigger) => Some(Event::Trigger(trigger)),
+                Woken::Signal(arrival) => self.on_signal(arrival),
+            };
+            if let Some(event) = event {
+                return event;
+            }
+            if deadline.is_some_and(|at| at <= clock::now()) {
+                return Event::Deadline {
+                    unread: fd::unread(fd::STDIN),
+                };
+            }
+        }
+    }
+
+    fn planned(&mut self, before: &Plan, after: &Plan) {
+        self.board.set_plan(after);
+        if before.state() == State::Running && after.state() != State::Running {
+            self.wake_shim();
+        }
+        tell(before, after);
+    }
+
+    fn apply(&mut self, action: Action) {
+        match action {
+            Action::StopServer => self.killer.stop_server(self.config.signal),
+            Action::StopRest => self.killer.stop_rest(self.config.signal),
+            Action::KillAll => {
+                let progress = self.killer.kill_round();
+                self.pending = Some(Event::Swept { progress });
+                self.reap_first = true;
+            }
+            Action::NameSurvivors => self.killer.name_survivors(),
+        }
+    }
+}
+
+impl Linux<'_> {
+    /// The exit status after the loop, and the one line if something had to be killed.
+    pub fn finish(&mut self, plan: &Plan) -> u8 {
+        self.tell_killed(plan);
+        if plan.state() == State::GivenUp {
+            log::error!(
+                "{} after SIGKILL some processes are left; see above",
+                Seconds(self.config.plan.kill_timeout)
+            );
+            return status::SURVIVORS;
+        }
+        let Some(ended) = self.board.ended() else {
+            log::error!("how the server ended is not known");
+            return status::OWN_FAILURE;
+        };
+        log::info!(
+            "done: the tree is empty; the server's status is {}",
+            ended.code()
+        );
+        self.config.success.map(ended.code())
+    }
+
+    /// After giving up: goes on reaping what is left, until nobody is.
+    pub fn reap_to_the_end(&mut self) {
+        while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
+            let _ = self.watch.wait(None);
+        }
+    }
+
+    fn reap(&mut self) -> Event {
+        let mut reaped = Reaped::default();
+        let empty = reap::drain(&mut self.killer, &mut reaped);
+        if let Some(ended) = reaped.server {
+            self.board.set_ended(ended);
+        }
+        if let Some(number) = reaped.server_stopped_by.filter(|_| self.job_control) {
+            self.stop_with_server(number);
+        }
+        self.killed += reaped.killed;
+        Event::Reaped {
+            server_gone: reaped.server.is_some(),
+            empty,
+        }
+    }
+
+    fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
+        if arrival.sender == pid::own() && arrival.signal == Signal::PIPE {
+            // Our own message found no reader.
+            return None;
+        }
+        if matches!(arrival.signal, Signal::CONT | Signal::CHLD)
+            && let Some(trigger) = self.check_parent()
+        {
+            self.reap_first = true;
+            return Some(Event::Trigger(trigger));
+        }
+        match forward::route(arrival.signal, self.config, self.sighup_ignored) {
+            Route::Trigger(trigger) => Some(Event::Trigger(trigger)),
+            Route::Child => Some(self.reap()),
+            Route::Forward(signal) => {
+                self.forward(signal, &arrival);
+                None
+            }
+            Route::Drop => None,
+        }
+    }
+
+    /// SIGCONT is our parent-death signal, and only a hint: it also comes when a thread of the
+    /// parent ends. Whether the parent is gone, `getppid()` tells.
+    fn check_parent(&mut self) -> Option<Trigger> {
+        match self.role {
+            Role::Alone {
+                parent: Some(parent),
+            } if pid::parent() != parent => {
+                self.role = Role::Alone { parent: None };
+                Some(Trigger::ParentExit)
+            }
+            Role::Monitor { shim: Some(shim) } if pid::parent() != shim.get() => {
+                self.role = Role::Monitor { shim: None };
+                Some(Trigger::ShimKilled)
+            }
+            Role::Monitor { .. } if self.board.take_host_gone() => Some(Trigger::ParentExit),
+            Role::Alone { .. } | Role::Monitor { .. } | Role::Heir => None,
+        }
+    }
+
+    fn forward(&mut self, signal: Signal, arrival: &Arrival) {
+        if self.job_control && arrival.from_terminal {
+            // The terminal has sent it to the whole group, so the server has it already.
+            return;
+        }
+        log::debug!("forwarding {signal}");
+        match self.config.forward_to {
+            ForwardTo::Server => drop(self.killer.signal_server(signal, arrival.value)),
+            ForwardTo::Group => self.killer.signal_group(signal),
+            ForwardTo::Tree => self.killer.signal_tree(signal),
+        }
+    }
+
+    /// The shim may be stopped; then it could not tell the host how all ended.
+    fn wake_shim(&self) {
+        if let Some(shim) = self.living_shim() {
+            let _ = signal::kill(shim, Signal::CONT);
+        }
+    }
+
+    /// The shim, proven by being our parent at this moment.
+    fn living_shim(&self) -> Option<Pid> {
+        match self.role {
+            Role::Monitor { shim } => shim.filter(|shim| shim.get() == pid::parent()),
+            Role::Alone { .. } | Role::Heir => None,
+        }
+    }
+
+    /// Tells the shim to look at the board.
+    pub fn call_shim(&self) {
+        if let Some(shim) = self.living_shim() {
+            let _ = signal::kill(shim, Signal::CHLD);
+        }
+    }
+
+    /// The shell waits for the process that it knows: that one stops as the server did.
+    fn stop_with_server(&self, number: u8) {
+        match self.role {
+            Role::Monitor { .. } => {
+                self.board.set_stopped_by(number);
+                self.call_shim();
+            }
+            Role::Alone { .. } | Role::Heir => {
+                if let Some(signal) = Signal::from_number(number.into()) {
+                    signal::stop_self(signal);
+                }
+            }
+        }
+    }
+
+    fn tell_killed(&self, plan: &Plan) {
+        if self.killed == 0 && self.killer.victims[0].is_none() {
+            return;
+        }
+        let trigger = plan.trigger().map_or("?", Trigger::name);
+        let victims = Victims(self);
+        let grace = Seconds(self.config.plan.grace);
+        let signal = self.config.signal;
+        log::warn!("{trigger}: had to SIGKILL {victims}, alive {grace} after {signal}");
+    }
+}
+
+/// The number and the first names of those who were killed.
+struct Victims<'a>(&'a Linux<'a>);
+
+impl std::fmt::Display for Victims<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let named = self.0.killer.victims.iter().flatten();
+        let count = (self.0.killed as usize).max(named.clone().count());
+        write!(f, "{count} process{} (", if count == 1 { "" } else { "es" })?;
+        let mut shown = 0;
+        for (pid, name) in named {
+            write!(f, "{}{name}[{pid}]", if shown == 0 { "" } else { ", " })?;
+            shown += 1;
+        }
+        f.write_str(if shown < count { ", ...)" } else { ")" })
+    }
+}
+
+/// A duration as users write it.
+struct Seconds(Duration);
+
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.subsec_millis() == 0 {
+            write!(f, "{}s", self.0.as_secs())
+        } else {
+            write!(f, "{}ms", self.0.as_millis())
+        }
+    }
+}
+
+/// Each step, for `-v`.
+fn tell(before: &Plan, after: &Plan) {
+    if let (None, Some(trigger)) = (before.trigger(), after.trigger()) {
+        log::info!("{trigger}");
+    }
+    if std::mem::discriminant(&before.state()) == std::mem::discriminant(&after.state()) {
+        return;
+    }
+    match after.state() {
+        State::Running | State::Done | State::GivenUp => {}
+        State::Draining { .. } => log::info!("draining: the server may leave by itself"),
+        State::Terminating { .. } => log::info!("terminating"),
+        State::Killing { .. } => log::info!("killing: the grace is over"),
+    }
+}

@@ -1,0 +1,70 @@
+//! Reaping: takes every child that has ended, and tells the server from the orphans.
+#![forbid(unsafe_code)]
+
+use crate::kill::Killer;
+use crate::status::Ended;
+use crate::sys::signal::Signal;
+use crate::sys::wait::{self, Change, Found};
+use crate::sys::{pid, proc};
+
+/// What one drain found.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reaped {
+    /// How the server ended, if it did.
+    pub server: Option<Ended>,
+    /// The number of the signal that stopped the server, if its last change was a stop.
+    pub server_stopped_by: Option<u8>,
+    /// How many ended by SIGKILL after we had sent it.
+    pub killed: u32,
+}
+
+/// Takes changes until there are none; whether nobody is left.
+pub fn drain(killer: &mut Killer, reaped: &mut Reaped) -> bool {
+    loop {
+        match wait::any() {
+            Found::NoChildren => return true,
+            Found::Nothing => return only_strangers_left(&killer.strangers),
+            Found::Child(pid, change) => take(killer, reaped, pid, change),
+        }
+    }
+}
+
+fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {
+    let ended = match change {
+        Change::Exited(code) => Some(Ended::Exited(code)),
+        Change::Killed(signal) => Some(Ended::Killed(signal)),
+        Change::Stopped(_) | Change::Continued => None,
+    };
+    killer
+        .strangers
+        .retain(|stranger| ended.is_none() || *stranger != pid);
+    if let Some(server) = killer
+        .server
+        .as_mut()
+        .filter(|server| server.pid.get() == pid && !server.reaped)
+    {
+        reaped.server_stopped_by = match change {
+            Change::Stopped(signal) => Some(signal),
+            Change::Exited(_) | Change::Killed(_) | Change::Continued => None,
+        };
+        if let Some(ended) = ended {
+            server.reaped = true;
+            reaped.server = Some(ended);
+            log::info!("the server, pid {pid}, ended: {ended:?}");
+        }
+    } else if ended.is_some() {
+        log::debug!("reaped pid {pid}: {change:?}");
+    }
+    if killer.killing && ended == Some(Ended::Killed(Signal::KILL.number())) {
+        reaped.killed += 1;
+    }
+}
+
+/// Children that we had before we were treaper are none of the tree; they would keep it from ever being empty.
+fn only_strangers_left(strangers: &[i32]) -> bool {
+    if strangers.is_empty() {
+        return false;
+    }
+    let mut all = true;
+    proc::children(pid::own(), &mut |child| all &= strangers.contains(&child)).is_ok() && all
+}

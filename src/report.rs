@@ -1,0 +1,102 @@
+//! Every message: to stderr, one line each, never waiting and never allocating.
+#![forbid(unsafe_code)]
+
+use std::fmt::{self, Write};
+use std::sync::OnceLock;
+
+use log::{LevelFilter, Log, Metadata, Record};
+
+use crate::sys::fd;
+
+/// The filter of `TREAPER_LOG`, if there is one.
+static FILTER: OnceLock<env_logger::Logger> = OnceLock::new();
+
+struct Stderr;
+
+impl Log for Stderr {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        FILTER.get().is_none_or(|filter| filter.enabled(metadata))
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if FILTER.get().is_none_or(|filter| filter.matches(record)) {
+            line(*record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Sets what is told: warnings; with `verbosity` 1 each step, with 2 each process. A `filter` in
+/// `env_logger`'s form takes precedence.
+pub fn init(verbosity: u8, filter: Option<&str>) {
+    let mut level = match verbosity {
+        0 => LevelFilter::Warn,
+        1 => LevelFilter::Info,
+        _ => LevelFilter::Debug,
+    };
+    if let Some(filter) = filter {
+        let logger = env_logger::Builder::new().parse_filters(filter).build();
+        level = logger.filter();
+        let _ = FILTER.set(logger);
+    }
+    let _ = log::set_logger(&Stderr);
+    log::set_max_level(level);
+}
+
+/// Writes one line, whatever the level.
+pub fn line(text: fmt::Arguments<'_>) {
+    let mut line = Line::new();
+    let _ = write!(line, "treaper: {text}");
+    fd::write_message(line.finish());
+}
+
+/// A line of at most 1 KiB in a fixed buffer; what does not fit is cut off.
+struct Line {
+    bytes: [u8; 1024],
+    len: usize,
+}
+
+impl Line {
+    const fn new() -> Self {
+        Self {
+            bytes: [0; 1024],
+            len: 0,
+        }
+    }
+
+    fn finish(&mut self) -> &[u8] {
+        let len = self.len.min(self.bytes.len() - 1);
+        self.bytes[len] = b'\n';
+        &self.bytes[..=len]
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            if self.len + 1 == self.bytes.len() {
+                break;
+            }
+            // Names come from other programs: a control character must not reach the terminal.
+            self.bytes[self.len] = if byte.is_ascii_control() { b'?' } else { byte };
+            self.len += 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_cut_and_cleaned_and_ends_once() {
+        let mut line = Line::new();
+        let _ = write!(line, "a\nb\x1b{}", "x".repeat(5000));
+        let bytes = line.finish();
+        assert_eq!(bytes.len(), 1024);
+        assert!(bytes.starts_with(b"a?b?xx"));
+        assert_eq!(bytes.iter().filter(|b| **b == b'\n').count(), 1);
+    }
+}

@@ -1,0 +1,36 @@
+//! The loop: next event, pure plan, effects; until the tree is empty.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use crate::event::{Action, Event};
+use crate::plan::Plan;
+
+/// What the loop acts on: the kernel, or a simulation of it.
+pub trait World {
+    /// On one monotonic clock.
+    fn now(&self) -> Duration;
+
+    /// Waits for the next event; at the latest at `deadline` it is [`Event::Deadline`].
+    fn next_event(&mut self, deadline: Option<Duration>) -> Event;
+
+    /// Is told every new plan before its actions are applied.
+    fn planned(&mut self, before: &Plan, after: &Plan);
+
+    /// Does it. What fails is told to the user, and the stop goes on.
+    fn apply(&mut self, action: Action);
+}
+
+/// Runs `plan` to its end: there is no other way out.
+pub fn run(world: &mut impl World, mut plan: Plan) -> Plan {
+    while !plan.is_over() {
+        let event = world.next_event(plan.deadline());
+        let (next, actions) = plan.step(event, world.now());
+        world.planned(&plan, &next);
+        plan = next;
+        for action in actions.iter() {
+            world.apply(action);
+        }
+    }
+    plan
+}

@@ -1,0 +1,159 @@
+//! Descriptors: what stdin is, hang-ups, messages that never block.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{FileType, Mode, OFlags};
+
+use super::{Errno, check};
+
+/// Standard input.
+pub const STDIN: i32 = 0;
+/// Standard output.
+pub const STDOUT: i32 = 1;
+const STDERR: i32 = 2;
+
+/// What kind of file a standard descriptor is, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Pipe,
+    Socket,
+    Terminal,
+    /// A file, a device, or a closed descriptor.
+    Other,
+}
+
+/// Which file a descriptor is open on; equal for all who share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+fn std_fd(fd: i32) -> BorrowedFd<'static> {
+    // SAFETY: 0, 1 and 2 are open for as long as we run: `startup` has filled the gaps, and what
+    // is given up is replaced, never closed.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Kind and identity of a standard descriptor. See `fstat(2)`.
+#[must_use]
+pub fn describe(fd: i32) -> (Kind, Option<Identity>) {
+    let Ok(stat) = rustix::fs::fstat(std_fd(fd)) else {
+        return (Kind::Other, None);
+    };
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Fifo => Kind::Pipe,
+        FileType::Socket => Kind::Socket,
+        FileType::CharacterDevice if super::tty::foreground(fd).is_some() => Kind::Terminal,
+        _ => Kind::Other,
+    };
+    (
+        kind,
+        Some(Identity {
+            device: stat.st_dev as u64,
+            inode: stat.st_ino as u64,
+        }),
+    )
+}
+
+/// What stdin of another process is open on. See `proc_pid_fd(5)`.
+///
+/// # Errors
+/// `EACCES`, `EPERM` not ours to look at; `ENOENT` gone, or its stdin is closed.
+pub fn stdin_of(pid: i32) -> Result<Identity, Errno> {
+    let path = super::proc::Path::new(pid, "fd/0");
+    let stat = rustix::fs::stat(path.as_c_str())?;
+    Ok(Identity {
+        device: stat.st_dev as u64,
+        inode: stat.st_ino as u64,
+    })
+}
+
+/// Whether the peer of `fd` has hung up, without reading anything. See `poll(2)`, `POLLRDHUP`.
+#[must_use]
+pub fn has_hung_up(fd: i32) -> bool {
+    let mut one = [libc::pollfd {
+        fd,
+        events: libc::POLLRDHUP,
+        revents: 0,
+    }];
+    matches!(poll(&mut one, Some(std::time::Duration::ZERO)), Ok(1..))
+        && one[0].revents & HANG_UP != 0
+}
+
+/// The answers of poll that mean "nobody is there any more".
+pub const HANG_UP: i16 = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
+
+/// Waits until a descriptor is ready, at most for `timeout` (`None`: for ever); how many are. See `ppoll(2)`.
+///
+/// # Errors
+/// `EINTR` after a stop and continue.
+pub fn poll(
+    fds: &mut [libc::pollfd],
+    timeout: Option<std::time::Duration>,
+) -> Result<usize, Errno> {
+    let limit = timeout.map(|t| libc::timespec {
+        tv_sec: t.as_secs().min(1 << 30) as libc::time_t,
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the array is live and its length is told; the time-out is null or live; no mask is given.
+    let ret = unsafe {
+        libc::ppoll(
+            fds.as_mut_ptr(),
+            fds.len() as libc::nfds_t,
+            limit,
+            std::ptr::null(),
+        )
+    };
+    check(ret.into()).map(|n| n as usize)
+}
+
+/// How many bytes wait to be read from stdin; 0 if that cannot be told. See `FIONREAD` in `ioctl_pipe(2)`.
+#[must_use]
+pub fn unread(fd: i32) -> u64 {
+    rustix::io::ioctl_fionread(std_fd(fd)).unwrap_or(0)
+}
+
+/// Gives up our copy of stdin or stdout: it becomes a copy of stderr, which we keep anyway, so that
+/// the number stays taken and nothing opened later lands there. Cannot run out of descriptors. See `dup3(2)`.
+pub fn give_up(fd: i32) {
+    // SAFETY: both are open; the target's old file is meant to be closed.
+    unsafe { libc::dup3(STDERR, fd, libc::O_CLOEXEC) };
+}
+
+/// Writes a message to stderr without ever waiting: what does not fit at once is dropped.
+///
+/// A plain file is written as usual. A socket takes `MSG_DONTWAIT`. Pipes and terminals are opened
+/// anew, so that O_NONBLOCK is ours alone: on the shared description it would change the server's too.
+pub fn write_message(bytes: &[u8]) {
+    let stderr = std_fd(STDERR);
+    let kind = rustix::fs::fstat(stderr).map(|s| FileType::from_raw_mode(s.st_mode));
+    match kind {
+        Ok(FileType::RegularFile) => drop(rustix::io::write(stderr, bytes)),
+        Ok(FileType::Socket) => {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: the buffer is live and its length is told.
+            unsafe { libc::send(STDERR, bytes.as_ptr().cast(), bytes.len(), flags) };
+        }
+        Ok(_) => {
+            let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+            if let Ok(own) = rustix::fs::open(c"/proc/self/fd/2", flags, Mode::empty()) {
+                let _ = rustix::io::write(own, bytes);
+            } else {
+                // No descriptor or no /proc to be had: ask first. Another writer may still fill the
+                // pipe in between; then this write waits for the reader, as any would.
+                let mut one = [libc::pollfd {
+                    fd: STDERR,
+                    events: libc::POLLOUT,
+                    revents: 0,
+                }];
+                let ready = poll(&mut one, Some(std::time::Duration::ZERO));
+                if matches!(ready, Ok(1..)) && one[0].revents & libc::POLLOUT != 0 {
+                    let _ = rustix::io::write(stderr, bytes);
+                }
+            }
+        }
+        Err(_) => {}
+    }
+}

@@ -1,0 +1,38 @@
+//! The kernel seam: small safe wrappers, and the only place with `unsafe`.
+//!
+//! No policy, no messages, no configuration: every function is one system call (or one idiom of
+//! a few), returns its errno, and names its man page. Errors are [`Errno`]; nothing here allocates
+//! unless its documentation says so, since the kill path runs through these calls.
+#![allow(
+    unsafe_code,
+    reason = "the one room for it; every block says why it holds"
+)]
+
+pub mod clock;
+pub mod clone;
+pub mod fd;
+pub mod pid;
+pub mod pidfd;
+pub mod prctl;
+pub mod proc;
+pub mod shared;
+pub mod signal;
+pub mod startup;
+pub mod tty;
+pub mod wait;
+
+pub use rustix::io::Errno;
+
+/// `libc`-style return value to `Result`.
+fn check(ret: libc::c_long) -> Result<libc::c_long, Errno> {
+    if ret == -1 {
+        Err(last_errno())
+    } else {
+        Ok(ret)
+    }
+}
+
+/// The calling thread's errno.
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,61 @@
+//! A process id that is safe to hand to `kill`.
+
+use std::fmt;
+use std::num::NonZeroI32;
+
+/// The id of a process that could be ours: greater than 1 by construction, so that neither
+/// "every process" (-1), "my own group" (0) nor init can ever be signalled through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pid(NonZeroI32);
+
+impl Pid {
+    /// `None` for everything that is not a plain process other than init.
+    #[must_use]
+    pub const fn new(raw: i32) -> Option<Self> {
+        if raw <= 1 {
+            return None;
+        }
+        match NonZeroI32::new(raw) {
+            Some(pid) => Some(Self(pid)),
+            None => None,
+        }
+    }
+
+    /// The number itself.
+    #[must_use]
+    pub const fn get(self) -> i32 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Our own pid, which may be 1. See `getpid(2)`.
+#[must_use]
+pub fn own() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// Our parent's pid; 0 if it lives outside of our PID namespace. See `getppid(2)`.
+#[must_use]
+pub fn parent() -> i32 {
+    rustix::process::Pid::as_raw(rustix::process::getppid())
+}
+
+/// The session of `pid` (0: our own); 0 if its leader is outside of our PID namespace. See `getsid(2)`.
+pub fn session(pid: i32) -> Result<i32, super::Errno> {
+    // SAFETY: takes a number, touches no memory.
+    let sid = unsafe { libc::getsid(pid) };
+    super::check(libc::c_long::from(sid)).map(|sid| sid as i32)
+}
+
+/// Our process group. See `getpgrp(2)`.
+#[must_use]
+pub fn group() -> i32 {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::getpgrp() }
+}

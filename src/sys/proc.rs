@@ -1,0 +1,246 @@
+//! `/proc`, read into buffers on the stack: nothing here allocates.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
+
+use super::Errno;
+
+/// `/proc/PID/NAME` as a C string in a fixed buffer.
+pub struct Path {
+    bytes: [u8; 64],
+}
+
+impl Path {
+    /// `name` is one of a few short literals; what would not fit is cut off (and then does not exist).
+    #[must_use]
+    pub fn new(pid: i32, name: &str) -> Self {
+        use std::io::Write;
+        let mut path = Self { bytes: [0; 64] };
+        let room = path.bytes.len() - 1;
+        let _ = write!(&mut path.bytes[..room], "/proc/{pid}/{name}");
+        path
+    }
+
+    /// The path of one thread's file.
+    #[must_use]
+    pub fn of_thread(pid: i32, thread: i32, name: &str) -> Self {
+        use std::io::Write;
+        let mut path = Self { bytes: [0; 64] };
+        let room = path.bytes.len() - 1;
+        let _ = write!(&mut path.bytes[..room], "/proc/{pid}/task/{thread}/{name}");
+        path
+    }
+
+    /// For a system call.
+    #[must_use]
+    pub fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+}
+
+fn open(path: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(
+        path,
+        OFlags::RDONLY | OFlags::CLOEXEC | extra,
+        Mode::empty(),
+    )
+}
+
+/// Opens `/proc/PID` itself, which stays bound to this one process as a pidfd does.
+///
+/// # Errors
+/// `ENOENT` no such process, or no `/proc`.
+pub fn open_dir(pid: i32) -> Result<OwnedFd, Errno> {
+    open(Path::new(pid, "").as_c_str(), OFlags::DIRECTORY)
+}
+
+/// Whether `/proc` is there and shows our own PID namespace: its numbers mean what ours mean.
+#[must_use]
+pub fn is_ours() -> bool {
+    let mut buffer = [0_u8; 16];
+    match rustix::fs::readlinkat_raw(CWD, c"/proc/self", &mut buffer) {
+        Ok(len) => number(&buffer[..len]) == Some(super::pid::own()),
+        Err(_) => false,
+    }
+}
+
+/// What `stat` says about a process. See `proc_pid_stat(5)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Stat {
+    pub name: Name,
+    /// `R`, `S`, `D`, `T` (stopped), `t` (by a tracer), `Z` (zombie), ...
+    pub state: u8,
+    pub parent: i32,
+    pub group: i32,
+}
+
+/// A command name: at most 15 bytes, whatever the process wrote there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Name {
+    bytes: [u8; 16],
+    len: u8,
+}
+
+impl Name {
+    /// The raw bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.as_bytes().escape_ascii(), f)
+    }
+}
+
+/// Reads `/proc/PID/stat`.
+///
+/// # Errors
+/// `ENOENT`, `ESRCH` gone; `EMFILE`, `ENFILE`, `ENOMEM`.
+pub fn stat(pid: i32) -> Result<Stat, Errno> {
+    read_stat(open(Path::new(pid, "stat").as_c_str(), OFlags::empty())?.as_fd())
+}
+
+fn read_stat(file: BorrowedFd<'_>) -> Result<Stat, Errno> {
+    let mut text = [0_u8; 256];
+    let len = rustix::io::retry_on_intr(|| rustix::io::read(file, &mut text))?;
+    parse_stat(&text[..len]).ok_or(Errno::IO)
+}
+
+/// The name is in parentheses and may itself hold any, so it ends at the last one.
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let start = text.iter().position(|b| *b == b'(')? + 1;
+    let end = text.iter().rposition(|b| *b == b')')?;
+    let raw = text.get(start..end)?;
+    let mut name = Name::default();
+    let len = raw.len().min(name.bytes.len());
+    name.bytes[..len].copy_from_slice(&raw[..len]);
+    name.len = len as u8;
+    let mut fields = text.get(end + 2..)?.split(|b| *b == b' ');
+    let state = *fields.next()?.first()?;
+    let parent = number(fields.next()?)?;
+    let group = number(fields.next()?)?;
+    Some(Stat {
+        name,
+        state,
+        parent,
+        group,
+    })
+}
+
+fn number(text: &[u8]) -> Option<i32> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// The effective owner of a process. See `stat(2)` on `/proc/PID`.
+///
+/// # Errors
+/// As [`stat`].
+pub fn owner(pid: i32) -> Result<u32, Errno> {
+    rustix::fs::stat(Path::new(pid, "").as_c_str()).map(|s| s.st_uid)
+}
+
+/// Calls `each` with every child of `pid`, over all its threads. See `proc_pid_task(5)`, `children`.
+///
+/// A list of more than a page can miss children while others leave; whoever needs all has to come again.
+///
+/// # Errors
+/// `ENOENT`, `ESRCH` the process is gone; [`Errno::NOSYS`] the kernel has no such file
+/// (no `CONFIG_PROC_CHILDREN`); `EMFILE`, `ENFILE`, `ENOMEM`.
+pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+    // Two links are the directory's own, so three mean one thread: the usual case needs no listing.
+    let tasks = Path::new(pid, "task");
+    let threads = rustix::fs::statat(CWD, tasks.as_c_str(), AtFlags::empty())?.st_nlink;
+    if threads == 3 {
+        match children_of_thread(pid, pid, each) {
+            Err(Errno::NOENT) => {}
+            other => return other,
+        }
+    }
+    let tasks = open(tasks.as_c_str(), OFlags::DIRECTORY)?;
+    let (mut seen, mut failure) = (false, None);
+    numbers_in(
+        tasks.as_fd(),
+        &mut |thread| match children_of_thread(pid, thread, each) {
+            Ok(()) => seen = true,
+            // The thread may have ended since; the file is missing if no thread has it.
+            Err(Errno::NOENT | Errno::SRCH) => {}
+            Err(other) => failure = Some(other),
+        },
+    )?;
+    match failure {
+        Some(errno) => Err(errno),
+        None if seen => Ok(()),
+        None if stat(pid).is_ok() => Err(Errno::NOSYS),
+        None => Err(Errno::SRCH),
+    }
+}
+
+fn children_of_thread(pid: i32, thread: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+    let file = open(
+        Path::of_thread(pid, thread, "children").as_c_str(),
+        OFlags::empty(),
+    )?;
+    let mut buffer = [0_u8; 4096];
+    let mut current = 0_i32;
+    loop {
+        let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut buffer))?;
+        if len == 0 {
+            return Ok(());
+        }
+        for byte in &buffer[..len] {
+            if byte.is_ascii_digit() {
+                current = current
+                    .saturating_mul(10)
+                    .saturating_add(i32::from(byte - b'0'));
+            } else if current != 0 {
+                each(current);
+                current = 0;
+            }
+        }
+    }
+}
+
+/// Calls `each` with the pid of every process that `/proc` shows.
+///
+/// # Errors
+/// `ENOENT` no `/proc`; `EMFILE`, `ENFILE`, `ENOMEM`.
+pub fn processes(each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+    numbers_in(open(c"/proc", OFlags::DIRECTORY)?.as_fd(), each)
+}
+
+fn numbers_in(dir: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(dir, &mut buffer);
+    while let Some(entry) = entries.next() {
+        if let Some(pid) = number(entry?.file_name().to_bytes()) {
+            each(pid);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_blanks_does_not_shift_the_fields() {
+        let stat = parse_stat(b"77 (a) R 1 (b) c) T 5 6 7 0 -1").unwrap();
+        assert_eq!(stat.name.as_bytes(), b"a) R 1 (b) c");
+        assert_eq!((stat.state, stat.parent, stat.group), (b'T', 5, 6));
+        assert!(parse_stat(b"").is_none());
+        assert!(parse_stat(b"77 (a").is_none());
+    }
+
+    #[test]
+    fn a_path_that_does_not_fit_is_cut_and_not_a_crash() {
+        let long = "x".repeat(100);
+        assert!(Path::new(i32::MAX, &long).as_c_str().to_bytes().len() < 64);
+    }
+}

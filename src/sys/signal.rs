@@ -1,0 +1,304 @@
+//! Signals: their names, the blocked mask, reading them, sending them.
+//!
+//! Masks go through the raw system calls: the libcs hide the first real-time signals from theirs,
+//! and a server has to get exactly the mask that we got.
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use super::pid::Pid;
+use super::{Errno, check};
+
+/// A signal number, 1 to 64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal(u8);
+
+/// The kernel's first real-time signal that programs may use; the same for every libc's users.
+const RTMIN: u8 = 34;
+const RTMAX: u8 = 64;
+
+const NAMES: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+    "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+    "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+
+impl Signal {
+    pub const HUP: Self = Self(libc::SIGHUP as u8);
+    pub const KILL: Self = Self(libc::SIGKILL as u8);
+    pub const PIPE: Self = Self(libc::SIGPIPE as u8);
+    pub const TERM: Self = Self(libc::SIGTERM as u8);
+    pub const CHLD: Self = Self(libc::SIGCHLD as u8);
+    pub const CONT: Self = Self(libc::SIGCONT as u8);
+    pub const STOP: Self = Self(libc::SIGSTOP as u8);
+    pub const TSTP: Self = Self(libc::SIGTSTP as u8);
+
+    /// `None` outside of 1 to 64.
+    #[must_use]
+    pub fn from_number(number: i32) -> Option<Self> {
+        (1..=i32::from(RTMAX))
+            .contains(&number)
+            .then_some(Self(number as u8))
+    }
+
+    /// By number (`15`) or name, in any case, with or without `SIG`: `TERM`, `SIGUSR1`, `RTMIN+3`, `RTMAX-1`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Ok(number) = text.parse() {
+            return Self::from_number(number);
+        }
+        let upper = text.to_ascii_uppercase();
+        let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+        if let Some(at) = NAMES.iter().position(|known| *known == name) {
+            return Some(Self(at as u8 + 1));
+        }
+        match name {
+            "CLD" => return Some(Self::CHLD),
+            "POLL" => return Some(Self(libc::SIGIO as u8)),
+            "IOT" => return Some(Self(libc::SIGABRT as u8)),
+            "RTMIN" => return Some(Self(RTMIN)),
+            "RTMAX" => return Some(Self(RTMAX)),
+            _ => {}
+        }
+        let number = if let Some(up) = name.strip_prefix("RTMIN+") {
+            RTMIN.checked_add(up.parse().ok()?)?
+        } else {
+            RTMAX.checked_sub(name.strip_prefix("RTMAX-")?.parse().ok()?)?
+        };
+        (RTMIN..=RTMAX).contains(&number).then_some(Self(number))
+    }
+
+    /// 1 to 64.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// A stop that job control makes: TSTP, TTIN or TTOU.
+    #[must_use]
+    pub const fn is_job_stop(self) -> bool {
+        matches!(self.0 as i32, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            n @ 1..=31 => write!(f, "SIG{}", NAMES[usize::from(n) - 1]),
+            RTMIN => f.write_str("SIGRTMIN"),
+            n if n > RTMIN => write!(f, "SIGRTMIN+{}", n - RTMIN),
+            n => write!(f, "signal {n}"),
+        }
+    }
+}
+
+/// A set of signals, as the kernel keeps it: bit n-1 for signal n.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mask(pub u64);
+
+impl Mask {
+    /// Every signal; the kernel itself leaves KILL and STOP out.
+    pub const ALL: Self = Self(u64::MAX);
+}
+
+/// Replaces the blocked mask and returns the former one. See `rt_sigprocmask(2)`.
+pub fn set_mask(mask: Mask) -> Mask {
+    let mut old = 0_u64;
+    // SAFETY: both pointers are to live u64, the size the kernel is told; the call fails only for bad arguments.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask.0,
+            &raw mut old,
+            8_usize,
+        );
+    }
+    Mask(old)
+}
+
+/// Whether `signal` is ignored now. See `sigaction(2)`.
+#[must_use]
+pub fn is_ignored(signal: Signal) -> bool {
+    // SAFETY: an all-zero sigaction is a valid value to be overwritten.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: reads the disposition into a live struct.
+    let ret = unsafe { libc::sigaction(signal.0.into(), std::ptr::null(), &raw mut action) };
+    ret == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Sets `signal` to be ignored, or to its default. See `sigaction(2)`.
+pub fn set_ignored(signal: Signal, ignored: bool) {
+    // SAFETY: an all-zero sigaction is SIG_DFL with no flags and an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    if ignored {
+        action.sa_sigaction = libc::SIG_IGN;
+    }
+    // SAFETY: no handler is installed, only the two predefined dispositions.
+    unsafe { libc::sigaction(signal.0.into(), &raw const action, std::ptr::null_mut()) };
+}
+
+/// A signal that arrived, with its sender as the kernel tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    pub signal: Signal,
+    /// The sender's pid; 0 if it is outside of our PID namespace or if the kernel sent it.
+    pub sender: i32,
+    /// Made by the kernel for the whole foreground group (Ctrl-C, Ctrl-Z, a hang-up, a resize).
+    pub from_terminal: bool,
+    /// The value of `sigqueue(3)`, if it was sent so.
+    pub value: Option<u64>,
+}
+
+/// A descriptor that becomes readable when a blocked signal is pending. See `signalfd(2)`.
+#[derive(Debug)]
+pub struct SignalFd(OwnedFd);
+
+impl SignalFd {
+    /// Reads every signal; non-blocking, close-on-exec.
+    pub fn new() -> Result<Self, Errno> {
+        let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+        let all = Mask::ALL;
+        // SAFETY: the mask is a live u64 of the size that is told.
+        let fd = check(unsafe {
+            libc::syscall(libc::SYS_signalfd4, -1, &raw const all.0, 8_usize, flags)
+        })?;
+        // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+    }
+
+    /// The next pending signal; `None` if there is none.
+    #[must_use]
+    pub fn read(&self) -> Option<Arrival> {
+        let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
+        let got = rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut info)).ok()?;
+        if got != info.len() {
+            return None;
+        }
+        // SAFETY: a whole signalfd_siginfo was read; it is plain data and valid for every bit pattern.
+        let info: libc::signalfd_siginfo =
+            unsafe { std::ptr::read_unaligned(info.as_ptr().cast()) };
+        Some(Arrival {
+            signal: Signal::from_number(info.ssi_signo as i32)?,
+            sender: info.ssi_pid as i32,
+            from_terminal: info.ssi_code == libc::SI_KERNEL,
+            value: (info.ssi_code == libc::SI_QUEUE).then_some(info.ssi_ptr),
+        })
+    }
+}
+
+impl AsFd for SignalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for SignalFd {
+    fn as_raw_fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Waits for any signal (all are blocked), at most for `timeout` (`None`: for ever). Needs no
+/// descriptor. `None` if none came, or after a stop and continue. See `rt_sigtimedwait(2)`.
+#[must_use]
+pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
+    let all = Mask::ALL;
+    let limit = timeout.map(|t| libc::timespec {
+        tv_sec: t.as_secs().min(1 << 30) as libc::time_t,
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: an all-zero siginfo is a valid value to be overwritten.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: mask and siginfo are live and of the sizes the kernel expects; the limit is null or live.
+    let ret = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigtimedwait,
+            &raw const all.0,
+            &raw mut info,
+            limit,
+            8_usize,
+        )
+    };
+    let number = check(ret).ok()?;
+    let by_kernel = info.si_code == libc::SI_KERNEL;
+    // SAFETY: the field is inside of every siginfo; whom it names is used only where a process sent it.
+    let sender = unsafe { info.si_pid() };
+    // SAFETY: as above; used only for SI_QUEUE, where the kernel sets it.
+    let value = unsafe { info.si_value() }.sival_ptr as u64;
+    Some(Arrival {
+        signal: Signal::from_number(number as i32)?,
+        sender: if by_kernel { 0 } else { sender },
+        from_terminal: by_kernel,
+        value: (info.si_code == libc::SI_QUEUE).then_some(value),
+    })
+}
+
+/// Sends `signal` to one process. See `kill(2)`.
+///
+/// # Errors
+/// `ESRCH` no such process, `EPERM` not allowed. The caller must know that the pid cannot have
+/// been recycled: it is an unreaped child, or its pidfd is held and was checked.
+pub fn kill(pid: Pid, signal: Signal) -> Result<(), Errno> {
+    // SAFETY: takes numbers only; `Pid` excludes the special targets.
+    check(unsafe { libc::kill(pid.get(), signal.0.into()) }.into()).map(drop)
+}
+
+/// Sends `signal`, with the value of `sigqueue(3)` if there is one. As [`kill`].
+pub fn send(pid: Pid, signal: Signal, value: Option<u64>) -> Result<(), Errno> {
+    let Some(value) = value else {
+        return kill(pid, signal);
+    };
+    let value = libc::sigval {
+        sival_ptr: value as *mut libc::c_void,
+    };
+    // SAFETY: takes numbers and a value that the kernel only copies.
+    check(unsafe { libc::sigqueue(pid.get(), signal.0.into(), value) }.into()).map(drop)
+}
+
+/// Sends `signal` to each member of a process group. As [`kill`]; success proves only that one member was reached.
+pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Errno> {
+    // SAFETY: takes numbers only; `Pid` makes 0 and -1 impossible.
+    check(unsafe { libc::kill(-leader.get(), signal.0.into()) }.into()).map(drop)
+}
+
+/// Stops us as `signal` (a stop signal at its default action) would; returns when we are continued,
+/// or at once where job control does not stop (an orphaned process group).
+pub fn stop_self(signal: Signal) {
+    if signal == Signal::STOP {
+        // SAFETY: takes a number only.
+        unsafe { libc::raise(libc::SIGSTOP) };
+        return;
+    }
+    // SAFETY: takes a number only; the signal is blocked, so it stays pending until unblocked below.
+    unsafe { libc::raise(signal.0.into()) };
+    let all_but = Mask(Mask::ALL.0 & !(1 << (signal.0 - 1)));
+    set_mask(all_but);
+    set_mask(Mask::ALL);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_round_trip() {
+        for number in 1..=64 {
+            let signal = Signal::from_number(number).unwrap();
+            let text = signal.to_string();
+            if !text.contains(' ') {
+                assert_eq!(Signal::parse(&text), Some(signal), "{text}");
+            }
+            assert_eq!(Signal::parse(&number.to_string()), Some(signal));
+        }
+        assert_eq!(Signal::parse("sigterm"), Some(Signal::TERM));
+        assert_eq!(Signal::parse("rtmax-1").map(Signal::number), Some(63));
+        for bad in [
+            "", "0", "65", "-1", "SIG", "TERMX", "RTMIN+31", "RTMAX-31", "RTMIN-1",
+        ] {
+            assert_eq!(Signal::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What we were given at start, to be handed on unchanged to the server.
+
+use std::ffi::{CStr, CString, OsString, c_char, c_int};
+use std::os::unix::ffi::OsStringExt;
+
+use super::signal::{self, Mask, Signal};
+
+/// Defines the C `main` that calls `$run(arguments) -> i32`.
+///
+/// An own `main` skips std's start-up, which would ignore SIGPIPE, open `/dev/null` on closed
+/// descriptors and set up a guard page; it saves time and memory, and keeps what we hand on true.
+#[macro_export]
+macro_rules! entry_point {
+    ($run:path) => {
+        #[allow(unsafe_code, reason = "the name `main` is what the C runtime calls")]
+        #[unsafe(no_mangle)]
+        extern "C" fn main(
+            count: ::std::ffi::c_int,
+            arguments: *const *const ::std::ffi::c_char,
+        ) -> ::std::ffi::c_int {
+            $run($crate::sys::startup::arguments(count, arguments))
+        }
+    };
+}
+
+/// The bounds of the memory that holds our command line, as `ps` shows it.
+static COMMAND_LINE: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::new();
+
+/// Copies the arguments of the C `main`.
+#[must_use]
+pub fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<OsString> {
+    let mut copies = Vec::with_capacity(count.max(0) as usize);
+    let mut bounds: Option<(usize, usize)> = None;
+    for at in 0..count.max(0) as usize {
+        // SAFETY: the C runtime passes `count` pointers to NUL-terminated strings.
+        let pointer = unsafe { *arguments.add(at) };
+        // SAFETY: as above; the strings live as long as the process.
+        let text = unsafe { CStr::from_ptr(pointer) };
+        let (start, len) = (pointer as usize, text.to_bytes_with_nul().len());
+        match &mut bounds {
+            None => bounds = Some((start, len)),
+            // The kernel lays them out one after the other; stop at the first that is not.
+            Some((first, all)) if *first + *all == start => *all += len,
+            Some(_) => {}
+        }
+        copies.push(OsString::from_vec(text.to_bytes().to_vec()));
+    }
+    let _ = COMMAND_LINE.set(bounds.unwrap_or((0, 0)));
+    copies
+}
+
+/// Replaces our command line as `ps` and `pkill -f` see it, cut to the room that there is.
+pub fn set_command_line(text: &str) {
+    let Some((start, len)) = COMMAND_LINE.get().copied() else {
+        return;
+    };
+    if start == 0 || len == 0 {
+        return;
+    }
+    let kept = text.len().min(len - 1);
+    let at = start as *mut u8;
+    // SAFETY: `len` bytes from `start` are the argument strings that the kernel put on our stack;
+    // they are writable, and nobody else refers to them: `arguments` made copies.
+    unsafe { std::ptr::write_bytes(at, 0, len) };
+    // SAFETY: as above; `kept` is less than `len`.
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), at, kept) };
+}
+
+/// The state that exec keeps and that we change for ourselves.
+#[derive(Clone, Copy, Debug)]
+pub struct Inherited {
+    pub mask: Mask,
+    pub sigchld_ignored: bool,
+    pub sighup_ignored: bool,
+}
+
+/// Records what we were given, and makes it safe for us: every signal blocked (none is lost, none
+/// ends us), SIGCHLD at its default (ignored, it would lose the statuses of our children), and no
+/// hole among the descriptors 0 to 2 (where one of ours could land).
+#[must_use]
+pub fn capture() -> Inherited {
+    let mask = signal::set_mask(Mask::ALL);
+    let sigchld_ignored = signal::is_ignored(Signal::CHLD);
+    if sigchld_ignored {
+        signal::set_ignored(Signal::CHLD, false);
+    }
+    fill_standard_descriptors();
+    Inherited {
+        mask,
+        sigchld_ignored,
+        sighup_ignored: signal::is_ignored(Signal::HUP),
+    }
+}
+
+/// Puts a placeholder on each closed one of 0, 1 and 2. It is close-on-exec: the server finds them closed again.
+fn fill_standard_descriptors() {
+    for fd in 0..3 {
+        // SAFETY: takes numbers.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1 {
+            continue;
+        }
+        let flags = libc::O_RDWR | libc::O_CLOEXEC;
+        // SAFETY: a literal path; the lowest free number is `fd`, since those below are open by now.
+        let opened = unsafe { libc::open(c"/dev/null".as_ptr(), flags) };
+        if opened == -1 {
+            // No /dev: anything harmless that stays open will do.
+            // SAFETY: takes a literal and a number.
+            unsafe { libc::memfd_create(c"closed".as_ptr(), libc::MFD_CLOEXEC) };
+        }
+    }
+}
+
+/// The environment to hand on: the very array that we were given.
+#[must_use]
+pub fn environment() -> *const *const c_char {
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    // SAFETY: set up by the C runtime before `main`; we have one thread and never change it.
+    unsafe { environ }
+}
+
+/// The value of an environment variable, as it is.
+#[must_use]
+pub fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+/// A C string of `text`.
+///
+/// # Errors
+/// `None` if it holds a NUL, which no argument can.
+#[must_use]
+pub fn c_string(text: OsString) -> Option<CString> {
+    CString::new(text.into_vec()).ok()
+}

@@ -1,0 +1,52 @@
+//! Terminals.
+
+use std::os::fd::AsRawFd;
+
+use rustix::fs::{Mode, OFlags};
+
+/// Whether we have a controlling terminal. See `tty(4)`.
+///
+/// Without `/dev/tty` (an empty `/dev`) a standard descriptor that is our terminal tells as well.
+#[must_use]
+pub fn have_controlling_terminal() -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    match rustix::fs::open("/dev/tty", flags, Mode::empty()) {
+        Ok(_) => true,
+        Err(rustix::io::Errno::NXIO) => false,
+        Err(_) => {
+            let own = super::pid::session(0).unwrap_or(-1);
+            // SAFETY: takes numbers; a descriptor that is closed or no terminal gives an error.
+            (0..3).any(|fd| unsafe { libc::tcgetsid(fd) } == own)
+        }
+    }
+}
+
+/// Makes `group` the foreground group of our terminal again, if the one that is has no process any
+/// more: the server (a shell, say) made it, and left it behind. See `tcsetpgrp(3)`.
+pub fn take_back(group: i32) {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let Ok(terminal) = rustix::fs::open("/dev/tty", flags, Mode::empty()) else {
+        return;
+    };
+    let terminal = terminal.as_raw_fd();
+    let Some(current) = foreground(terminal).filter(|current| *current > 1 && *current != group)
+    else {
+        return;
+    };
+    // SAFETY: takes numbers; signal 0 only asks whether the group has a member.
+    let abandoned =
+        unsafe { libc::kill(-current, 0) } == -1 && super::last_errno() == super::Errno::SRCH;
+    if abandoned {
+        // SAFETY: takes numbers; SIGTTOU is blocked, so the call cannot stop us. A failure means
+        // that the terminal is gone, and then there is nothing to give back.
+        unsafe { libc::tcsetpgrp(terminal, group) };
+    }
+}
+
+/// The foreground group of the terminal on `fd`, if it is our controlling terminal. See `tcgetpgrp(3)`.
+#[must_use]
+pub fn foreground(fd: i32) -> Option<i32> {
+    // SAFETY: takes a number.
+    let group = unsafe { libc::tcgetpgrp(fd) };
+    (group >= 0).then_some(group)
+}

@@ -1,0 +1,295 @@
+//! The tree: who descends from us, found so that only what is proven ours is ever touched.
+//!
+//! A depth-first walk. A child of ours cannot be recycled, since nobody but us reaps it. Deeper
+//! ones are opened first; then their parent must still be the process that we came from, and that
+//! one must not have been reaped meanwhile. Whoever fails the proof is left for the next walk: if
+//! it is ours, it has become our child by then.
+//!
+//! Children come from `/proc/PID/task/TID/children`; where the kernel has no such files from one
+//! scan of `/proc`; without `/proc` by asking wait for every possible pid, which finds our own
+//! children only (and their orphans the next time).
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Mutex;
+
+use crate::sys::pid::{self, Pid};
+use crate::sys::signal::{self, Signal};
+use crate::sys::{Errno, pidfd, proc, wait};
+
+/// The numbers of the processes still to be visited. Static: a walk must not need memory.
+static PENDING: Mutex<[i32; 64 * 1024]> = Mutex::new([0; 64 * 1024]);
+/// One scan of `/proc`: (pid, parent).
+static SCANNED: Mutex<[(i32, i32); 64 * 1024]> = Mutex::new([(0, 0); 64 * 1024]);
+/// How deep one walk goes, and how many descriptors it holds at most. What is deeper becomes our
+/// child when its ancestors die, and is met in a later walk.
+const DEPTH: usize = 4000;
+/// Above every pid that a kernel gives out.
+const PID_LIMIT: i32 = 4 * 1024 * 1024;
+
+/// How the children of a process are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `/proc/PID/task/TID/children`
+    Files,
+    /// One scan of `/proc/*/stat` for a walk.
+    Scan,
+    /// `waitid` over all pids.
+    Wait,
+}
+
+/// A process of the tree, safe to be signalled for as long as this value lives.
+#[derive(Debug)]
+pub struct Member {
+    pub pid: Pid,
+    /// `None` for a child of ours.
+    handle: Option<OwnedFd>,
+}
+
+impl Member {
+    /// Sends `signal` to it.
+    ///
+    /// # Errors
+    /// `ESRCH` it is gone; `EPERM` not allowed.
+    pub fn send(&self, signal: Signal) -> Result<(), Errno> {
+        match &self.handle {
+            None => signal::kill(self.pid, signal),
+            Some(handle) => match pidfd::send(handle.as_fd(), signal) {
+                // Before Linux 5.1: it was ours a moment ago, and no kernel of that age can do better.
+                Err(Errno::NOSYS) => signal::kill(self.pid, signal),
+                other => other,
+            },
+        }
+    }
+
+    /// Whether its pid still is its own.
+    fn is_unreaped(&self) -> bool {
+        self.handle
+            .as_ref()
+            .is_none_or(|handle| pidfd::is_unreaped(handle.as_fd()).unwrap_or(true))
+    }
+}
+
+/// What a walk could not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gaps {
+    /// The last error that hid somebody, other than that it was gone.
+    pub errno: Option<Errno>,
+    /// How the children were found in the end.
+    pub source: Option<Source>,
+}
+
+/// Visits every process of the tree, parents first, each right after its children were read.
+/// `strangers` are children that we had before we were treaper: neither they nor what is below them.
+pub fn walk(strangers: &[i32], start: Source, visit: &mut dyn FnMut(&Member)) -> Gaps {
+    let mut gaps = Gaps {
+        errno: None,
+        source: Some(start),
+    };
+    let Ok(mut pending) = PENDING.try_lock() else {
+        return gaps;
+    };
+    let start = if start == Source::Wait || proc::is_ours() {
+        start
+    } else {
+        Source::Wait
+    };
+    let mut walk = Walk {
+        strangers,
+        pending: &mut pending[..],
+        len: 0,
+        source: start,
+        scanned: 0,
+        errno: None,
+    };
+    walk.run(visit);
+    gaps.errno = walk.errno;
+    gaps.source = Some(walk.source);
+    gaps
+}
+
+/// A visited process whose children are visited now.
+struct Frame {
+    member: Member,
+    /// Where the children of the one above it begin among the pending.
+    outer: usize,
+}
+
+struct Walk<'a> {
+    strangers: &'a [i32],
+    pending: &'a mut [i32],
+    len: usize,
+    source: Source,
+    scanned: usize,
+    errno: Option<Errno>,
+}
+
+impl Walk<'_> {
+    fn run(&mut self, visit: &mut dyn FnMut(&Member)) {
+        // Without memory for the path the walk still reaches our own children, and by and by all.
+        let mut path: Vec<Frame> = Vec::new();
+        let _ = path.try_reserve_exact(DEPTH);
+        self.find_children(pid::own(), true);
+        let mut first = 0;
+        loop {
+            while self.len == first {
+                let Some(done) = path.pop() else { return };
+                first = done.outer;
+            }
+            self.len -= 1;
+            let number = self.pending[self.len];
+            let Some(member) = self.prove(number, path.last().map(|frame| &frame.member)) else {
+                continue;
+            };
+            let len = self.len;
+            self.find_children(member.pid.get(), false);
+            visit(&member);
+            if self.len == len {
+                continue;
+            }
+            if path.len() == path.capacity() {
+                // Too deep for one walk: forget its children, the next one comes to them.
+                self.len = len;
+                continue;
+            }
+            path.push(Frame {
+                member,
+                outer: first,
+            });
+            first = len;
+        }
+    }
+
+    /// The process `number`, found among the children of `parent` (`None`: us), if it is proven to be one.
+    fn prove(&mut self, number: i32, parent: Option<&Member>) -> Option<Member> {
+        let pid = Pid::new(number).filter(|pid| pid.get() != pid::own())?;
+        let Some(parent) = parent else {
+            return self.own_child(pid);
+        };
+        let handle = match pidfd::of(pid) {
+            Err(Errno::NOSYS) => proc::open_dir(number),
+            other => other,
+        };
+        let handle = match handle {
+            Ok(handle) => handle,
+            Err(errno) => {
+                self.note(errno);
+                return None;
+            }
+        };
+        let member = Member {
+            pid,
+            handle: Some(handle),
+        };
+        let parent_now = parent_of(&member)?;
+        if parent_now == pid::own() {
+            // Its parent died meanwhile, and it came to us.
+            return self.own_child(pid);
+        }
+        (parent_now == parent.pid.get() && parent.is_unreaped()).then_some(member)
+    }
+
+    /// A child of ours, whatever `/proc` says (it may be that of another PID namespace): wait knows.
+    fn own_child(&self, pid: Pid) -> Option<Member> {
+        let ours = !self.strangers.contains(&pid.get()) && wait::is_child(pid);
+        ours.then_some(Member { pid, handle: None })
+    }
+
+    /// Appends the children of `pid` to the pending.
+    fn find_children(&mut self, pid: i32, own: bool) {
+        if self.source == Source::Files {
+            let len = self.len;
+            match proc::children(pid, &mut |child| push(self.pending, &mut self.len, child)) {
+                Ok(()) | Err(Errno::SRCH) => return,
+                Err(Errno::NOENT) if !own => return,
+                Err(Errno::NOSYS | Errno::NOENT | Errno::PERM | Errno::ACCESS) => {
+                    self.source = Source::Scan
+                }
+                Err(errno) => {
+                    // Out of descriptors or memory: what was read so far is still of use.
+                    self.note(errno);
+                    return;
+                }
+            }
+            self.len = len;
+        }
+        if self.source == Source::Scan {
+            if self.scanned == 0 {
+                self.scan();
+            }
+            if self.source == Source::Scan {
+                if let Ok(table) = SCANNED.try_lock() {
+                    for (child, _) in table[..self.scanned]
+                        .iter()
+                        .filter(|(_, parent)| *parent == pid)
+                    {
+                        push(self.pending, &mut self.len, *child);
+                    }
+                }
+                return;
+            }
+        }
+        if own {
+            for number in 2..PID_LIMIT {
+                if Pid::new(number).is_some_and(wait::is_child) {
+                    push(self.pending, &mut self.len, number);
+                }
+            }
+        }
+    }
+
+    fn scan(&mut self) {
+        let Ok(mut table) = SCANNED.try_lock() else {
+            return;
+        };
+        let mut len = 0;
+        let result = proc::processes(&mut |number| {
+            if let (Ok(stat), Some(slot)) = (proc::stat(number), table.get_mut(len)) {
+                *slot = (number, stat.parent);
+                len += 1;
+            }
+        });
+        self.scanned = len;
+        if let Err(errno) = result {
+            self.note(errno);
+        }
+        // An empty /proc cannot be: it is not there, or hides even ourselves.
+        if len == 0 {
+            self.source = Source::Wait;
+        }
+    }
+
+    fn note(&mut self, errno: Errno) {
+        if !matches!(errno, Errno::SRCH | Errno::NOENT) {
+            self.errno = Some(errno);
+        }
+    }
+}
+
+/// What does not fit waits for the next walk.
+fn push(pending: &mut [i32], len: &mut usize, number: i32) {
+    if let Some(slot) = pending.get_mut(*len) {
+        *slot = number;
+        *len += 1;
+    }
+}
+
+thread_local! {
+    /// Whether this kernel tells the parent through a pidfd (Linux 6.13); else `/proc` does.
+    static PIDFD_INFO: Cell<bool> = const { Cell::new(true) };
+}
+
+/// The parent of `member`, read so that it cannot be that of a successor with the same pid.
+fn parent_of(member: &Member) -> Option<i32> {
+    let handle = member.handle.as_ref()?;
+    if PIDFD_INFO.get() {
+        match pidfd::parent(handle.as_fd()) {
+            Ok(parent) => return Some(parent),
+            Err(Errno::SRCH) => return None,
+            Err(_) => PIDFD_INFO.set(false),
+        }
+    }
+    let parent = proc::stat(member.pid.get()).ok()?.parent;
+    member.is_unreaped().then_some(parent)
+}

@@ -1,0 +1,164 @@
+//! How values are written by users: durations, signals, words.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use crate::sys::signal::Signal;
+
+/// The longest duration that can be set: a year.
+pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// `500ms`, `5s`, `2m`, `1h`, or plain seconds (`5`, `0.5`).
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a duration such as 500ms, 5s, 2m or plain seconds".to_owned();
+    let digits = text
+        .find(|c: char| c != '.' && !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit {
+        "" | "s" => 1.0,
+        "ms" => 0.001,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(expected()),
+    };
+    // std's parser also takes forms such as "1." and ".5", which are plain enough.
+    let seconds = number.parse::<f64>().map_err(|_| expected())? * scale;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if duration <= LONGEST => Ok(duration),
+        _ => Err("out of range: at most 365 days (8760h)".to_owned()),
+    }
+}
+
+/// A signal by name or number.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn signal(text: &str) -> Result<Signal, String> {
+    Signal::parse(text).ok_or_else(|| {
+        "expected a signal: a name such as TERM or RTMIN+1, or a number from 1 to 64".to_owned()
+    })
+}
+
+/// `FROM:TO`; a TO of 0 (`None`) drops FROM.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn rewrite(text: &str) -> Result<(Signal, Option<Signal>), String> {
+    let (from, to) = text
+        .split_once(':')
+        .ok_or("expected FROM:TO, two signals (TO 0 drops FROM)")?;
+    let to = if to == "0" { None } else { Some(signal(to)?) };
+    Ok((signal(from)?, to))
+}
+
+/// An exit status: 0 to 255, or a signal name for 128 + its number.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn status(text: &str) -> Result<u8, String> {
+    let expected = || "expected an exit status from 0 to 255, or a signal name".to_owned();
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        return text.parse().map_err(|_| expected());
+    }
+    Signal::parse(text)
+        .map(|signal| 128 + signal.number())
+        .ok_or_else(expected)
+}
+
+/// A process id that can be watched.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn pid(text: &str) -> Result<i32, String> {
+    text.parse()
+        .ok()
+        .filter(|pid| *pid > 0)
+        .ok_or_else(|| "expected a process id, 1 or more".to_owned())
+}
+
+/// A switch, as variables spell it.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "0" | "false" | "no" | "off" | "" => Ok(false),
+        _ => Err("expected 1 or 0 (true, false, yes, no, on, off)".to_owned()),
+    }
+}
+
+/// One of a few words.
+///
+/// # Errors
+/// A sentence that lists them.
+pub fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+    words
+        .iter()
+        .find(|(word, _)| *word == text)
+        .map(|(_, value)| *value)
+        .ok_or_else(|| {
+            let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            format!("expected one of {}", all.join(", "))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units_and_a_range() {
+        for (text, millis) in [
+            ("0", 0),
+            ("500ms", 500),
+            ("5s", 5000),
+            ("5", 5000),
+            ("0.5", 500),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for bad in [
+            "",
+            "s",
+            "5x",
+            "-1",
+            "1 s",
+            "1e9",
+            "inf",
+            "nan",
+            "5sm",
+            ".",
+            "1.2.3",
+            "9000h",
+            "99999999999999999999",
+        ] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rewrites_and_statuses_take_names_and_numbers() {
+        assert_eq!(
+            rewrite("USR1:0"),
+            Ok((Signal::parse("USR1").unwrap(), None))
+        );
+        assert_eq!(rewrite("15:QUIT"), Ok((Signal::TERM, Signal::parse("3"))));
+        for bad in ["", "USR1", "USR1:", ":0", "0:1", "1:65"] {
+            assert!(rewrite(bad).is_err(), "{bad}");
+        }
+        assert_eq!(
+            (status("143"), status("TERM"), status("0")),
+            (Ok(143), Ok(143), Ok(0))
+        );
+        for bad in ["256", "", "x", "-1"] {
+            assert!(status(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The sources of events, in one poll: signals, processes whose end matters, stdin, stdout.
+//!
+//! Verified facts only: a pidfd is readable when its process has ended, a descriptor has hung up or
+//! it has not. Stdin is never read, and data on it does not wake us.
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use crate::event::Trigger;
+use crate::sys::fd::{self, HANG_UP};
+use crate::sys::signal::{self, Arrival, SignalFd};
+
+/// Why the watch returned.
+#[derive(Debug)]
+pub enum Woken {
+    Signal(Arrival),
+    Trigger(Trigger),
+    TimedOut,
+}
+
+#[derive(Debug)]
+struct Source {
+    trigger: Trigger,
+    /// Keeps a pidfd open; a standard descriptor is not ours to close.
+    _owned: Option<OwnedFd>,
+}
+
+/// Everything that can wake us. `polled[0]` is the signals, `polled[n]` belongs to `sources[n - 1]`.
+#[derive(Debug)]
+pub struct Watch {
+    signals: Option<SignalFd>,
+    sources: Vec<Source>,
+    polled: Vec<libc::pollfd>,
+}
+
+impl Watch {
+    /// Signals only, without a descriptor: cannot fail.
+    #[must_use]
+    pub fn signals_only() -> Self {
+        Self {
+            signals: None,
+            sources: Vec::new(),
+            polled: Vec::new(),
+        }
+    }
+
+    /// Signals, and what is added.
+    #[must_use]
+    pub fn new(signals: SignalFd) -> Self {
+        let polled = vec![libc::pollfd {
+            fd: signals.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        Self {
+            signals: Some(signals),
+            sources: Vec::new(),
+            polled,
+        }
+    }
+
+    /// The end of the process behind a pidfd is `trigger`.
+    pub fn add_process(&mut self, pidfd: OwnedFd, trigger: Trigger) {
+        let fd = pidfd.as_raw_fd();
+        self.add(
+            Source {
+                trigger,
+                _owned: Some(pidfd),
+            },
+            fd,
+            libc::POLLIN,
+        );
+    }
+
+    /// The hang-up of a standard descriptor is `trigger`.
+    pub fn add_standard(&mut self, fd: i32, trigger: Trigger) {
+        // A half-closed socket shows as POLLRDHUP only, and only if it is asked for.
+        self.add(
+            Source {
+                trigger,
+                _owned: None,
+            },
+            fd,
+            libc::POLLRDHUP,
+        );
+    }
+
+    fn add(&mut self, source: Source, fd: i32, events: i16) {
+        self.sources.push(source);
+        self.polled.push(libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        });
+    }
+
+    /// Waits for the next event, at most for `timeout` (`None`: for ever).
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Woken {
+        let Some(signals) = &self.signals else {
+            return signal::wait_any(timeout).map_or(Woken::TimedOut, Woken::Signal);
+        };
+        loop {
+            match fd::poll(&mut self.polled, timeout) {
+                Ok(0) => return Woken::TimedOut,
+                // Interrupted by a stop and continue; or out of memory for a moment.
+                Err(_) => {
+                    if let Some(arrival) = signals.read() {
+                        return Woken::Signal(arrival);
+                    }
+                    if timeout.is_some() {
+                        return Woken::TimedOut;
+                    }
+                    continue;
+                }
+                Ok(_) => {}
+            }
+            let ready = |polled: &libc::pollfd| {
+                polled.revents & (HANG_UP | libc::POLLIN | libc::POLLNVAL) != 0
+            };
+            // Sources first: that the host is gone outweighs what it may have signalled before.
+            if let Some(at) = self.polled[1..].iter().position(ready) {
+                // Once is enough: a hang-up stays, and would wake us for ever.
+                self.polled.remove(at + 1);
+                return Woken::Trigger(self.sources.remove(at).trigger);
+            }
+            if let Some(arrival) = signals.read() {
+                return Woken::Signal(arrival);
+            }
+        }
+    }
+}
