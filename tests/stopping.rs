@@ -186,7 +186,8 @@ fn control_without_treaper_every_shape_survives() {
     for (shape, tree) in SHAPES {
         let mut run = start_in(Scene::new(), Wrap::Bare, tree, &["server", "a", "b", "c"]);
         run.signal(libc::SIGKILL);
-        assert!(run.wait().left.len() >= 2, "{shape}");
+        // One scan may miss some of a chain, which is why treaper never trusts one.
+        assert!(!run.wait().left.is_empty(), "{shape}");
     }
 }
 

@@ -161,6 +161,21 @@ impl Scene {
         self
     }
 
+    /// On a terminal of its own, as the foreground job of a session; gives the other end of it.
+    pub fn terminal(mut self) -> (Scene, OwnedFd) {
+        let (master, slave) = sys::pty();
+        self.options.push("--job".to_owned());
+        let scene = self.no_capture().with(|command| {
+            command.stdin(slave.try_clone().unwrap());
+            command.stdout(slave.try_clone().unwrap()).stderr(slave);
+        });
+        let scene = scene.before_exec(|| {
+            sys::setsid();
+            sys::take_terminal(0).unwrap();
+        });
+        (scene, master)
+    }
+
     pub fn start<S: AsRef<str>>(mut self, words: &[S]) -> Run {
         let (near, far) = UnixStream::pair().unwrap();
         self.command

@@ -434,6 +434,15 @@ pub fn take_terminal(fd: RawFd) -> Result<()> {
     check(unsafe { libc::ioctl(fd, libc::TIOCSCTTY, 0) }).map(drop)
 }
 
+/// Makes this process a group of its own, and that the foreground one of the terminal.
+pub fn foreground_job(fd: RawFd) {
+    setpgid();
+    let old = mask(libc::SIG_BLOCK, &[libc::SIGTTOU]);
+    // SAFETY: plain system calls on integers.
+    check(unsafe { libc::tcsetpgrp(fd, getpid()) }).unwrap();
+    restore_mask(&old);
+}
+
 pub fn foreground_group(fd: RawFd) -> i32 {
     // SAFETY: a plain system call on an integer.
     unsafe { libc::tcgetpgrp(fd) }

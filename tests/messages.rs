@@ -1,0 +1,199 @@
+//! Messages: none when all went well, one when something had to be killed, never in the way.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::Stdio;
+
+use common::{ACTOR, Run, Scene, Wrap, sys};
+
+fn start(options: &[&str], tree: &str) -> Run {
+    let mut run = Scene::new().start(&Wrap::Treaper(options).tree(tree));
+    run.log.ready("server");
+    run
+}
+
+#[test]
+fn nothing_is_said_when_all_went_well() {
+    for tree in [
+        "server:exit=0",
+        "server:exit=5",
+        "server:exit=0[worker:daemon]",
+    ] {
+        let mut run = start(&[], tree);
+        run.wait_clean();
+        assert_eq!(
+            (run.stdout(), run.stderr()),
+            (String::new(), String::new()),
+            "{tree}"
+        );
+    }
+    for signal in [libc::SIGTERM, libc::SIGHUP] {
+        let mut run = start(&[], "server:on=TERM/0[worker:daemon]");
+        run.log.ready("worker");
+        run.signal(signal);
+        run.wait_clean();
+        assert_eq!((run.stdout(), run.stderr()), (String::new(), String::new()));
+    }
+}
+
+#[test]
+fn one_line_says_what_had_to_be_killed() {
+    for options in [
+        &["--grace", "100ms"][..],
+        &["--grace", "100ms", "--no-guard"],
+    ] {
+        let tree = "server:on=TERM/0[worker*3:setsid:ignore=TERM]";
+        let mut run = start(options, tree);
+        run.log.wait_for(3, "worker", "ready");
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+        let stderr = run.stderr();
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert!(stderr.starts_with("treaper: "), "{stderr}");
+        assert!(
+            stderr.contains("SIGKILL") || stderr.contains("killed"),
+            "{stderr}"
+        );
+        assert!(run.stdout().is_empty());
+    }
+}
+
+#[test]
+fn verbose_tells_each_step_and_very_verbose_each_process() {
+    let tree = "server:on=TERM/0[worker:daemon:ignore=TERM]";
+    let said = |options: &[&str], variable: Option<(&str, &str)>| {
+        let mut scene = Scene::new();
+        if let Some((name, value)) = variable {
+            scene = scene.env(name, value);
+        }
+        let options = [options, &["--grace", "100ms"]].concat();
+        let mut run = scene.start(&Wrap::Treaper(&options).tree(tree));
+        run.log.ready("server");
+        run.log.ready("worker");
+        let worker = run.log.ready("worker");
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+        assert!(run.stdout().is_empty());
+        let stderr = run.stderr();
+        assert!(
+            stderr.lines().all(|line| line.starts_with("treaper: ")),
+            "{stderr}"
+        );
+        (stderr, worker.to_string())
+    };
+    let (v, _) = said(&["-v"], None);
+    assert!(v.contains("terminate"), "{v}");
+    let (vv, worker) = said(&["-vv"], None);
+    assert!(vv.lines().count() > v.lines().count(), "{v}\n---\n{vv}");
+    assert!(vv.contains(&worker), "{vv}");
+    let (logged, _) = said(&[], Some(("TREAPER_LOG", "debug")));
+    assert!(logged.lines().count() > 1, "{logged}");
+}
+
+#[test]
+fn every_trigger_is_named() {
+    let quick = ["-v", "--grace", "100ms", "--drain", "50ms"];
+    let mut run = start(&quick, "server:exit=0[worker:daemon]");
+    run.wait_clean();
+    assert!(run.stderr().contains("server-exit"), "{}", run.stderr());
+    let mut run = start(&quick, "server");
+    sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+    run.wait_clean();
+    let stderr = run.stderr();
+    assert!(stderr.contains("monitor-killed"), "{stderr}");
+    let mut run = start(&quick, "server");
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    let stderr = run.stderr();
+    assert!(stderr.contains("shim-killed"), "{stderr}");
+}
+
+/// A tree that makes treaper speak a lot while it stops.
+const TALKATIVE: &str = "server:ignore=TERM[worker*20:setsid:ignore=TERM]";
+
+fn stops_in_time(mut run: Run) {
+    run.log.ready("server");
+    run.log.wait_for(20, "worker", "ready");
+    let before = sys::now_ms();
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(137));
+    assert!(sys::now_ms() - before < 5000);
+}
+
+#[test]
+fn a_full_stderr_never_blocks_a_stop() {
+    for options in [
+        &["-vv", "--grace", "100ms"][..],
+        &["-vv", "--grace", "100ms", "--no-guard"],
+    ] {
+        let (_read, write) = std::io::pipe().unwrap();
+        // Filled through another open file of the same pipe, as the blocking mode is the file's.
+        let path = format!("/proc/self/fd/{}", write.as_raw_fd());
+        let mut filler = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        sys::set_nonblocking(filler.as_raw_fd());
+        while filler.write(&[b'x'; 4096]).is_ok() {}
+        while filler.write(b"x").is_ok() {}
+        let scene = Scene::new().no_capture().with(|command| {
+            command.stdout(Stdio::null()).stderr(write);
+        });
+        stops_in_time(scene.start(&Wrap::Treaper(options).tree(TALKATIVE)));
+    }
+}
+
+#[test]
+fn a_closed_stderr_or_one_without_a_reader_changes_nothing() {
+    let options = ["-vv", "--grace", "100ms"];
+    let scene = Scene::new().before_exec(|| sys::close(2));
+    stops_in_time(scene.start(&Wrap::Treaper(&options).tree(TALKATIVE)));
+    for ignored in [true, false] {
+        let (read, write) = std::io::pipe().unwrap();
+        drop(read);
+        let scene = Scene::new().no_capture().with(|command| {
+            command.stdout(Stdio::null()).stderr(write);
+        });
+        let scene = scene.before_exec(move || sys::ignore(libc::SIGPIPE, ignored));
+        stops_in_time(scene.start(&Wrap::Treaper(&options).tree(TALKATIVE)));
+    }
+}
+
+#[test]
+fn a_message_never_goes_into_a_file_of_the_server() {
+    // Descriptor 2 is closed, so the server's first file becomes 2: nothing of ours may land there.
+    let scene = Scene::new().before_exec(|| sys::close(2));
+    let file = scene.directory().join("data");
+    let script = format!("exec 2>{0}; echo data >&2; kill -KILL $$", file.display());
+    let mut run = scene.start(&Wrap::Treaper(&["-vv"]).command(&["sh", "-c", &script]));
+    run.wait_clean();
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "data\n");
+}
+
+#[test]
+fn what_the_server_says_is_passed_on_untouched() {
+    let script = "printf out; printf err >&2";
+    let mut run = Scene::new().start(&Wrap::Treaper(&[]).command(&["sh", "-c", script]));
+    run.wait_clean();
+    assert_eq!(
+        (run.stdout().as_str(), run.stderr().as_str()),
+        ("out", "err")
+    );
+}
+
+#[test]
+fn stderr_is_not_kept_open_beyond_our_end() {
+    let (read, write) = std::io::pipe().unwrap();
+    let scene = Scene::new().no_capture().with(|command| {
+        command.stdout(Stdio::null()).stderr(write);
+    });
+    let mut run = scene.start(&Wrap::Treaper(&[]).command(&[ACTOR, "exit", "0"]));
+    run.wait_clean();
+    let read = File::from(OwnedFd::from(read));
+    let hung_up = sys::poll(
+        &[(read.as_raw_fd(), libc::POLLIN)],
+        Some(common::patience()),
+    )[0];
+    assert_ne!(hung_up & libc::POLLHUP, 0);
+}

@@ -1,0 +1,118 @@
+//! Shim, monitor and host are killed at random instants, start-up included: nothing is ever left.
+//! `KILL_SEED` repeats a run, `KILL_ROUNDS` makes it longer.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{ACTOR, Run, Scene, Wrap, sys};
+
+const TREE: &str = "server:ignore=TERM[worker:setsid:ignore=TERM,deep:daemon:ignore=TERM]";
+const QUICK: Wrap = Wrap::Treaper(&["--grace", "10ms", "--drain", "5ms"]);
+
+/// Instants after the start, in microseconds: a start takes some milliseconds, so most fall into it.
+const SPAN: u64 = 12_000;
+
+struct Random(u64);
+
+impl Random {
+    fn new(part: u64) -> Random {
+        let seed =
+            std::env::var("KILL_SEED").map_or_else(|_| sys::now_ms(), |s| s.parse().unwrap());
+        eprintln!("KILL_SEED={seed}");
+        Random((seed ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+fn rounds() -> u32 {
+    std::env::var("KILL_ROUNDS").map_or(300, |text| text.parse().unwrap())
+}
+
+fn pause(random: &mut Random) -> u64 {
+    let time = random.below(SPAN);
+    sys::pause_for(Duration::from_micros(time));
+    time
+}
+
+/// The child of a process, as soon as there is one; none if the process is gone first.
+fn child_of(parent: i32) -> Option<i32> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let deadline = common::patience();
+    while std::time::Instant::now() < deadline {
+        let text = std::fs::read_to_string(&path).ok()?;
+        if let Some(child) = text.split_whitespace().next() {
+            return child.parse().ok();
+        }
+    }
+    None
+}
+
+fn is_empty_afterwards(mut run: Run, what: &str, round: u32, time: u64) {
+    let described = format!("{what} killed {time} us after the start, round {round}");
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.wait_empty()));
+    assert!(result.is_ok(), "{described}");
+}
+
+#[test]
+fn nothing_is_left_when_the_shim_is_killed_at_any_instant() {
+    let mut random = Random::new(1);
+    for round in 0..rounds() {
+        let run = Scene::new().start(&QUICK.tree(TREE));
+        let time = pause(&mut random);
+        run.signal(libc::SIGKILL);
+        is_empty_afterwards(run, "shim", round, time);
+    }
+}
+
+#[test]
+fn nothing_is_left_when_the_monitor_is_killed_at_any_instant() {
+    let mut random = Random::new(2);
+    for round in 0..rounds() {
+        let mut run = Scene::new().start(&QUICK.tree(TREE));
+        let monitor = child_of(run.main);
+        let time = pause(&mut random);
+        // The shim reaps the monitor only to end itself, so the number is not another's yet.
+        if let Some(monitor) = monitor {
+            let _ = sys::kill(monitor, libc::SIGKILL);
+        }
+        let exit = run.wait();
+        assert!(exit.left.is_empty(), "round {round}, {time} us: {exit:?}");
+        is_empty_afterwards(run, "monitor", round, time);
+    }
+}
+
+#[test]
+fn nothing_is_left_when_the_host_is_killed_at_any_instant() {
+    let mut random = Random::new(3);
+    for round in 0..rounds() {
+        // The pipe tells, where the host is gone before treaper could look who its parent is.
+        let host = [ACTOR, "host", "--stdin", "pipe", "--"].map(str::to_owned);
+        let mut run = Scene::new().start(&[&host[..], &QUICK.tree(TREE)].concat());
+        run.log.wait("host", "spawned");
+        let time = pause(&mut random);
+        run.signal(libc::SIGKILL);
+        is_empty_afterwards(run, "host", round, time);
+    }
+}
+
+#[test]
+fn control_one_process_alone_leaks_at_some_instant() {
+    let mut random = Random::new(4);
+    let alone = Wrap::Treaper(&["--grace", "10ms", "--no-guard"]);
+    let mut leaked = 0;
+    for _ in 0..40 {
+        let mut run = Scene::new().start(&alone.tree(TREE));
+        pause(&mut random);
+        run.signal(libc::SIGKILL);
+        leaked += usize::from(!run.wait().left.is_empty());
+    }
+    assert!(leaked > 0, "the scene shows nothing");
+}

@@ -1,0 +1,147 @@
+//! Every descendant is reaped, and nothing wakes us while nothing happens.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Run, Scene, Wrap, proc, sys, until};
+
+const WRAPS: [Wrap; 2] = [Wrap::Treaper(&[]), Wrap::Treaper(&["--no-guard"])];
+
+fn reaper(run: &Run, wrap: Wrap) -> i32 {
+    if matches!(wrap, Wrap::Treaper([])) {
+        run.monitor()
+    } else {
+        run.main
+    }
+}
+
+fn zombies(of: i32) -> usize {
+    proc::children(of)
+        .iter()
+        .filter(|child| !child.is_alive())
+        .count()
+}
+
+#[test]
+fn ten_thousand_orphans_in_bursts_are_no_problem() {
+    for wrap in WRAPS {
+        let mut run = Scene::new().start(&wrap.tree("server:orphans=10000:on=TERM/4"));
+        run.log.ready("server");
+        let reaper = reaper(&run, wrap);
+        until("no zombie", || zombies(reaper) == 0);
+        until("nobody but the server", || {
+            proc::children(reaper).len() == 1
+        });
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(4));
+        assert_eq!(run.stderr(), "");
+    }
+}
+
+#[test]
+fn no_zombie_is_left_behind_while_the_server_lives() {
+    for wrap in WRAPS {
+        let tree = "server[gone*50:daemon:exit=0,gone*10:daemon:die=SEGV]";
+        let mut run = Scene::new().start(&wrap.tree(tree));
+        run.log.ready("server");
+        let reaper = reaper(&run, wrap);
+        until("no zombie", || proc::children(reaper).len() == 1);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_wait_for_its_children_is_not_meddled_with() {
+    let mut run = Scene::new().start(&Wrap::Treaper(&[]).tree("server[gone*3:exit=0]"));
+    let server = run.log.ready("server");
+    run.log.wait_for(3, "gone", "ready");
+    until("three zombies of the server's own", || zombies(server) == 3);
+}
+
+/// The context switches of treaper's own processes while the window is open.
+fn switches(run: &Run, window: Duration) -> u64 {
+    let ours: Vec<i32> = run
+        .survivors()
+        .iter()
+        .filter(|p| p.comm == "treaper" || p.comm == "tree-monitor")
+        .map(|p| p.pid)
+        .collect();
+    assert!(!ours.is_empty());
+    let count = || ours.iter().map(|&pid| proc::switches(pid)).sum::<u64>();
+    let mut last = count();
+    // Until the start is over: two looks that see the same.
+    until("a quiet start", || {
+        sys::pause_for(Duration::from_millis(50));
+        let now = count();
+        std::mem::replace(&mut last, now) == now
+    });
+    let before = count();
+    sys::pause_for(window);
+    count() - before
+}
+
+#[test]
+fn nothing_wakes_us_while_nothing_happens() {
+    for wrap in WRAPS {
+        let mut run = Scene::new()
+            .stdin_pipe()
+            .start(&wrap.tree("server[worker:daemon]"));
+        run.log.ready("server");
+        run.log.ready("worker");
+        assert_eq!(switches(&run, Duration::from_secs(2)), 0, "{wrap:?}");
+    }
+}
+
+#[test]
+fn data_on_stdin_and_work_of_the_server_wake_nobody() {
+    let mut run = Scene::new()
+        .stdin_pipe()
+        .start(&WRAPS[0].tree("server:reads:echo"));
+    run.log.ready("server");
+    let mut out = run.take_stdout();
+    switches(&run, Duration::ZERO);
+    let (main, monitor) = (run.main, run.monitor());
+    let before = proc::switches(main) + proc::switches(monitor);
+    for _ in 0..200 {
+        run.write_stdin(&[b'x'; 1000]);
+        until("the echo", || {
+            std::io::Read::read(&mut out, &mut [0; 4096]).is_ok_and(|n| n > 0)
+        });
+    }
+    assert_eq!(proc::switches(main) + proc::switches(monitor) - before, 0);
+}
+
+#[test]
+fn a_hung_up_stdin_does_not_spin_during_the_drain() {
+    for wrap in [
+        Wrap::Treaper(&["-d", "20s"]),
+        Wrap::Treaper(&["-d", "20s", "--no-guard"]),
+    ] {
+        let mut run = Scene::new().stdin_pipe().start(&wrap.tree("server"));
+        run.log.ready("server");
+        run.close_stdin();
+        sys::pause_for(Duration::from_millis(50));
+        let ours = run
+            .named("treaper")
+            .into_iter()
+            .chain(run.named("tree-monitor"));
+        let ours: Vec<i32> = ours.map(|p| p.pid).collect();
+        let count = || ours.iter().map(|&pid| proc::switches(pid)).sum::<u64>();
+        let before = count();
+        sys::pause_for(Duration::from_millis(500));
+        let woken = count() - before;
+        assert!(
+            woken < 60,
+            "{woken} context switches in half a second of drain"
+        );
+    }
+}
+
+#[test]
+fn neither_process_has_a_second_thread() {
+    let run = Scene::new().stdin_pipe().start(&WRAPS[0].tree("server"));
+    for pid in [run.main, run.monitor()] {
+        assert_eq!(proc::status(pid, "Threads").as_deref(), Some("1"));
+    }
+}

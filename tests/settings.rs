@@ -1,0 +1,261 @@
+//! Settings: options and variables, what they accept, and that a wrong one starts nothing.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::process::{Command, Output, Stdio};
+
+use common::{Scene, TREAPER, Wrap, sys};
+
+fn output(options: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(TREAPER);
+    command
+        .args(options)
+        .args(["--", "sh", "-c", "echo started"])
+        .stdin(Stdio::null());
+    for (name, value) in variables {
+        command.env(name, value);
+    }
+    command.output().unwrap()
+}
+
+fn is_accepted(options: &[&str], variables: &[(&str, &str)]) {
+    let out = output(options, variables);
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(
+        out.status.code(),
+        Some(0),
+        "{options:?} {variables:?}: {text}"
+    );
+    assert_eq!(
+        (&out.stdout[..], &*text),
+        (&b"started\n"[..], ""),
+        "{options:?} {variables:?}"
+    );
+}
+
+/// Exit 125, one line that names the culprit, nothing started.
+fn is_refused(options: &[&str], variables: &[(&str, &str)], culprit: &str) {
+    let out = output(options, variables);
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(
+        out.status.code(),
+        Some(125),
+        "{options:?} {variables:?}: {text}"
+    );
+    assert!(
+        out.stdout.is_empty(),
+        "{options:?} {variables:?} started it"
+    );
+    assert_eq!(text.lines().count(), 1, "{options:?} {variables:?}: {text}");
+    assert!(text.starts_with("treaper: "), "{text}");
+    assert!(text.contains(culprit), "{options:?} {variables:?}: {text}");
+}
+
+fn variable(option: &str) -> String {
+    format!(
+        "TREAPER_{}",
+        option
+            .trim_start_matches('-')
+            .replace('-', "_")
+            .to_uppercase()
+    )
+}
+
+const DURATIONS: &[&str] = &["--drain", "--grace", "--kill-timeout"];
+
+const GOOD: &[(&str, &str)] = &[
+    ("--signal", "TERM"),
+    ("--signal", "SIGINT"),
+    ("--signal", "15"),
+    ("--signal", "34"),
+    ("--signal", "RTMIN"),
+    ("--signal", "RTMIN+3"),
+    ("--kill-mode", "staged"),
+    ("--kill-mode", "tree"),
+    ("--kill-mode", "mixed"),
+    ("--until", "server"),
+    ("--until", "tree"),
+    ("--stdin", "auto"),
+    ("--stdin", "watch"),
+    ("--stdin", "ignore"),
+    ("--stdout", "ignore"),
+    ("--stdout", "watch"),
+    ("--hup", "stop"),
+    ("--hup", "forward"),
+    ("--watch-pid", "1"),
+    ("--forward-to", "server"),
+    ("--forward-to", "group"),
+    ("--forward-to", "tree"),
+    ("--rewrite", "USR1:USR2"),
+    ("--rewrite", "SIGUSR1:0"),
+    ("--rewrite", "10:12"),
+    ("--success", "143"),
+    ("--success", "TERM"),
+    ("--success", "0"),
+    ("--success", "255"),
+    ("--contain", "auto"),
+    ("--contain", "group"),
+];
+
+const BAD: &[(&str, &str)] = &[
+    ("--signal", "NOPE"),
+    ("--signal", "0"),
+    ("--signal", "65"),
+    ("--signal", "-1"),
+    ("--signal", ""),
+    ("--kill-mode", "all"),
+    ("--kill-mode", ""),
+    ("--until", "never"),
+    ("--stdin", "yes"),
+    ("--stdout", "auto"),
+    ("--hup", "ignore"),
+    ("--watch-pid", "0"),
+    ("--watch-pid", "-5"),
+    ("--watch-pid", "x"),
+    ("--watch-pid", "99999999999"),
+    ("--forward-to", "all"),
+    ("--rewrite", "USR1"),
+    ("--rewrite", "USR1:NOPE"),
+    ("--rewrite", "NOPE:USR1"),
+    ("--rewrite", ":"),
+    ("--success", "256"),
+    ("--success", "-1"),
+    ("--success", "NOPE"),
+    ("--contain", "jail"),
+];
+
+#[test]
+fn every_good_value_is_accepted_as_option_and_as_variable() {
+    for (option, value) in GOOD {
+        is_accepted(&[&format!("{option}={value}")], &[]);
+        is_accepted(&[option, value], &[]);
+        is_accepted(&[], &[(&variable(option), value)]);
+    }
+}
+
+#[test]
+fn every_bad_value_is_refused_by_the_name_of_its_option_or_variable() {
+    for (option, value) in BAD {
+        is_refused(&[&format!("{option}={value}")], &[], option);
+        is_refused(&[], &[(&variable(option), value)], &variable(option));
+    }
+}
+
+#[test]
+fn durations_have_units_and_a_range() {
+    for option in DURATIONS {
+        for value in ["0", "5", "500ms", "5s", "2m", "1h", "0ms", "0.5", "1.5s"] {
+            // Fractions may be refused, but then as every other bad value.
+            let out = output(&[option, value], &[]);
+            let whole = !value.contains('.');
+            assert!(out.status.code() == Some(0) || !whole, "{option} {value}");
+        }
+        for value in [
+            "",
+            "x",
+            "5x",
+            "-1",
+            "s",
+            "ms",
+            "5 s 3",
+            "99999999999999999999",
+            "1e3",
+            "∞",
+        ] {
+            is_refused(&[&format!("{option}={value}")], &[], option);
+            is_refused(&[], &[(&variable(option), value)], &variable(option));
+        }
+    }
+}
+
+#[test]
+fn booleans_are_1_0_true_false_yes_no() {
+    for option in ["--no-parent", "--no-guard"] {
+        for value in ["1", "0", "true", "false", "yes", "no"] {
+            is_accepted(&[], &[(&variable(option), value)]);
+        }
+        for value in ["maybe", "2", ""] {
+            is_refused(&[], &[(&variable(option), value)], &variable(option));
+        }
+        is_accepted(&[option], &[]);
+    }
+}
+
+#[test]
+fn lists_are_separated_by_commas_or_blanks() {
+    is_accepted(&[], &[("TREAPER_REWRITE", "USR1:USR2,WINCH:0 34:35")]);
+    is_accepted(&[], &[("TREAPER_SUCCESS", "3 4,5, TERM")]);
+    is_refused(
+        &[],
+        &[("TREAPER_REWRITE", "USR1:USR2,WINCH")],
+        "TREAPER_REWRITE",
+    );
+    let out = Command::new(TREAPER)
+        .args(["sh", "-c", "exit 5"])
+        .env("TREAPER_SUCCESS", "3 4,5")
+        .stdin(Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(out.code(), Some(0));
+}
+
+#[test]
+fn an_unknown_option_or_variable_is_refused() {
+    is_refused(&["--no-such"], &[], "--no-such");
+    is_refused(&[], &[("TREAPER_NO_SUCH", "1")], "TREAPER_NO_SUCH");
+    is_refused(&[], &[("TREAPER_GRAC", "1s")], "TREAPER_GRAC");
+    is_accepted(&[], &[("TREAPERX", "1"), ("XTREAPER_GRACE", "x")]);
+}
+
+#[test]
+fn a_variable_whose_bytes_are_no_text_is_refused_by_its_name() {
+    use std::os::unix::ffi::OsStrExt;
+    let value = std::ffi::OsStr::from_bytes(b"\xff5s");
+    let out = Command::new(TREAPER)
+        .arg("true")
+        .env("TREAPER_GRACE", value)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(125));
+    assert!(
+        text.contains("TREAPER_GRACE") && text.lines().count() == 1,
+        "{text}"
+    );
+}
+
+fn takes(options: &[&str], variables: &[(&str, &str)]) -> u64 {
+    let mut scene = Scene::new();
+    for (name, value) in variables {
+        scene = scene.env(name, value);
+    }
+    let mut run = scene.start(&Wrap::Treaper(options).tree("server:ignore=TERM"));
+    run.log.ready("server");
+    let before = sys::now_ms();
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    sys::now_ms() - before
+}
+
+#[test]
+fn the_command_line_wins_over_the_variable() {
+    let variable = takes(&[], &[("TREAPER_GRACE", "600ms")]);
+    assert!((590..5000).contains(&variable), "{variable} ms");
+    let option = takes(&["--grace", "50ms"], &[("TREAPER_GRACE", "60s")]);
+    assert!((45..5000).contains(&option), "{option} ms");
+    let plain = takes(&["--grace", "1"], &[]);
+    assert!((995..5000).contains(&plain), "{plain} ms");
+    // A value that loses is still read: a typing error does not wait for its day.
+    is_refused(
+        &["--grace", "1s"],
+        &[("TREAPER_GRACE", "1x")],
+        "TREAPER_GRACE",
+    );
+}
+
+#[test]
+fn the_last_of_a_repeated_single_option_is_refused_or_wins_but_is_never_mixed() {
+    let out = output(&["--grace", "1s", "--grace", "2s"], &[]);
+    assert!(matches!(out.status.code(), Some(0 | 125)));
+}

@@ -1,0 +1,338 @@
+//! The start: the grammar, the exec failures, and that the server gets exactly what we were given.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output, Stdio};
+
+use common::arena::Directory;
+use common::{ACTOR, Scene, TREAPER, Wrap, sys};
+
+/// Without an arena, for servers that just print and leave.
+fn output<S: AsRef<OsStr>>(words: &[S]) -> Output {
+    Command::new(TREAPER)
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn code<S: AsRef<OsStr>>(words: &[S]) -> i32 {
+    output(words).status.code().unwrap()
+}
+
+fn stdout<S: AsRef<OsStr>>(words: &[S]) -> String {
+    String::from_utf8(output(words).stdout).unwrap()
+}
+
+#[test]
+fn options_end_at_the_first_word_that_is_not_one() {
+    assert_eq!(code(&["sh", "-c", "exit 7"]), 7);
+    assert_eq!(code(&["--", "sh", "-c", "exit 7"]), 7);
+    assert_eq!(code(&["--grace", "5s", "sh", "-c", "exit 7"]), 7);
+    assert_eq!(
+        code(&["--grace=5s", "-d", "1s", "-k", "tree", "sh", "-c", "exit 7"]),
+        7
+    );
+    assert_eq!(code(&["-g5s", "--no-guard", "--", "sh", "-c", "exit 7"]), 7);
+    let echo = "printf '%s|' \"$@\"";
+    let tail = ["x", "--grace", "-v", "--", "--help", "--no-such", ""];
+    let expected = "--grace|-v|--|--help|--no-such||";
+    for before in [
+        &[][..],
+        &["--"],
+        &["--grace", "1s"],
+        &["--grace", "1s", "--"],
+    ] {
+        let words = [before, &["sh", "-c", echo], &tail].concat();
+        assert_eq!(stdout(&words), expected, "{before:?}");
+    }
+}
+
+#[test]
+fn a_command_may_begin_with_a_dash_after_the_double_dash() {
+    let out = output(&["--", "--no-such-command"]);
+    assert_eq!(out.status.code(), Some(127));
+    assert_eq!(
+        output(&["--no-such-option", "true"]).status.code(),
+        Some(125)
+    );
+}
+
+#[test]
+fn arguments_of_any_bytes_arrive() {
+    let odd = OsStr::from_bytes(b"a\nb \xff\xfe'\"");
+    let words: [&OsStr; 5] = [
+        OsStr::new("sh"),
+        OsStr::new("-c"),
+        OsStr::new("printf %s \"$1\""),
+        OsStr::new("x"),
+        odd,
+    ];
+    assert_eq!(output(&words).stdout, odd.as_bytes());
+}
+
+#[test]
+fn help_and_version_are_printed_and_nothing_is_started() {
+    for word in ["-h", "--help", "-V", "--version"] {
+        let out = output(&[word, "--", "sh", "-c", "echo started; exit 9"]);
+        assert_eq!(out.status.code(), Some(0), "{word}");
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert!(
+            text.contains("treaper") && !text.contains("started"),
+            "{word}: {text}"
+        );
+    }
+}
+
+#[test]
+fn no_command_is_misuse() {
+    for words in [&[][..], &["--"], &["--grace", "1s"], &["-v"]] {
+        let out = output(words);
+        assert_eq!(out.status.code(), Some(125), "{words:?}");
+        assert!(out.stdout.is_empty());
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(text.lines().count(), 1, "{words:?}: {text}");
+    }
+}
+
+/// One way to start the process whose state is compared.
+type Way = (&'static str, fn(Scene) -> Scene);
+
+fn quiet(scene: Scene) -> Scene {
+    scene.no_capture().with(|command| {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    })
+}
+
+/// The state under a wrap, with what differs between any two runs taken out.
+fn state(wrap: Wrap, way: fn(Scene) -> Scene) -> Vec<String> {
+    let scene = way(quiet(Scene::new()));
+    let directory = scene.directory().to_string_lossy().into_owned();
+    let file = format!("{directory}/state");
+    let mut run = scene.start(&wrap.command(&[ACTOR, "state", &file]));
+    let exit = run.wait_clean();
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}: {exit:?}"));
+    assert_eq!(exit.code(), Some(0));
+    let text = text.replace(&directory, "DIRECTORY");
+    text.lines()
+        .filter(|line| !line.starts_with('~'))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn is_the_same(ways: &[Way], options: &[&str]) {
+    for (name, way) in ways {
+        let (bare, ours) = (state(Wrap::Bare, *way), state(Wrap::Treaper(options), *way));
+        let gone: Vec<_> = bare.iter().filter(|line| !ours.contains(line)).collect();
+        let new: Vec<_> = ours.iter().filter(|line| !bare.contains(line)).collect();
+        assert!(
+            gone.is_empty() && new.is_empty(),
+            "{name}: bare {gone:#?} ours {new:#?}"
+        );
+    }
+}
+
+fn block_some() {
+    sys::mask(
+        libc::SIG_BLOCK,
+        &[1, 2, 3, 10, 14, 15, 17, 18, 20, 28, 34, 40, 64],
+    );
+}
+
+fn ignore_some() {
+    for signal in [1, 2, 3, 10, 13, 14, 17, 20, 21, 28, 34, 64] {
+        sys::ignore(signal, true);
+    }
+}
+
+const WAYS: &[Way] = &[
+    ("nothing special", |scene| scene),
+    ("blocked signals", |scene| scene.before_exec(block_some)),
+    ("ignored signals", |scene| scene.before_exec(ignore_some)),
+    ("SIGPIPE ignored", |scene| {
+        scene.before_exec(|| sys::ignore(libc::SIGPIPE, true))
+    }),
+    ("SIGPIPE default", |scene| {
+        scene.before_exec(|| sys::ignore(libc::SIGPIPE, false))
+    }),
+    ("SIGCHLD ignored", |scene| {
+        scene.before_exec(|| sys::ignore(libc::SIGCHLD, true))
+    }),
+    ("another directory", |scene| {
+        scene.with(|command| {
+            command.current_dir("/usr/lib");
+        })
+    }),
+    ("an empty environment but for odd names", |scene| {
+        let log = scene.directory().join("log");
+        scene.with(|command| {
+            command
+                .env_clear()
+                .env("ACTOR_LOG", log)
+                .env("x y", "")
+                .env("A", "1\n2\x7f");
+        })
+    }),
+    ("limits", |scene| {
+        scene.before_exec(|| {
+            sys::set_limit(libc::RLIMIT_NOFILE, 1000);
+            sys::set_limit(libc::RLIMIT_CORE, 0);
+            sys::set_limit(libc::RLIMIT_STACK, 1 << 20);
+            sys::set_limit(libc::RLIMIT_FSIZE, 1 << 30);
+        })
+    }),
+    ("more descriptors", |scene| {
+        scene.before_exec(|| {
+            for fd in [3, 4, 7, 63, 255, 800] {
+                sys::dup2(2, fd);
+            }
+        })
+    }),
+    ("a terminal", |scene| {
+        let (scene, master) = scene.terminal();
+        // Open in this process until it ends, for as long as the scene may need it.
+        std::mem::forget(master);
+        scene
+    }),
+];
+
+#[test]
+fn the_server_gets_exactly_what_we_were_given() {
+    is_the_same(WAYS, &[]);
+}
+
+#[test]
+fn the_server_gets_exactly_what_we_were_given_without_a_guard() {
+    is_the_same(WAYS, &["--no-guard"]);
+}
+
+#[test]
+fn the_server_gets_exactly_what_we_were_given_when_we_watch_all_we_can() {
+    let pid = std::process::id().to_string();
+    is_the_same(
+        &WAYS[..4],
+        &["--watch-pid", &pid, "--stdin", "watch", "--until", "tree"],
+    );
+}
+
+#[test]
+fn closed_standard_descriptors_stay_closed_in_every_combination() {
+    const CLOSED: &[Way] = &[
+        ("0", |scene| scene.before_exec(|| sys::close(0))),
+        ("1", |scene| scene.before_exec(|| sys::close(1))),
+        ("2", |scene| scene.before_exec(|| sys::close(2))),
+        ("0 1", |scene| scene.before_exec(|| sys::close_range(0, 1))),
+        ("1 2", |scene| scene.before_exec(|| sys::close_range(1, 2))),
+        ("0 2", |scene| {
+            scene.before_exec(|| {
+                sys::close(0);
+                sys::close(2);
+            })
+        }),
+        ("0 1 2", |scene| {
+            scene.before_exec(|| sys::close_range(0, 2))
+        }),
+    ];
+    is_the_same(CLOSED, &[]);
+    is_the_same(CLOSED, &["--no-guard"]);
+    is_the_same(CLOSED, &["-vv"]);
+}
+
+#[test]
+fn the_environment_keeps_our_own_variables() {
+    let scene = Scene::new().env("TREAPER_GRACE", "3s");
+    let mut run = scene.start(&Wrap::Treaper(&[]).command(&["sh", "-c", "echo $TREAPER_GRACE"]));
+    run.wait_clean();
+    assert_eq!(run.stdout(), "3s\n");
+}
+
+#[test]
+fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_126() {
+    let directory = Directory::new();
+    let plain = directory.0.join("plain");
+    std::fs::write(&plain, "x").unwrap();
+    std::fs::set_permissions(&plain, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let garbage = directory.0.join("garbage");
+    std::fs::write(&garbage, b"\x7fELF\0\0\0\0").unwrap();
+    std::fs::set_permissions(&garbage, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let bad = directory.0.join("bad");
+    std::fs::write(&bad, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&bad, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let below = plain.join("below");
+    for (command, expected) in [
+        ("no-such-command-anywhere", 127),
+        ("/no/such/command", 127),
+        (below.to_str().unwrap(), 126),
+        (plain.to_str().unwrap(), 126),
+        (garbage.to_str().unwrap(), 126),
+        (directory.0.to_str().unwrap(), 126),
+        ("", 127),
+    ] {
+        for guard in [&[][..], &["--no-guard"]] {
+            let out = output(&[guard, &["--", command]].concat());
+            let text = String::from_utf8(out.stderr).unwrap();
+            assert_eq!(out.status.code(), Some(expected), "`{command}`: {text}");
+            assert_eq!(text.lines().count(), 1, "`{command}`: {text}");
+            assert!(text.starts_with("treaper: "), "`{command}`: {text}");
+            assert!(text.contains(command), "`{command}`: {text}");
+        }
+    }
+    let out = output(&["--", bad.to_str().unwrap()]);
+    assert!(matches!(out.status.code(), Some(126 | 127)), "{out:?}");
+}
+
+#[test]
+fn a_directory_of_path_that_may_not_be_searched_is_passed_over() {
+    let directory = Directory::new();
+    let closed = directory.0.join("closed");
+    std::fs::create_dir(&closed).unwrap();
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", closed.display());
+    let run = |command: &str| {
+        let mut scene = Scene::new().env("PATH", &path);
+        if sys::is_root() {
+            scene = scene.uid(12345);
+        }
+        let mut run = scene.start(&[TREAPER, "--", command]);
+        run.wait_clean().code()
+    };
+    assert_eq!(run("no-such-command-anywhere"), Some(127));
+    assert_eq!(run("true"), Some(0));
+}
+
+#[test]
+fn a_program_of_path_that_may_not_be_run_is_126_unless_a_later_one_may() {
+    let directory = Directory::new();
+    let (first, second) = (directory.0.join("1"), directory.0.join("2"));
+    for (place, mode) in [(&first, 0o644), (&second, 0o755)] {
+        std::fs::create_dir(place).unwrap();
+        std::fs::write(place.join("thing"), "#!/bin/sh\nexit 5\n").unwrap();
+        std::fs::set_permissions(place.join("thing"), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let run = |path: String| {
+        let mut run = Scene::new()
+            .env("PATH", &path)
+            .start(&[TREAPER, "--", "thing"]);
+        run.wait_clean().code()
+    };
+    assert_eq!(run(first.display().to_string()), Some(126));
+    assert_eq!(
+        run(format!("{}:{}", first.display(), second.display())),
+        Some(5)
+    );
+}
+
+#[test]
+fn a_script_without_an_interpreter_line_runs_as_a_shell_would_run_it() {
+    let directory = Directory::new();
+    let script = directory.0.join("script");
+    std::fs::write(&script, "printf '%s|' \"$@\"; exit 7\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let out = output(&[script.to_str().unwrap(), "a b", "-c"]);
+    assert_eq!(out.status.code(), Some(7), "{out:?}");
+    assert_eq!(out.stdout, b"a b|-c|");
+}

@@ -1,0 +1,132 @@
+//! On a terminal everything is as without treaper: job control, interrupts, hang-up.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use common::proc::Process;
+use common::{Run, Scene, Wrap, sys, until};
+
+const WRAPS: [Wrap; 2] = [
+    Wrap::Treaper(&["--grace", "300ms"]),
+    Wrap::Treaper(&["--no-guard", "--grace", "300ms"]),
+];
+
+fn start(wrap: Wrap, tree: &str) -> (Run, OwnedFd) {
+    let (scene, master) = Scene::new().terminal();
+    let mut run = scene.start(&wrap.tree(tree));
+    run.log.ready("server");
+    (run, master)
+}
+
+fn press(master: &OwnedFd, key: u8) {
+    File::from(master.try_clone().unwrap())
+        .write_all(&[key])
+        .unwrap();
+}
+
+#[test]
+fn the_server_is_in_the_group_of_the_job_and_the_monitor_is_not() {
+    let (mut run, _master) = start(WRAPS[0], "server");
+    let server = Process::read(run.log.ready("server")).unwrap();
+    assert_eq!(server.pgid, run.main);
+    assert_ne!(Process::read(run.monitor()).unwrap().pgid, run.main);
+}
+
+#[test]
+fn an_interrupt_from_the_keyboard_reaches_the_server_once() {
+    for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
+        let (mut run, master) = start(wrap, "server:record");
+        press(&master, 3);
+        run.log.wait("server", "signal");
+        // Whatever comes twice has come by the time that another key arrives.
+        press(&master, 28);
+        let told = run.log.wait_for(2, "server", "signal");
+        run.log
+            .comes_within(Duration::from_millis(100), "server", "never");
+        let told_later = run.log.all("server", "signal");
+        let numbers: Vec<_> = told_later.iter().map(|line| line.number("sig")).collect();
+        assert_eq!(numbers, [2, 3], "{wrap:?}: {told:#?}");
+    }
+}
+
+#[test]
+fn a_server_that_ends_by_the_interrupt_ends_us() {
+    for wrap in WRAPS {
+        let (mut run, master) = start(wrap, "server[worker:ignore=INT+TERM:daemon]");
+        run.log.ready("worker");
+        press(&master, 3);
+        assert_eq!(
+            run.wait_clean().code(),
+            Some(128 + libc::SIGINT),
+            "{wrap:?}"
+        );
+    }
+}
+
+#[test]
+fn the_job_is_stopped_and_continued_as_one() {
+    for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
+        let (mut run, master) = start(wrap, "server");
+        let server = run.log.ready("server");
+        let main = run.main;
+        let state = |pid| Process::read(pid).map_or('-', |p| p.state);
+        press(&master, 26);
+        until("a stopped job", || {
+            state(main) == 'T' && state(server) == 'T'
+        });
+        sys::kill_group(main, libc::SIGCONT).unwrap();
+        until("a job that goes on", || {
+            state(main) == 'S' && state(server) == 'S'
+        });
+        // And once more, as nothing may be used up by the first time.
+        press(&master, 26);
+        until("a stopped job", || {
+            state(main) == 'T' && state(server) == 'T'
+        });
+        sys::kill_group(main, libc::SIGCONT).unwrap();
+        sys::kill(main, libc::SIGTERM).unwrap();
+        run.wait_clean();
+    }
+}
+
+#[test]
+fn a_server_in_the_foreground_can_read_the_keyboard() {
+    for wrap in WRAPS {
+        let (mut run, master) = start(wrap, "server:eof=6");
+        press(&master, b'x');
+        press(&master, b'\n');
+        press(&master, 4);
+        assert_eq!(run.wait_clean().code(), Some(6), "{wrap:?}");
+        assert_eq!(run.log.wait("server", "eof").number("bytes"), 2);
+    }
+}
+
+#[test]
+fn a_terminal_that_hangs_up_ends_the_tree() {
+    for wrap in WRAPS {
+        let (mut run, master) = start(
+            wrap,
+            "server:ignore=HUP+TERM[worker:setsid:ignore=HUP+TERM]",
+        );
+        run.log.ready("worker");
+        drop(master);
+        run.wait_clean();
+    }
+}
+
+#[test]
+fn control_without_treaper_the_tree_outlives_its_terminal() {
+    let (mut run, master) = start(
+        Wrap::Bare,
+        "server:ignore=HUP+TERM[worker:setsid:ignore=HUP+TERM]",
+    );
+    run.log.ready("worker");
+    drop(master);
+    assert!(!run.ends_within(Duration::from_millis(300)));
+    assert_eq!(run.survivors().len(), 2);
+}
