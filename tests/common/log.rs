@@ -61,7 +61,7 @@ pub struct Log {
 impl Log {
     pub fn new(directory: &Path) -> Log {
         let path = directory.join("log");
-        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+        sys::mkfifo(&path);
         // Actors of any uid write to it, whatever our umask is.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
         let fifo = std::fs::OpenOptions::new()
@@ -70,7 +70,7 @@ impl Log {
             .custom_flags(libc::O_NONBLOCK)
             .open(&path)
             .unwrap();
-        let _ = rustix::pipe::fcntl_setpipe_size(&fifo, 1 << 20);
+        sys::widen_pipe(fifo.as_raw_fd());
         Log {
             path,
             fifo,

@@ -51,7 +51,7 @@ impl Process {
         let Ok(fd) = sys::pidfd(self.pid) else { return };
         let same = Process::read(self.pid).is_some_and(|now| now.start == self.start);
         if same && self.pid > 1 {
-            let _ = rustix::process::pidfd_send_signal(fd, rustix::process::Signal::KILL);
+            sys::kill_by_pidfd(&fd);
         }
     }
 }

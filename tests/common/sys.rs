@@ -25,8 +25,13 @@ fn check(result: c_int) -> Result<c_int> {
 
 /// Forks; 0 in the child. Callers are single-threaded, or exec at once in the child.
 pub fn fork() -> i32 {
+    try_fork().unwrap()
+}
+
+/// As `fork`, where a limit may refuse it.
+pub fn try_fork() -> Result<i32> {
     // SAFETY: the child of a single-threaded process may go on; no lock is held by another thread.
-    check(unsafe { libc::fork() }).unwrap()
+    check(unsafe { libc::fork() })
 }
 
 /// Ends this process without running anything of the runtime's.
@@ -262,6 +267,43 @@ pub fn pidfd(pid: i32) -> Result<OwnedFd> {
     let fd = check(fd as c_int)?;
     // SAFETY: the kernel just made this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// SIGKILL to exactly the process that the pidfd was opened for.
+pub fn kill_by_pidfd(fd: &OwnedFd) {
+    let (fd, info) = (fd.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
+    // SAFETY: no siginfo is given, and the descriptor names one process.
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, libc::SIGKILL, info, 0) };
+}
+
+/// A descriptor that is readable when one of these (blocked) signals is pending.
+pub fn signalfd(signals: &[c_int]) -> OwnedFd {
+    let set = signal_set(signals);
+    let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+    // SAFETY: the set is initialised; -1 asks for a new descriptor.
+    own(check(unsafe { libc::signalfd(-1, &raw const set, flags) }).unwrap())
+}
+
+/// The next pending signal, if any.
+pub fn read_signalfd(fd: &OwnedFd) -> Option<c_int> {
+    let size = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: an all-zero value is valid.
+    let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+    // SAFETY: the buffer is as large as said.
+    let n = unsafe { libc::read(fd.as_raw_fd(), (&raw mut info).cast(), size) };
+    (n == size as isize).then_some(info.ssi_signo as c_int)
+}
+
+pub fn mkfifo(path: &std::path::Path) {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the path is null-terminated.
+    check(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }).unwrap();
+}
+
+/// Lets a pipe hold a megabyte, if the system allows it.
+pub fn widen_pipe(fd: RawFd) {
+    // SAFETY: a plain system call on integers.
+    unsafe { libc::fcntl(fd, libc::F_SETPIPE_SZ, 1 << 20) };
 }
 
 /// Polls until one of `(fd, events)` reports, or the deadline; gives what each reported.
