@@ -156,8 +156,9 @@ class Arena:
         found = [p for p in procs.children_of(self.host.pid) if p.pid != holder]
         if len(found) != 1:
             raise Failed(f"the host has {len(found)} children: {', '.join(map(str, found))}")
-        if self.scene["treaper"] is not None and found[0].comm != ("sh" if self.scene["launcher"] else "treaper"):
-            raise Failed(f"the host's child is '{found[0].comm}', not treaper")
+        shim = os.path.basename(self.scene["binary"])[:15]
+        if self.scene["treaper"] is not None and found[0].comm != ("sh" if self.scene["launcher"] else shim):
+            raise Failed(f"the host's child is '{found[0].comm}', not {shim}")
         return found[0]
 
     def monitor_of(self, shim):
@@ -187,14 +188,19 @@ class Arena:
         self.started_by_host(holder)
         result["before"] = len(before) - 1 - (holder is not None)
         spared = {pid for pid in (holder, self.host.pid if scene["end"] in ("kill-shim", "kill-monitor") else None) if pid}
-        began = time.monotonic()
+        began = watched = time.monotonic()
         self.act(holder)
         if scene["database"]:
             result["locked"] = self.try_lock(scene["limit"])
             result["lock_seconds"] = round(time.monotonic() - began, 2)
         elif scene["end"] == "close":
             result["close_seconds"] = self.event("closed", scene["limit"] + 10)["seconds"]
-        alive = self.wait_empty(max(0.0, began + scene["limit"] - time.monotonic()), spared)
+            # A host that takes its time to end is no survivor; the watch begins when it is gone.
+            host = procs.describe(self.host.pid)
+            if host:
+                procs.wait_any_exit([host], time.monotonic() + START_LIMIT, also=[0])
+            watched = time.monotonic()
+        alive = self.wait_empty(max(0.0, watched + scene["limit"] - time.monotonic()), spared)
         result["seconds"] = round(time.monotonic() - began, 2)
         result["survivors"] = [str(p) for p in alive]
         if spared and holder is not None and not procs.describe(holder):

@@ -92,6 +92,13 @@ class Arenas:
         self.closed = False
 
     def play(self, scene, place):
+        """Plays a scene. One about the SDK's patience gets more than one try: a busy machine may use it all up."""
+        for left in reversed(range(1 if scene.patience is None else 3)):
+            result = self.play_once(scene, place)
+            if left == 0 or "close_seconds" not in result or result["close_seconds"] < scene.patience:
+                return result
+
+    def play_once(self, scene, place):
         binary, cache, here = place
         spec = {**scene.json(), "binary": binary, "cache": cache}
         with self.lock:
