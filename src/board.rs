@@ -24,11 +24,12 @@ enum Word {
     HostGone,
     StoppedBy,
     LeaveWith,
+    Failure,
 }
 
 /// The shared words.
 #[derive(Clone, Copy, Debug)]
-pub struct Board(&'static [AtomicU64; 8]);
+pub struct Board(&'static [AtomicU64; 9]);
 
 impl Board {
     /// A board that a fork shares.
@@ -55,6 +56,12 @@ impl Board {
     #[must_use]
     pub fn server_word(self) -> &'static AtomicU64 {
         &self.0[Word::Server as usize]
+    }
+
+    /// Where the process that was to be the server writes why it could not.
+    #[must_use]
+    pub fn failure_word(self) -> &'static AtomicU64 {
+        &self.0[Word::Failure as usize]
     }
 
     /// The server's pid, from its start on.

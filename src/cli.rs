@@ -125,6 +125,11 @@ pub const OPTIONS: &[Opt] = &[
         "Exit with 0 instead of STATUS (or signal name)",
     ),
     opt(
+        "contain",
+        Takes::One("LEVEL"),
+        "Hold it by: auto, group, cgroup, pidns [auto]",
+    ),
+    opt(
         "no-guard",
         Takes::Nothing,
         "One process instead of two; leaks if SIGKILLed",

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
 use crate::cli::{Args, OPTIONS, Opt, Takes};
+use crate::contain::Level;
 use crate::error::Error;
 use crate::plan::{KillMode, Settings};
 use crate::status::SuccessSet;
@@ -48,6 +49,7 @@ pub struct Config {
     pub forward_to: ForwardTo,
     pub rewrites: Vec<(Signal, Option<Signal>)>,
     pub success: SuccessSet,
+    pub contain: Level,
     /// Two processes, so that the SIGKILL of either leaves the other.
     pub guard: bool,
     pub no_new_privs: bool,
@@ -252,6 +254,9 @@ pub fn resolve(
         })?,
         rewrites: given.many("rewrite", value::rewrite)?,
         success,
+        contain: given.one("contain", Level::Auto, |text| {
+            value::word(text, &Level::NAMES)
+        })?,
         guard: !given.switch("no-guard")?,
         no_new_privs: given.switch("no-new-privs")?,
         verbosity: given.one("verbose", 0, |text| match text.parse::<u8>() {

@@ -10,7 +10,7 @@ use crate::forward::{self, Route};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Arrival, Signal};
 use crate::sys::wait::{self, Change, Found};
-use crate::sys::{Errno, pidfd, proc};
+use crate::sys::{Errno, fd, pidfd, proc};
 
 /// How the guard ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,9 @@ pub struct Guard<'a> {
     /// The server is in our process group, where the terminal reaches it without us.
     pub job_control: bool,
     pub sighup_ignored: bool,
-    /// Whether the board's pids mean the same here as in the monitor.
-    pub same_pid_namespace: bool,
+    /// Rung by a monitor that cannot signal us, since it is in a PID namespace of its own: its pids
+    /// mean nothing here.
+    pub bell: Option<OwnedFd>,
     /// The server, once a signal was handed to it.
     pub server: Option<OwnedFd>,
 }
@@ -45,7 +46,9 @@ impl Guard<'_> {
             let arrival = signal::wait_any(None);
             self.check_parent();
             match arrival {
-                Some(arrival) if arrival.signal != Signal::CHLD => self.hand_on(arrival),
+                Some(arrival) if arrival.signal != Signal::CHLD && !arrival.from_bell => {
+                    self.hand_on(arrival);
+                }
                 Some(_) | None => {
                     if let Some(end) = self.look_at_monitor() {
                         return end;
@@ -65,6 +68,9 @@ impl Guard<'_> {
     }
 
     fn look_at_monitor(&mut self) -> Option<End> {
+        if let Some(bell) = &self.bell {
+            fd::silence(bell.as_fd());
+        }
         if let Some(status) = self.board.leave_with() {
             return Some(End::Leave(status));
         }
@@ -126,7 +132,7 @@ impl Guard<'_> {
 
     /// A pidfd of the server, if what has its pid is proven to be a child of the monitor.
     fn open_server(&self) -> Option<OwnedFd> {
-        let pid = self.board.server().filter(|_| self.same_pid_namespace)?;
+        let pid = self.board.server().filter(|_| self.bell.is_none())?;
         let server = pidfd::of(pid).ok()?;
         let parent = pidfd::parent(server.as_fd())
             .or_else(|_| proc::stat(pid.get()).map(|stat| stat.parent))

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 
+use crate::contain::cgroup::Cgroup;
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
@@ -34,6 +35,8 @@ pub struct Killer {
     pub server: Option<Server>,
     /// Children that we had before we were treaper.
     pub strangers: Vec<i32>,
+    /// The group that holds the tree, if it was asked for.
+    pub cgroup: Option<Cgroup>,
     source: Source,
     /// SIGKILL has been sent.
     pub killing: bool,
@@ -43,10 +46,11 @@ pub struct Killer {
 
 impl Killer {
     #[must_use]
-    pub fn new(server: Option<Server>, strangers: Vec<i32>) -> Self {
+    pub fn new(server: Option<Server>, strangers: Vec<i32>, cgroup: Option<Cgroup>) -> Self {
         Self {
             server,
             strangers,
+            cgroup,
             source: Source::Files,
             killing: false,
             victims: [None; NAMED],
@@ -122,7 +126,10 @@ impl Killer {
     /// One round of SIGKILL over all. Returns whether somebody was met that no round before had met.
     pub fn kill_round(&mut self) -> bool {
         self.killing = true;
-        // The group first: one call that no fork can outrun.
+        // The groups first: one call each that no fork can outrun.
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.kill();
+        }
         if let Some(server) = self.server.as_ref().filter(|server| server.leads_group) {
             signal_whole_group(server, Signal::KILL);
         }

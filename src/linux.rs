@@ -1,10 +1,12 @@
 //! The world of the real kernel: events from the watch and from reaping, effects through the killer.
 #![forbid(unsafe_code)]
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use crate::board::Board;
 use crate::config::{Config, ForwardTo};
+use crate::contain::cgroup::Cgroup;
 use crate::event::{Action, Event, Trigger};
 use crate::forward::{self, Route};
 use crate::kill::Killer;
@@ -18,14 +20,24 @@ use crate::sys::{clock, fd};
 use crate::watch::{Watch, Woken};
 
 /// Which process of ours runs the loop, and whose end it learns by `getppid()`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Role {
     /// There is no other one. `parent`: the host, if its end is a trigger.
     Alone { parent: Option<i32> },
-    /// The child of the shim; `None` if the shim is in another PID namespace.
-    Monitor { shim: Option<Pid> },
+    /// The child of the shim.
+    Monitor { shim: Shim },
     /// The shim after the monitor's death.
     Heir,
+}
+
+/// How the monitor reaches the shim.
+#[derive(Debug)]
+pub enum Shim {
+    /// Our parent, by its pid.
+    Pid(Pid),
+    /// In another PID namespace, where our signals do not reach: by a bell.
+    Bell(OwnedFd),
+    Gone,
 }
 
 /// Everything that the loop needs to act.
@@ -65,6 +77,7 @@ impl World for Linux<'_> {
                 Woken::TimedOut => Some(Event::Deadline {
                     unread: fd::unread(fd::STDIN),
                 }),
+                Woken::CgroupChanged => Some(self.reap()),
                 Woken::Trigger(trigger) => Some(Event::Trigger(trigger)),
                 Woken::Signal(arrival) => self.on_signal(arrival),
             };
@@ -105,6 +118,14 @@ impl Linux<'_> {
     /// The exit status after the loop, and the one line if something had to be killed.
     pub fn finish(&mut self, plan: &Plan) -> u8 {
         self.tell_killed(plan);
+        if let Some(cgroup) = self
+            .killer
+            .cgroup
+            .as_ref()
+            .filter(|_| plan.state() == State::Done)
+        {
+            cgroup.remove();
+        }
         if plan.state() == State::GivenUp {
             log::error!(
                 "{} after SIGKILL some processes are left; see above",
@@ -123,16 +144,37 @@ impl Linux<'_> {
         self.config.success.map(ended.code())
     }
 
+    /// Lets the shim leave with `status` before us; whether we then have to stay for what is left.
+    /// As the init of a PID namespace we leave as well: the kernel holds what cannot be killed.
+    pub fn leave_shim(&self, status: u8) -> bool {
+        let Role::Monitor { shim } = &self.role else {
+            return false;
+        };
+        self.board.set_leave_with(status);
+        self.call_shim();
+        !matches!(shim, Shim::Bell(_))
+    }
+
     /// After giving up: goes on reaping what is left, until nobody is.
     pub fn reap_to_the_end(&mut self) {
         while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
             let _ = self.watch.wait(None);
         }
+        if let Some(cgroup) = &self.killer.cgroup {
+            cgroup.remove();
+        }
     }
 
     fn reap(&mut self) -> Event {
         let mut reaped = Reaped::default();
-        let empty = reap::drain(&mut self.killer, &mut reaped);
+        let nobody_left = reap::drain(&mut self.killer, &mut reaped);
+        // Who came into the group without being our descendant is of the tree as well.
+        let empty = nobody_left
+            && !self
+                .killer
+                .cgroup
+                .as_ref()
+                .is_some_and(Cgroup::is_populated);
         if let Some(ended) = reaped.server {
             self.board.set_ended(ended);
         }
@@ -171,15 +213,17 @@ impl Linux<'_> {
     /// SIGCONT is our parent-death signal, and only a hint: it also comes when a thread of the
     /// parent ends. Whether the parent is gone, `getppid()` tells.
     fn check_parent(&mut self) -> Option<Trigger> {
-        match self.role {
+        match &self.role {
             Role::Alone {
                 parent: Some(parent),
-            } if pid::parent() != parent => {
+            } if pid::parent() != *parent => {
                 self.role = Role::Alone { parent: None };
                 Some(Trigger::ParentExit)
             }
-            Role::Monitor { shim: Some(shim) } if pid::parent() != shim.get() => {
-                self.role = Role::Monitor { shim: None };
+            Role::Monitor {
+                shim: Shim::Pid(shim),
+            } if pid::parent() != shim.get() => {
+                self.role = Role::Monitor { shim: Shim::Gone };
                 Some(Trigger::ShimKilled)
             }
             Role::Monitor { .. } if self.board.take_host_gone() => Some(Trigger::ParentExit),
@@ -202,23 +246,26 @@ impl Linux<'_> {
 
     /// The shim may be stopped; then it could not tell the host how all ended.
     fn wake_shim(&self) {
-        if let Some(shim) = self.living_shim() {
-            let _ = signal::kill(shim, Signal::CONT);
-        }
-    }
-
-    /// The shim, proven by being our parent at this moment.
-    fn living_shim(&self) -> Option<Pid> {
-        match self.role {
-            Role::Monitor { shim } => shim.filter(|shim| shim.get() == pid::parent()),
-            Role::Alone { .. } | Role::Heir => None,
-        }
+        self.signal_shim(Signal::CONT);
     }
 
     /// Tells the shim to look at the board.
     pub fn call_shim(&self) {
-        if let Some(shim) = self.living_shim() {
-            let _ = signal::kill(shim, Signal::CHLD);
+        self.signal_shim(Signal::CHLD);
+    }
+
+    fn signal_shim(&self, signal: Signal) {
+        match &self.role {
+            // Proven by being our parent at this moment.
+            Role::Monitor {
+                shim: Shim::Pid(shim),
+            } if shim.get() == pid::parent() => {
+                let _ = signal::kill(*shim, signal);
+            }
+            Role::Monitor {
+                shim: Shim::Bell(bell),
+            } => fd::ring(bell.as_fd()),
+            Role::Monitor { .. } | Role::Alone { .. } | Role::Heir => {}
         }
     }
 

@@ -1,21 +1,25 @@
 //! The table of contents: what happens from the arguments to the exit status.
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::os::fd::AsFd;
 
 use crate::board::Board;
 use crate::cli::{self, Parsed};
 use crate::config::{self, Config, StdinMode};
+use crate::contain::cgroup::Cgroup;
+use crate::contain::{self, Containment, pidns};
 use crate::error::Error;
 use crate::event::{Event, Trigger};
 use crate::guard::{End, Guard};
-use crate::hosts::{self, Hosts};
+use crate::hosts::{self, Hosts, Watched};
 use crate::kill::{Killer, Server};
-use crate::linux::{Linux, Role};
+use crate::linux::{Linux, Role, Shim};
 use crate::plan::{Plan, State};
 use crate::report;
 use crate::spawn;
+use crate::status::Ended;
 use crate::supervise;
 use crate::sys::clone::{self, Fork, Group, Image, Setup};
 use crate::sys::fd::{self, Kind};
@@ -47,10 +51,19 @@ fn start(arguments: Vec<OsString>, inherited: &Inherited) -> Result<u8, Error> {
     let hosts = hosts::find(&config)?;
     prepare_process(&hosts)?;
     let place = Place::look(inherited, &config)?;
-    if config.guard && pid::own() != 1 {
-        pair(&config, inherited, place, hosts, image)
+    let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
+    let containment = contain::prepare(config.contain)?;
+    let job = Job {
+        config: &config,
+        inherited,
+        place,
+        board,
+    };
+    let two = config.guard && pid::own() != 1 || matches!(containment, Containment::Pidns);
+    if two {
+        pair(job, hosts, image, containment)
     } else {
-        alone(&config, inherited, place, hosts, image)
+        alone(job, hosts, image, containment)
     }
 }
 
@@ -110,6 +123,24 @@ impl Place {
     }
 }
 
+impl Place {
+    /// The process group for the server: the host's where a terminal's job control needs it there.
+    fn own_group(&self) -> Group {
+        if self.job_control {
+            Group::Join(self.group)
+        } else {
+            Group::Own
+        }
+    }
+
+    /// The foreground may belong to a group of the tree that is no more.
+    fn give_terminal_back(&self) {
+        if self.job_control {
+            tty::take_back(self.group);
+        }
+    }
+}
+
 fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigger>, Error> {
     let (kind, _) = fd::describe(fd::STDIN);
     Ok(match (config.stdin, kind) {
@@ -130,78 +161,115 @@ fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigge
     })
 }
 
-/// One process in both roles.
-fn alone(
-    config: &Config,
-    inherited: &Inherited,
+/// What is the same for every process of ours that runs the server.
+struct Job<'a> {
+    config: &'a Config,
+    inherited: &'a Inherited,
     place: Place,
-    hosts: Hosts,
-    mut image: Image,
-) -> Result<u8, Error> {
-    let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
+    board: Board,
+}
+
+impl<'a> Job<'a> {
+    fn world(&self, role: Role, watch: Watch, killer: Killer) -> Linux<'a> {
+        Linux {
+            config: self.config,
+            role,
+            watch,
+            killer,
+            board: self.board,
+            job_control: self.place.job_control,
+            sighup_ignored: self.inherited.sighup_ignored,
+            pending: None,
+            reap_first: false,
+            killed: 0,
+        }
+    }
+}
+
+/// One process in both roles.
+fn alone(job: Job<'_>, hosts: Hosts, image: Image, containment: Containment) -> Result<u8, Error> {
     let role = Role::Alone {
         parent: hosts.parent,
     };
-    let status = server_and_loop(config, inherited, &place, hosts, &mut image, board, role)?;
-    if place.job_control {
-        tty::take_back(place.group);
-    }
+    let group = job.place.own_group();
+    let status = server_and_loop(&job, group, hosts, image, containment.into_cgroup(), role)?;
+    job.place.give_terminal_back();
     Ok(status)
 }
 
 /// The shim, and in its child the monitor.
 fn pair(
-    config: &Config,
-    inherited: &Inherited,
-    place: Place,
-    hosts: Hosts,
-    mut image: Image,
+    job: Job<'_>,
+    mut hosts: Hosts,
+    image: Image,
+    containment: Containment,
 ) -> Result<u8, Error> {
-    let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
+    let own_namespace = matches!(containment, Containment::Pidns);
+    let cgroup = containment.into_cgroup();
     // Of ourselves, for the monitor: made before it exists, it cannot be another process's.
     let shim_pidfd = pidfd::open(pid::own()).ok();
-    let shim = Pid::new(pid::own());
-    match clone::fork().map_err(|errno| Error::kernel("start the monitor", errno))? {
+    let shim_pid = Pid::new(pid::own());
+    let bell = if own_namespace {
+        Some(fd::bell().map_err(|errno| Error::kernel("make a pipe", errno))?)
+    } else {
+        None
+    };
+    let forked = if own_namespace {
+        pidns::fork()?
+    } else {
+        clone::fork().map_err(|errno| Error::kernel("start the monitor", errno))?
+    };
+    match forked {
         Fork::Parent(monitor) => {
             drop((shim_pidfd, image, hosts.watched));
             let guard = Guard {
-                config,
+                config: job.config,
                 monitor,
-                board,
+                board: job.board,
                 parent: hosts.parent,
-                job_control: place.job_control,
-                sighup_ignored: inherited.sighup_ignored,
-                same_pid_namespace: true,
+                job_control: job.place.job_control,
+                sighup_ignored: job.inherited.sighup_ignored,
+                bell: bell.map(|(read, _)| read),
                 server: None,
             };
-            Ok(shim_main(guard, place))
+            Ok(shim_main(guard, job, cgroup))
         }
         Fork::Child => {
-            become_monitor(&place)?;
-            let mut hosts = hosts;
+            become_monitor(&job.place, own_namespace)?;
             if let Some(fd) = shim_pidfd {
-                hosts.watched.push(hosts::Watched {
-                    fd,
-                    trigger: Trigger::ShimKilled,
-                });
+                let trigger = Trigger::ShimKilled;
+                hosts.watched.push(Watched { fd, trigger });
             }
+            let group = match job.place.own_group() {
+                // The host's group has no number in the new namespace; we have stayed in it.
+                Group::Join(_) if own_namespace => Group::Inherit,
+                group => group,
+            };
+            let shim = match (bell, shim_pid) {
+                (Some((_, write)), _) => Shim::Bell(write),
+                // It may have died before we armed anything: then there is nobody to serve.
+                (None, Some(pid)) if pid::parent() == pid.get() => Shim::Pid(pid),
+                (None, _) => {
+                    let text = "the shim is gone, so COMMAND was not started";
+                    return Err(Error::usage(text));
+                }
+            };
+            // Children that the shim had before are not ours.
             let place = Place {
                 strangers: Vec::new(),
-                ..place
+                ..job.place
             };
-            let role = Role::Monitor { shim };
-            // The shim may have died before we armed anything; it must not have left us a server to start.
-            if shim.is_some_and(|shim| pid::parent() != shim.get()) {
-                return Err(Error::usage("the shim is gone, so COMMAND was not started"));
-            }
-            server_and_loop(config, inherited, &place, hosts, &mut image, board, role)
+            let job = Job { place, ..job };
+            server_and_loop(&job, group, hosts, image, cgroup, Role::Monitor { shim })
         }
     }
 }
 
 /// What is different in the monitor: nothing that reaches the shim by group or by name reaches it.
-fn become_monitor(place: &Place) -> Result<(), Error> {
-    if place.job_control {
+fn become_monitor(place: &Place, own_namespace: bool) -> Result<(), Error> {
+    if place.job_control && own_namespace {
+        // The server could not come back to the host's group, which has no number there.
+    } else if place.job_control {
         // A session of its own would take the terminal from the server.
         let _ = prctl::new_group();
     } else {
@@ -216,106 +284,107 @@ fn become_monitor(place: &Place) -> Result<(), Error> {
 
 /// Starts the server and runs the loop until the tree is empty.
 fn server_and_loop(
-    config: &Config,
-    inherited: &Inherited,
-    place: &Place,
+    job: &Job<'_>,
+    group: Group,
     hosts: Hosts,
-    image: &mut Image,
-    board: Board,
+    mut image: Image,
+    cgroup: Option<Cgroup>,
     role: Role,
 ) -> Result<u8, Error> {
-    let signals = SignalFd::new().map_err(|errno| Error::kernel("make a signalfd", errno))?;
-    let setup = Setup {
-        inherited,
-        group: if place.job_control {
-            Group::Join(place.group)
-        } else {
-            Group::Own
-        },
-        parent_death_signal: config.signal,
-        no_new_privs: config.no_new_privs,
-        announce: board.server_word(),
-    };
-    let name = config.command.first().cloned().unwrap_or_default();
-    let server = spawn::start(image, &setup, &name)?;
+    let started = start_server(job, group, &mut image, cgroup.as_ref());
+    let (signals, server) = started.inspect_err(|_| {
+        if let Some(cgroup) = &cgroup {
+            cgroup.remove();
+        }
+    })?;
     // From here on there is no way out but an empty tree.
-    log::info!("started '{}', pid {}", name.display(), server.pid);
-    let mut linux = Linux {
-        config,
-        role,
-        watch: make_watch(signals, config, place, hosts),
-        killer: Killer::new(Some(server), place.strangers.clone()),
-        board,
-        job_control: place.job_control,
-        sighup_ignored: inherited.sighup_ignored,
-        pending: None,
-        reap_first: false,
-        killed: 0,
-    };
-    let plan = supervise::run(&mut linux, Plan::new(config.plan));
+    let watch = make_watch(signals, job, hosts, cgroup.as_ref());
+    let killer = Killer::new(Some(server), job.place.strangers.clone(), cgroup);
+    let mut linux = job.world(role, watch, killer);
+    let plan = supervise::run(&mut linux, Plan::new(job.config.plan));
     let status = linux.finish(&plan);
-    if plan.state() == State::GivenUp && matches!(role, Role::Monitor { .. }) {
-        board.set_leave_with(status);
-        linux.call_shim();
+    if plan.state() == State::GivenUp && linux.leave_shim(status) {
         linux.reap_to_the_end();
     }
     Ok(status)
 }
 
-fn make_watch(signals: SignalFd, config: &Config, place: &Place, hosts: Hosts) -> Watch {
+fn start_server(
+    job: &Job<'_>,
+    group: Group,
+    image: &mut Image,
+    cgroup: Option<&Cgroup>,
+) -> Result<(SignalFd, Server), Error> {
+    let signals = SignalFd::new().map_err(|errno| Error::kernel("make a signalfd", errno))?;
+    let setup = Setup {
+        inherited: job.inherited,
+        group,
+        parent_death_signal: job.config.signal,
+        no_new_privs: job.config.no_new_privs,
+        cgroup: cgroup.map(|cgroup| cgroup.dir.as_fd()),
+        announce: job.board.server_word(),
+        failure: job.board.failure_word(),
+    };
+    let name = job
+        .config
+        .command
+        .first()
+        .map_or(OsStr::new(""), |name| name);
+    let server = spawn::start(image, &setup, name)?;
+    log::info!("started '{}', pid {}", name.display(), server.pid);
+    Ok((signals, server))
+}
+
+fn make_watch(signals: SignalFd, job: &Job<'_>, hosts: Hosts, cgroup: Option<&Cgroup>) -> Watch {
     let mut watch = Watch::new(signals);
     for watched in hosts.watched {
         watch.add_process(watched.fd, watched.trigger);
     }
     // Our copies of stdin and stdout must not keep a pipe alive that the server has given up.
-    match place.stdin {
+    match job.place.stdin {
         Some(trigger) => watch.add_standard(fd::STDIN, trigger),
         None => fd::give_up(fd::STDIN),
     }
-    if config.watch_stdout {
+    if job.config.watch_stdout {
         watch.add_standard(fd::STDOUT, Trigger::StdoutClosed);
     } else {
         fd::give_up(fd::STDOUT);
+    }
+    if let Some(cgroup) = cgroup {
+        watch.add_cgroup_events(cgroup.events.as_fd());
     }
     watch
 }
 
 /// The shim: guards the monitor, and stops the tree itself if that is killed.
-fn shim_main(mut guard: Guard<'_>, place: Place) -> u8 {
+fn shim_main(mut guard: Guard<'_>, job: Job<'_>, cgroup: Option<Cgroup>) -> u8 {
     fd::give_up(fd::STDIN);
     fd::give_up(fd::STDOUT);
     let status = match guard.run() {
         End::Leave(status) => status,
-        End::TakeOver => take_over(&guard, place.strangers),
+        End::TakeOver => take_over(&guard, &job, cgroup),
     };
-    if place.job_control {
-        tty::take_back(place.group);
-    }
+    job.place.give_terminal_back();
     status
 }
 
-fn take_over(guard: &Guard<'_>, strangers: Vec<i32>) -> u8 {
-    let board = guard.board;
+fn take_over(guard: &Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 {
+    let board = job.board;
+    if guard.bell.is_some() && board.ended().is_none() {
+        // The monitor was the init of a namespace: with it the kernel has killed all.
+        board.set_ended(Ended::Killed(Signal::KILL.number()));
+    }
     // Unless it is our child by now, somebody else may have its pid.
     let server = board.server().map(|pid| Server {
         pid,
         pidfd: None,
-        leads_group: !guard.job_control,
+        leads_group: !job.place.job_control,
         reaped: board.ended().is_some() || !wait::is_child(pid),
     });
-    let plan = board.resume(guard.config.plan, clock::now());
-    let mut linux = Linux {
-        config: guard.config,
-        role: Role::Heir,
-        watch: Watch::signals_only(),
-        killer: Killer::new(server, strangers),
-        board,
-        job_control: guard.job_control,
-        sighup_ignored: guard.sighup_ignored,
-        pending: Some(Event::Trigger(Trigger::MonitorKilled)),
-        reap_first: true,
-        killed: 0,
-    };
-    let plan = supervise::run(&mut linux, plan);
+    let killer = Killer::new(server, job.place.strangers.clone(), cgroup);
+    let mut linux = job.world(Role::Heir, Watch::signals_only(), killer);
+    linux.pending = Some(Event::Trigger(Trigger::MonitorKilled));
+    linux.reap_first = true;
+    let plan = supervise::run(&mut linux, board.resume(job.config.plan, clock::now()));
     linux.finish(&plan)
 }

@@ -4,7 +4,7 @@
 //! it has not. Stdin is never read, and data on it does not wake us.
 #![forbid(unsafe_code)]
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::event::Trigger;
@@ -16,12 +16,15 @@ use crate::sys::signal::{self, Arrival, SignalFd};
 pub enum Woken {
     Signal(Arrival),
     Trigger(Trigger),
+    /// The last member of the cgroup is gone, or a first one is there.
+    CgroupChanged,
     TimedOut,
 }
 
 #[derive(Debug)]
 struct Source {
-    trigger: Trigger,
+    /// `None` for the events of the cgroup.
+    trigger: Option<Trigger>,
     /// Keeps a pidfd open; a standard descriptor is not ours to close.
     _owned: Option<OwnedFd>,
 }
@@ -65,7 +68,7 @@ impl Watch {
         let fd = pidfd.as_raw_fd();
         self.add(
             Source {
-                trigger,
+                trigger: Some(trigger),
                 _owned: Some(pidfd),
             },
             fd,
@@ -73,12 +76,21 @@ impl Watch {
         );
     }
 
+    /// The cgroup's `cgroup.events`, borrowed: it outlives us in the killer.
+    pub fn add_cgroup_events(&mut self, events: BorrowedFd<'_>) {
+        let source = Source {
+            trigger: None,
+            _owned: None,
+        };
+        self.add(source, events.as_raw_fd(), libc::POLLPRI);
+    }
+
     /// The hang-up of a standard descriptor is `trigger`.
     pub fn add_standard(&mut self, fd: i32, trigger: Trigger) {
         // A half-closed socket shows as POLLRDHUP only, and only if it is asked for.
         self.add(
             Source {
-                trigger,
+                trigger: Some(trigger),
                 _owned: None,
             },
             fd,
@@ -116,13 +128,17 @@ impl Watch {
                 Ok(_) => {}
             }
             let ready = |polled: &libc::pollfd| {
-                polled.revents & (HANG_UP | libc::POLLIN | libc::POLLNVAL) != 0
+                polled.revents & (HANG_UP | libc::POLLIN | libc::POLLPRI | libc::POLLNVAL) != 0
             };
             // Sources first: that the host is gone outweighs what it may have signalled before.
             if let Some(at) = self.polled[1..].iter().position(ready) {
+                let Some(trigger) = self.sources[at].trigger else {
+                    return Woken::CgroupChanged;
+                };
                 // Once is enough: a hang-up stays, and would wake us for ever.
                 self.polled.remove(at + 1);
-                return Woken::Trigger(self.sources.remove(at).trigger);
+                self.sources.remove(at);
+                return Woken::Trigger(trigger);
             }
             if let Some(arrival) = signals.read() {
                 return Woken::Signal(arrival);

@@ -1,7 +1,7 @@
 //! Starting processes: a fork that shares our code, and the server by a vfork-like clone.
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use super::pid::Pid;
@@ -28,6 +28,45 @@ pub fn fork() -> Result<Fork, Errno> {
             .ok_or(Errno::CHILD),
         Err(errno) => Err(Errno::from_raw_os_error(errno as i32)),
     }
+}
+
+/// Which namespaces a process is born into. See `namespaces(7)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespaces {
+    /// Of pids and mounts: needs `CAP_SYS_ADMIN`.
+    Privileged,
+    /// The same inside of a new user namespace, which gives the right to make them.
+    WithUser,
+}
+
+/// Forks a child that is the init of a new PID namespace, with a mount namespace of its own. See
+/// `clone(2)`, `CLONE_NEWPID`. In the child `getpid()` is 1 and `getppid()` is 0.
+///
+/// # Errors
+/// `EPERM` not allowed; `ENOSPC` too many or too deep; `EINVAL` the kernel has none.
+pub fn fork_into(namespaces: Namespaces) -> Result<Fork, Errno> {
+    let user = if namespaces == Namespaces::WithUser {
+        libc::CLONE_NEWUSER
+    } else {
+        0
+    };
+    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | user;
+    // SAFETY: an all-zero clone_args asks for nothing.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = flags as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    // SAFETY: a live struct of the size that is told; as `fork`, the child gets a copy of our memory.
+    let mut pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of_val(&args)) };
+    if pid == -1 && last_errno() == Errno::NOSYS {
+        let (none, flags) = (std::ptr::null::<c_void>(), flags | libc::SIGCHLD);
+        // SAFETY: as above. The order of the arguments differs between architectures, but all but the flags are null.
+        pid = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
+    }
+    if pid == 0 {
+        return Ok(Fork::Child);
+    }
+    check(pid)?;
+    Pid::new(pid as i32).map(Fork::Parent).ok_or(Errno::CHILD)
 }
 
 /// What the server is to be: everything prepared, since between clone and exec nothing may allocate.
@@ -69,6 +108,8 @@ pub enum Group {
     Own,
     /// An existing one of our session (job control wants it there).
     Join(i32),
+    /// The one that we are in ourselves.
+    Inherit,
 }
 
 /// How the new process is set up before exec.
@@ -78,14 +119,18 @@ pub struct Setup<'a> {
     /// Sent to the server when we end.
     pub parent_death_signal: Signal,
     pub no_new_privs: bool,
-    /// Where the new process writes its pid before anything else can happen to us.
+    /// The directory of the cgroup that the server is born in.
+    pub cgroup: Option<BorrowedFd<'a>>,
+    /// Where the new process writes its pid before anything else can happen to us: shared memory.
     pub announce: &'a AtomicU64,
+    /// Where it writes why it could not become the server: shared memory.
+    pub failure: &'a AtomicU64,
 }
 
 /// Why no server was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The clone itself.
+    /// The process could not be made or set up.
     Clone(Errno),
     /// Nothing of that name.
     NotFound(Errno),
@@ -93,59 +138,65 @@ pub enum Failure {
     NotExecutable(Errno),
 }
 
-/// What the child finds and leaves in our memory, which it shares until exec.
-struct Shared<'a> {
+impl Failure {
+    /// As a non-zero word.
+    fn encode(self) -> u64 {
+        let (kind, errno) = match self {
+            Self::Clone(errno) => (1, errno),
+            Self::NotFound(errno) => (2, errno),
+            Self::NotExecutable(errno) => (3, errno),
+        };
+        kind << 32 | errno.raw_os_error() as u64
+    }
+
+    /// The reverse; `None` for zero.
+    fn decode(word: u64) -> Option<Self> {
+        let kind = match word >> 32 {
+            1 => Self::Clone,
+            2 => Self::NotFound,
+            3 => Self::NotExecutable,
+            _ => return None,
+        };
+        Some(kind(Errno::from_raw_os_error(word as i32)))
+    }
+}
+
+/// What the child needs.
+struct Plan<'a> {
     image: &'a mut Image,
     setup: &'a Setup<'a>,
     parent: c_int,
-    failure: Option<Failure>,
 }
 
 /// Starts `image`; returns when it has been executed, or failed. See `clone(2)`, `CLONE_VFORK`.
 ///
 /// The pidfd is missing on kernels before 5.2.
 pub fn spawn(image: &mut Image, setup: &Setup<'_>) -> Result<(Pid, Option<OwnedFd>), Failure> {
-    // The child needs a stack of its own: on ours, its frames would overwrite those that wait here.
-    // Reserved, not zeroed: only the pages that the child uses become memory.
-    let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
     let parent = super::pid::own();
-    let mut shared = Shared {
+    let mut plan = Plan {
         image,
         setup,
         parent,
-        failure: None,
     };
-    let data = (&raw mut shared).cast::<c_void>();
     let mut pidfd: c_int = -1;
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: one past the end of a live allocation, which is what a stack that grows down needs.
-    let top = unsafe { stack.as_mut_ptr().add(stack.capacity()) }.cast::<c_void>();
-    // SAFETY: with CLONE_VFORK we are suspended until the child has executed or exited, so `stack`
-    // and `shared` outlive its use of them, and nobody else touches our memory meanwhile.
-    let mut pid = unsafe {
-        libc::clone(
-            run_child,
-            top,
-            flags | libc::CLONE_PIDFD,
-            data,
-            &raw mut pidfd,
-        )
-    };
-    if pid == -1 && last_errno() == Errno::INVAL {
-        // SAFETY: as above.
-        pid = unsafe { libc::clone(run_child, top, flags, data) };
+    let pid = match setup.cgroup {
+        None => vfork(&mut plan, &mut pidfd),
+        Some(cgroup) => match fork_into_cgroup(&mut plan, cgroup, &mut pidfd) {
+            // Before Linux 5.7, or forbidden by a filter: born here, it moves before exec.
+            Err(Errno::NOSYS | Errno::INVAL | Errno::TOOBIG | Errno::PERM) => {
+                vfork(&mut plan, &mut pidfd)
+            }
+            other => other,
+        },
     }
-    check(pid.into()).map_err(Failure::Clone)?;
-    let failure = shared.failure;
+    .map_err(Failure::Clone)?;
     // SAFETY: the kernel just gave us this descriptor (close-on-exec), nobody else owns it.
     let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
-    match (failure, Pid::new(pid)) {
-        (None, Some(pid)) => Ok((pid, pidfd)),
-        (failure, pid) => {
-            if let Some(pid) = pid {
-                super::wait::discard(pid);
-            }
-            Err(failure.unwrap_or(Failure::Clone(Errno::CHILD)))
+    match Failure::decode(setup.failure.load(SeqCst)) {
+        None => Ok((pid, pidfd)),
+        Some(failure) => {
+            super::wait::discard(pid);
+            Err(failure)
         }
     }
 }
@@ -153,14 +204,77 @@ pub fn spawn(image: &mut Image, setup: &Setup<'_>) -> Result<(Pid, Option<OwnedF
 /// Of the child until exec, in bytes; it needs less than two pages.
 const STACK: usize = 32 * 1024;
 
+/// A child on our own memory: nothing is copied, not even page tables.
+fn vfork(plan: &mut Plan<'_>, pidfd: &mut c_int) -> Result<Pid, Errno> {
+    // It needs a stack of its own: on ours, its frames would overwrite those that wait here.
+    // Reserved, not zeroed: only the pages that the child uses become memory.
+    let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
+    // SAFETY: one past the end of a live allocation, which is what a stack that grows down needs.
+    let top = unsafe { stack.as_mut_ptr().add(stack.capacity()) }.cast::<c_void>();
+    let data = std::ptr::from_mut(plan).cast::<c_void>();
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    let with_pidfd = flags | libc::CLONE_PIDFD;
+    // SAFETY: with CLONE_VFORK we are suspended until the child has executed or exited, so `stack`
+    // and `plan` outlive its use of them, and nobody else touches our memory meanwhile.
+    let mut pid =
+        unsafe { libc::clone(run_child, top, with_pidfd, data, std::ptr::from_mut(pidfd)) };
+    if pid == -1 && last_errno() == Errno::INVAL {
+        // SAFETY: as above.
+        pid = unsafe { libc::clone(run_child, top, flags, data) };
+    }
+    check(pid.into())?;
+    Pid::new(pid).ok_or(Errno::CHILD)
+}
+
+/// As the kernel has it; the libc's constant is too narrow.
+const CLONE_INTO_CGROUP: u64 = 1 << 33;
+
+/// A child that is born in a cgroup, on a copy of our memory (with a stack of its own, clone3 could
+/// only be called by hand-written assembly). See `clone3(2)`, `CLONE_INTO_CGROUP`.
+fn fork_into_cgroup(
+    plan: &mut Plan<'_>,
+    cgroup: BorrowedFd<'_>,
+    pidfd: &mut c_int,
+) -> Result<Pid, Errno> {
+    // SAFETY: an all-zero clone_args asks for nothing.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = (libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64 | CLONE_INTO_CGROUP;
+    args.exit_signal = libc::SIGCHLD as u64;
+    args.pidfd = std::ptr::from_mut(pidfd) as u64;
+    args.cgroup = cgroup.as_raw_fd() as u64;
+    // SAFETY: a live struct of the size that is told. The child goes on here with a copy of our
+    // memory; we have one thread, so that copy is whole.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of_val(&args)) };
+    if pid == 0 {
+        let status = run_child(std::ptr::from_mut(plan).cast());
+        // SAFETY: ends the child without touching what it shares with us.
+        unsafe { libc::_exit(status) };
+    }
+    check(pid)?;
+    Pid::new(pid as i32).ok_or(Errno::CHILD)
+}
+
 /// The child: only system calls, on memory prepared before; returns only to end with a failure.
 extern "C" fn run_child(data: *mut c_void) -> c_int {
-    // SAFETY: the pointer that `spawn` passed; it waits, so this is the only reference in use.
-    let shared = unsafe { &mut *data.cast::<Shared<'_>>() };
-    let setup = shared.setup;
-    setup.announce.store(super::pid::own() as u64, SeqCst);
+    // SAFETY: the pointer that was passed to clone; we wait, so this is the only reference in use.
+    let plan = unsafe { &mut *data.cast::<Plan<'_>>() };
+    plan.setup.announce.store(super::pid::own() as u64, SeqCst);
+    let failure = match set_up(plan.setup, plan.parent) {
+        Ok(()) => execute(plan.image),
+        Err(errno) => Failure::Clone(errno),
+    };
+    plan.setup.failure.store(failure.encode(), SeqCst);
+    1
+}
+
+fn set_up(setup: &Setup<'_>, parent: c_int) -> Result<(), Errno> {
+    if let Some(cgroup) = setup.cgroup {
+        // Already a member if it was born there; then this changes nothing.
+        super::cgroup::enter(cgroup)?;
+    }
     match setup.group {
         Group::Own => drop(super::prctl::new_group()),
+        Group::Inherit => {}
         Group::Join(group) => {
             // SAFETY: takes numbers. The group may have died with its members; then our own must do.
             if unsafe { libc::setpgid(0, group) } == -1 {
@@ -169,23 +283,18 @@ extern "C" fn run_child(data: *mut c_void) -> c_int {
         }
     }
     let _ = super::prctl::signal_on_parent_exit(setup.parent_death_signal);
-    // Armed too late if the parent is gone already. (0: we are the first process of a PID namespace's child.)
-    if super::pid::parent() != shared.parent {
-        shared.failure = Some(Failure::Clone(Errno::CHILD));
-        return 1;
+    if super::pid::parent() != parent {
+        // Armed too late: the parent is gone already.
+        return Err(Errno::CHILD);
     }
-    if setup.no_new_privs
-        && let Err(errno) = super::prctl::no_new_privs()
-    {
-        shared.failure = Some(Failure::Clone(errno));
-        return 1;
+    if setup.no_new_privs {
+        super::prctl::no_new_privs()?;
     }
     if setup.inherited.sigchld_ignored {
         signal::set_ignored(Signal::CHLD, true);
     }
     signal::set_mask(setup.inherited.mask);
-    shared.failure = Some(execute(shared.image));
-    1
+    Ok(())
 }
 
 /// Tries the candidates as a shell does; returns only what went wrong.

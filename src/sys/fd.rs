@@ -1,6 +1,7 @@
 //! Descriptors: what stdin is, hang-ups, messages that never block.
 
-use std::os::fd::BorrowedFd;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -156,4 +157,54 @@ pub fn write_message(bytes: &[u8]) {
         }
         Err(_) => {}
     }
+}
+
+/// Opens a directory below another one.
+pub fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(parent, name, flags, Mode::empty())
+}
+
+/// The names of the directories in one, without `.` and `..`. Allocates.
+pub fn directories_in(dir: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if entry.file_type() == FileType::Directory && name != c"." && name != c".." {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// A pipe whose write end makes the kernel send us SIGCONT: a way to call us, and to wake us if we
+/// are stopped, for a process that may not or cannot signal us. See `F_SETSIG` in `fcntl(2)`.
+pub fn bell() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let mut ends = [-1; 2];
+    // SAFETY: room for the two descriptors that the kernel writes.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) }.into())?;
+    // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+    let read = unsafe { OwnedFd::from_raw_fd(ends[0]) };
+    // SAFETY: as above.
+    let write = unsafe { OwnedFd::from_raw_fd(ends[1]) };
+    let fd = read.as_raw_fd();
+    // SAFETY: takes numbers.
+    check(unsafe { libc::fcntl(fd, libc::F_SETOWN, super::pid::own()) }.into())?;
+    const F_SETSIG: i32 = 10;
+    // SAFETY: takes numbers.
+    check(unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGCONT) }.into())?;
+    // SAFETY: takes numbers.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) }.into())?;
+    Ok((read, write))
+}
+
+/// Rings the bell.
+pub fn ring(bell: BorrowedFd<'_>) {
+    let _ = rustix::io::write(bell, b"!");
+}
+
+/// Silences the bell, so that it can ring again.
+pub fn silence(bell: BorrowedFd<'_>) {
+    let _ = rustix::io::read(bell, &mut [0_u8; 64]);
 }

@@ -8,9 +8,11 @@
     reason = "the one room for it; every block says why it holds"
 )]
 
+pub mod cgroup;
 pub mod clock;
 pub mod clone;
 pub mod fd;
+pub mod namespace;
 pub mod pid;
 pub mod pidfd;
 pub mod prctl;

@@ -75,6 +75,8 @@ pub struct Stat {
     pub state: u8,
     pub parent: i32,
     pub group: i32,
+    /// When it started, in clock ticks since boot: with the pid, a name for one process.
+    pub started: u64,
 }
 
 /// A command name: at most 15 bytes, whatever the process wrote there.
@@ -107,7 +109,7 @@ pub fn stat(pid: i32) -> Result<Stat, Errno> {
 }
 
 fn read_stat(file: BorrowedFd<'_>) -> Result<Stat, Errno> {
-    let mut text = [0_u8; 256];
+    let mut text = [0_u8; 512];
     let len = rustix::io::retry_on_intr(|| rustix::io::read(file, &mut text))?;
     parse_stat(&text[..len]).ok_or(Errno::IO)
 }
@@ -125,11 +127,16 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let state = *fields.next()?.first()?;
     let parent = number(fields.next()?)?;
     let group = number(fields.next()?)?;
+    // Field 22 of the manual; three are taken, the name was the second.
+    let started = fields
+        .nth(16)
+        .and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
     Some(Stat {
         name,
         state,
         parent,
         group,
+        started: started.unwrap_or(0),
     })
 }
 
@@ -186,10 +193,15 @@ fn children_of_thread(pid: i32, thread: i32, each: &mut dyn FnMut(i32)) -> Resul
         Path::of_thread(pid, thread, "children").as_c_str(),
         OFlags::empty(),
     )?;
+    each_number(file.as_fd(), each)
+}
+
+/// Calls `each` with every number of a list such as `children` or `cgroup.procs`.
+pub fn each_number(file: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let mut buffer = [0_u8; 4096];
     let mut current = 0_i32;
     loop {
-        let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut buffer))?;
+        let len = rustix::io::retry_on_intr(|| rustix::io::read(file, &mut buffer))?;
         if len == 0 {
             return Ok(());
         }
@@ -231,9 +243,13 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_and_blanks_does_not_shift_the_fields() {
-        let stat = parse_stat(b"77 (a) R 1 (b) c) T 5 6 7 0 -1").unwrap();
+        let stat = parse_stat(b"77 (a) R 1 (b) c) T 5 6 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0")
+            .unwrap();
         assert_eq!(stat.name.as_bytes(), b"a) R 1 (b) c");
-        assert_eq!((stat.state, stat.parent, stat.group), (b'T', 5, 6));
+        assert_eq!(
+            (stat.state, stat.parent, stat.group, stat.started),
+            (b'T', 5, 6, 4711)
+        );
         assert!(parse_stat(b"").is_none());
         assert!(parse_stat(b"77 (a").is_none());
     }

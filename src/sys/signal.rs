@@ -147,8 +147,15 @@ pub struct Arrival {
     pub sender: i32,
     /// Made by the kernel for the whole foreground group (Ctrl-C, Ctrl-Z, a hang-up, a resize).
     pub from_terminal: bool,
+    /// Made by the kernel for a descriptor: our bell has rung.
+    pub from_bell: bool,
     /// The value of `sigqueue(3)`, if it was sent so.
     pub value: Option<u64>,
+}
+
+/// `POLL_IN` and its like are small positive codes; of the signals that have codes of their own, ours is none.
+fn is_bell(number: i32, code: i32) -> bool {
+    number == libc::SIGCONT && (1..=6).contains(&code)
 }
 
 /// A descriptor that becomes readable when a blocked signal is pending. See `signalfd(2)`.
@@ -183,6 +190,7 @@ impl SignalFd {
             signal: Signal::from_number(info.ssi_signo as i32)?,
             sender: info.ssi_pid as i32,
             from_terminal: info.ssi_code == libc::SI_KERNEL,
+            from_bell: is_bell(info.ssi_signo as i32, info.ssi_code),
             value: (info.ssi_code == libc::SI_QUEUE).then_some(info.ssi_ptr),
         })
     }
@@ -232,6 +240,7 @@ pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
         signal: Signal::from_number(number as i32)?,
         sender: if by_kernel { 0 } else { sender },
         from_terminal: by_kernel,
+        from_bell: is_bell(number as i32, info.si_code),
         value: (info.si_code == libc::SI_QUEUE).then_some(value),
     })
 }

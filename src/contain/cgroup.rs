@@ -1,0 +1,294 @@
+//! A cgroup v2 of our own below our own.
+//!
+//! Guarantees more than the walk: one write reaches every member at once, whatever its uid, and no
+//! fork outruns it. A member with write access elsewhere can leave the group; as our descendant it
+//! is still stopped. The group does not die with us: that is what shim and monitor are for.
+#![forbid(unsafe_code)]
+
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::sys::cgroup as sys;
+use crate::sys::pid::{self, Pid};
+use crate::sys::signal::Signal;
+use crate::sys::{Errno, fd, pidfd, proc};
+
+/// Our group, as long as the tree lives.
+#[derive(Debug)]
+pub struct Cgroup {
+    /// The group that we are in ourselves.
+    parent: OwnedFd,
+    name: CString,
+    pub dir: OwnedFd,
+    /// Polls when the last member is gone.
+    pub events: OwnedFd,
+}
+
+/// What every name of ours begins with; the pid and start time of the maker follow.
+const PREFIX: &str = "treaper-";
+
+impl Cgroup {
+    /// Makes it, and removes what dead instances have left beside it.
+    ///
+    /// # Errors
+    /// A sentence with the cause and the remedy.
+    pub fn make() -> Result<Self, String> {
+        let path = own_path()?;
+        let parent = sys::open(&path).map_err(|errno| because(&path, errno))?;
+        sys::may_move(parent.as_fd()).map_err(|errno| because(&path, errno))?;
+        sweep(&parent);
+        let started = proc::stat(pid::own())
+            .map(|stat| stat.started)
+            .unwrap_or_default();
+        let name = format!("{PREFIX}{}-{started}", pid::own());
+        let dir = sys::make(parent.as_fd(), &name).map_err(|errno| because(&path, errno))?;
+        let events = sys::open_events(dir.as_fd()).map_err(|errno| because(&path, errno))?;
+        let name = CString::new(name).map_err(|error| error.to_string())?;
+        Ok(Self {
+            parent,
+            name,
+            dir,
+            events,
+        })
+    }
+
+    /// Whether somebody living is in it. What cannot be read does not keep us waiting: ECHILD decides then.
+    #[must_use]
+    pub fn is_populated(&self) -> bool {
+        sys::is_populated(self.events.as_fd()).unwrap_or(false)
+    }
+
+    /// SIGKILL to every member.
+    pub fn kill(&self) {
+        match sys::kill(self.dir.as_fd()) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => self.kill_by_freezing(),
+            Err(errno) => log::warn!("cannot kill the cgroup: {errno}"),
+        }
+    }
+
+    /// Before Linux 5.14: what is frozen cannot fork while it is signalled.
+    fn kill_by_freezing(&self) {
+        if let Err(errno) = sys::freeze(self.dir.as_fd(), true) {
+            log::info!("cannot freeze the cgroup: {errno}");
+        }
+        let _ = sys::members(self.dir.as_fd(), &mut |number| {
+            // A member is ours by being one; its pidfd keeps that true until the signal is sent.
+            if let Some(pid) = Pid::new(number)
+                && let Ok(fd) = pidfd::of(pid)
+                && self.has_member(number)
+            {
+                let _ = pidfd::send(fd.as_fd(), Signal::KILL);
+            }
+        });
+        let _ = sys::freeze(self.dir.as_fd(), false);
+    }
+
+    fn has_member(&self, wanted: i32) -> bool {
+        let mut found = false;
+        let _ = sys::members(self.dir.as_fd(), &mut |number| found |= number == wanted);
+        found
+    }
+
+    /// Removes the group, with the empty ones that the server made below it.
+    pub fn remove(&self) {
+        match remove_tree(&self.parent, &self.name) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => log::warn!(
+                "cannot remove the cgroup {}: {errno}",
+                self.name.to_string_lossy()
+            ),
+        }
+    }
+}
+
+fn remove_tree(parent: &OwnedFd, name: &CString) -> Result<(), Errno> {
+    match sys::remove(parent.as_fd(), name) {
+        Err(Errno::BUSY) => {}
+        other => return other,
+    }
+    let dir = fd::open_directory(parent.as_fd(), name)?;
+    for below in fd::directories_in(dir.as_fd())? {
+        remove_tree(&dir, &below)?;
+    }
+    sys::remove(parent.as_fd(), name)
+}
+
+/// Removes empty groups of instances that are dead. One that has members cannot be removed at all.
+fn sweep(parent: &OwnedFd) {
+    for name in fd::directories_in(parent.as_fd()).unwrap_or_default() {
+        if maker_is_dead(name.to_bytes()) {
+            let _ = remove_tree(parent, &name);
+        }
+    }
+}
+
+fn maker_is_dead(name: &[u8]) -> bool {
+    let fields = std::str::from_utf8(name)
+        .ok()
+        .and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
+    let Some((Ok(pid), Ok(started))) =
+        fields.map(|(pid, started)| (pid.parse::<i32>(), started.parse::<u64>()))
+    else {
+        return false;
+    };
+    match proc::stat(pid) {
+        Ok(stat) => stat.started != started,
+        Err(errno) => matches!(errno, Errno::NOENT | Errno::SRCH),
+    }
+}
+
+/// The directory of the group that we are in.
+fn own_path() -> Result<PathBuf, String> {
+    let read =
+        |path: &str| std::fs::read(path).map_err(|error| format!("cannot read {path}: {error}"));
+    let (mounts, groups) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
+    find(&mounts, &groups)
+}
+
+/// `mounts` is `/proc/self/mountinfo`, `groups` is `/proc/self/cgroup`. See `proc_pid_mountinfo(5)`, `cgroups(7)`.
+fn find(mounts: &[u8], groups: &[u8]) -> Result<PathBuf, String> {
+    let own = groups
+        .split(|byte| *byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"0::"))
+        .ok_or("this system has no cgroup v2")?;
+    let mut hidden = false;
+    for line in mounts.split(|byte| *byte == b'\n') {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let Some(dash) = fields.iter().position(|field| *field == b"-") else {
+            continue;
+        };
+        if fields.get(dash + 1) != Some(&&b"cgroup2"[..]) || fields.len() < 5 {
+            continue;
+        }
+        let (root, point) = (unescape(fields[3]), unescape(fields[4]));
+        // What is mounted may be only a part of the hierarchy.
+        let below = if root == b"/" {
+            Some(own)
+        } else {
+            own.strip_prefix(root.as_slice())
+        };
+        match below {
+            Some(below) if below.is_empty() || below[0] == b'/' => {
+                if below.split(|byte| *byte == b'/').any(|part| part == b"..") {
+                    hidden = true;
+                    continue;
+                }
+                let mut path = point;
+                path.extend_from_slice(if below == b"/" { b"" } else { below });
+                return Ok(Path::new(OsStr::from_bytes(&path)).to_owned());
+            }
+            Some(_) | None => hidden = true,
+        }
+    }
+    Err(if hidden {
+        "our own cgroup is outside of what is mounted here".to_owned()
+    } else {
+        "no cgroup v2 file system is mounted; mount one, or bind it into the container".to_owned()
+    })
+}
+
+/// mountinfo writes blank, tab, newline and backslash as `\ooo`.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, tail @ ..] = rest {
+        if let (
+            b'\\',
+            [
+                a @ b'0'..=b'3',
+                b @ b'0'..=b'7',
+                c @ b'0'..=b'7',
+                after @ ..,
+            ],
+        ) = (first, tail)
+        {
+            plain.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+            rest = after;
+        } else {
+            plain.push(*first);
+            rest = tail;
+        }
+    }
+    plain
+}
+
+fn because(path: &Path, errno: Errno) -> String {
+    let text = crate::error::describe(errno);
+    let remedy = match errno {
+        Errno::ACCESS | Errno::PERM => {
+            "; run as root, or in a delegated group (systemd: Delegate=yes, or systemd-run --user --scope -p Delegate=yes)"
+        }
+        Errno::ROFS => "; the container mounts it read-only: mount it writable",
+        _ => "",
+    };
+    format!("{}: {text}{remedy}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(mounts: &str, groups: &str) -> Result<String, String> {
+        find(mounts.as_bytes(), groups.as_bytes()).map(|path| path.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn finds_our_group_in_pure_hybrid_and_namespaced_mounts() {
+        let pure = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
+        assert_eq!(
+            path(pure, "0::/user.slice/a\n"),
+            Ok("/sys/fs/cgroup/user.slice/a".into())
+        );
+        assert_eq!(path(pure, "0::/\n"), Ok("/sys/fs/cgroup".into()));
+        let hybrid = "31 30 0:27 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
+                      32 30 0:28 / /sys/fs/cgroup/uni\\040fied rw shared:5 - cgroup2 none rw\n";
+        assert_eq!(
+            path(hybrid, "4:pids:/x\n0::/x\n"),
+            Ok("/sys/fs/cgroup/uni fied/x".into())
+        );
+        let bound = "33 30 0:28 /docker/abc /sys/fs/cgroup ro - cgroup2 none rw\n";
+        assert_eq!(path(bound, "0::/docker/abc\n"), Ok("/sys/fs/cgroup".into()));
+        assert_eq!(
+            path(bound, "0::/docker/abc/x\n"),
+            Ok("/sys/fs/cgroup/x".into())
+        );
+    }
+
+    #[test]
+    fn says_why_there_is_none() {
+        let bound = "33 30 0:28 /docker/abc /sys/fs/cgroup ro - cgroup2 none rw\n";
+        assert!(
+            path(bound, "0::/docker/abcd\n")
+                .unwrap_err()
+                .contains("outside")
+        );
+        assert!(path("", "0::/\n").unwrap_err().contains("mounted"));
+        assert!(
+            path(bound, "1:cpu:/\n")
+                .unwrap_err()
+                .contains("no cgroup v2")
+        );
+        let pure = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
+        assert!(
+            path(pure, "0::/../outside\n")
+                .unwrap_err()
+                .contains("outside")
+        );
+    }
+
+    #[test]
+    fn only_groups_of_the_dead_are_swept() {
+        let own = proc::stat(pid::own()).unwrap().started;
+        assert!(!maker_is_dead(
+            format!("treaper-{}-{own}", pid::own()).as_bytes()
+        ));
+        assert!(maker_is_dead(
+            format!("treaper-{}-{}", pid::own(), own + 1).as_bytes()
+        ));
+        assert!(!maker_is_dead(b"treaper-x-1"));
+        assert!(!maker_is_dead(b"system.slice"));
+    }
+}

@@ -1,0 +1,52 @@
+//! A PID namespace: the monitor is its init, so the kernel kills every member when the monitor
+//! dies, even if all processes of ours are SIGKILLed at the same instant.
+//!
+//! What changes for the server: its pid is 2, it sees the namespace's processes only (with a
+//! `/proc` of their own), and without root it is in a user namespace, where only its own uid and
+//! gid exist and setuid programs give no rights.
+#![forbid(unsafe_code)]
+
+use crate::error::{self, Error};
+use crate::sys::clone::{self, Fork, Namespaces};
+use crate::sys::{Errno, namespace};
+
+/// Forks the monitor into a new PID namespace, and sets that up in it.
+///
+/// # Errors
+/// It cannot be had here: the cause and the remedy.
+pub fn fork() -> Result<Fork, Error> {
+    let (uid, gid) = namespace::own_ids();
+    let mut kind = Namespaces::Privileged;
+    let mut forked = clone::fork_into(kind);
+    if matches!(forked, Err(Errno::PERM)) {
+        kind = Namespaces::WithUser;
+        forked = clone::fork_into(kind);
+    }
+    let forked = forked.map_err(|errno| cannot("make a PID namespace", errno))?;
+    if matches!(forked, Fork::Child) {
+        if kind == Namespaces::WithUser {
+            namespace::map_ids(uid, gid).map_err(|errno| cannot("map our uid", errno))?;
+        }
+        namespace::mount_own_proc().map_err(|errno| cannot("mount /proc", errno))?;
+    }
+    Ok(forked)
+}
+
+fn cannot(what: &str, errno: Errno) -> Error {
+    let remedy = match errno {
+        Errno::NOSPC => {
+            "; the limit of namespaces is reached: sysctl user.max_user_namespaces and user.max_pid_namespaces"
+        }
+        Errno::PERM | Errno::ACCESS => {
+            "; run as root, or allow unprivileged user namespaces \
+             (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns); \
+             in a container it needs CAP_SYS_ADMIN"
+        }
+        Errno::INVAL => "; this kernel has no PID or user namespaces",
+        _ => "",
+    };
+    let text = error::describe(errno);
+    Error::usage(format!(
+        "--contain=pidns cannot be had here: cannot {what}: {text}{remedy}"
+    ))
+}

@@ -1,0 +1,81 @@
+//! Control groups, version 2, by directory descriptors. See `cgroups(7)`.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use super::Errno;
+
+const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
+const WRITE: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
+
+/// Opens a group's directory.
+pub fn open(path: &std::path::Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, READ | OFlags::DIRECTORY, Mode::empty())
+}
+
+/// Makes the group `name` below `parent`, and opens it.
+///
+/// # Errors
+/// `EACCES`, `EPERM`, `EROFS` not ours to change; `EAGAIN` a limit of groups.
+pub fn make(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+    rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))?;
+    rustix::fs::openat(parent, name, READ | OFlags::DIRECTORY, Mode::empty())
+}
+
+/// Removes the empty group `name` below `parent`.
+///
+/// # Errors
+/// `EBUSY` it has members or groups below it.
+pub fn remove(parent: BorrowedFd<'_>, name: &std::ffi::CStr) -> Result<(), Errno> {
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+/// Whether a process may be moved between `group` and the groups below it: what clone3 asks for as well.
+///
+/// # Errors
+/// `EACCES` not ours to change.
+pub fn may_move(group: BorrowedFd<'_>) -> Result<(), Errno> {
+    rustix::fs::openat(group, c"cgroup.procs", WRITE, Mode::empty()).map(drop)
+}
+
+/// Moves the calling process into `group`.
+pub fn enter(group: BorrowedFd<'_>) -> Result<(), Errno> {
+    write(group, c"cgroup.procs", b"0")
+}
+
+/// Sends SIGKILL to every member of `group` and of the groups below it, atomically. See `cgroup.kill`.
+///
+/// # Errors
+/// `ENOENT` before Linux 5.14.
+pub fn kill(group: BorrowedFd<'_>) -> Result<(), Errno> {
+    write(group, c"cgroup.kill", b"1")
+}
+
+/// Stops or thaws every member. Takes effect by and by. See `cgroup.freeze`.
+pub fn freeze(group: BorrowedFd<'_>, frozen: bool) -> Result<(), Errno> {
+    write(group, c"cgroup.freeze", if frozen { b"1" } else { b"0" })
+}
+
+/// Opens `cgroup.events`, which polls as `POLLPRI` when it changes.
+pub fn open_events(group: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(group, c"cgroup.events", READ, Mode::empty())
+}
+
+/// Whether `group` or one below it has a living member.
+pub fn is_populated(events: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let mut text = [0_u8; 128];
+    let len = rustix::io::retry_on_intr(|| rustix::io::pread(events, &mut text, 0))?;
+    Ok(!text[..len].windows(11).any(|line| line == b"populated 0"))
+}
+
+/// Calls `each` with the pid of every member of `group`, not of those below it.
+pub fn members(group: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+    let file = rustix::fs::openat(group, c"cgroup.procs", READ, Mode::empty())?;
+    super::proc::each_number(file.as_fd(), each)
+}
+
+fn write(group: BorrowedFd<'_>, file: &std::ffi::CStr, text: &[u8]) -> Result<(), Errno> {
+    let file = rustix::fs::openat(group, file, WRITE, Mode::empty())?;
+    rustix::io::retry_on_intr(|| rustix::io::write(&file, text)).map(drop)
+}
