@@ -145,6 +145,11 @@ pub const OPTIONS: &[Opt] = &[
         Takes::Count,
         "Tell each step; -vv: each process",
     ),
+    opt(
+        "doctor",
+        Takes::Maybe("FORMAT"),
+        "Tell what this machine offers, and exit; =json",
+    ),
 ];
 
 /// What was typed.
@@ -183,7 +188,7 @@ pub fn grammar() -> Command {
             Arg::new("COMMAND")
                 .num_args(1..)
                 .trailing_var_arg(true)
-                .required(true)
+                .required_unless_present("doctor")
                 .hide(true)
                 .value_parser(ValueParser::os_string()),
         );

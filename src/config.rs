@@ -22,6 +22,13 @@ pub enum StdinMode {
     Ignore,
 }
 
+/// How `--doctor` tells what it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoctorFormat {
+    Table,
+    Json,
+}
+
 /// Who gets the signals that are no trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardTo {
@@ -33,6 +40,10 @@ pub enum ForwardTo {
 
 /// Everything that was set, or its default.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own that users set"
+)]
 pub struct Config {
     pub plan: Settings,
     /// The stop signal.
@@ -57,6 +68,8 @@ pub struct Config {
     pub verbosity: u8,
     /// The filter of `TREAPER_LOG`, in `env_logger`'s form.
     pub log: Option<String>,
+    /// Only look at this machine.
+    pub doctor: Option<DoctorFormat>,
     /// COMMAND and its arguments.
     pub command: Vec<OsString>,
 }
@@ -268,6 +281,12 @@ pub fn resolve(
             .iter()
             .find(|(name, _)| name == LOG)
             .map(|(_, text)| lossy(text)),
+        doctor: given.one("doctor", None, |text| {
+            let formats = [("", DoctorFormat::Table), ("json", DoctorFormat::Json)];
+            value::word(text, &formats)
+                .map(Some)
+                .map_err(|_| "expected json".to_owned())
+        })?,
         command,
     })
 }

@@ -63,7 +63,7 @@ impl Guard<'_> {
         if self.parent.is_some_and(|parent| pid::parent() != parent) {
             self.parent = None;
             self.board.set_host_gone();
-            self.to_monitor(Signal::CHLD, None);
+            self.signal_monitor(Signal::CHLD, None);
         }
     }
 
@@ -87,7 +87,7 @@ impl Guard<'_> {
                     Change::Exited(status) => return Some(End::Leave(status)),
                     Change::Killed(_) => return Some(End::TakeOver),
                     // A stopped monitor sees nothing, so it never stays stopped.
-                    Change::Stopped(_) => self.to_monitor(Signal::CONT, None),
+                    Change::Stopped(_) => self.signal_monitor(Signal::CONT, None),
                     Change::Continued => {}
                 },
                 Found::Child(..) => {}
@@ -109,14 +109,16 @@ impl Guard<'_> {
             Route::Forward(signal)
                 if self.config.forward_to == ForwardTo::Server
                     && arrival.value.is_none()
-                    && self.to_server(signal) => {}
-            Route::Forward(_) | Route::Trigger(_) => self.to_monitor(arrival.signal, arrival.value),
+                    && self.signal_server(signal) => {}
+            Route::Forward(_) | Route::Trigger(_) => {
+                self.signal_monitor(arrival.signal, arrival.value);
+            }
             Route::Child | Route::Drop => {}
         }
     }
 
     /// Signals the server itself: one process less to be woken on the way. False if it has to go through the monitor.
-    fn to_server(&mut self, signal: Signal) -> bool {
+    fn signal_server(&mut self, signal: Signal) -> bool {
         if self.server.is_none() {
             self.server = self.open_server();
         }
@@ -142,7 +144,7 @@ impl Guard<'_> {
     }
 
     /// The monitor is our child and not reaped, so its pid is its own.
-    fn to_monitor(&self, signal: Signal, value: Option<u64>) {
+    fn signal_monitor(&self, signal: Signal, value: Option<u64>) {
         if let Err(errno) = signal::send(self.monitor, signal, value) {
             log::warn!("cannot hand {signal} on: {errno}");
         }

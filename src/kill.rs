@@ -249,7 +249,7 @@ fn tell(pid: Pid, signal: Signal, result: Result<(), Errno>) {
     match result {
         Ok(()) | Err(Errno::SRCH) => log::debug!("{signal} to pid {pid}: {}", outcome(result)),
         Err(Errno::PERM) if signal == Signal::KILL => {
-            log::debug!("{signal} to pid {pid}: not permitted")
+            log::debug!("{signal} to pid {pid}: not permitted");
         }
         Err(_) => log::warn!("cannot send {signal} to pid {pid}: {}", outcome(result)),
     }

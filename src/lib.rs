@@ -7,6 +7,7 @@ pub mod board;
 pub mod cli;
 pub mod config;
 pub mod contain;
+pub mod doctor;
 pub mod error;
 pub mod event;
 pub mod forward;

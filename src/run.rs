@@ -10,6 +10,7 @@ use crate::cli::{self, Parsed};
 use crate::config::{self, Config, StdinMode};
 use crate::contain::cgroup::Cgroup;
 use crate::contain::{self, Containment, pidns};
+use crate::doctor;
 use crate::error::Error;
 use crate::event::{Event, Trigger};
 use crate::guard::{End, Guard};
@@ -19,7 +20,7 @@ use crate::linux::{Linux, Role, Shim};
 use crate::plan::{Plan, State};
 use crate::report;
 use crate::spawn;
-use crate::status::Ended;
+use crate::status::{self, Ended};
 use crate::supervise;
 use crate::sys::clone::{self, Fork, Group, Image, Setup};
 use crate::sys::fd::{self, Kind};
@@ -46,6 +47,10 @@ fn start(arguments: Vec<OsString>, inherited: &Inherited) -> Result<u8, Error> {
         Parsed::Print(text) => return print(&text),
     };
     let config = config::resolve(args, std::env::vars_os())?;
+    if let Some(format) = config.doctor {
+        let (text, available) = doctor::examine(config.contain, format);
+        return print(&text).map(|_| if available { 0 } else { status::OWN_FAILURE });
+    }
     report::init(config.verbosity, config.log.as_deref());
     let image = spawn::prepare(&config.command)?;
     let hosts = hosts::find(&config)?;
@@ -63,7 +68,7 @@ fn start(arguments: Vec<OsString>, inherited: &Inherited) -> Result<u8, Error> {
     if two {
         pair(job, hosts, image, containment)
     } else {
-        alone(job, hosts, image, containment)
+        alone(&job, hosts, image, containment)
     }
 }
 
@@ -144,7 +149,7 @@ impl Place {
 fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigger>, Error> {
     let (kind, _) = fd::describe(fd::STDIN);
     Ok(match (config.stdin, kind) {
-        (StdinMode::Ignore, _) => None,
+        (StdinMode::Ignore, _) | (StdinMode::Auto, Kind::Other) => None,
         (_, Kind::Terminal) if inherited.sighup_ignored || config.forward_hup => None,
         (_, Kind::Terminal) => Some(Trigger::Hangup),
         // One that had hung up before we started says nothing about a host: it is input, complete.
@@ -152,7 +157,6 @@ fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigge
             (!fd::has_hung_up(fd::STDIN)).then_some(Trigger::StdinEof)
         }
         (StdinMode::Watch, Kind::Pipe | Kind::Socket) => Some(Trigger::StdinEof),
-        (StdinMode::Auto, Kind::Other) => None,
         (StdinMode::Watch, Kind::Other) => {
             return Err(Error::usage(
                 "--stdin=watch: stdin is not a pipe, FIFO or socket",
@@ -187,19 +191,19 @@ impl<'a> Job<'a> {
 }
 
 /// One process in both roles.
-fn alone(job: Job<'_>, hosts: Hosts, image: Image, containment: Containment) -> Result<u8, Error> {
+fn alone(job: &Job<'_>, hosts: Hosts, image: Image, containment: Containment) -> Result<u8, Error> {
     let role = Role::Alone {
         parent: hosts.parent,
     };
     let group = job.place.own_group();
-    let status = server_and_loop(&job, group, hosts, image, containment.into_cgroup(), role)?;
+    let status = server_and_loop(job, group, hosts, image, containment.into_cgroup(), role)?;
     job.place.give_terminal_back();
     Ok(status)
 }
 
 /// The shim, and in its child the monitor.
 fn pair(
-    job: Job<'_>,
+    mut job: Job<'_>,
     mut hosts: Hosts,
     image: Image,
     containment: Containment,
@@ -232,7 +236,7 @@ fn pair(
                 bell: bell.map(|(read, _)| read),
                 server: None,
             };
-            Ok(shim_main(guard, job, cgroup))
+            Ok(shim_main(guard, &job, cgroup))
         }
         Fork::Child => {
             become_monitor(&job.place, own_namespace)?;
@@ -255,11 +259,7 @@ fn pair(
                 }
             };
             // Children that the shim had before are not ours.
-            let place = Place {
-                strangers: Vec::new(),
-                ..job.place
-            };
-            let job = Job { place, ..job };
+            job.place.strangers.clear();
             server_and_loop(&job, group, hosts, image, cgroup, Role::Monitor { shim })
         }
     }
@@ -357,12 +357,12 @@ fn make_watch(signals: SignalFd, job: &Job<'_>, hosts: Hosts, cgroup: Option<&Cg
 }
 
 /// The shim: guards the monitor, and stops the tree itself if that is killed.
-fn shim_main(mut guard: Guard<'_>, job: Job<'_>, cgroup: Option<Cgroup>) -> u8 {
+fn shim_main(mut guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 {
     fd::give_up(fd::STDIN);
     fd::give_up(fd::STDOUT);
     let status = match guard.run() {
         End::Leave(status) => status,
-        End::TakeOver => take_over(&guard, &job, cgroup),
+        End::TakeOver => take_over(&guard, job, cgroup),
     };
     job.place.give_terminal_back();
     status

@@ -204,7 +204,7 @@ impl Walk<'_> {
                 Ok(()) | Err(Errno::SRCH) => return,
                 Err(Errno::NOENT) if !own => return,
                 Err(Errno::NOSYS | Errno::NOENT | Errno::PERM | Errno::ACCESS) => {
-                    self.source = Source::Scan
+                    self.source = Source::Scan;
                 }
                 Err(errno) => {
                     // Out of descriptors or memory: what was read so far is still of use.

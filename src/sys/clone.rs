@@ -69,6 +69,25 @@ pub fn fork_into(namespaces: Namespaces) -> Result<Fork, Errno> {
     Pid::new(pid as i32).map(Fork::Parent).ok_or(Errno::CHILD)
 }
 
+/// Whether the kernel, and a filter that may be before it, let us use clone3. See `clone3(2)`.
+///
+/// # Errors
+/// `ENOSYS` before Linux 5.3, or hidden by a filter; `EPERM` forbidden by one.
+pub fn has_clone3() -> Result<(), Errno> {
+    let none = std::ptr::null::<c_void>();
+    // SAFETY: a size of zero is refused before anything is read.
+    match check(unsafe { libc::syscall(libc::SYS_clone3, none, 0_usize) }) {
+        Ok(_) | Err(Errno::INVAL) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Ends a forked child at once, without running what belongs to the parent. See `_exit(2)`.
+pub fn exit_child(status: i32) -> ! {
+    // SAFETY: does not return.
+    unsafe { libc::_exit(status) }
+}
+
 /// What the server is to be: everything prepared, since between clone and exec nothing may allocate.
 pub struct Image {
     /// Where it may be, in the order of trial.
@@ -247,8 +266,7 @@ fn fork_into_cgroup(
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of_val(&args)) };
     if pid == 0 {
         let status = run_child(std::ptr::from_mut(plan).cast());
-        // SAFETY: ends the child without touching what it shares with us.
-        unsafe { libc::_exit(status) };
+        exit_child(status);
     }
     check(pid)?;
     Pid::new(pid as i32).ok_or(Errno::CHILD)

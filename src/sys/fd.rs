@@ -51,8 +51,8 @@ pub fn describe(fd: i32) -> (Kind, Option<Identity>) {
     (
         kind,
         Some(Identity {
-            device: stat.st_dev as u64,
-            inode: stat.st_ino as u64,
+            device: stat.st_dev,
+            inode: stat.st_ino,
         }),
     )
 }
@@ -65,8 +65,8 @@ pub fn stdin_of(pid: i32) -> Result<Identity, Errno> {
     let path = super::proc::Path::new(pid, "fd/0");
     let stat = rustix::fs::stat(path.as_c_str())?;
     Ok(Identity {
-        device: stat.st_dev as u64,
-        inode: stat.st_ino as u64,
+        device: stat.st_dev,
+        inode: stat.st_ino,
     })
 }
 
@@ -178,6 +178,9 @@ pub fn directories_in(dir: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
     Ok(names)
 }
 
+/// As `<linux/fcntl.h>` has it.
+const F_SETSIG: i32 = 10;
+
 /// A pipe whose write end makes the kernel send us SIGCONT: a way to call us, and to wake us if we
 /// are stopped, for a process that may not or cannot signal us. See `F_SETSIG` in `fcntl(2)`.
 pub fn bell() -> Result<(OwnedFd, OwnedFd), Errno> {
@@ -191,7 +194,6 @@ pub fn bell() -> Result<(OwnedFd, OwnedFd), Errno> {
     let fd = read.as_raw_fd();
     // SAFETY: takes numbers.
     check(unsafe { libc::fcntl(fd, libc::F_SETOWN, super::pid::own()) }.into())?;
-    const F_SETSIG: i32 = 10;
     // SAFETY: takes numbers.
     check(unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGCONT) }.into())?;
     // SAFETY: takes numbers.

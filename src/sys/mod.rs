@@ -38,3 +38,12 @@ fn check(ret: libc::c_long) -> Result<libc::c_long, Errno> {
 fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
+
+/// The kernel's release, such as `6.12.1`. Allocates. See `uname(2)`.
+#[must_use]
+pub fn kernel_release() -> String {
+    rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned()
+}

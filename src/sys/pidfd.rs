@@ -74,15 +74,16 @@ struct PidfdInfo {
     exit_code: i32,
 }
 
+const _: () = assert!(size_of::<PidfdInfo>() == 64);
+/// `_IOWR(0xFF, 11, struct pidfd_info)` of 64 bytes.
+const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
+const PIDFD_INFO_PID: u64 = 1;
+
 /// The parent of the living process behind a pidfd. See `ioctl_pidfd(2)`, `PIDFD_GET_INFO`.
 ///
 /// # Errors
 /// `ESRCH` it was reaped; `ENOTTY` or `EINVAL` before Linux 6.13, and for an open `/proc/PID`.
 pub fn parent(fd: BorrowedFd<'_>) -> Result<i32, Errno> {
-    // _IOWR(0xFF, 11, struct pidfd_info of 64 bytes); the same on every architecture Rust names here.
-    const PIDFD_GET_INFO: libc::c_ulong = (3 << 30) | (64 << 16) | (0xff << 8) | 11;
-    const { assert!(size_of::<PidfdInfo>() == 64) };
-    const PIDFD_INFO_PID: u64 = 1;
     let mut info = PidfdInfo {
         mask: PIDFD_INFO_PID,
         ..PidfdInfo::default()

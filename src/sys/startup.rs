@@ -18,7 +18,8 @@ macro_rules! entry_point {
             count: ::std::ffi::c_int,
             arguments: *const *const ::std::ffi::c_char,
         ) -> ::std::ffi::c_int {
-            $run($crate::sys::startup::arguments(count, arguments))
+            // SAFETY: what the C runtime passes to `main`.
+            $run(unsafe { $crate::sys::startup::arguments(count, arguments) })
         }
     };
 }
@@ -27,14 +28,19 @@ macro_rules! entry_point {
 static COMMAND_LINE: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::new();
 
 /// Copies the arguments of the C `main`.
+///
+/// # Safety
+/// `arguments` points to `count` pointers to NUL-terminated strings, which live as long as the process.
 #[must_use]
-pub fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<OsString> {
+pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<OsString> {
     let mut copies = Vec::with_capacity(count.max(0) as usize);
     let mut bounds: Option<(usize, usize)> = None;
     for at in 0..count.max(0) as usize {
-        // SAFETY: the C runtime passes `count` pointers to NUL-terminated strings.
-        let pointer = unsafe { *arguments.add(at) };
-        // SAFETY: as above; the strings live as long as the process.
+        // SAFETY: one of the `count` pointers.
+        let pointer = unsafe { arguments.add(at) };
+        // SAFETY: as above.
+        let pointer = unsafe { *pointer };
+        // SAFETY: a NUL-terminated string.
         let text = unsafe { CStr::from_ptr(pointer) };
         let (start, len) = (pointer as usize, text.to_bytes_with_nul().len());
         match &mut bounds {

@@ -85,6 +85,21 @@ pub fn have_children() -> bool {
     ret == 0
 }
 
+/// Waits until the child `pid` has ended; whether it exited with 0. Only for one that is about to end.
+#[must_use]
+pub fn for_success(pid: Pid) -> bool {
+    loop {
+        let mut status = 0;
+        // SAFETY: the status is a live int.
+        let ret = unsafe { libc::waitpid(pid.get(), &raw mut status, libc::__WALL) };
+        match check(ret.into()) {
+            Ok(_) => return status == 0,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
 /// Waits until the child `pid` has ended, and takes it. Only for one that is about to end.
 pub fn discard(pid: Pid) {
     // SAFETY: takes numbers; no status is asked for.

@@ -1,0 +1,265 @@
+//! `--doctor`: what this machine and place offer, what would be chosen, and what that guarantees.
+#![forbid(unsafe_code)]
+
+use std::fmt::Write;
+use std::os::fd::AsFd;
+
+use serde_json::{Value, json};
+
+use crate::config::DoctorFormat;
+use crate::contain::cgroup::Cgroup;
+use crate::contain::{Level, pidns};
+use crate::sys::{Errno, clone, kernel_release, namespace, pid, pidfd, prctl, proc, tty};
+
+/// One thing that is there or not.
+struct Check {
+    name: &'static str,
+    /// `None` for what is neither good nor bad.
+    ok: Option<bool>,
+    detail: String,
+}
+
+/// One level, and why it cannot be had.
+struct Offer {
+    level: Level,
+    name: &'static str,
+    missing: Option<String>,
+}
+
+/// What can happen, and what is left then at each level: group, cgroup, pidns.
+const GUARANTEES: [(&str, [&str; 3]); 8] = [
+    ("the host ends, crashes or is SIGKILLed", ["nothing"; 3]),
+    ("the same, while others hold stdin open", ["nothing"; 3]),
+    ("the shim or the monitor is SIGKILLed", ["nothing"; 3]),
+    (
+        "shim and monitor are SIGKILLed within 10 ms",
+        ["the tree", "the tree", "nothing"],
+    ),
+    (
+        "own sessions, double forks, ignored SIGTERM",
+        ["nothing"; 3],
+    ),
+    ("a fork bomb", ["nothing"; 3]),
+    (
+        "processes of another uid",
+        ["these, without root", "nothing", "nothing"],
+    ),
+    (
+        "started by others: docker exec, systemd-run",
+        ["these", "these, if outside of the group", "these"],
+    ),
+];
+
+/// Looks, and tells. The second value is whether `asked` can be had.
+#[must_use]
+pub fn examine(asked: Level, format: DoctorFormat) -> (String, bool) {
+    let checks = checks();
+    let offers = offers();
+    let chosen = match asked {
+        Level::Auto => Level::Group,
+        level => level,
+    };
+    let available = offers
+        .iter()
+        .any(|offer| offer.level == chosen && offer.missing.is_none());
+    let text = match format {
+        DoctorFormat::Table => table(&checks, &offers, chosen, available),
+        DoctorFormat::Json => format!("{:#}\n", as_json(&checks, &offers, chosen, available)),
+    };
+    (text, available)
+}
+
+fn checks() -> Vec<Check> {
+    let yes_no = |name, result: Result<(), Errno>, detail: &str| Check {
+        name,
+        ok: Some(result.is_ok()),
+        detail: result.map_or_else(crate::error::describe, |()| detail.to_owned()),
+    };
+    let own = pidfd::open(pid::own());
+    let info = own
+        .as_ref()
+        .map_err(|errno| *errno)
+        .and_then(|fd| pidfd::parent(fd.as_fd()).map(drop));
+    let send = own
+        .as_ref()
+        .map_err(|errno| *errno)
+        .and_then(|fd| pidfd::is_unreaped(fd.as_fd()).map(drop));
+    let children = proc::children(pid::own(), &mut |_| ());
+    let parent = pid::parent();
+    vec![
+        yes_no(
+            "subreaper",
+            prctl::become_subreaper(),
+            "orphans of the tree come to treaper",
+        ),
+        yes_no(
+            "pidfd_open",
+            own.as_ref().map(drop).map_err(|errno| *errno),
+            "the host is watched by it",
+        ),
+        yes_no("pidfd_send_signal", send, "a recycled pid cannot be hit"),
+        yes_no(
+            "PIDFD_GET_INFO",
+            info,
+            "parents are checked without /proc (Linux 6.13)",
+        ),
+        yes_no(
+            "clone3",
+            clone::has_clone3(),
+            "the server can be born in a cgroup",
+        ),
+        Check {
+            name: "/proc",
+            ok: Some(proc::is_ours()),
+            detail: if proc::is_ours() {
+                "shows our PID namespace".to_owned()
+            } else {
+                "missing, or of another PID namespace: only children are found, not their children"
+                    .to_owned()
+            },
+        },
+        yes_no(
+            "children files",
+            children,
+            "the tree is walked without a scan of /proc",
+        ),
+        Check {
+            name: "parent",
+            ok: Some(parent != 0),
+            detail: match parent {
+                0 => "in another PID namespace: its end cannot be seen, only that of stdin"
+                    .to_owned(),
+                pid => format!("pid {pid}: its end is a trigger"),
+            },
+        },
+        Check {
+            name: "two processes",
+            ok: None,
+            detail: if pid::own() == 1 {
+                "PID 1: one process; nobody inside can SIGKILL it".to_owned()
+            } else {
+                "shim and monitor guard each other".to_owned()
+            },
+        },
+        Check {
+            name: "container",
+            ok: None,
+            detail: container().unwrap_or("not seen to be in one").to_owned(),
+        },
+        Check {
+            name: "terminal",
+            ok: None,
+            detail: if tty::have_controlling_terminal() {
+                "the server stays in the host's process group, for job control".to_owned()
+            } else {
+                "none; the server gets a process group of its own".to_owned()
+            },
+        },
+    ]
+}
+
+/// What engines leave for programs to see.
+fn container() -> Option<&'static str> {
+    let exists = |path: &str| std::path::Path::new(path).exists();
+    if exists("/.dockerenv") {
+        Some("docker")
+    } else if exists("/run/.containerenv") {
+        Some("podman")
+    } else if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        Some("kubernetes")
+    } else {
+        std::env::var_os("container").map(|_| "yes")
+    }
+}
+
+fn offers() -> Vec<Offer> {
+    let cgroup = Cgroup::make().map(|cgroup| cgroup.remove());
+    let offer = |level, name, result: Result<(), String>| Offer {
+        level,
+        name,
+        missing: result.err(),
+    };
+    vec![
+        offer(Level::Group, "group", Ok(())),
+        offer(Level::Cgroup, "cgroup", cgroup),
+        offer(Level::Pidns, "pidns", pidns::probe()),
+    ]
+}
+
+fn left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let column = match chosen {
+        Level::Auto | Level::Group => 0,
+        Level::Cgroup => 1,
+        Level::Pidns => 2,
+    };
+    GUARANTEES.into_iter().map(move |(event, left)| {
+        let left = left[column];
+        // Root may signal every uid.
+        (
+            event,
+            if left == "these, without root" && namespace::own_ids().0 == 0 {
+                "nothing"
+            } else {
+                left
+            },
+        )
+    })
+}
+
+fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> String {
+    let mut text = String::new();
+    let version = env!("CARGO_PKG_VERSION");
+    let _ = writeln!(
+        text,
+        "treaper {version} on Linux {}\n\nThis place",
+        kernel_release()
+    );
+    for check in checks {
+        let mark = match check.ok {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "-",
+        };
+        let _ = writeln!(text, "  {:18} {mark:4} {}", check.name, check.detail);
+    }
+    let _ = writeln!(text, "\nLevels of --contain");
+    for offer in offers {
+        let mark = if offer.missing.is_none() { "yes" } else { "no" };
+        let detail = offer.missing.as_deref().unwrap_or("available");
+        let _ = writeln!(text, "  {:18} {mark:4} {detail}", offer.name);
+    }
+    let name = name(offers, chosen);
+    let verdict = if available { "chosen" } else { "NOT available" };
+    let _ = writeln!(
+        text,
+        "\n{verdict}: {name}. What happens, and what is left of the tree then"
+    );
+    for (event, left) in left(chosen) {
+        let _ = writeln!(text, "  {event:45} {left}");
+    }
+    text
+}
+
+fn as_json(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> Value {
+    let pairs = |items: Vec<(String, Value)>| Value::Object(items.into_iter().collect());
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "kernel": kernel_release(),
+        "checks": pairs(checks.iter().map(|check| {
+            (check.name.to_owned(), json!({ "ok": check.ok, "detail": check.detail }))
+        }).collect()),
+        "levels": pairs(offers.iter().map(|offer| {
+            (offer.name.to_owned(), json!({ "available": offer.missing.is_none(), "reason": offer.missing }))
+        }).collect()),
+        "chosen": name(offers, chosen),
+        "available": available,
+        "left": pairs(left(chosen).map(|(event, left)| (event.to_owned(), json!(left))).collect()),
+    })
+}
+
+fn name(offers: &[Offer], level: Level) -> &'static str {
+    offers
+        .iter()
+        .find(|offer| offer.level == level)
+        .map_or("group", |offer| offer.name)
+}
