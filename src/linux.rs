@@ -65,6 +65,37 @@ impl World for Linux<'_> {
     }
 
     fn next_event(&mut self, deadline: Option<Duration>) -> Event {
+        let event = self.wait_for_event(deadline);
+        if let Event::Trigger(trigger) = event {
+            log::info!("trigger: {trigger}");
+        }
+        event
+    }
+
+    fn planned(&mut self, before: &Plan, after: &Plan) {
+        self.board.set_plan(after);
+        if before.state() == State::Running && after.state() != State::Running {
+            self.wake_shim();
+        }
+        tell(before, after);
+    }
+
+    fn apply(&mut self, action: Action) {
+        match action {
+            Action::StopServer => self.killer.stop_server(self.config.signal),
+            Action::StopRest => self.killer.stop_rest(self.config.signal),
+            Action::KillAll => {
+                let progress = self.killer.kill_round();
+                self.pending = Some(Event::Swept { progress });
+                self.reap_first = true;
+            }
+            Action::NameSurvivors => self.killer.name_survivors(),
+        }
+    }
+}
+
+impl Linux<'_> {
+    fn wait_for_event(&mut self, deadline: Option<Duration>) -> Event {
         loop {
             if let Some(event) = self.pending.take() {
                 return event;
@@ -92,29 +123,6 @@ impl World for Linux<'_> {
         }
     }
 
-    fn planned(&mut self, before: &Plan, after: &Plan) {
-        self.board.set_plan(after);
-        if before.state() == State::Running && after.state() != State::Running {
-            self.wake_shim();
-        }
-        tell(before, after);
-    }
-
-    fn apply(&mut self, action: Action) {
-        match action {
-            Action::StopServer => self.killer.stop_server(self.config.signal),
-            Action::StopRest => self.killer.stop_rest(self.config.signal),
-            Action::KillAll => {
-                let progress = self.killer.kill_round();
-                self.pending = Some(Event::Swept { progress });
-                self.reap_first = true;
-            }
-            Action::NameSurvivors => self.killer.name_survivors(),
-        }
-    }
-}
-
-impl Linux<'_> {
     /// The exit status after the loop, and the one line if something had to be killed.
     pub fn finish(&mut self, plan: &Plan) -> u8 {
         self.tell_killed(plan);
@@ -328,8 +336,8 @@ impl std::fmt::Display for Seconds {
 
 /// Each step, for `-v`.
 fn tell(before: &Plan, after: &Plan) {
-    if let (None, Some(trigger)) = (before.trigger(), after.trigger()) {
-        log::info!("{trigger}");
+    if before.trigger().is_none() && after.trigger() == Some(Trigger::ServerExit) {
+        log::info!("trigger: {}", Trigger::ServerExit);
     }
     if std::mem::discriminant(&before.state()) == std::mem::discriminant(&after.state()) {
         return;
