@@ -155,7 +155,9 @@ fn pid_1_is_one_process_and_reaps_whatever_ends() {
 fn signals_and_statuses_pass_through() {
     for (name, scene, _) in modes() {
         let mut run = start(scene(), QUICK, "server:record:on=USR2/9", &["server"]);
-        for (number, signal) in [libc::SIGUSR1, libc::SIGINT, 40, libc::SIGUSR2].iter().enumerate()
+        for (number, signal) in [libc::SIGUSR1, libc::SIGINT, 40, libc::SIGUSR2]
+            .iter()
+            .enumerate()
         {
             run.signal(*signal);
             let told = run.log.wait_for(number + 1, "server", "signal");

@@ -93,8 +93,9 @@ fn nothing_is_left_when_the_monitor_is_killed_at_any_instant() {
 fn nothing_is_left_when_the_host_is_killed_at_any_instant() {
     let mut random = Random::new(3);
     for round in 0..rounds() {
-        // The pipe tells, where the host is gone before treaper could look who its parent is.
-        let host = [ACTOR, "host", "--stdin", "pipe", "--"].map(str::to_owned);
+        // Where the host is gone before treaper could look who its parent is, the empty pipe and the
+        // session tell, which the host made (as a service, a terminal, or an editor's runtime does).
+        let host = [ACTOR, "host", "--stdin", "pipe", "--own-session", "--"].map(str::to_owned);
         let mut run = Scene::new().start(&[&host[..], &QUICK.tree(TREE)].concat());
         run.log.wait("host", "spawned");
         let time = pause(&mut random);

@@ -55,6 +55,7 @@ pub struct Scene {
     log: Log,
     stdin_pipe: bool,
     capture: bool,
+    control: (UnixStream, UnixStream),
 }
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -96,14 +97,19 @@ impl Scene {
                 command.env_remove(name);
             }
         }
-        Scene {
+        let control = UnixStream::pair().unwrap();
+        let far = control.1.as_raw_fd();
+        let scene = Scene {
             command,
             options: Vec::new(),
             directory,
             log,
             stdin_pipe: false,
             capture: true,
-        }
+            control,
+        };
+        // First of all the hooks, as a later one may put something else where the socket was.
+        scene.before_exec(move || sys::dup2(far, CONTROL))
     }
 
     pub fn directory(&self) -> &Path {
@@ -177,7 +183,6 @@ impl Scene {
     }
 
     pub fn start<S: AsRef<str>>(mut self, words: &[S]) -> Run {
-        let (near, far) = UnixStream::pair().unwrap();
         self.command
             .arg("arena")
             .arg(CONTROL.to_string())
@@ -203,12 +208,15 @@ impl Scene {
                 sys::set_nonblocking(stream.as_raw_fd());
             }
         }
-        let far_fd = far.as_raw_fd();
-        // After the hooks of the scene, which leave descriptors above 2 alone.
-        let mut scene = self.before_exec(move || sys::dup2(far_fd, CONTROL));
-        let child = scene.command.spawn().expect("the arena");
+        let child = self.command.spawn().expect("the arena");
         // Also lets go of our copies of the scene's stream ends, which would hide their end.
-        let Scene { log, directory, .. } = scene;
+        let Scene {
+            log,
+            directory,
+            control,
+            ..
+        } = self;
+        let (near, far) = control;
         near.set_read_timeout(Some(PATIENCE)).unwrap();
         let [stdout, stderr] = streams;
         let mut run = Run {
@@ -221,14 +229,13 @@ impl Scene {
             empty: false,
             stdout,
             stderr,
+            said: Default::default(),
             directory,
         };
         drop(far);
         let line = run.line();
-        run.main = line
-            .strip_prefix("main ")
-            .and_then(|pid| pid.parse().ok())
-            .expect("main PID");
+        let pid = line.strip_prefix("main ").and_then(|pid| pid.parse().ok());
+        run.main = pid.unwrap_or_else(|| panic!("the arena said `{line}`: {}", run.stderr()));
         run
     }
 }
@@ -262,6 +269,7 @@ pub struct Run {
     empty: bool,
     stdout: Option<File>,
     stderr: Option<File>,
+    said: [String; 2],
     directory: Directory,
 }
 
@@ -385,14 +393,16 @@ impl Run {
         sys::kill(self.main, signal).unwrap();
     }
 
-    /// What is on stderr by now.
-    pub fn stderr(&mut self) -> String {
-        read(self.stderr.as_mut())
+    /// All that came on stdout by now.
+    pub fn stdout(&mut self) -> String {
+        self.said[0] += &read(self.stdout.as_mut());
+        self.said[0].clone()
     }
 
-    /// What is on stdout by now.
-    pub fn stdout(&mut self) -> String {
-        read(self.stdout.as_mut())
+    /// All that came on stderr by now.
+    pub fn stderr(&mut self) -> String {
+        self.said[1] += &read(self.stderr.as_mut());
+        self.said[1].clone()
     }
 
     /// The stdout pipe itself, to close it or to read it whole.

@@ -260,6 +260,13 @@ pub fn wait(flags: c_int) -> Waited {
     }
 }
 
+/// Waits for one child, also where the kernel reaps it.
+pub fn wait_for(pid: i32) {
+    let mut status = 0;
+    // SAFETY: the kernel writes one int through the pointer.
+    unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
+}
+
 /// A file descriptor that is readable when the process is gone.
 pub fn pidfd(pid: i32) -> Result<OwnedFd> {
     // SAFETY: a plain system call on integers.
