@@ -1,7 +1,7 @@
 //! What was typed and what the environment says, resolved into typed, checked settings.
 #![forbid(unsafe_code)]
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::time::Duration;
 
 use crate::cli::{Args, OPTIONS, Opt, Takes};
@@ -170,6 +170,17 @@ impl Lookup<'_> {
             .collect()
     }
 
+    fn log_filter(&self) -> Result<Option<String>, Error> {
+        let given = self.variables.iter().find(|(name, _)| name == LOG);
+        let given = given.map(|(name, text)| Given {
+            source: name.clone(),
+            text: text.clone(),
+        });
+        given
+            .map(|given| given.parse(value::log_filter))
+            .transpose()
+    }
+
     fn switch(&self, long: &str) -> Result<bool, Error> {
         self.one(long, false, value::switch)
     }
@@ -276,11 +287,7 @@ pub fn resolve(
             Ok(count) => Ok(count.min(2)),
             Err(_) => Err("expected 0, 1 or 2".to_owned()),
         })?,
-        log: given
-            .variables
-            .iter()
-            .find(|(name, _)| name == LOG)
-            .map(|(_, text)| lossy(text)),
+        log: given.log_filter()?,
         doctor: given.one("doctor", None, |text| {
             let formats = [("", DoctorFormat::Table), ("json", DoctorFormat::Json)];
             value::word(text, &formats)
@@ -289,8 +296,4 @@ pub fn resolve(
         })?,
         command,
     })
-}
-
-fn lossy(text: &OsStr) -> String {
-    text.to_string_lossy().into_owned()
 }

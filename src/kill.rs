@@ -8,7 +8,7 @@ use crate::contain::cgroup::Cgroup;
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
-use crate::sys::{Errno, pidfd};
+use crate::sys::{Errno, namespace, pidfd};
 use crate::tree::{self, Member, Source};
 
 /// The main process.
@@ -21,6 +21,8 @@ pub struct Server {
     pub leads_group: bool,
     /// Whether its pid may have another owner by now.
     pub reaped: bool,
+    /// The kernel has sent it the stop signal: its parent, the monitor, was killed.
+    pub told: bool,
 }
 
 /// One bit per pid: whom SIGKILL has reached. A recycled pid only costs a short rest between rounds.
@@ -69,6 +71,10 @@ impl Killer {
 
     /// The stop signal to the server, then SIGCONT if it is stopped: it could not see it otherwise.
     pub fn stop_server(&self, signal: Signal) {
+        if self.server.as_ref().is_some_and(was_told) {
+            log::info!("the kernel has sent {signal} to the server");
+            return;
+        }
         if self.signal_server(signal, None)
             && let Some(server) = &self.server
         {
@@ -224,6 +230,14 @@ fn signal_whole_group(server: &Server, signal: Signal) {
         server.pid,
         outcome(result)
     );
+}
+
+/// Whether the parent-death signal has reached `server`: a second stop signal would pass for
+/// impatience. A change of uid would have disarmed it, and shows in the owner.
+fn was_told(server: &Server) -> bool {
+    server.told
+        && proc::owner(server.pid.get()) == Ok(namespace::own_ids().0)
+        && !is_stopped(server.pid)
 }
 
 fn is_stopped(pid: Pid) -> bool {

@@ -11,7 +11,7 @@ use crate::event::{Action, Event, Trigger};
 use crate::forward::{self, Route};
 use crate::kill::Killer;
 use crate::plan::{Plan, State};
-use crate::reap::{self, Reaped};
+use crate::reap::{self, Job, Reaped};
 use crate::status;
 use crate::supervise::World;
 use crate::sys::pid::{self, Pid};
@@ -186,8 +186,10 @@ impl Linux<'_> {
         if let Some(ended) = reaped.server {
             self.board.set_ended(ended);
         }
-        if let Some(number) = reaped.server_stopped_by.filter(|_| self.job_control) {
-            self.stop_with_server(number);
+        match reaped.server_job.filter(|_| self.job_control) {
+            Some(Job::Stopped(number)) => self.stop_with_server(number),
+            Some(Job::Continued) => self.wake_shim(),
+            None => {}
         }
         self.killed += reaped.killed;
         Event::Reaped {
@@ -293,7 +295,7 @@ impl Linux<'_> {
     }
 
     fn tell_killed(&self, plan: &Plan) {
-        if self.killed == 0 && self.killer.victims[0].is_none() {
+        if self.killed == 0 {
             return;
         }
         let trigger = plan.trigger().map_or("?", Trigger::name);

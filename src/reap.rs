@@ -12,10 +12,18 @@ use crate::sys::{pid, proc};
 pub struct Reaped {
     /// How the server ended, if it did.
     pub server: Option<Ended>,
-    /// The number of the signal that stopped the server, if its last change was a stop.
-    pub server_stopped_by: Option<u8>,
+    /// The server's last stop or continue.
+    pub server_job: Option<Job>,
     /// How many ended by SIGKILL after we had sent it.
     pub killed: u32,
+}
+
+/// What job control did to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Stopped by the signal of this number.
+    Stopped(u8),
+    Continued,
 }
 
 /// Takes changes until there are none; whether nobody is left.
@@ -43,9 +51,10 @@ fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {
         .as_mut()
         .filter(|server| server.pid.get() == pid && !server.reaped)
     {
-        reaped.server_stopped_by = match change {
-            Change::Stopped(signal) => Some(signal),
-            Change::Exited(_) | Change::Killed(_) | Change::Continued => None,
+        reaped.server_job = match change {
+            Change::Stopped(signal) => Some(Job::Stopped(signal)),
+            Change::Continued => Some(Job::Continued),
+            Change::Exited(_) | Change::Killed(_) => None,
         };
         if let Some(ended) = ended {
             server.reaped = true;

@@ -65,6 +65,7 @@ pub fn start(image: &mut Image, setup: &Setup<'_>, name: &OsStr) -> Result<Serve
             pidfd,
             leads_group: setup.group == Group::Own,
             reaped: false,
+            told: false,
         }),
         Err(Failure::NotFound(_)) => {
             let message = format!(

@@ -92,6 +92,25 @@ pub fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
+/// A filter of messages in `env_logger`'s form, such as `debug` or `treaper::kill=trace,info`.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn log_filter(text: &str) -> Result<String, String> {
+    let directives = text.split('/').next().unwrap_or_default().split(',');
+    for level in
+        directives.filter_map(|directive| directive.split_once('=').map(|(_, level)| level))
+    {
+        if level.trim().parse::<log::LevelFilter>().is_err() {
+            return Err(
+                "expected a level (off, error, warn, info, debug, trace) or MODULE=LEVEL"
+                    .to_owned(),
+            );
+        }
+    }
+    Ok(text.to_owned())
+}
+
 /// One of a few words.
 ///
 /// # Errors
