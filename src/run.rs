@@ -25,7 +25,7 @@ use crate::supervise;
 use crate::sys::clone::{self, Fork, Group, Image, Setup};
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
-use crate::sys::signal::{Signal, SignalFd};
+use crate::sys::signal::{self, Signal, SignalFd};
 use crate::sys::startup::{self, Inherited};
 use crate::sys::{clock, pidfd, prctl, proc, tty, wait};
 use crate::watch::Watch;
@@ -138,10 +138,19 @@ impl Place {
         }
     }
 
-    /// The foreground may belong to a group of the tree that is no more.
-    fn give_terminal_back(&self) {
-        if self.job_control {
-            tty::take_back(self.group);
+    /// What a shell at the terminal expects of our end: its terminal back, which may belong to a
+    /// group of the tree that is no more; and the death of the signal that ended the server (it says
+    /// "Terminated", or stops a loop on Ctrl-C). `$?` is 128 + n either way.
+    fn leave_terminal(&self, board: Board, status: u8) {
+        if !self.job_control {
+            return;
+        }
+        tty::take_back(self.group);
+        if let Some(ended @ Ended::Killed(number)) = board.ended()
+            && ended.code() == status
+            && let Some(signal) = Signal::from_number(number.into())
+        {
+            signal::die_of(signal);
         }
     }
 }
@@ -197,7 +206,7 @@ fn alone(job: &Job<'_>, hosts: Hosts, image: Image, containment: Containment) ->
     };
     let group = job.place.own_group();
     let status = server_and_loop(job, group, hosts, image, containment.into_cgroup(), role)?;
-    job.place.give_terminal_back();
+    job.place.leave_terminal(job.board, status);
     Ok(status)
 }
 
@@ -364,7 +373,7 @@ fn shim_main(mut guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 
         End::Leave(status) => status,
         End::TakeOver => take_over(&guard, job, cgroup),
     };
-    job.place.give_terminal_back();
+    job.place.leave_terminal(job.board, status);
     status
 }
 

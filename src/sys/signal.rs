@@ -283,8 +283,23 @@ pub fn stop_self(signal: Signal) {
     }
     // SAFETY: takes a number only; the signal is blocked, so it stays pending until unblocked below.
     unsafe { libc::raise(signal.0.into()) };
-    let all_but = Mask(Mask::ALL.0 & !(1 << (signal.0 - 1)));
-    set_mask(all_but);
+    set_mask(Mask(Mask::ALL.0 & !(1 << (signal.0 - 1))));
+    set_mask(Mask::ALL);
+}
+
+/// Ends us as `signal` at its default action would, without a core file of ours; returns where it
+/// cannot (as PID 1, or a signal that ends nobody).
+pub fn die_of(signal: Signal) {
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a live struct.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+    set_ignored(signal, false);
+    // SAFETY: takes a number only; the signal is blocked, so it stays pending until unblocked below.
+    unsafe { libc::raise(signal.0.into()) };
+    set_mask(Mask(Mask::ALL.0 & !(1 << (signal.0 - 1))));
     set_mask(Mask::ALL);
 }
 
