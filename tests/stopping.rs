@@ -122,7 +122,7 @@ fn stopped_processes_are_continued_so_that_they_can_leave() {
     let tree = "server:on=TERM/3:stopped[worker:setsid:stopped:on=TERM/0,\
                 deep:daemon:stopped:on=TERM/0]";
     for mode in ["staged", "tree"] {
-        let options = ["-k", mode, "--grace", "20s"];
+        let options = ["-vv", "-k", mode, "--grace", "3s"];
         let mut run = start(&options, tree, &["server", "worker", "deep"]);
         common::until("three stopped", || {
             run.survivors().iter().filter(|p| p.state == 'T').count() == 3
@@ -130,7 +130,9 @@ fn stopped_processes_are_continued_so_that_they_can_leave() {
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(3));
         for name in ["server", "worker", "deep"] {
-            run.log.wait(name, "leaving");
+            let left = run.log.all(name, "leaving").len();
+            let stderr = run.stderr();
+            assert_eq!(left, 1, "{mode}, {name}: {:#?}\n{stderr}", run.log.lines);
         }
     }
 }
