@@ -160,36 +160,32 @@ impl Killer {
         progress
     }
 
-    /// Names everybody who is still alive.
+    /// Names everybody who is left: the living; or, if there are none, the dead that a tracer holds
+    /// back from us.
     pub fn name_survivors(&mut self) {
-        let mut count = 0;
-        self.walk(&mut |member| {
-            let Ok(stat) = proc::stat(member.pid.get()) else {
-                return;
-            };
-            if stat.state == b'Z' || stat.state == b'X' {
-                return;
-            }
-            count += 1;
-            let state = char::from(stat.state);
-            match proc::owner(member.pid.get()) {
-                Ok(uid) => {
-                    log::error!(
-                        "survivor: pid {} '{}', state {state}, uid {uid}",
-                        member.pid,
-                        stat.name
-                    );
-                }
-                Err(_) => log::error!(
-                    "survivor: pid {} '{}', state {state}",
-                    member.pid,
-                    stat.name
-                ),
-            }
-        });
-        if count == 0 {
+        if self.name_those(&|state| !is_dead(state)) == 0 && self.name_those(&is_dead) == 0 {
             log::error!("some processes could not be killed, and cannot be seen from here");
         }
+    }
+
+    /// Names those in a `wanted` state; how many they are.
+    fn name_those(&mut self, wanted: &dyn Fn(u8) -> bool) -> usize {
+        let mut count = 0;
+        self.walk(&mut |member| {
+            let Some(stat) = proc::stat(member.pid.get())
+                .ok()
+                .filter(|stat| wanted(stat.state))
+            else {
+                return;
+            };
+            count += 1;
+            let (pid, name, state) = (member.pid, stat.name, char::from(stat.state));
+            match proc::owner(pid.get()) {
+                Ok(uid) => log::error!("survivor: pid {pid} '{name}', state {state}, uid {uid}"),
+                Err(_) => log::error!("survivor: pid {pid} '{name}', state {state}"),
+            }
+        });
+        count
     }
 
     fn living_server(&self) -> Option<Pid> {
@@ -238,6 +234,11 @@ fn was_told(server: &Server) -> bool {
     server.told
         && proc::owner(server.pid.get()) == Ok(namespace::own_ids().0)
         && !is_stopped(server.pid)
+}
+
+/// A zombie, or on its way out of the table.
+fn is_dead(state: u8) -> bool {
+    matches!(state, b'Z' | b'X')
 }
 
 fn is_stopped(pid: Pid) -> bool {
