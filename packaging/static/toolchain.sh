@@ -1,0 +1,92 @@
+# Functions of packaging/static/build, to be sourced: the packages, the linker for musl, one build.
+# shellcheck shell=bash
+
+# install_packages ARCH: what is missing. Archives go to a directory of our own: another apt-get on
+# the machine may empty the common one at any time.
+install_packages() {
+    local missing=() package archives
+    local needed=(rustc-web cargo-web rust-web-src musl-tools gcc file)
+    [ "$1" != aarch64 ] || needed+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
+    for package in "${needed[@]}"; do
+        dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    archives=$(mktemp -d)
+    mkdir "$archives/partial"
+    apt-get -qq -o DPkg::Lock::Timeout=300 update
+    apt-get -qq -o DPkg::Lock::Timeout=300 -o Dir::Cache::archives="$archives" \
+        install -y --no-install-recommends "${missing[@]}" >/dev/null
+    rm -rf "$archives"
+}
+
+# musl_root ARCH DIR: prints where musl's usr/lib is; fetched into DIR if it is not this machine's own.
+musl_root() {
+    local arch=$1 dir=$2 apt=$2/apt options
+    [ ! -e "/usr/lib/$arch-linux-musl/libc.a" ] || return 0
+    if [ ! -e "$dir/root" ]; then
+        # Private lists: no foreign architecture is added to the machine.
+        mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
+        options=(-o "APT::Architectures::=$(dpkg --print-architecture)" -o "APT::Architectures::=arm64"
+            -o "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt/cache" -o APT::Sandbox::User=root
+            -o Acquire::Languages=none)
+        apt-get "${options[@]}" -qq update
+        (cd "$apt" && apt-get "${options[@]}" -qq download musl-dev:arm64 >/dev/null)
+        dpkg -x "$apt"/musl-dev_*.deb "$dir/root.new"
+        mv "$dir/root.new" "$dir/root"
+        rm -rf "$apt"
+    fi
+    echo "$dir/root"
+}
+
+# make_linker ARCH DIR: DIR/cc links against musl. Debian's specs know no static-pie, so it is added;
+# and there is no libunwind, of which panic=abort needs nothing: the stubs end every backtrace at once.
+make_linker() {
+    local arch=$1 dir=$2 cc=gcc ar=ar root
+    [ "$arch" = "$(uname -m)" ] || { cc=$arch-linux-gnu-gcc; ar=$arch-linux-gnu-ar; }
+    mkdir -p "$dir/lib"
+    root=$(musl_root "$arch" "$dir")
+    sed -e "s#/usr/lib/$arch-linux-musl#$root&#g; s#/usr/include/$arch-linux-musl#$root&#g" \
+        -e "s#%{!shared: \([^}]*\)/Scrt1.o}#%{static-pie:\1/rcrt1.o;!shared:\1/Scrt1.o}#" \
+        -e 's#-dynamic-linker \([^ ]*\) -nostdlib %{shared:-shared} %{static:-static}#%{!static:%{!static-pie:-dynamic-linker \1}} -nostdlib %{shared:-shared} %{static:-static} %{static-pie:-static -pie --no-dynamic-linker -z text}#' \
+        "$root/usr/lib/$arch-linux-musl/musl-gcc.specs" >"$dir/specs"
+    cat >"$dir/unwind.c" <<'C'
+int _Unwind_Backtrace(void *f, void *d) { return 5; }
+unsigned long _Unwind_GetIP(void *c) { return 0; }
+void *_Unwind_GetIPInfo(void *c, int *b) { return 0; }
+void *_Unwind_FindEnclosingFunction(void *p) { return 0; }
+unsigned long _Unwind_GetCFA(void *c) { return 0; }
+C
+    "$cc" -Os -fno-builtin -c "$dir/unwind.c" -o "$dir/unwind.o"
+    rm -f "$dir/lib/libunwind.a"
+    "$ar" rcD "$dir/lib/libunwind.a" "$dir/unwind.o"
+    # The paths are in here and not in RUSTFLAGS, which go into the hashes of all symbols.
+    printf '#!/bin/sh\nexec %s "$@" -L%s -specs %s\n' "$cc" "$dir/lib" "$dir/specs" >"$dir/cc"
+    chmod +x "$dir/cc"
+}
+
+# build_static ARCH SOURCE TARGET OUT: builds the sources in SOURCE, by way of TARGET, into the file OUT.
+build_static() {
+    local arch=$1 source=$2 target=$3 out=$4 triple=$1-unknown-linux-musl upper flags sysroot
+    local link=$target/link-$arch cargo_home=${CARGO_HOME:-$HOME/.cargo}
+    mkdir -p "$link" "$(dirname -- "$out")"
+    make_linker "$arch" "$link"
+    sysroot=$(/usr/bin/rustc --print sysroot)
+    flags="-C target-feature=+crt-static -C link-self-contained=no"
+    [ -n "${PIE:-}" ] || flags+=" -C relocation-model=static"
+    # The linker's id of the build is a hash of its inputs, which hold paths until they are stripped.
+    flags+=" -C link-arg=-Wl,--build-id=none"
+    # Later ones win where more than one matches. No path of this machine may get into the artefact.
+    flags+=" --remap-path-prefix=$sysroot=rust --remap-path-prefix=$(realpath "$sysroot/lib/rustlib/src/rust")=rust-src"
+    flags+=" --remap-path-prefix=$cargo_home=cargo --remap-path-prefix=$target=target --remap-path-prefix=$source=treaper"
+    upper=$(tr a-z- A-Z_ <<<"$triple")
+    (
+        cd "$source"
+        unset CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS "CARGO_TARGET_${upper}_RUSTFLAGS"
+        export "CARGO_TARGET_${upper}_LINKER=$link/cc" RUSTFLAGS="$flags" RUSTC=/usr/bin/rustc
+        # Building std is not stable yet; this is how a stable compiler is allowed to.
+        export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR="$target"
+        /usr/bin/cargo build --quiet --locked --release --bin treaper --target "$triple" \
+            -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
+    )
+    cp "$target/$triple/release/treaper" "$out"
+}
