@@ -1,0 +1,43 @@
+"""Who is measured: a name, and the words before the command."""
+
+import os
+import shutil
+
+
+class Contender:
+    def __init__(self, name, words, ours=False, reaps=True):
+        self.name = name
+        self.words = words
+        self.ours = ours
+        # Whether orphans come to it when it is not PID 1.
+        self.reaps = reaps
+
+
+def path(name):
+    found = shutil.which(name)
+    if not found:
+        raise SystemExit(f"{name} is not installed")
+    return found
+
+
+def make(work):
+    """All, the yardstick (the fastest of Debian's) first."""
+    static = os.path.join(work, "treaper-static")
+    default = os.path.join(work, "treaper-default")
+    # The namespace of its own is what makes its kill complete, so it is what is compared.
+    bubblewrap = [path("bwrap"), "--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc", "--"]
+    return [
+        Contender("tini-static", [path("tini-static"), "-s", "--"]),
+        Contender("tini", [path("tini"), "-s", "--"]),
+        Contender("dumb-init", [path("dumb-init"), "--"], reaps=False),
+        Contender("catatonit", [path("catatonit"), "--"]),
+        Contender("bubblewrap", bubblewrap),
+        Contender("treaper", [static, "--"], ours=True),
+        Contender("treaper --no-guard", [static, "--no-guard", "--"], ours=True),
+        Contender("treaper (cargo build)", [default, "--"], ours=True),
+        Contender("treaper --no-guard (cargo build)", [default, "--no-guard", "--"], ours=True),
+    ]
+
+
+def named(contenders, *names):
+    return [next(c for c in contenders if c.name == name) for name in names]

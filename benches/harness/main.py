@@ -1,0 +1,68 @@
+"""benches/run calls this: WORK [PART]...; WORK holds the binaries that are measured and the tools."""
+
+import os
+import platform
+import sys
+import time
+
+import contenders
+import events
+import resident
+import startup
+import teardown
+from table import table
+
+RESULTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "results.md")
+
+
+def measure_size(everyone, _work, _quick):
+    rows, seen = [], set()
+    for contender in everyone:
+        file = contender.words[0]
+        if file not in seen:
+            seen.add(file)
+            with open(file, "rb") as binary:
+                static = b"/ld-linux" not in binary.read()
+            rows.append([contender.name, os.path.getsize(file) // 1024, "static" if static else "needs libc"])
+    return "Binary", table(["KiB", "size", ""], rows)
+
+
+PARTS = {
+    "startup": startup.measure,
+    "memory": resident.measure_memory,
+    "rest": resident.measure_rest,
+    "reaping": events.measure_reaping,
+    "teardown": teardown.measure,
+    "forwarding": events.measure_forwarding,
+    "throughput": events.measure_throughput,
+    "size": measure_size,
+}
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
+    load = os.getloadavg()[0]
+    return f"{time.strftime('%Y-%m-%d')}, Linux {platform.release().split('-')[0]}, {os.cpu_count()} × {model}, load {load:.1f} at the start."
+
+
+def main():
+    work, asked = sys.argv[1], sys.argv[2:]
+    quick = bool(os.environ.get("QUICK"))
+    unknown = [part for part in asked if part not in PARTS]
+    if unknown:
+        raise SystemExit(f"benches: no such part: {unknown[0]}; there are: {' '.join(PARTS)}")
+    everyone = contenders.make(work)
+    text = "# Results\n\nWritten by `benches/run`; what each figure means: [README.md](README.md).\n" + machine() + "\n"
+    for part in asked or PARTS:
+        title, body = PARTS[part](everyone, work, quick)
+        section = f"\n## {title}\n{body}"
+        print(section, flush=True)
+        text += section
+    if not quick and not asked:
+        with open(RESULTS, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+if __name__ == "__main__":
+    main()
