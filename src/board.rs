@@ -93,12 +93,17 @@ impl Board {
         }
     }
 
+    /// Why the tree is being stopped, if it is.
+    #[must_use]
+    pub fn trigger(self) -> Option<Trigger> {
+        let number = self.get(Word::Trigger);
+        Trigger::ALL.into_iter().find(|t| *t as u64 == number)
+    }
+
     /// Shim: the plan to go on with after the monitor's death, at the deadlines that it had set.
     #[must_use]
     pub fn resume(self, settings: Settings, now: Duration) -> Plan {
-        let trigger = Trigger::ALL
-            .into_iter()
-            .find(|t| *t as u64 == self.get(Word::Trigger));
+        let trigger = self.trigger();
         let kill_at = Duration::from_nanos(self.get(Word::KillAt));
         let give_up_at = Duration::from_nanos(self.get(Word::GiveUpAt));
         let state = if !give_up_at.is_zero() {

@@ -95,6 +95,11 @@ pub const OPTIONS: &[Opt] = &[
         "SIGHUP is to: stop, forward [stop]",
     ),
     opt(
+        "term",
+        Takes::One("MODE"),
+        "SIGTERM is to: stop, forward [stop]",
+    ),
+    opt(
         "no-parent",
         Takes::Nothing,
         "Do not stop when the parent process is gone",

@@ -3,12 +3,16 @@
 
 use std::fmt;
 
+use rustix::io::Errno;
+
 use crate::status;
 
 /// A failure before the server ran: one line for the user, and the exit status.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Error {
     pub status: u8,
+    /// Why COMMAND could not be executed, if that is what failed.
+    pub cause: Option<Errno>,
     message: String,
 }
 
@@ -17,20 +21,22 @@ impl Error {
     pub fn usage(message: impl Into<String>) -> Self {
         Self {
             status: status::OWN_FAILURE,
+            cause: None,
             message: message.into(),
         }
     }
 
     /// `cannot <verb> <object>: <errno text>`
     #[must_use]
-    pub fn kernel(what: &str, errno: rustix::io::Errno) -> Self {
+    pub fn kernel(what: &str, errno: Errno) -> Self {
         Self::usage(format!("cannot {what}: {}", describe(errno)))
     }
 
-    /// With an exit status of its own.
-    pub fn with_status(status: u8, message: impl Into<String>) -> Self {
+    /// COMMAND could not be executed, because of `cause`.
+    pub fn exec(status: u8, cause: Errno, message: impl Into<String>) -> Self {
         Self {
             status,
+            cause: Some(cause),
             message: message.into(),
         }
     }
@@ -38,7 +44,7 @@ impl Error {
 
 /// The text of an errno, without the number that std appends.
 #[must_use]
-pub fn describe(errno: rustix::io::Errno) -> String {
+pub fn describe(errno: Errno) -> String {
     let text = std::io::Error::from(errno).to_string();
     match text.rfind(" (os error") {
         Some(end) => text[..end].to_owned(),

@@ -1,9 +1,10 @@
-//! What an arriving signal means: a pure decision.
+//! What an arriving signal means (a pure decision), and what is common to all who forward it.
 #![forbid(unsafe_code)]
 
 use crate::config::Config;
 use crate::event::Trigger;
-use crate::sys::signal::Signal;
+use crate::sys::signal::{self, Arrival, Signal};
+use crate::voice::{self, Step};
 
 /// What is to be done with a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +28,22 @@ pub fn route(signal: Signal, config: &Config, sighup_ignored: bool) -> Route {
         return Route::Drop;
     };
     match signal {
-        Signal::TERM => Route::Trigger(Trigger::Terminate),
+        Signal::TERM if !config.forward_term => Route::Trigger(Trigger::Terminate),
         Signal::HUP if !config.forward_hup && !sighup_ignored => Route::Trigger(Trigger::Hangup),
         other => Route::Forward(other),
+    }
+}
+
+/// Tells that `from` goes to the server as `to` (`None`: that it does not).
+pub fn tell(from: Signal, to: Option<Signal>) {
+    voice::tell(&Step::Forwarding { from, to });
+}
+
+/// After SIGTSTP, SIGTTIN or SIGTTOU was forwarded: stops us as well, where that was asked for. With
+/// job control the terminal's own do not need it: we stop as the server does.
+pub fn stop_with(arrival: &Arrival, config: &Config, job_control: bool) {
+    let by_terminal = job_control && arrival.from_terminal;
+    if config.stop_with_signals && arrival.signal.is_job_stop() && !by_terminal {
+        signal::stop_self(Signal::STOP);
     }
 }

@@ -109,12 +109,17 @@ impl Guard<'_> {
             Route::Forward(signal)
                 if self.config.forward_to == ForwardTo::Server
                     && arrival.value.is_none()
-                    && self.signal_server(signal) => {}
+                    && self.signal_server(signal) =>
+            {
+                forward::tell(arrival.signal, Some(signal));
+            }
             Route::Forward(_) | Route::Trigger(_) => {
                 self.signal_monitor(arrival.signal, arrival.value);
             }
-            Route::Child | Route::Drop => {}
+            Route::Drop => forward::tell(arrival.signal, None),
+            Route::Child => {}
         }
+        forward::stop_with(&arrival, self.config, self.job_control);
     }
 
     /// Signals the server itself: one process less to be woken on the way. False if it has to go through the monitor.

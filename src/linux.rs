@@ -17,6 +17,7 @@ use crate::supervise::World;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Arrival, Signal};
 use crate::sys::{clock, fd};
+use crate::voice::{self, Step};
 use crate::watch::{Watch, Woken};
 
 /// Which process of ours runs the loop, and whose end it learns by `getppid()`.
@@ -82,8 +83,8 @@ impl World for Linux<'_> {
 
     fn apply(&mut self, action: Action) {
         match action {
-            Action::StopServer => self.killer.stop_server(self.config.signal),
-            Action::StopRest => self.killer.stop_rest(self.config.signal),
+            Action::StopServer => self.killer.stop_server(self.stop_signal()),
+            Action::StopRest => self.killer.stop_rest(self.stop_signal()),
             Action::KillAll => {
                 let progress = self.killer.kill_round();
                 self.pending = Some(Event::Swept { progress });
@@ -145,11 +146,16 @@ impl Linux<'_> {
             log::error!("how the server ended is not known");
             return status::OWN_FAILURE;
         };
-        log::info!(
-            "done: the tree is empty; the server's status is {}",
-            ended.code()
-        );
-        self.config.success.map(ended.code())
+        let status = ended.code();
+        voice::tell(&Step::Done { status });
+        self.config.success.map(status)
+    }
+
+    fn stop_signal(&self) -> Signal {
+        match self.config.parent_signal {
+            Some(signal) if self.board.trigger() == Some(Trigger::ParentExit) => signal,
+            _ => self.config.signal,
+        }
     }
 
     /// Lets the shim leave with `status` before us; whether we then have to stay for what is left.
@@ -210,14 +216,16 @@ impl Linux<'_> {
             return Some(Event::Trigger(trigger));
         }
         match forward::route(arrival.signal, self.config, self.sighup_ignored) {
-            Route::Trigger(trigger) => Some(Event::Trigger(trigger)),
-            Route::Child => Some(self.reap()),
-            Route::Forward(signal) => {
-                self.forward(signal, &arrival);
-                None
-            }
-            Route::Drop => None,
+            Route::Trigger(trigger) => return Some(Event::Trigger(trigger)),
+            Route::Child => return Some(self.reap()),
+            Route::Forward(signal) => self.forward(signal, &arrival),
+            Route::Drop => forward::tell(arrival.signal, None),
         }
+        // The monitor is not who was told to stop.
+        if matches!(self.role, Role::Alone { .. } | Role::Heir) {
+            forward::stop_with(&arrival, self.config, self.job_control);
+        }
+        None
     }
 
     /// SIGCONT is our parent-death signal, and only a hint: it also comes when a thread of the
@@ -246,7 +254,7 @@ impl Linux<'_> {
             // The terminal has sent it to the whole group, so the server has it already.
             return;
         }
-        log::debug!("forwarding {signal}");
+        forward::tell(arrival.signal, Some(signal));
         match self.config.forward_to {
             ForwardTo::Server => drop(self.killer.signal_server(signal, arrival.value)),
             ForwardTo::Group => self.killer.signal_group(signal),
@@ -301,7 +309,7 @@ impl Linux<'_> {
         let trigger = plan.trigger().map_or("?", Trigger::name);
         let victims = Victims(self);
         let grace = Seconds(self.config.plan.grace);
-        let signal = self.config.signal;
+        let signal = self.stop_signal();
         log::warn!("{trigger}: had to SIGKILL {victims}, alive {grace} after {signal}");
     }
 }

@@ -6,6 +6,7 @@ use crate::status::Ended;
 use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Change, Found};
 use crate::sys::{pid, proc};
+use crate::voice::{self, Step};
 
 /// What one drain found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,10 +60,12 @@ fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {
         if let Some(ended) = ended {
             server.reaped = true;
             reaped.server = Some(ended);
-            log::info!("the server, pid {pid}, ended: {ended:?}");
+            let server = true;
+            voice::tell(&Step::Reaped { pid, ended, server });
         }
-    } else if ended.is_some() {
-        log::debug!("reaped pid {pid}: {change:?}");
+    } else if let Some(ended) = ended {
+        let server = false;
+        voice::tell(&Step::Reaped { pid, ended, server });
     }
     if killer.killing && ended == Some(Ended::Killed(Signal::KILL.number())) {
         reaped.killed += 1;

@@ -46,8 +46,13 @@ pub fn init(verbosity: u8, filter: Option<&str>) {
 
 /// Writes one line, whatever the level.
 pub fn line(text: fmt::Arguments<'_>) {
+    bare_line(format_args!("treaper: {text}"));
+}
+
+/// Writes one line without our name before it.
+pub fn bare_line(text: fmt::Arguments<'_>) {
     let mut line = Line::new();
-    let _ = write!(line, "treaper: {text}");
+    let _ = line.write_fmt(text);
     fd::write_message(line.finish());
 }
 

@@ -11,6 +11,7 @@ use crate::config::{self, Config, StdinMode};
 use crate::contain::cgroup::Cgroup;
 use crate::contain::{self, Containment, pidns};
 use crate::doctor;
+use crate::dropin::{Asked, Program, pause};
 use crate::error::Error;
 use crate::event::{Event, Trigger};
 use crate::guard::{End, Guard};
@@ -28,17 +29,38 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal, SignalFd};
 use crate::sys::startup::{self, Inherited};
 use crate::sys::{clock, pidfd, prctl, proc, tty, wait};
+use crate::voice::{self, Step};
 use crate::watch::Watch;
 
 /// Runs treaper; returns the exit status of this process (of the monitor, in the monitor).
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     let inherited = startup::capture();
-    let status = start(arguments, &inherited).unwrap_or_else(|error| {
-        report::line(format_args!("{error}"));
-        error.status
-    });
+    voice::set_main();
+    let name = arguments.first().and_then(|name| Program::named(name));
+    let status = match name {
+        Some(program) => start_as(program, &arguments, &inherited),
+        None => start(arguments, &inherited).unwrap_or_else(|error| {
+            report::line(format_args!("{error}"));
+            error.status
+        }),
+    };
     status.into()
+}
+
+/// Under the name of another init.
+fn start_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8 {
+    let mut command = OsString::new();
+    let status = match program.parse(arguments, std::env::vars_os().collect()) {
+        Ok(Asked::Run(config)) => {
+            command = config.command.first().cloned().unwrap_or_default();
+            serve(&config, inherited)
+        }
+        Ok(Asked::Pause(config)) => pause::run(&config),
+        Ok(Asked::Say(answer)) => Ok(answer.give()),
+        Err(error) => Err(error),
+    };
+    status.unwrap_or_else(|error| program.failed(&error, &command).give())
 }
 
 fn start(arguments: Vec<OsString>, inherited: &Inherited) -> Result<u8, Error> {
@@ -51,15 +73,20 @@ fn start(arguments: Vec<OsString>, inherited: &Inherited) -> Result<u8, Error> {
         let (text, available) = doctor::examine(config.contain, format);
         return print(&text).map(|_| if available { 0 } else { status::OWN_FAILURE });
     }
+    serve(&config, inherited)
+}
+
+fn serve(config: &Config, inherited: &Inherited) -> Result<u8, Error> {
+    let passed_on = fd::inherited();
     report::init(config.verbosity, config.log.as_deref());
     let image = spawn::prepare(&config.command)?;
-    let hosts = hosts::find(&config)?;
+    let hosts = hosts::find(config)?;
     prepare_process(&hosts)?;
-    let place = Place::look(inherited, &config)?;
+    let place = Place::look(inherited, config, passed_on)?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = contain::prepare(config.contain)?;
     let job = Job {
-        config: &config,
+        config,
         inherited,
         place,
         board,
@@ -111,10 +138,12 @@ struct Place {
     stdin: Option<Trigger>,
     /// Children that this process had before it was treaper.
     strangers: Vec<i32>,
+    /// Descriptors that are the server's alone.
+    passed_on: Vec<i32>,
 }
 
 impl Place {
-    fn look(inherited: &Inherited, config: &Config) -> Result<Self, Error> {
+    fn look(inherited: &Inherited, config: &Config, passed_on: Vec<i32>) -> Result<Self, Error> {
         let mut strangers = Vec::new();
         if wait::have_children() {
             let _ = proc::children(pid::own(), &mut |child| strangers.push(child));
@@ -124,6 +153,7 @@ impl Place {
             group: pid::group(),
             stdin: stdin_trigger(inherited, config)?,
             strangers,
+            passed_on,
         })
     }
 }
@@ -136,6 +166,13 @@ impl Place {
         } else {
             Group::Own
         }
+    }
+
+    /// What the server has now is its own: our copies would keep its sockets bound and its pipes
+    /// open after it has closed them, and its directory from being unmounted.
+    fn let_go(&self) {
+        fd::close_inherited(&self.passed_on);
+        let _ = std::env::set_current_dir("/");
     }
 
     /// What a shell at the terminal expects of our end: its terminal back, which may belong to a
@@ -307,6 +344,7 @@ fn server_and_loop(
         }
     })?;
     // From here on there is no way out but an empty tree.
+    job.place.let_go();
     let watch = make_watch(signals, job, hosts, cgroup.as_ref());
     let killer = Killer::new(Some(server), job.place.strangers.clone(), cgroup);
     let mut linux = job.world(role, watch, killer);
@@ -340,7 +378,8 @@ fn start_server(
         .first()
         .map_or(OsStr::new(""), |name| name);
     let server = spawn::start(image, &setup, name)?;
-    log::info!("started '{}', pid {}", name.display(), server.pid);
+    let pid = server.pid.get();
+    voice::tell(&Step::Started { name, pid });
     Ok((signals, server))
 }
 
@@ -369,6 +408,7 @@ fn make_watch(signals: SignalFd, job: &Job<'_>, hosts: Hosts, cgroup: Option<&Cg
 fn shim_main(mut guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 {
     fd::give_up(fd::STDIN);
     fd::give_up(fd::STDOUT);
+    job.place.let_go();
     let status = match guard.run() {
         End::Leave(status) => status,
         End::TakeOver => take_over(&guard, job, cgroup),

@@ -67,12 +67,12 @@ pub fn start(image: &mut Image, setup: &Setup<'_>, name: &OsStr) -> Result<Serve
             reaped: false,
             told: false,
         }),
-        Err(Failure::NotFound(_)) => {
+        Err(Failure::NotFound(errno)) => {
             let message = format!(
                 "cannot find '{}': No such file or directory",
                 name.display()
             );
-            Err(Error::with_status(status::NOT_FOUND, message))
+            Err(Error::exec(status::NOT_FOUND, errno, message))
         }
         Err(Failure::NotExecutable(errno)) => {
             let message = format!(
@@ -80,7 +80,7 @@ pub fn start(image: &mut Image, setup: &Setup<'_>, name: &OsStr) -> Result<Serve
                 name.display(),
                 error::describe(errno)
             );
-            Err(Error::with_status(status::NOT_EXECUTABLE, message))
+            Err(Error::exec(status::NOT_EXECUTABLE, errno, message))
         }
         Err(Failure::Clone(errno)) => {
             Err(Error::kernel(&format!("start '{}'", name.display()), errno))

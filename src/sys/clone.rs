@@ -4,6 +4,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+use super::environment::Environment;
 use super::pid::Pid;
 use super::signal::{self, Signal};
 use super::startup::{self, Inherited};
@@ -97,6 +98,8 @@ pub struct Image {
     argv: Vec<*const c_char>,
     /// Whether `candidates` come from PATH rather than from a path that was given.
     searched: bool,
+    /// Unless ours will do.
+    environment: Option<Environment>,
     /// Owns what `argv` points to.
     _arguments: Vec<CString>,
 }
@@ -115,6 +118,7 @@ impl Image {
             candidates,
             searched,
             argv,
+            environment: Environment::naming_another(),
             _arguments: arguments,
         }
     }
@@ -317,7 +321,13 @@ fn set_up(setup: &Setup<'_>, parent: c_int) -> Result<(), Errno> {
 
 /// Tries the candidates as a shell does; returns only what went wrong.
 fn execute(image: &mut Image) -> Failure {
-    let environment = startup::environment();
+    if let Some(environment) = &mut image.environment {
+        environment.fill_in(super::pid::own());
+    }
+    let environment = match &image.environment {
+        Some(environment) => environment.as_ptr(),
+        None => startup::environment(),
+    };
     let (mut found, mut missing) = (None, Errno::NOENT);
     for at in 0..image.candidates.len() {
         let path = image.candidates[at].as_ptr();

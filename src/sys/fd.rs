@@ -123,6 +123,41 @@ pub fn give_up(fd: i32) {
     unsafe { libc::dup3(STDERR, fd, libc::O_CLOEXEC) };
 }
 
+/// The descriptors above 2 that we were given. To be asked before any of our own is open; without
+/// `/proc` there is no telling, and none is found.
+#[must_use]
+pub fn inherited() -> Vec<i32> {
+    let mut found = Vec::new();
+    // Since Linux 6.2 the size is the number of descriptors: the usual three need no listing.
+    if rustix::fs::stat(c"/proc/self/fd").is_ok_and(|stat| stat.st_size == 3) {
+        return found;
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
+        return found;
+    };
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 1024];
+    let own = std::os::fd::AsRawFd::as_raw_fd(&directory);
+    let mut entries = rustix::fs::RawDir::new(&directory, &mut buffer);
+    while let Some(Ok(entry)) = entries.next() {
+        let number = entry
+            .file_name()
+            .to_str()
+            .ok()
+            .and_then(|name| name.parse::<i32>().ok());
+        found.extend(number.filter(|fd| *fd > STDERR && *fd != own));
+    }
+    found
+}
+
+/// Closes descriptors that [`inherited`] found.
+pub fn close_inherited(fds: &[i32]) {
+    for fd in fds {
+        // SAFETY: they were open before this program began, so that nothing in it owns them.
+        unsafe { libc::close(*fd) };
+    }
+}
+
 /// Writes a message to stderr without ever waiting: what does not fit at once is dropped.
 ///
 /// A plain file is written as usual. A socket takes `MSG_DONTWAIT`. Pipes and terminals are opened

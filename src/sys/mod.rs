@@ -11,6 +11,7 @@
 pub mod cgroup;
 pub mod clock;
 pub mod clone;
+pub mod environment;
 pub mod fd;
 pub mod namespace;
 pub mod pid;

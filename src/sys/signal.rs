@@ -24,10 +24,45 @@ const NAMES: [&str; 31] = [
     "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
 
+const DESCRIPTIONS: [&str; 31] = [
+    "Hangup",
+    "Interrupt",
+    "Quit",
+    "Illegal instruction",
+    "Trace/breakpoint trap",
+    "Aborted",
+    "Bus error",
+    "Floating point exception",
+    "Killed",
+    "User defined signal 1",
+    "Segmentation fault",
+    "User defined signal 2",
+    "Broken pipe",
+    "Alarm clock",
+    "Terminated",
+    "Stack fault",
+    "Child exited",
+    "Continued",
+    "Stopped (signal)",
+    "Stopped",
+    "Stopped (tty input)",
+    "Stopped (tty output)",
+    "Urgent I/O condition",
+    "CPU time limit exceeded",
+    "File size limit exceeded",
+    "Virtual timer expired",
+    "Profiling timer expired",
+    "Window changed",
+    "I/O possible",
+    "Power failure",
+    "Bad system call",
+];
+
 impl Signal {
     pub const HUP: Self = Self(libc::SIGHUP as u8);
     pub const KILL: Self = Self(libc::SIGKILL as u8);
     pub const PIPE: Self = Self(libc::SIGPIPE as u8);
+    pub const INT: Self = Self(libc::SIGINT as u8);
     pub const TERM: Self = Self(libc::SIGTERM as u8);
     pub const CHLD: Self = Self(libc::SIGCHLD as u8);
     pub const CONT: Self = Self(libc::SIGCONT as u8);
@@ -73,6 +108,13 @@ impl Signal {
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
+    }
+
+    /// In words, as `strsignal(3)` of glibc has them.
+    #[must_use]
+    pub fn description(self) -> &'static str {
+        let at = usize::from(self.0) - 1;
+        DESCRIPTIONS.get(at).copied().unwrap_or("Real-time signal")
     }
 
     /// A stop that job control makes: TSTP, TTIN or TTOU.

@@ -1,0 +1,250 @@
+//! tini, tini-static and docker-init (tini 0.19).
+#![forbid(unsafe_code)]
+
+use std::ffi::{OsStr, OsString};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+
+use super::getopt::{Getopt, Grammar};
+use super::{Answer, Asked, OURS, Settings, Variables, leading_number, variable};
+use crate::error::Error;
+use crate::status::Ended;
+use crate::sys::Errno;
+use crate::sys::signal::Signal;
+use crate::voice::{self, Step};
+
+/// The version whose command line this is; its first words are what `docker info` looks for.
+const VERSION: &str = "tini version 0.19.0";
+
+/// How much is told: 0 fatal, 1 warnings, 2 info, 3 debug, 4 trace.
+static VERBOSITY: AtomicI64 = AtomicI64::new(1);
+static WARN_ON_REAP: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Asked, Error> {
+    let (name, words) = arguments
+        .split_first()
+        .map_or(("tini".into(), &[][..]), |(n, w)| (super::base_name(n), w));
+    if matches!(words, [only] if only == "--version") {
+        return Ok(Asked::Say(Answer::stdout(format!("{VERSION} ({OURS})\n"))));
+    }
+    let grammar = Grammar {
+        short: "p:hvwgle:s",
+        long: &[],
+        permute: variable(&variables, "POSIXLY_CORRECT").is_none(),
+    };
+    let mut getopt = Getopt::new(grammar, words.to_vec());
+    let (mut settings, mut parent_signal, mut verbosity) = (Settings::default(), None, 1);
+    let mut group = variable(&variables, "TINI_KILL_PROCESS_GROUP").is_some();
+    while let Some(given) = getopt.next_option() {
+        match given {
+            Ok((b'h', _)) => return Ok(Asked::Say(Answer::stdout(usage(&name)))),
+            Ok((b'l', _)) => return Ok(Asked::Say(Answer::stdout(super::LICENSE))),
+            Ok((b'p', Some(text))) => match signal(&text) {
+                Some(signal) => parent_signal = Some(signal),
+                None => return Ok(invalid('p', &text)),
+            },
+            Ok((b'e', Some(text))) => match status(&text) {
+                Some(code) => settings.set("success", code.to_string()),
+                None => return Ok(invalid('e', &text)),
+            },
+            Ok((b'v', _)) => verbosity += 1,
+            Ok((b'w', _)) => WARN_ON_REAP.store(true, Relaxed),
+            Ok((b'g', _)) => group = true,
+            // -s: we always are a subreaper.
+            Ok(_) => {}
+            Err(complaint) => {
+                let text = format!("{name}: {complaint}\n{}", usage(&name));
+                return Ok(Asked::Say(Answer::stderr(1, text)));
+            }
+        }
+    }
+    settings.command = getopt.operands();
+    if settings.command.is_empty() {
+        return Ok(Asked::Say(Answer::stderr(1, usage(&name))));
+    }
+    if let Some(text) = variable(&variables, "TINI_VERBOSITY") {
+        verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0);
+    }
+    VERBOSITY.store(verbosity, Relaxed);
+    voice::set(tell);
+    if group {
+        settings.set("forward-to", "group");
+    }
+    // With its own SIGTTIN and SIGTTOU ignored, tini has none to pass on.
+    settings.set("rewrite", "TTIN:0");
+    settings.set("rewrite", "TTOU:0");
+    if parent_signal.is_some() {
+        settings.set("no-parent", "0");
+    }
+    let mut config = settings.resolve(variables)?;
+    config.parent_signal = parent_signal;
+    Ok(Asked::Run(Box::new(config)))
+}
+
+/// A signal as `-p` takes it: in full, in capitals, and none of the real-time ones.
+fn signal(text: &OsStr) -> Option<Signal> {
+    let text = text.to_str().filter(|text| text.starts_with("SIG"))?;
+    let unknown = ["SIGSTKFLT", "SIGIO", "SIGPWR"];
+    Signal::parse(text)
+        .filter(|signal| signal.number() <= 31 && !unknown.contains(&text))
+        .filter(|signal| signal.to_string() == text)
+}
+
+/// A status as `-e` takes it: what `strtol` makes of the whole text, so that an empty one is 0.
+fn status(text: &OsStr) -> Option<u8> {
+    let text = text.to_str()?;
+    match leading_number(text) {
+        _ if text.is_empty() => Some(0),
+        (Some(number), "") => u8::try_from(number).ok(),
+        _ => None,
+    }
+}
+
+fn invalid(option: char, text: &OsStr) -> Asked {
+    let (pid, text) = (voice::main_pid(), text.display());
+    let line = format!("[FATAL tini ({pid})] Not a valid option for -{option}: {text}\n");
+    Asked::Say(Answer::stderr(1, line))
+}
+
+fn usage(name: &str) -> String {
+    format!(
+        "\
+{name} ({VERSION}; {OURS})
+Usage: {name} [OPTIONS] PROGRAM -- [ARGS] | --version
+
+Run PROGRAM, reap orphans, forward signals; nothing that PROGRAM started outlives it.
+
+Command line options:
+
+  --version: Print the version.
+  -h: Print this help.
+  -s: Nothing to do: {name} is always a subreaper.
+  -p SIGNAL: Stop with SIGNAL when the parent process is gone (\"-p SIGTERM\").
+  -v: Tell more, up to 3 times.
+  -w: Warn of each orphan that is reaped.
+  -g: Forward signals to the process group of PROGRAM.
+  -e EXIT_CODE: Exit with 0 instead of EXIT_CODE (0 to 255; repeatable).
+  -l: Print the license.
+
+Environment variables:
+
+  TINI_SUBREAPER: As -s.
+  TINI_VERBOSITY: How much is told (default: 1).
+  TINI_KILL_PROCESS_GROUP: As -g.
+  TREAPER_*: See treaper(1).
+
+"
+    )
+}
+
+pub(super) fn failed(error: &Error, command: &OsStr) -> Answer {
+    let pid = voice::main_pid();
+    match error.cause {
+        Some(cause) => {
+            let status = match cause {
+                Errno::NOENT => 127,
+                Errno::ACCESS => 126,
+                _ => 1,
+            };
+            let (name, cause) = (command.display(), crate::error::describe(cause));
+            let line = format!("[FATAL tini ({pid})] exec {name} failed: {cause}\n");
+            Answer::stderr(status, line)
+        }
+        None => Answer::stderr(1, format!("[FATAL tini ({pid})] {error}\n")),
+    }
+}
+
+/// tini tells this on stdout; that belongs to PROGRAM here, so it goes to stderr.
+fn tell(step: &Step<'_>) {
+    let (verbosity, pid) = (VERBOSITY.load(Relaxed), voice::main_pid());
+    let say = |least: i64, level: &str, text: std::fmt::Arguments<'_>| {
+        if verbosity >= least {
+            voice::line(format_args!("[{level} tini ({pid})] {text}"));
+        }
+    };
+    match *step {
+        Step::Started { name, pid } => {
+            let name = name.display();
+            say(
+                2,
+                "INFO ",
+                format_args!("Spawned child process '{name}' with pid '{pid}'"),
+            );
+        }
+        Step::Forwarding { to: None, .. } => {}
+        Step::Forwarding { to: Some(to), .. } => {
+            say(
+                3,
+                "DEBUG",
+                format_args!("Passing signal: '{}'", to.description()),
+            );
+        }
+        Step::Reaped { pid, ended, server } => {
+            say(3, "DEBUG", format_args!("Reaped child with pid: '{pid}'"));
+            match ended {
+                Ended::Exited(code) if server => {
+                    say(
+                        2,
+                        "INFO ",
+                        format_args!("Main child exited normally (with status '{code}')"),
+                    );
+                }
+                Ended::Killed(number) if server => {
+                    let signal = Signal::from_number(number.into());
+                    let text = signal.map_or("?", Signal::description);
+                    say(
+                        2,
+                        "INFO ",
+                        format_args!("Main child exited with signal (with signal '{text}')"),
+                    );
+                }
+                _ if WARN_ON_REAP.load(Relaxed) => {
+                    say(
+                        1,
+                        "WARN ",
+                        format_args!("Reaped zombie process with pid={pid}"),
+                    );
+                }
+                _ => {}
+            }
+        }
+        Step::Done { .. } => say(4, "TRACE", format_args!("Exiting: child has exited")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parent_signals_are_written_in_full() {
+        for (text, number) in [
+            ("SIGTERM", Some(15)),
+            ("SIGKILL", Some(9)),
+            ("SIGSYS", Some(31)),
+        ] {
+            assert_eq!(
+                signal(OsStr::new(text)).map(Signal::number),
+                number,
+                "{text}"
+            );
+        }
+        for bad in ["TERM", "sigterm", "15", "SIGRTMIN", "SIGIO", "SIG15", ""] {
+            assert_eq!(signal(OsStr::new(bad)), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn statuses_are_what_strtol_makes_of_them() {
+        for (text, code) in [
+            ("0", Some(0)),
+            ("255", Some(255)),
+            (" +7", Some(7)),
+            ("", Some(0)),
+        ] {
+            assert_eq!(status(OsStr::new(text)), code, "{text}");
+        }
+        for bad in ["256", "-1", "1x", "x", "0x1"] {
+            assert_eq!(status(OsStr::new(bad)), None, "{bad}");
+        }
+    }
+}

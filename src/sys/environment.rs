@@ -1,0 +1,83 @@
+//! The server's environment: ours, but for what names us by pid and means the server.
+
+use std::ffi::{CStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+
+use super::{pid, startup};
+
+/// Variables by which a service manager tells a program that it is the one meant: it compares them
+/// with its own pid. See `sd_listen_fds(3)`, `sd_watchdog_enabled(3)`, `systemd.exec(5)`.
+const NAMING: [&str; 3] = ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
+/// Names us by the inode of our pidfd; without it `LISTEN_PID` alone counts.
+const INODE: &[u8] = b"LISTEN_PIDFDID=";
+/// Digits of the longest pid, and the NUL.
+const ROOM: usize = 11;
+
+/// An environment in which those variables name another process, whose pid is filled in last.
+pub struct Environment {
+    entries: Vec<*const c_char>,
+    /// The entries that are not the original ones, each with where its number begins.
+    texts: Vec<(Vec<u8>, usize)>,
+}
+
+impl Environment {
+    /// `None` if no variable names us: then the environment is handed on as it is.
+    #[must_use]
+    pub fn naming_another() -> Option<Self> {
+        let own = pid::own().to_string();
+        let names_us = |name: &&&str| {
+            startup::variable(name).is_some_and(|text| text.as_bytes() == own.as_bytes())
+        };
+        let names: Vec<&str> = NAMING.iter().filter(names_us).copied().collect();
+        if names.is_empty() {
+            return None;
+        }
+        let (mut entries, mut texts) = (Vec::new(), Vec::new());
+        for at in 0.. {
+            // SAFETY: `environ` is an array that a null pointer ends, and we stop there.
+            let place = unsafe { startup::environment().add(at) };
+            // SAFETY: as above.
+            let entry = unsafe { *place };
+            if entry.is_null() {
+                break;
+            }
+            // SAFETY: each entry is a NUL-terminated string that nobody changes.
+            let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
+            let name = text.split(|byte| *byte == b'=').next().unwrap_or_default();
+            if names.iter().any(|known| known.as_bytes() == name) {
+                let start = name.len() + 1;
+                let mut copy = text[..start].to_vec();
+                copy.resize(start + ROOM, 0);
+                entries.push(copy.as_ptr().cast());
+                texts.push((copy, start));
+            } else if !text.starts_with(INODE) {
+                entries.push(entry);
+            }
+        }
+        entries.push(std::ptr::null());
+        Some(Self { entries, texts })
+    }
+
+    /// Writes `pid` into each of them. Allocates nothing.
+    pub fn fill_in(&mut self, pid: i32) {
+        for (text, start) in &mut self.texts {
+            let (mut digits, mut number, mut count) = ([0_u8; ROOM], pid.unsigned_abs(), 0);
+            while number > 0 && count < ROOM - 1 {
+                digits[count] = b'0' + (number % 10) as u8;
+                number /= 10;
+                count += 1;
+            }
+            let room = &mut text[*start..];
+            room.fill(0);
+            for (to, digit) in room.iter_mut().zip(digits[..count].iter().rev()) {
+                *to = *digit;
+            }
+        }
+    }
+
+    /// For `execve(2)`.
+    #[must_use]
+    pub fn as_ptr(&self) -> *const *const c_char {
+        self.entries.as_ptr()
+    }
+}

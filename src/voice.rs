@@ -1,0 +1,89 @@
+//! The steps of a run, told by our log, or in the words of the program whose name we bear.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+use crate::report;
+use crate::status::Ended;
+use crate::sys::pid;
+use crate::sys::signal::Signal;
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    Started {
+        name: &'a OsStr,
+        pid: i32,
+    },
+    /// `None`: a rewrite drops it.
+    Forwarding {
+        from: Signal,
+        to: Option<Signal>,
+    },
+    Reaped {
+        pid: i32,
+        ended: Ended,
+        server: bool,
+    },
+    /// The server has ended, and nobody is left.
+    Done {
+        status: u8,
+    },
+}
+
+/// Tells a step; never fails, and does not allocate once the server runs.
+pub type Voice = fn(&Step<'_>);
+
+static VOICE: OnceLock<Voice> = OnceLock::new();
+
+/// The pid that the host knows; the monitor speaks for it.
+static MAIN: AtomicI32 = AtomicI32::new(0);
+
+/// From now on `voice` tells the steps.
+pub fn set(voice: Voice) {
+    let _ = VOICE.set(voice);
+}
+
+/// Remembers this process as the one that speaks.
+pub fn set_main() {
+    MAIN.store(pid::own(), Relaxed);
+}
+
+/// The pid that the host knows.
+#[must_use]
+pub fn main_pid() -> i32 {
+    MAIN.load(Relaxed)
+}
+
+/// Tells `step`.
+pub fn tell(step: &Step<'_>) {
+    match VOICE.get() {
+        Some(voice) => voice(step),
+        None => log(step),
+    }
+}
+
+/// Writes one line as it is, without our name before it.
+pub fn line(text: fmt::Arguments<'_>) {
+    report::bare_line(text);
+}
+
+fn log(step: &Step<'_>) {
+    match *step {
+        Step::Started { name, pid } => log::info!("started '{}', pid {pid}", name.display()),
+        Step::Forwarding { to: Some(to), .. } => log::debug!("forwarding {to}"),
+        Step::Forwarding { from, to: None } => log::debug!("dropped {from}"),
+        Step::Reaped {
+            pid,
+            ended,
+            server: true,
+        } => log::info!("the server, pid {pid}, ended: {ended:?}"),
+        Step::Reaped { pid, ended, .. } => log::debug!("reaped pid {pid}: {ended:?}"),
+        Step::Done { status } => {
+            log::info!("done: the tree is empty; the server's status is {status}");
+        }
+    }
+}
