@@ -1,0 +1,28 @@
+//! The plan and its vocabulary need `core` only. Compiled here without std, any `std::` or `alloc::`
+//! path in them (a clock, a lock, an allocation, a message) is an error.
+#![no_std]
+#![allow(dead_code, reason = "what is under test is that it compiles")]
+
+#[path = "../src/event.rs"]
+mod event;
+#[path = "../src/plan.rs"]
+mod plan;
+
+use core::time::Duration;
+
+#[test]
+fn the_plan_works_without_std() {
+    let settings = plan::Settings {
+        drain: Duration::ZERO,
+        grace: Duration::ZERO,
+        kill_timeout: Duration::ZERO,
+        kill_mode: plan::KillMode::Tree,
+        until_tree: false,
+    };
+    let (plan, actions) = plan::Plan::new(settings).step(
+        event::Event::Trigger(event::Trigger::Terminate),
+        Duration::ZERO,
+    );
+    assert!(!plan.is_over());
+    assert_eq!(actions.iter().count(), 2);
+}

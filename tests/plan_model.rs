@@ -1,0 +1,292 @@
+//! Exhaustive search over the plan: every state that can be reached with a small set of durations,
+//! by every event in every order, early, in time and late.
+//!
+//! The search carries notes beside the plan (what was signalled, when the drain began, ...), so that
+//! each promise is checked on every edge from what was seen, not from what the plan says of itself.
+//!
+//! Faults seeded by hand into `src/plan.rs`, each caught by the promise behind it:
+//! - a later trigger begins `Terminating` anew: "the rest is told to stop only once"
+//! - `kill_at = now + grace / 2`: "no SIGKILL before the grace is over"
+//! - a kill round sets `give_up_at` anew, a sweep is not noted as done, a drain goes on for input that
+//!   nobody takes: "no end in sight"
+//! - `Mixed` sweeps as `Staged` does: "mixed: the rest is never told"
+//! - the server's end does not end a drain: "the end of the server is a trigger, and ends a drain"
+//! - an empty tree is overlooked while killing: "done when the tree is empty, and only then"
+//! - a later trigger replaces the first: "the first trigger is the one that is told"
+//! - `Killing` begins without a round: "killing begins with SIGKILL, and is the state of it"
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::time::Duration;
+
+use treaper::event::{Action, Event, Trigger};
+use treaper::plan::{KillMode, Plan, Settings, State};
+
+#[path = "plan_model/promises.rs"]
+mod promises;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Events come at once, after this step, at the deadline, and late.
+const STEP: Duration = ms(20);
+const LATE: Duration = ms(3);
+/// "Now" in every state: its times are moved along, so that equal situations are equal states.
+const NOW: Duration = ms(10_000);
+/// How often the drain sees input being taken: else it could go on for ever.
+const MOST_RESTARTS: u8 = 2;
+
+/// What was seen on the way to a state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Seen {
+    trigger: Option<Trigger>,
+    /// When the drain began, or input was last seen to be taken in it.
+    drain: Option<Duration>,
+    /// When the plan went on to terminate; forgotten when it kills.
+    terminate: Option<Duration>,
+    /// When the first SIGKILL was ordered.
+    kill: Option<Duration>,
+    stop_server: bool,
+    stop_rest: bool,
+    server_gone: bool,
+    /// Bytes that waited in stdin at the last look of the drain.
+    unread: Option<u64>,
+    restarts: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Node {
+    plan: Plan,
+    seen: Seen,
+}
+
+/// One step of the plan, and what was known before it.
+#[derive(Debug)]
+struct Edge {
+    settings: Settings,
+    before: Node,
+    event: Event,
+    now: Duration,
+    plan: Plan,
+    actions: Vec<Action>,
+}
+
+/// The order of a stop; it never goes back.
+fn rank(state: State) -> u8 {
+    match state {
+        State::Running => 0,
+        State::Draining { .. } => 1,
+        State::Terminating { .. } => 2,
+        State::Killing { .. } => 3,
+        State::Done => 4,
+        State::GivenUp => 5,
+    }
+}
+
+fn events() -> Vec<Event> {
+    let mut events: Vec<Event> = Trigger::ALL.into_iter().map(Event::Trigger).collect();
+    for server_gone in [false, true] {
+        events.extend([false, true].map(|empty| Event::Reaped { server_gone, empty }));
+    }
+    events.extend([0, 1, 2].map(|unread| Event::Deadline { unread }));
+    events.extend([false, true].map(|progress| Event::Swept { progress }));
+    events
+}
+
+/// The moments at which the next event may come.
+fn moments(plan: &Plan) -> Vec<Duration> {
+    let mut moments = vec![NOW, NOW + STEP];
+    if let Some(deadline) = plan.deadline() {
+        let due = deadline.max(NOW);
+        moments.retain(|at| *at <= due);
+        moments.extend([due, due + LATE]);
+    }
+    moments.sort_unstable();
+    moments.dedup();
+    moments
+}
+
+/// The same situation, with what was `now` at [`NOW`].
+fn moved(node: Node, now: Duration, settings: Settings) -> Node {
+    let to = |time: Duration| (time + NOW).saturating_sub(now);
+    let state = match node.plan.state() {
+        State::Draining {
+            until,
+            check,
+            unread,
+        } => State::Draining {
+            until: to(until),
+            check: check.map(to),
+            unread,
+        },
+        State::Terminating { sweep_at, kill_at } => State::Terminating {
+            sweep_at: sweep_at.map(to),
+            kill_at: to(kill_at),
+        },
+        State::Killing {
+            next,
+            rest,
+            give_up_at,
+        } => State::Killing {
+            next: to(next),
+            rest,
+            give_up_at: to(give_up_at),
+        },
+        other @ (State::Running | State::Done | State::GivenUp) => other,
+    };
+    let mut seen = node.seen;
+    for time in [&mut seen.drain, &mut seen.terminate, &mut seen.kill] {
+        *time = time.map(to);
+    }
+    let plan = Plan::resume(
+        settings,
+        state,
+        node.plan.trigger(),
+        node.plan.server_gone(),
+    );
+    Node { plan, seen }
+}
+
+/// All that was seen, this edge included.
+fn note(edge: &Edge) -> Seen {
+    let mut seen = edge.before.seen;
+    let (from, to) = (edge.before.plan.state(), edge.plan.state());
+    if let Event::Reaped { server_gone, .. } = edge.event {
+        seen.server_gone |= server_gone;
+    }
+    if edge.before.plan.is_over() {
+        return seen;
+    }
+    match edge.event {
+        Event::Trigger(trigger) => seen.trigger = seen.trigger.or(Some(trigger)),
+        Event::Reaped { .. } if from != to => {
+            seen.trigger = seen.trigger.or(Some(Trigger::ServerExit));
+        }
+        Event::Deadline { unread } if rank(from) == 1 => {
+            if seen.unread.is_some_and(|before| unread < before) {
+                seen.restarts += 1;
+                seen.drain = Some(edge.now);
+            }
+            seen.unread = Some(unread);
+        }
+        Event::Reaped { .. } | Event::Deadline { .. } | Event::Swept { .. } => {}
+    }
+    if rank(to) == 1 {
+        seen.drain = seen.drain.or(Some(edge.now));
+    } else {
+        (seen.drain, seen.unread, seen.restarts) = (None, None, 0);
+    }
+    if rank(to) == 2 {
+        seen.terminate = seen.terminate.or(Some(edge.now));
+    } else {
+        seen.terminate = None;
+    }
+    seen.stop_server |= edge.actions.contains(&Action::StopServer);
+    seen.stop_rest |= edge.actions.contains(&Action::StopRest);
+    if edge.actions.contains(&Action::KillAll) {
+        seen.kill = seen.kill.or(Some(edge.now));
+    }
+    if edge.plan.is_over() {
+        seen.kill = None;
+    }
+    seen
+}
+
+fn search(settings: Settings) -> (usize, u64) {
+    let start = Node {
+        plan: Plan::new(settings),
+        seen: Seen::default(),
+    };
+    let (mut known, mut pending, mut edges) = (HashSet::from([start]), vec![start], 0);
+    let events = events();
+    while let Some(before) = pending.pop() {
+        comes_to_an_end(&before, &settings);
+        let moments = moments(&before.plan);
+        // The loop promises it: a deadline that has passed comes before anything else.
+        let overdue = before.plan.deadline().is_some_and(|at| at < NOW);
+        let possible = |event: &&Event| !overdue || matches!(event, Event::Deadline { .. });
+        let all = events.iter().filter(possible);
+        for (event, now) in all.flat_map(|event| moments.iter().map(|at| (*event, *at))) {
+            let (plan, actions) = before.plan.step(event, now);
+            let actions = actions.iter().collect();
+            let edge = Edge {
+                settings,
+                before,
+                event,
+                now,
+                plan,
+                actions,
+            };
+            let seen = note(&edge);
+            if seen.restarts > MOST_RESTARTS {
+                continue;
+            }
+            edges += 1;
+            if let Some(promise) = promises::broken(&edge, &seen) {
+                panic!("broken: {promise}\n{edge:#?}\nnow seen: {seen:#?}");
+            }
+            let next = moved(Node { plan, seen }, now, settings);
+            if known.insert(next) {
+                pending.push(next);
+            }
+        }
+    }
+    (known.len(), edges)
+}
+
+/// From every state, with no news but the deadlines, the stop ends, and in time.
+fn comes_to_an_end(node: &Node, set: &Settings) {
+    let (mut plan, mut now, mut steps) = (node.plan, NOW, 0);
+    let running = node.plan.state() == State::Running;
+    assert_eq!(
+        plan.deadline().is_none(),
+        running || plan.is_over(),
+        "a deadline, or somebody to wait for, or the end: {node:?}"
+    );
+    while let Some(deadline) = plan.deadline() {
+        now = now.max(deadline);
+        let (next, actions) = plan.step(Event::Deadline { unread: 0 }, now);
+        plan = next;
+        if actions.iter().any(|action| action == Action::KillAll) {
+            plan = plan.step(Event::Swept { progress: true }, now).0;
+        }
+        steps += 1;
+        assert!(steps < 1000, "no end in sight: {node:?}");
+    }
+    if !running && !node.plan.is_over() {
+        assert_eq!(plan.state(), State::GivenUp, "{node:?}");
+        // The drain counts twice: the next look may show that input was taken.
+        let longest = set.drain * 2 + set.grace + set.kill_timeout;
+        assert!(now <= NOW + longest, "ends too late: {node:?}");
+    }
+}
+
+#[test]
+fn every_promise_holds_in_every_reachable_state() {
+    let (mut states, mut edges) = (0, 0);
+    for kill_mode in [KillMode::Staged, KillMode::Tree, KillMode::Mixed] {
+        for until_tree in [false, true] {
+            for [drain, grace, kill_timeout] in
+                [[0, 0, 0], [30, 0, 2], [0, 60, 1], [60, 40, 2], [110, 20, 0]]
+            {
+                let settings = Settings {
+                    drain: ms(drain),
+                    grace: ms(grace),
+                    kill_timeout: ms(kill_timeout),
+                    kill_mode,
+                    until_tree,
+                };
+                let (more_states, more_edges) = search(settings);
+                states += more_states;
+                edges += more_edges;
+            }
+        }
+    }
+    // Not println!, whose output a passing test keeps to itself.
+    let _ = writeln!(
+        std::io::stderr(),
+        "plan model: {states} states, {edges} edges"
+    );
+}

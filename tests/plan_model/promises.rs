@@ -1,0 +1,199 @@
+//! What the plan promises, checked on one edge.
+
+use treaper::event::{Action, Event};
+use treaper::plan::{KillMode, State};
+
+use super::{Edge, Seen, rank};
+
+/// The first promise that `edge` breaks; `seen` is all that was seen, this edge included.
+pub fn broken(edge: &Edge, seen: &Seen) -> Option<&'static str> {
+    let all = [order(edge, seen), signals(edge, seen), times(edge, seen)];
+    let broken = all.concat().into_iter().find(|(broken, _)| *broken);
+    broken.map(|(_, promise)| promise)
+}
+
+type Checks = Vec<(bool, &'static str)>;
+
+/// The way of a stop, its reason and its end.
+fn order(edge: &Edge, seen: &Seen) -> Checks {
+    let (from, to) = (edge.before.plan.state(), edge.plan.state());
+    let was_over = edge.before.plan.is_over();
+    let empty = matches!(edge.event, Event::Reaped { empty: true, .. });
+    let gives_up = !was_over && to == State::GivenUp;
+    let timed_out = edge
+        .before
+        .seen
+        .kill
+        .is_some_and(|kill| edge.now >= kill + edge.settings.kill_timeout);
+    let stays = rank(to) < 2;
+    let gone_now = seen.server_gone && !edge.before.seen.server_gone;
+    let until_tree = edge.settings.until_tree;
+    vec![
+        (rank(to) < rank(from), "a stop never goes back"),
+        (
+            was_over && (from != to || !edge.actions.is_empty()),
+            "what is over stays over",
+        ),
+        (
+            !was_over && empty != (to == State::Done),
+            "done when the tree is empty, and only then",
+        ),
+        (
+            gives_up && !timed_out,
+            "no giving up before kill-timeout is over",
+        ),
+        (
+            gives_up != edge.actions.contains(&Action::NameSurvivors),
+            "survivors are named when they are given up",
+        ),
+        (
+            edge.plan.trigger() != seen.trigger,
+            "the first trigger is the one that is told",
+        ),
+        (
+            seen.trigger.is_none() != (to == State::Running),
+            "a trigger and nothing else begins the stop",
+        ),
+        (
+            edge.plan.server_gone() != seen.server_gone && !was_over,
+            "it is known whether the server is gone",
+        ),
+        (
+            matches!(edge.event, Event::Trigger(trigger) if !trigger.drains()) && stays,
+            "every trigger but the two ends a drain",
+        ),
+        (
+            matches!(edge.event, Event::Trigger(trigger) if trigger.drains())
+                && rank(from) < 2
+                && rank(to) != 1,
+            "the two triggers begin a drain, and never end one",
+        ),
+        (
+            gone_now && !until_tree && stays,
+            "the end of the server is a trigger, and ends a drain",
+        ),
+        (
+            gone_now && until_tree && rank(from) < 2 && from != to && !empty,
+            "until=tree: the end of the server changes nothing",
+        ),
+    ]
+}
+
+/// Who is told to stop, when.
+fn signals(edge: &Edge, seen: &Seen) -> Checks {
+    let count = |wanted| {
+        edge.actions
+            .iter()
+            .filter(|action| **action == wanted)
+            .count()
+    };
+    let (server, rest, kill) = (
+        count(Action::StopServer),
+        count(Action::StopRest),
+        count(Action::KillAll),
+    );
+    let was = &edge.before.seen;
+    let (from, to) = (rank(edge.before.plan.state()), rank(edge.plan.state()));
+    let mode = edge.settings.kill_mode;
+    let begins = from < 2 && to == 2;
+    let staged = mode == KillMode::Staged && !seen.server_gone;
+    let had_its_time = was
+        .terminate
+        .is_some_and(|begun| edge.now >= begun + edge.settings.stage());
+    vec![
+        (
+            to < 2 && !edge.actions.is_empty(),
+            "nobody is signalled while running or draining",
+        ),
+        (
+            server + usize::from(was.stop_server) > 1,
+            "the server is told to stop only once",
+        ),
+        (
+            rest + usize::from(was.stop_rest) > 1,
+            "the rest is told to stop only once",
+        ),
+        (
+            server > 0 && seen.server_gone,
+            "a server that is gone is not signalled",
+        ),
+        (
+            begins && !seen.server_gone && server == 0,
+            "the server is told as soon as the stop begins",
+        ),
+        (
+            begins && mode == KillMode::Tree && rest == 0,
+            "tree: all are told at once",
+        ),
+        (
+            mode == KillMode::Mixed && rest > 0,
+            "mixed: the rest is never told",
+        ),
+        (
+            rest > 0 && staged && !had_its_time,
+            "staged: the server has its time",
+        ),
+        (
+            mode == KillMode::Staged && to == 2 && seen.server_gone && !seen.stop_rest,
+            "staged: the rest is told when the server is gone",
+        ),
+        (
+            from > 2 && server + rest > 0,
+            "nobody is told to stop after SIGKILL",
+        ),
+        (
+            (kill > 0) != (to == 3 && (from == 2 || kill > 0)),
+            "killing begins with SIGKILL, and is the state of it",
+        ),
+    ]
+}
+
+/// Deadlines are kept, and nothing moves one.
+fn times(edge: &Edge, seen: &Seen) -> Checks {
+    let set = &edge.settings;
+    let was = &edge.before.seen;
+    let (from, to) = (edge.before.plan.state(), edge.plan.state());
+    let kills = edge.actions.contains(&Action::KillAll);
+    let due = was.terminate.map(|begun| begun + set.grace);
+    let moved = match (from, to) {
+        (State::Terminating { kill_at: a, .. }, State::Terminating { kill_at: b, .. })
+        | (State::Killing { give_up_at: a, .. }, State::Killing { give_up_at: b, .. }) => a != b,
+        (State::Draining { until: a, .. }, State::Draining { until: b, .. }) => {
+            a != b && seen.restarts == was.restarts
+        }
+        _ => false,
+    };
+    let drained = seen.drain.or(was.drain).map(|since| since + set.drain);
+    let deadline_came = matches!(edge.event, Event::Deadline { .. });
+    let was_due = edge.before.plan.deadline().is_some_and(|at| at <= edge.now);
+    let still_due = edge.plan.deadline().is_some_and(|at| at <= edge.now);
+    vec![
+        (
+            moved,
+            "no deadline moves, but a drain's by input that was taken",
+        ),
+        (
+            was.kill.is_none() && kills && due.is_none_or(|due| edge.now < due),
+            "no SIGKILL before the grace is over",
+        ),
+        (
+            deadline_came && rank(from) == 2 && !kills && due.is_some_and(|due| edge.now >= due),
+            "SIGKILL as soon as the grace is over",
+        ),
+        (
+            deadline_came
+                && rank(from) == 1
+                && rank(to) == 2
+                && drained.is_none_or(|at| edge.now < at),
+            "a drain is not cut short",
+        ),
+        (
+            deadline_came && rank(to) == 1 && drained.is_some_and(|at| edge.now >= at),
+            "a drain ends in time",
+        ),
+        (
+            deadline_came && was_due && still_due && rank(from) == rank(to),
+            "a deadline that has come changes something: no busy loop",
+        ),
+    ]
+}
