@@ -16,6 +16,7 @@ pub mod guard;
 pub mod hosts;
 pub mod kill;
 pub mod linux;
+pub mod place;
 pub mod plan;
 pub mod reap;
 pub mod report;

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 
 use crate::board::Board;
 use crate::cli::{self, Parsed};
-use crate::config::{self, Config, StdinMode};
+use crate::config::{self, Config};
 use crate::contain::cgroup::Cgroup;
 use crate::contain::{self, Containment, pidns};
 use crate::doctor;
@@ -18,17 +18,18 @@ use crate::guard::{End, Guard};
 use crate::hosts::{self, Hosts, Watched};
 use crate::kill::{Killer, Server};
 use crate::linux::{Linux, Role, Shim};
+use crate::place::Place;
 use crate::plan::{Plan, State};
 use crate::report;
 use crate::spawn;
 use crate::status::{self, Ended};
 use crate::supervise;
 use crate::sys::clone::{self, Fork, Group, Image, Setup};
-use crate::sys::fd::{self, Kind};
+use crate::sys::fd;
 use crate::sys::pid::{self, Pid};
-use crate::sys::signal::{self, Signal, SignalFd};
+use crate::sys::signal::{Signal, SignalFd};
 use crate::sys::startup::{self, Inherited};
-use crate::sys::{clock, pidfd, prctl, proc, tty, wait};
+use crate::sys::{clock, pidfd, prctl, wait};
 use crate::voice::{self, Step};
 use crate::watch::Watch;
 
@@ -127,88 +128,6 @@ fn prepare_process(hosts: &Hosts) -> Result<(), Error> {
         ));
     }
     Ok(())
-}
-
-/// What was found out about the place that we run in.
-struct Place {
-    job_control: bool,
-    /// The process group that the host made for us.
-    group: i32,
-    /// Whether, and for which trigger, stdin is polled.
-    stdin: Option<Trigger>,
-    /// Children that this process had before it was treaper.
-    strangers: Vec<i32>,
-    /// Descriptors that are the server's alone.
-    passed_on: Vec<i32>,
-}
-
-impl Place {
-    fn look(inherited: &Inherited, config: &Config, passed_on: Vec<i32>) -> Result<Self, Error> {
-        let mut strangers = Vec::new();
-        if wait::have_children() {
-            let _ = proc::children(pid::own(), &mut |child| strangers.push(child));
-        }
-        Ok(Self {
-            job_control: tty::have_controlling_terminal(),
-            group: pid::group(),
-            stdin: stdin_trigger(inherited, config)?,
-            strangers,
-            passed_on,
-        })
-    }
-}
-
-impl Place {
-    /// The process group for the server: the host's where a terminal's job control needs it there.
-    fn own_group(&self) -> Group {
-        if self.job_control {
-            Group::Join(self.group)
-        } else {
-            Group::Own
-        }
-    }
-
-    /// What the server has now is its own: our copies would keep its sockets bound and its pipes
-    /// open after it has closed them, and its directory from being unmounted.
-    fn let_go(&self) {
-        fd::close_inherited(&self.passed_on);
-        let _ = std::env::set_current_dir("/");
-    }
-
-    /// What a shell at the terminal expects of our end: its terminal back, which may belong to a
-    /// group of the tree that is no more; and the death of the signal that ended the server (it says
-    /// "Terminated", or stops a loop on Ctrl-C). `$?` is 128 + n either way.
-    fn leave_terminal(&self, board: Board, status: u8) {
-        if !self.job_control {
-            return;
-        }
-        tty::take_back(self.group);
-        if let Some(ended @ Ended::Killed(number)) = board.ended()
-            && ended.code() == status
-            && let Some(signal) = Signal::from_number(number.into())
-        {
-            signal::die_of(signal);
-        }
-    }
-}
-
-fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigger>, Error> {
-    let (kind, _) = fd::describe(fd::STDIN);
-    Ok(match (config.stdin, kind) {
-        (StdinMode::Ignore, _) | (StdinMode::Auto, Kind::Other) => None,
-        (_, Kind::Terminal) if inherited.sighup_ignored || config.forward_hup => None,
-        (_, Kind::Terminal) => Some(Trigger::Hangup),
-        // One that had hung up before we started says nothing about a host: it is input, complete.
-        (StdinMode::Auto, Kind::Pipe | Kind::Socket) => {
-            (!fd::has_hung_up(fd::STDIN)).then_some(Trigger::StdinEof)
-        }
-        (StdinMode::Watch, Kind::Pipe | Kind::Socket) => Some(Trigger::StdinEof),
-        (StdinMode::Watch, Kind::Other) => {
-            return Err(Error::usage(
-                "--stdin=watch: stdin is not a pipe, FIFO or socket",
-            ));
-        }
-    })
 }
 
 /// What is the same for every process of ours that runs the server.

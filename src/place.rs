@@ -1,0 +1,102 @@
+//! The place that we run in: terminal, stdin, what we were given and did not make.
+#![forbid(unsafe_code)]
+
+use crate::board::Board;
+use crate::config::{Config, StdinMode};
+use crate::error::Error;
+use crate::event::Trigger;
+use crate::status::Ended;
+use crate::sys::clone::Group;
+use crate::sys::fd::{self, Kind};
+use crate::sys::signal::{self, Signal};
+use crate::sys::startup::Inherited;
+use crate::sys::{pid, proc, tty, wait};
+
+/// What was found out about the place that we run in.
+pub struct Place {
+    /// The server is in the host's process group, where the terminal's job control reaches both.
+    pub job_control: bool,
+    /// The process group that the host made for us.
+    pub group: i32,
+    /// Whether, and for which trigger, stdin is polled.
+    pub stdin: Option<Trigger>,
+    /// Children that this process had before it was treaper.
+    pub strangers: Vec<i32>,
+    /// Descriptors that are the server's alone.
+    pub passed_on: Vec<i32>,
+}
+
+impl Place {
+    /// Looks around, before the monitor is made.
+    ///
+    /// # Errors
+    /// stdin cannot be watched as was asked for.
+    pub fn look(
+        inherited: &Inherited,
+        config: &Config,
+        passed_on: Vec<i32>,
+    ) -> Result<Self, Error> {
+        let mut strangers = Vec::new();
+        if wait::have_children() {
+            let _ = proc::children(pid::own(), &mut |child| strangers.push(child));
+        }
+        Ok(Self {
+            job_control: tty::have_controlling_terminal(),
+            group: pid::group(),
+            stdin: stdin_trigger(inherited, config)?,
+            strangers,
+            passed_on,
+        })
+    }
+
+    /// The process group for the server: the host's where a terminal's job control needs it there.
+    pub fn own_group(&self) -> Group {
+        if self.job_control {
+            Group::Join(self.group)
+        } else {
+            Group::Own
+        }
+    }
+
+    /// What the server has now is its own: our copies would keep its sockets bound and its pipes
+    /// open after it has closed them, and its directory from being unmounted.
+    pub fn let_go(&self) {
+        fd::close_inherited(&self.passed_on);
+        let _ = std::env::set_current_dir("/");
+    }
+
+    /// What a shell at the terminal expects of our end: its terminal back, which may belong to a
+    /// group of the tree that is no more; and the death of the signal that ended the server (it says
+    /// "Terminated", or stops a loop on Ctrl-C). `$?` is 128 + n either way.
+    pub fn leave_terminal(&self, board: Board, status: u8) {
+        if !self.job_control {
+            return;
+        }
+        tty::take_back(self.group);
+        if let Some(ended @ Ended::Killed(number)) = board.ended()
+            && ended.code() == status
+            && let Some(signal) = Signal::from_number(number.into())
+        {
+            signal::die_of(signal);
+        }
+    }
+}
+
+fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigger>, Error> {
+    let (kind, _) = fd::describe(fd::STDIN);
+    Ok(match (config.stdin, kind) {
+        (StdinMode::Ignore, _) | (StdinMode::Auto, Kind::Other) => None,
+        (_, Kind::Terminal) if inherited.sighup_ignored || config.forward_hup => None,
+        (_, Kind::Terminal) => Some(Trigger::Hangup),
+        // One that had hung up before we started says nothing about a host: it is input, complete.
+        (StdinMode::Auto, Kind::Pipe | Kind::Socket) => {
+            (!fd::has_hung_up(fd::STDIN)).then_some(Trigger::StdinEof)
+        }
+        (StdinMode::Watch, Kind::Pipe | Kind::Socket) => Some(Trigger::StdinEof),
+        (StdinMode::Watch, Kind::Other) => {
+            return Err(Error::usage(
+                "--stdin=watch: stdin is not a pipe, FIFO or socket",
+            ));
+        }
+    })
+}
