@@ -1,6 +1,11 @@
 //! Shim, monitor and host are killed at random instants, start-up included: nothing is ever left.
 //! `KILL_SEED` repeats a run, `KILL_ROUNDS` makes it longer.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a test"
+)]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! The start: the grammar, the exec failures, and that the server gets exactly what we were given.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;
 

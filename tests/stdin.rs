@@ -99,7 +99,7 @@ fn the_drain_waits_while_the_server_takes_unread_data() {
         .stdin_pipe()
         .start(&QUICK.tree("server:eof=0:slowread=60:record"));
     run.log.ready("server");
-    run.write_stdin(&[b'x'; 12 * 4096]);
+    run.write_stdin(&vec![b'x'; 12 * 4096]);
     run.close_stdin();
     let exit = run.wait_clean();
     assert_eq!(

@@ -81,7 +81,7 @@ impl Log {
 
     /// Reads what is there, without waiting.
     pub fn drain(&mut self) {
-        let mut buffer = [0; 65536];
+        let mut buffer = vec![0; 65536];
         while let Ok(n) = self.fifo.read(&mut buffer) {
             self.partial.extend_from_slice(&buffer[..n]);
         }

@@ -4,6 +4,15 @@
     unused_imports,
     reason = "each test program needs another part"
 )]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    clippy::large_stack_arrays,
+    reason = "test support: a failed call has to end the test loudly, by its deadline at the latest"
+)]
 
 pub mod arena;
 pub mod log;

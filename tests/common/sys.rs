@@ -4,6 +4,7 @@
     unsafe_code,
     dead_code,
     clippy::unwrap_used,
+    clippy::disallowed_methods,
     reason = "test support: each user needs another part, and a failed call has to end the test"
 )]
 
@@ -345,7 +346,7 @@ pub fn wait_gone(pid: i32, deadline: Instant) -> bool {
 fn timespec(time: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: time.as_secs() as _,
-        tv_nsec: time.subsec_nanos() as _,
+        tv_nsec: time.subsec_nanos().into(),
     }
 }
 
