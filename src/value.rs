@@ -8,28 +8,40 @@ use crate::sys::signal::Signal;
 /// The longest duration that can be set: a year.
 pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// `500ms`, `5s`, `2m`, `1h`, or plain seconds (`5`, `0.5`).
+/// `500ms`, `5s`, `2m`, `1h`, or plain seconds (`5`, `0.5`), exact to the nanosecond.
+///
+/// In whole numbers: floating point would cost 20 KiB of tables.
 ///
 /// # Errors
 /// A sentence that says what is expected.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let expected = || "expected a duration such as 500ms, 5s, 2m or plain seconds".to_owned();
-    let digits = text
+    let end = text
         .find(|c: char| c != '.' && !c.is_ascii_digit())
         .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let scale = match unit {
-        "" | "s" => 1.0,
-        "ms" => 0.001,
-        "m" => 60.0,
-        "h" => 3600.0,
+    let (number, unit) = text.split_at(end);
+    let nanos_each: u128 = match unit {
+        "ms" => 1_000_000,
+        "" | "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
         _ => return Err(expected()),
     };
-    // std's parser also takes forms such as "1." and ".5", which are plain enough.
-    let seconds = number.parse::<f64>().map_err(|_| expected())? * scale;
-    match Duration::try_from_secs_f64(seconds) {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || fraction.contains('.') || number.ends_with('.') {
+        return Err(expected());
+    }
+    let out_of_range = || "out of range: at most 365 days (8760h)".to_owned();
+    let nanos = whole.parse::<u64>().map_err(|_| out_of_range())?;
+    let mut nanos = u128::from(nanos) * nanos_each;
+    let mut place = nanos_each;
+    for digit in fraction.bytes() {
+        place /= 10;
+        nanos += u128::from(digit - b'0') * place;
+    }
+    match u64::try_from(nanos).map(Duration::from_nanos) {
         Ok(duration) if duration <= LONGEST => Ok(duration),
-        _ => Err("out of range: at most 365 days (8760h)".to_owned()),
+        _ => Err(out_of_range()),
     }
 }
 
