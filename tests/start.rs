@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
-use common::arena::Directory;
-use common::{ACTOR, Scene, TREAPER, Wrap, sys};
+use common::scene::Directory;
+use common::{ACTOR, Scene, TREAPER, Wrap, special, sys};
 
 /// Without an arena, for servers that just print and leave.
 fn output<S: AsRef<OsStr>>(words: &[S]) -> Output {
@@ -185,10 +185,10 @@ const WAYS: &[Way] = &[
     }),
     ("limits", |scene| {
         scene.before_exec(|| {
-            sys::set_limit(libc::RLIMIT_NOFILE, 1000);
-            sys::set_limit(libc::RLIMIT_CORE, 0);
-            sys::set_limit(libc::RLIMIT_STACK, 1 << 20);
-            sys::set_limit(libc::RLIMIT_FSIZE, 1 << 30);
+            special::set_limit(libc::RLIMIT_NOFILE, 1000);
+            special::set_limit(libc::RLIMIT_CORE, 0);
+            special::set_limit(libc::RLIMIT_STACK, 1 << 20);
+            special::set_limit(libc::RLIMIT_FSIZE, 1 << 30);
         })
     }),
     ("more descriptors", |scene| {

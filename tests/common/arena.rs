@@ -1,244 +1,18 @@
-//! A scene and its run: the command under test in an arena of its own (`fixtures/actor/arena.rs`),
-//! its standard streams, its log, and the proof of who is left.
+//! A running scene: the command under test in an arena of its own (`fixtures/actor/arena.rs`), what
+//! it said, and the proof of who is left.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use super::log::Log;
 use super::proc::{self, Process};
-use super::{ACTOR, PATIENCE, TREAPER, patience, sys, until};
-
-/// Where the arena's end of the control socket is: out of the way of every descriptor of a scene.
-const CONTROL: RawFd = 900;
-
-/// What a server is started by: treaper with these options; or nothing, as the negative control.
-#[derive(Debug, Clone, Copy)]
-pub enum Wrap<'a> {
-    Treaper(&'a [&'a str]),
-    Bare,
-}
-
-impl Wrap<'_> {
-    /// The whole command: treaper, its options, and `command`; or just that.
-    pub fn command(&self, command: &[&str]) -> Vec<String> {
-        let before = match self {
-            Wrap::Treaper(options) => [&[TREAPER][..], options, &["--"]].concat(),
-            Wrap::Bare => Vec::new(),
-        };
-        before
-            .iter()
-            .chain(command)
-            .map(|&word| word.to_owned())
-            .collect()
-    }
-
-    /// The command for a tree of actors.
-    pub fn tree(&self, tree: &str) -> Vec<String> {
-        self.command(&[ACTOR, "tree", tree])
-    }
-}
-
-/// Everything about a run before it starts. Standard streams: stdin `/dev/null`, stdout and stderr
-/// pipes that the run collects, unless said otherwise.
-pub struct Scene {
-    command: Command,
-    options: Vec<String>,
-    directory: Directory,
-    log: Log,
-    stdin_pipe: bool,
-    capture: bool,
-    control: (UnixStream, UnixStream),
-}
-
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-
-/// A directory for the files of one scene, removed with it.
-pub struct Directory(pub PathBuf);
-
-impl Directory {
-    pub fn new() -> Directory {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("treaper-test-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
-        Directory(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-impl Default for Scene {
-    fn default() -> Scene {
-        Scene::new()
-    }
-}
-
-impl Scene {
-    pub fn new() -> Scene {
-        let directory = Directory::new();
-        let log = Log::new(&directory.0);
-        let mut command = Command::new(ACTOR);
-        command.env("ACTOR_LOG", &log.path).stdin(Stdio::null());
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("TREAPER_") {
-                command.env_remove(name);
-            }
-        }
-        let control = UnixStream::pair().unwrap();
-        let far = control.1.as_raw_fd();
-        let scene = Scene {
-            command,
-            options: Vec::new(),
-            directory,
-            log,
-            stdin_pipe: false,
-            capture: true,
-            control,
-        };
-        // First of all the hooks, as a later one may put something else where the socket was.
-        scene.before_exec(move || sys::dup2(far, CONTROL))
-    }
-
-    pub fn directory(&self) -> &Path {
-        &self.directory.0
-    }
-
-    /// The command the arena will run, to set its environment, directory and streams.
-    pub fn with(mut self, change: impl FnOnce(&mut Command)) -> Scene {
-        change(&mut self.command);
-        self
-    }
-
-    pub fn env(self, name: &str, value: &str) -> Scene {
-        self.with(|command| {
-            command.env(name, value);
-        })
-    }
-
-    /// Runs in the new process just before the arena starts: only plain system calls.
-    pub fn before_exec(self, act: impl Fn() + Send + Sync + 'static) -> Scene {
-        self.with(|command| {
-            let act = move || {
-                act();
-                Ok(())
-            };
-            #[allow(unsafe_code, reason = "the one way to run code between fork and exec")]
-            // SAFETY: the callers make plain system calls only.
-            unsafe {
-                command.pre_exec(act);
-            }
-        })
-    }
-
-    /// Stdin is a pipe, whose write end is the run's `stdin`.
-    pub fn stdin_pipe(mut self) -> Scene {
-        self.stdin_pipe = true;
-        self
-    }
-
-    /// Leaves stdout and stderr as `with` set them.
-    pub fn no_capture(mut self) -> Scene {
-        self.capture = false;
-        self
-    }
-
-    /// The scene's processes have this uid (the arena, which ends them, keeps ours).
-    pub fn uid(mut self, uid: u32) -> Scene {
-        self.options.extend(["--uid".to_owned(), uid.to_string()]);
-        self
-    }
-
-    /// The command is PID 1 of a PID namespace with a `/proc` of its own.
-    pub fn pidns(mut self) -> Scene {
-        self.options.push("--pidns".to_owned());
-        self
-    }
-
-    /// On a terminal of its own, as the foreground job of a session; gives the other end of it.
-    pub fn terminal(mut self) -> (Scene, OwnedFd) {
-        let (master, slave) = sys::pty();
-        self.options.push("--job".to_owned());
-        let scene = self.no_capture().with(|command| {
-            command.stdin(slave.try_clone().unwrap());
-            command.stdout(slave.try_clone().unwrap()).stderr(slave);
-        });
-        let scene = scene.before_exec(|| {
-            sys::setsid();
-            sys::take_terminal(0).unwrap();
-        });
-        (scene, master)
-    }
-
-    pub fn start<S: AsRef<str>>(mut self, words: &[S]) -> Run {
-        self.command
-            .arg("arena")
-            .arg(CONTROL.to_string())
-            .args(&self.options)
-            .arg("--");
-        self.command.args(words.iter().map(AsRef::as_ref));
-        let mut stdin = None;
-        if self.stdin_pipe {
-            let (read, write) = std::io::pipe().unwrap();
-            self.command.stdin(read);
-            stdin = Some(OwnedFd::from(write));
-        }
-        let mut streams = [None, None];
-        if self.capture {
-            let (out, out_write) = std::io::pipe().unwrap();
-            let (err, err_write) = std::io::pipe().unwrap();
-            self.command.stdout(out_write).stderr(err_write);
-            streams = [
-                Some(File::from(OwnedFd::from(out))),
-                Some(File::from(OwnedFd::from(err))),
-            ];
-            for stream in streams.iter().flatten() {
-                sys::set_nonblocking(stream.as_raw_fd());
-            }
-        }
-        let child = self.command.spawn().expect("the arena");
-        // Also lets go of our copies of the scene's stream ends, which would hide their end.
-        let Scene {
-            log,
-            directory,
-            control,
-            ..
-        } = self;
-        let (near, far) = control;
-        near.set_read_timeout(Some(PATIENCE)).unwrap();
-        let [stdout, stderr] = streams;
-        let mut run = Run {
-            main: 0,
-            stdin,
-            log,
-            arena: child,
-            control: BufReader::new(near),
-            exit: None,
-            empty: false,
-            stdout,
-            stderr,
-            said: Default::default(),
-            directory,
-        };
-        drop(far);
-        let line = run.line();
-        let pid = line.strip_prefix("main ").and_then(|pid| pid.parse().ok());
-        run.main = pid.unwrap_or_else(|| panic!("the arena said `{line}`: {}", run.stderr()));
-        run
-    }
-}
+use super::scene::Directory;
+use super::{PATIENCE, patience, sys, until};
 
 /// How the command ended, and who of the scene was alive at that moment.
 #[derive(Debug, Clone)]
@@ -274,6 +48,35 @@ pub struct Run {
 }
 
 impl Run {
+    /// Takes over a started arena, as soon as it tells the pid of the command.
+    pub(super) fn new(
+        arena: Child,
+        control: UnixStream,
+        stdin: Option<OwnedFd>,
+        [stdout, stderr]: [Option<File>; 2],
+        log: Log,
+        directory: Directory,
+    ) -> Run {
+        control.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut run = Run {
+            main: 0,
+            stdin,
+            log,
+            arena,
+            control: BufReader::new(control),
+            exit: None,
+            empty: false,
+            stdout,
+            stderr,
+            said: Default::default(),
+            directory,
+        };
+        let line = run.line();
+        let pid = line.strip_prefix("main ").and_then(|pid| pid.parse().ok());
+        run.main = pid.unwrap_or_else(|| panic!("the arena said `{line}`: {}", run.stderr()));
+        run
+    }
+
     pub fn arena(&self) -> i32 {
         self.arena.id() as i32
     }
@@ -368,24 +171,25 @@ impl Run {
 
     /// The monitor of the pair, as soon as it has its name.
     pub fn monitor(&self) -> i32 {
-        let mut found = Vec::new();
-        until("the monitor", || {
-            found = self.named("tree-monitor");
-            !found.is_empty()
-        });
-        assert_eq!(found.len(), 1, "{found:?}");
-        found[0].pid
+        self.topmost("tree-monitor")
     }
 
     /// The shim, also below a host.
     pub fn shim(&self) -> i32 {
-        let mut found = Vec::new();
-        until("the shim", || {
-            found = self.named("treaper");
-            !found.is_empty()
+        self.topmost("treaper")
+    }
+
+    /// The process of this name whose parent has another: until it has a name or a program of its
+    /// own, a child goes by that of its parent.
+    fn topmost(&self, comm: &str) -> i32 {
+        let mut top = None;
+        until(comm, || {
+            let found = self.named(comm);
+            let is_top = |p: &&Process| found.iter().all(|other| other.pid != p.ppid);
+            top = found.iter().find(is_top).map(|p| p.pid);
+            top.is_some()
         });
-        assert_eq!(found.len(), 1, "{found:?}");
-        found[0].pid
+        top.unwrap()
     }
 
     /// Signals the command.

@@ -17,10 +17,13 @@
 pub mod arena;
 pub mod log;
 pub mod proc;
+pub mod scene;
 pub mod signals;
+pub mod special;
 pub mod sys;
 
-pub use arena::{Exit, Run, Scene, Wrap};
+pub use arena::{Exit, Run};
+pub use scene::{Scene, Wrap};
 use std::time::{Duration, Instant};
 
 pub const TREAPER: &str = env!("CARGO_BIN_EXE_treaper");

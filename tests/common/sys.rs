@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 
-fn check(result: c_int) -> Result<c_int> {
+/// The error number of a failed call.
+pub fn check(result: c_int) -> Result<c_int> {
     if result < 0 {
         Err(Error::last_os_error())
     } else {
@@ -124,24 +125,6 @@ pub fn setsid() {
 pub fn setpgid() {
     // SAFETY: a plain system call: this process becomes the leader of its own group.
     unsafe { libc::setpgid(0, 0) };
-}
-
-/// Becomes a user wholly: groups, group, user, real, effective and saved.
-pub fn become_uid(uid: u32) -> Result<()> {
-    // SAFETY: no groups are read through the null pointer, as their count is 0.
-    check(unsafe { libc::setgroups(0, std::ptr::null()) })?;
-    // SAFETY: a plain system call on integers.
-    check(unsafe { libc::setresgid(uid, uid, uid) })?;
-    // SAFETY: a plain system call on integers.
-    check(unsafe { libc::setresuid(uid, uid, uid) })?;
-    Ok(())
-}
-
-/// In a setuid program: takes the effective user for all of its ids.
-pub fn keep_setuid() {
-    let uid = euid();
-    // SAFETY: a plain system call on integers.
-    unsafe { libc::setresuid(uid, uid, uid) };
 }
 
 pub fn subreaper() {
@@ -403,111 +386,4 @@ pub fn fd_flags(fd: RawFd) -> Option<c_int> {
 pub fn own(fd: RawFd) -> OwnedFd {
     // SAFETY: the caller got the number from its parent and owns it from here on.
     unsafe { OwnedFd::from_raw_fd(fd) }
-}
-
-pub fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel fills the limit.
-    unsafe { libc::getrlimit(resource, &raw mut limit) };
-    limit.rlim_cur = soft.min(limit.rlim_max);
-    // SAFETY: the limit is initialised.
-    unsafe { libc::setrlimit(resource, &raw const limit) };
-}
-
-/// A counter in memory that children share, for bombs with a bounded number of forks.
-pub fn shared_counter(start: i64) -> &'static std::sync::atomic::AtomicI64 {
-    // SAFETY: a fresh anonymous page, never unmapped, page-aligned and zeroed.
-    let page = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            4096,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    assert_ne!(page, libc::MAP_FAILED);
-    // SAFETY: the page is valid for the rest of the process and aligned for the atomic.
-    let counter: &std::sync::atomic::AtomicI64 = unsafe { &*page.cast() };
-    counter.store(start, std::sync::atomic::Ordering::SeqCst);
-    counter
-}
-
-/// Children forked from now on are in a PID namespace of their own (as root or in a user namespace).
-pub fn unshare_pids() -> Result<()> {
-    // SAFETY: plain system calls on integers.
-    let (uid, gid) = (euid(), unsafe { libc::getegid() });
-    if uid != 0 {
-        // SAFETY: a plain system call on flags.
-        check(unsafe { libc::unshare(libc::CLONE_NEWUSER) })?;
-        std::fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
-        std::fs::write("/proc/self/setgroups", "deny")?;
-        std::fs::write("/proc/self/gid_map", format!("0 {gid} 1"))?;
-    }
-    // SAFETY: a plain system call on flags.
-    check(unsafe { libc::unshare(libc::CLONE_NEWPID) }).map(drop)
-}
-
-/// In the first process of a PID namespace: a `/proc` that shows it, seen by its children only.
-pub fn mount_proc() -> Result<()> {
-    // SAFETY: a plain system call on flags.
-    check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
-    let none = std::ptr::null::<libc::c_char>();
-    let flags = libc::MS_REC | libc::MS_PRIVATE;
-    // SAFETY: the strings are null-terminated literals; no data is passed.
-    check(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, std::ptr::null()) })?;
-    let proc = c"proc".as_ptr();
-    // SAFETY: as above.
-    check(unsafe { libc::mount(proc, c"/proc".as_ptr(), proc, 0, std::ptr::null()) })?;
-    Ok(())
-}
-
-/// Stops a foreign process in ptrace-stop and keeps it there as long as we live.
-pub fn ptrace_stop(pid: i32) -> Result<()> {
-    assert!(pid > 1, "refusing to trace pid {pid}");
-    // SAFETY: seizing takes no address and no data; the kernel checks the permission.
-    let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) };
-    check(seized as c_int)?;
-    // SAFETY: the same.
-    let stopped = unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) };
-    check(stopped as c_int)?;
-    Ok(())
-}
-
-/// Makes the terminal the controlling one of this session.
-pub fn take_terminal(fd: RawFd) -> Result<()> {
-    // SAFETY: this operation takes an integer.
-    check(unsafe { libc::ioctl(fd, libc::TIOCSCTTY, 0) }).map(drop)
-}
-
-/// Makes this process a group of its own, and that the foreground one of the terminal.
-pub fn foreground_job(fd: RawFd) {
-    setpgid();
-    let old = mask(libc::SIG_BLOCK, &[libc::SIGTTOU]);
-    // SAFETY: plain system calls on integers.
-    check(unsafe { libc::tcsetpgrp(fd, getpid()) }).unwrap();
-    restore_mask(&old);
-}
-
-pub fn foreground_group(fd: RawFd) -> i32 {
-    // SAFETY: a plain system call on an integer.
-    unsafe { libc::tcgetpgrp(fd) }
-}
-
-/// A pseudo terminal: master and slave, both closed on exec.
-pub fn pty() -> (OwnedFd, OwnedFd) {
-    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
-    // SAFETY: a plain system call on flags.
-    let master = own(check(unsafe { libc::posix_openpt(flags) }).unwrap());
-    // SAFETY: the descriptor is a pty master.
-    check(unsafe { libc::grantpt(master.as_raw_fd()) }).unwrap();
-    // SAFETY: the same.
-    check(unsafe { libc::unlockpt(master.as_raw_fd()) }).unwrap();
-    // SAFETY: TIOCGPTPEER takes open flags and gives a descriptor.
-    let slave = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) };
-    (master, own(check(slave).unwrap()))
 }
