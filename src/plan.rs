@@ -236,8 +236,10 @@ impl Plan {
                 unread: before,
                 ..
             } => {
-                // The clock of the drain starts anew while the server still takes input.
-                let taken = before.is_some_and(|before| unread < before);
+                // The clock of the drain starts anew while the server still takes its last input. With
+                // another trigger stdin is open, and what comes and goes there says nothing.
+                let last_input = self.trigger == Some(Trigger::StdinEof);
+                let taken = last_input && before.is_some_and(|before| unread < before);
                 let until = if taken {
                     now + self.settings.drain
                 } else {
@@ -247,7 +249,7 @@ impl Plan {
                     let trigger = self.trigger.unwrap_or(Trigger::StdinEof);
                     return self.terminate(trigger, now);
                 }
-                let check = (unread > 0).then_some(now + INPUT_CHECK);
+                let check = (last_input && unread > 0).then_some(now + INPUT_CHECK);
                 self.state = State::Draining {
                     until,
                     check,
