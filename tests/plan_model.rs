@@ -14,7 +14,7 @@
 //! - an empty tree is overlooked while killing: "done when the tree is empty, and only then"
 //! - a later trigger replaces the first: "the first trigger is the one that is told"
 //! - `Killing` begins without a round: "killing begins with SIGKILL, and is the state of it"
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::panic, reason = "a test")]
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -165,7 +165,8 @@ fn note(edge: &Edge) -> Seen {
             seen.trigger = seen.trigger.or(Some(Trigger::ServerExit));
         }
         Event::Deadline { unread } if rank(from) == 1 => {
-            if seen.unread.is_some_and(|before| unread < before) {
+            let last_input = seen.trigger == Some(Trigger::StdinEof);
+            if last_input && seen.unread.is_some_and(|before| unread < before) {
                 seen.restarts += 1;
                 seen.drain = Some(edge.now);
             }
