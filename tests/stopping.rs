@@ -199,7 +199,7 @@ fn an_endless_bomb_at_its_process_limit_does_not_survive() {
         return common::skip("the limit needs a uid of its own");
     }
     for spread in ["", ":spread"] {
-        let tree = format!("server:ignore=TERM[bomb:uid=54321:nproc=120:bomb=100000000{spread}]");
+        let tree = format!("server:ignore=TERM[bomb:uid=54321:nproc=80:bomb=100000000{spread}]");
         let mut run = start(&["--grace", "200ms"], &tree, &["server", "bomb"]);
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
