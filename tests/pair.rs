@@ -184,7 +184,7 @@ fn the_death_of_one_during_the_stop_changes_nothing() {
         run.wait_empty();
         // The grace may begin anew with the survivor, but no more than once.
         assert!(
-            sys::now_ms() - before < 5000,
+            sys::now_ms() - before < 15_000,
             "the stop began again and again"
         );
     }

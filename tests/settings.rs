@@ -251,11 +251,11 @@ fn takes(options: &[&str], variables: &[(&str, &str)]) -> u64 {
 #[test]
 fn the_command_line_wins_over_the_variable() {
     let variable = takes(&[], &[("TREAPER_GRACE", "600ms")]);
-    assert!((590..5000).contains(&variable), "{variable} ms");
+    assert!((590..30_000).contains(&variable), "{variable} ms");
     let option = takes(&["--grace", "50ms"], &[("TREAPER_GRACE", "60s")]);
-    assert!((45..5000).contains(&option), "{option} ms");
+    assert!((45..30_000).contains(&option), "{option} ms");
     let plain = takes(&["--grace", "1"], &[]);
-    assert!((995..5000).contains(&plain), "{plain} ms");
+    assert!((995..9000).contains(&plain), "{plain} ms");
 }
 
 #[test]
