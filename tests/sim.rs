@@ -1,0 +1,294 @@
+//! The whole stop over a simulated process table and clock: random trees, random reasons to stop,
+//! the monitor killed at any call. Nothing waits, so thousands of stops take seconds.
+//!
+//! `SIM_SEED` (a number) and `SIM_RUNS` repeat or prolong it; a failure names the seed of its run.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
+
+#[path = "sim/rng.rs"]
+mod rng;
+#[path = "sim/table.rs"]
+mod table;
+#[path = "sim/world.rs"]
+mod world;
+
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use rng::Rng;
+use table::{Forks, Habits, Kill, OnStop, SERVER, Table, US};
+use treaper::board::Board;
+use treaper::event::{Action, Trigger};
+use treaper::plan::{KillMode, Plan, Settings, State};
+use treaper::supervise;
+use world::{Killed, Sim};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The looks at the input during a drain are this far apart.
+const LOOK: Duration = ms(50);
+
+fn random_settings(rng: &mut Rng) -> Settings {
+    Settings {
+        drain: ms(rng.pick(&[0, 5, 300, 1000])),
+        grace: ms(rng.pick(&[0, 20, 1000, 2000])),
+        kill_timeout: ms(rng.pick(&[1000, 2000])),
+        kill_mode: rng.pick(&[KillMode::Staged, KillMode::Tree, KillMode::Mixed]),
+        until_tree: rng.percent(25),
+    }
+}
+
+/// What a tree is made of, beside its size.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// All leave soon after the stop signal.
+    Polite,
+    /// Anything that SIGKILL ends.
+    Wild,
+    /// Anything, and some that nothing ends.
+    Hopeless,
+}
+
+fn random_habits(rng: &mut Rng, kind: Kind) -> Habits {
+    let on_stop = match kind {
+        Kind::Polite => OnStop::Exit(rng.time(ms(5))),
+        Kind::Wild | Kind::Hopeless => match rng.below(6) {
+            0 | 1 => OnStop::Exit(rng.time(ms(5))),
+            2 => OnStop::Exit(rng.time(ms(3000))),
+            3 => OnStop::Ignore,
+            4 => OnStop::LeaveSuccessor,
+            _ => OnStop::StopChildren,
+        },
+    };
+    let forks = (kind != Kind::Polite && rng.percent(25)).then(|| Forks {
+        every: rng.pick(&[ms(1), ms(2), ms(40)]),
+        left: rng.pick(&[3, 60, 100_000]),
+        moves: true,
+    });
+    let bomb = (kind != Kind::Polite && rng.percent(3)).then(|| Forks {
+        every: rng.pick(&[ms(1), ms(3)]),
+        left: 200,
+        moves: false,
+    });
+    Habits {
+        on_stop,
+        kill: match rng.below(20) {
+            0 if kind == Kind::Hopeless => Kill::NotPermitted,
+            1 if kind == Kind::Hopeless => Kill::Hangs,
+            _ => Kill::Works,
+        },
+        life: rng.percent(15).then(|| rng.time(ms(4000))),
+        forks: forks.or(bomb),
+        reaps: rng.percent(70),
+        stopped: kind != Kind::Polite && rng.percent(8),
+    }
+}
+
+fn random_table(rng: &mut Rng, kind: Kind) -> Table {
+    let mut table = Table::new(Rng::new(rng.below(u64::MAX)));
+    let server = Habits {
+        stopped: false,
+        forks: None,
+        ..random_habits(rng, kind)
+    };
+    let mut pids = vec![table.start(US, server)];
+    for _ in 0..rng.pick(&[0, 1, 5, 30]) {
+        let habits = random_habits(rng, kind);
+        let parent = rng.pick(&pids);
+        pids.push(table.start(parent, habits));
+    }
+    // Double forks: their parents have left, so they are ours.
+    for _ in 0..rng.below(4) {
+        let habits = random_habits(rng, kind);
+        table.start(US, habits);
+    }
+    table
+}
+
+fn random_sim(rng: &mut Rng, kind: Kind) -> Sim {
+    let table = random_table(rng, kind);
+    let mut sim = Sim::new(table, Board::shared().unwrap());
+    let mut at = rng.time(ms(3000));
+    for _ in 0..=rng.below(4) {
+        let from_outside = &Trigger::ALL[..7];
+        sim.triggers.push_back((at, rng.pick(from_outside)));
+        let pause = rng.pick(&[0, 30, 2000]);
+        at += rng.time(ms(pause));
+    }
+    // Something has to end it in the end.
+    sim.triggers.push_back((at + ms(3000), Trigger::Terminate));
+    if rng.percent(40) {
+        sim.unread = rng.below(100_000);
+        let mut at = Duration::ZERO;
+        for _ in 0..rng.below(200) {
+            at += rng.time(ms(60));
+            sim.input.push_back((at, 1 + rng.below(2000)));
+        }
+    }
+    sim.killed_at_call = rng.percent(40).then(|| 1 + rng.below(60));
+    sim
+}
+
+/// Plays one stop to its end. Whether the monitor was killed in it.
+fn play(sim: &mut Sim, settings: Settings) -> (Plan, bool) {
+    let first = AssertUnwindSafe(|| supervise::run(sim, Plan::new(settings)));
+    match catch_unwind(first) {
+        Ok(plan) => (plan, false),
+        Err(cause) if cause.is::<Killed>() => {
+            sim.inherit();
+            let plan = sim.board.resume(settings, sim.table.now);
+            (supervise::run(sim, plan), true)
+        }
+        Err(other) => resume_unwind(other),
+    }
+}
+
+fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: bool) {
+    let end = sim.table.now;
+    let (told, trigger) = sim.told.unwrap();
+    assert_eq!(
+        plan.trigger(),
+        Some(trigger),
+        "the first trigger is the one that is told"
+    );
+    let times = |wanted| {
+        let of_kind = move |(_, action): &&(Duration, Action)| *action == wanted;
+        sim.done.iter().filter(of_kind).map(|(at, _)| *at)
+    };
+    let first_stop = times(Action::StopServer)
+        .chain(times(Action::StopRest))
+        .min();
+    let first_kill = times(Action::KillAll).min();
+
+    // The end: nobody is left, or nobody but those whom nothing ends.
+    match plan.state() {
+        State::Done => assert!(sim.table.is_empty(), "done, but some are left"),
+        State::GivenUp => {
+            assert!(
+                sim.table.living().count() > 0,
+                "given up, but nobody is left"
+            );
+            for (pid, process) in sim.table.living() {
+                let hopeless = process.habits.kill != Kill::Works;
+                assert!(hopeless, "given up, though {pid} could be killed");
+            }
+        }
+        other => panic!("ended in {other:?}"),
+    }
+    if let Some(empty) = sim.table.empty_since {
+        assert!(
+            end - empty <= sim.busy,
+            "ended {:?} after the tree was empty",
+            end - empty
+        );
+    }
+
+    // The times. What the loop does takes time itself, and the end of a drain is seen at a look.
+    let late = sim.busy * 4 + ms(1);
+    let from = sim.taken_at.map_or(told, |taken| taken.max(told) + LOOK);
+    let stop_by = from + settings.drain + late;
+    // An heir cannot know whom the monitor had told, and tells the rest, whatever the mode.
+    let heir_of_mixed = inherited && settings.kill_mode == KillMode::Mixed;
+    let first_stop = first_stop.filter(|_| !heir_of_mixed);
+    let begun = first_stop.or(first_kill.map(|kill| kill - settings.grace));
+    assert!(
+        begun.is_none_or(|begun| begun <= stop_by + late),
+        "stops too late: {begun:?}, by {stop_by:?}"
+    );
+    let kill_by = stop_by + settings.grace + late;
+    assert!(
+        first_kill.is_none_or(|kill| kill <= kill_by),
+        "kills too late: {first_kill:?}, by {kill_by:?}"
+    );
+    assert!(
+        end <= kill_by + settings.kill_timeout + late,
+        "ends too late: {end:?}, kill by {kill_by:?}"
+    );
+    if let (Some(stop), Some(kill)) = (first_stop, first_kill) {
+        assert!(
+            kill >= stop + settings.grace,
+            "kills before the grace is over"
+        );
+    }
+
+    // Who is told.
+    let tellers = if inherited { 2 } else { 1 };
+    assert!(
+        times(Action::StopServer).count() <= tellers,
+        "told the server twice"
+    );
+    assert!(
+        times(Action::StopRest).count() <= tellers,
+        "told the rest twice"
+    );
+    if let Some(rest) = times(Action::StopRest).min().filter(|_| !inherited) {
+        match settings.kill_mode {
+            KillMode::Mixed => panic!("mixed told the rest"),
+            KillMode::Tree => assert_eq!(Some(rest), first_stop),
+            KillMode::Staged => {
+                let told_first = times(Action::StopServer).any(|at| at + settings.stage() <= rest);
+                let gone = sim.server_gone.is_some_and(|gone| gone <= rest);
+                assert!(told_first || gone, "staged told the rest before its time");
+            }
+        }
+    }
+    // Those who leave when told are never killed (a grace of 0 gives them no time; mixed tells only the server).
+    let has_time = settings.grace >= ms(1000) && settings.kill_mode != KillMode::Mixed;
+    if kind == Kind::Polite && has_time {
+        assert_eq!(first_kill, None, "killed, though all leave when told");
+    }
+}
+
+fn run(seed: u64) -> (State, bool) {
+    let mut rng = Rng::new(seed);
+    let kind = rng.pick(&[Kind::Polite, Kind::Wild, Kind::Wild, Kind::Hopeless]);
+    let settings = random_settings(&mut rng);
+    let mut sim = random_sim(&mut rng, kind);
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let (plan, inherited) = play(&mut sim, settings);
+        check(&sim, &plan, &settings, kind, inherited);
+        (plan.state(), inherited)
+    }));
+    outcome.unwrap_or_else(|cause| {
+        let last: Vec<_> = sim.done.iter().rev().take(8).rev().collect();
+        eprintln!(
+            "again with SIM_SEED={seed} SIM_RUNS=1\n{settings:#?}\nat {:?}",
+            sim.table.now
+        );
+        eprintln!(
+            "told {:?}, server gone {:?}, last actions {last:#?}",
+            sim.told, sim.server_gone
+        );
+        eprintln!("left: {:#?}", sim.table.living().collect::<Vec<_>>());
+        resume_unwind(cause)
+    })
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap())
+}
+
+#[test]
+fn random_trees_are_stopped_in_time_and_to_the_last() {
+    let base = number("SIM_SEED").unwrap_or_else(|| std::process::id().into());
+    let runs = number("SIM_RUNS").unwrap_or(2000);
+    let (mut given_up, mut inherited) = (0, 0);
+    for seed in base..base + runs {
+        let (state, by_the_heir) = run(seed);
+        given_up += u64::from(state == State::GivenUp);
+        inherited += u64::from(by_the_heir);
+    }
+    // Not println!, whose output a passing test keeps to itself.
+    let _ = writeln!(
+        std::io::stderr(),
+        "sim: seed {base}: {runs} stops, {inherited} by the heir, {given_up} with survivors"
+    );
+    assert!(
+        runs < 1000 || (given_up > 0 && inherited > 0),
+        "the dice are loaded"
+    );
+    assert_eq!(SERVER, US + 1);
+}

@@ -1,0 +1,235 @@
+//! The loop's world, simulated: sweeps that take time while the tree goes on, triggers, unread input,
+//! and the death of the monitor at any call. It writes down what the loop did.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use treaper::board::Board;
+use treaper::event::{Action, Event, Trigger};
+use treaper::plan::Plan;
+use treaper::supervise::World;
+
+use super::table::{SERVER, Table, US};
+
+/// Unwinds out of the loop: this process is no more.
+pub struct Killed;
+
+pub struct Sim {
+    pub table: Table,
+    /// What is going to happen: the earliest first.
+    pub triggers: VecDeque<(Duration, Trigger)>,
+    /// The server takes this many bytes of stdin at each of these times.
+    pub input: VecDeque<(Duration, u64)>,
+    pub unread: u64,
+    /// When input was taken last.
+    pub taken_at: Option<Duration>,
+    pub board: Board,
+    /// The number of the call at which the monitor is killed.
+    pub killed_at_call: Option<u64>,
+    calls: u64,
+    pending: Option<Event>,
+    reap_first: bool,
+    /// Whom a round of SIGKILL has met.
+    met: BTreeSet<u32>,
+    /// The server has been reaped.
+    pub server_gone: Option<Duration>,
+    /// Every action, with the time at which it was ordered.
+    pub done: Vec<(Duration, Action)>,
+    /// The first trigger that the loop was told.
+    pub told: Option<(Duration, Trigger)>,
+    /// The last one that was told.
+    pub plan: Option<Plan>,
+    /// How long the longest action took: the loop cannot react meanwhile.
+    pub busy: Duration,
+}
+
+impl Sim {
+    pub fn new(table: Table, board: Board) -> Self {
+        Self {
+            table,
+            triggers: VecDeque::new(),
+            input: VecDeque::new(),
+            unread: 0,
+            taken_at: None,
+            board,
+            killed_at_call: None,
+            calls: 0,
+            pending: None,
+            reap_first: false,
+            met: BTreeSet::new(),
+            server_gone: None,
+            done: Vec::new(),
+            told: None,
+            plan: None,
+            busy: Duration::ZERO,
+        }
+    }
+
+    /// The monitor is gone: its tree is ours, and its death told the server to stop.
+    pub fn inherit(&mut self) {
+        self.killed_at_call = None;
+        self.pending = Some(Event::Trigger(Trigger::MonitorKilled));
+        self.reap_first = true;
+        self.plan = None;
+        self.table.stop_signal(SERVER);
+    }
+
+    fn call(&mut self) {
+        self.calls += 1;
+        if self.killed_at_call == Some(self.calls) {
+            std::panic::resume_unwind(Box::new(Killed));
+        }
+    }
+
+    fn reap(&mut self) -> Event {
+        let server_gone = self.table.reap();
+        self.table.sigchld = false;
+        if server_gone {
+            self.server_gone = Some(self.table.now);
+            self.board.set_ended(treaper::status::Ended::Exited(0));
+        }
+        Event::Reaped {
+            server_gone,
+            empty: self.table.is_empty(),
+        }
+    }
+
+    /// Lets time pass up to `time`: the server reads, the tree does what it does.
+    fn advance(&mut self, time: Duration) {
+        while let Some((at, bytes)) = pop_due(&mut self.input, time) {
+            self.table.advance(at);
+            let reads = self
+                .table
+                .get(SERVER)
+                .is_some_and(|server| !server.zombie && !server.habits.stopped);
+            if reads && self.unread > 0 {
+                self.unread = self.unread.saturating_sub(bytes);
+                self.taken_at = Some(at);
+            }
+        }
+        self.table.advance(time);
+    }
+
+    /// Parents first, each right after its children were read; the tree goes on meanwhile.
+    fn walk(&mut self, visit: &mut dyn FnMut(&mut Table, u32)) {
+        let began = self.table.now;
+        let mut pending = self.table.children(US);
+        while let Some(pid) = pending.pop() {
+            let pause = self.table.rng.time(Duration::from_micros(20));
+            let children = self.table.children(pid);
+            self.advance(self.table.now + pause);
+            visit(&mut self.table, pid);
+            pending.extend(children);
+        }
+        self.busy = self.busy.max(self.table.now - began);
+    }
+}
+
+/// The first of `queue`, if its time has come.
+fn pop_due<T: Copy>(queue: &mut VecDeque<(Duration, T)>, now: Duration) -> Option<(Duration, T)> {
+    let first = *queue.front().filter(|(at, _)| *at <= now)?;
+    queue.pop_front();
+    Some(first)
+}
+
+impl World for Sim {
+    fn now(&self) -> Duration {
+        self.table.now
+    }
+
+    fn next_event(&mut self, deadline: Option<Duration>) -> Event {
+        self.call();
+        if let Some(event) = self.pending.take() {
+            return event;
+        }
+        if std::mem::take(&mut self.reap_first) {
+            return self.reap();
+        }
+        loop {
+            // A deadline that has come is told before anything else.
+            if deadline.is_some_and(|at| at <= self.table.now) {
+                return Event::Deadline {
+                    unread: self.unread,
+                };
+            }
+            if let Some((_, trigger)) = pop_due(&mut self.triggers, self.table.now) {
+                self.told = self.told.or(Some((self.table.now, trigger)));
+                return Event::Trigger(trigger);
+            }
+            if self.table.sigchld {
+                return self.reap();
+            }
+            let sources = [
+                deadline,
+                self.table.next(),
+                self.triggers.front().map(|(at, _)| *at),
+                self.input.front().map(|(at, _)| *at),
+            ];
+            let next = sources.into_iter().flatten().min();
+            let Some(next) = next else {
+                panic!("it sleeps for ever: {:#?}", self.table);
+            };
+            // A wake-up without a reason, as after a stop and continue.
+            if deadline.is_some() && self.table.rng.percent(2) {
+                return Event::Deadline {
+                    unread: self.unread,
+                };
+            }
+            self.advance(next);
+        }
+    }
+
+    fn planned(&mut self, before: &Plan, after: &Plan) {
+        if let Some(last) = self.plan {
+            assert_eq!(last, *before, "a plan was not told");
+        }
+        self.plan = Some(*after);
+        self.board.set_plan(after);
+        if let (None, Some(trigger)) = (before.trigger(), after.trigger()) {
+            self.told = self.told.or(Some((self.table.now, trigger)));
+        }
+        self.call();
+    }
+
+    fn apply(&mut self, action: Action) {
+        self.done.push((self.table.now, action));
+        match action {
+            Action::StopServer => {
+                if self.server_gone.is_none() {
+                    self.table.stop_signal(SERVER);
+                    self.table.go_on(SERVER);
+                }
+            }
+            // Who comes to us in the middle of a walk is met in the next one.
+            Action::StopRest => {
+                let mut told = BTreeSet::from([SERVER]);
+                for _ in 0..8 {
+                    let before = told.len();
+                    self.walk(&mut |table, pid| {
+                        if told.insert(pid) {
+                            table.stop_signal(pid);
+                            table.go_on(pid);
+                        }
+                    });
+                    if told.len() == before {
+                        break;
+                    }
+                }
+            }
+            Action::KillAll => {
+                let met_before = self.met.len();
+                let mut met = std::mem::take(&mut self.met);
+                self.walk(&mut |table, pid| {
+                    met.insert(pid);
+                    table.kill(pid);
+                });
+                let progress = met.len() > met_before;
+                self.met = met;
+                self.pending = Some(Event::Swept { progress });
+                self.reap_first = true;
+            }
+            Action::NameSurvivors => {}
+        }
+        self.call();
+    }
+}
