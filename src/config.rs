@@ -223,9 +223,6 @@ pub fn resolve(
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Config, Error> {
     let command = std::mem::take(&mut args.command);
-    if command.first().is_some_and(|name| name.is_empty()) {
-        return Err(Error::usage("COMMAND is empty"));
-    }
     let given = Lookup {
         args: &args,
         variables: our_variables(environment)?,

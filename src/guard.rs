@@ -45,15 +45,13 @@ impl Guard<'_> {
         loop {
             let arrival = signal::wait_any(None);
             self.check_parent();
-            match arrival {
-                Some(arrival) if arrival.signal != Signal::CHLD && !arrival.from_bell => {
-                    self.hand_on(arrival);
-                }
-                Some(_) | None => {
-                    if let Some(end) = self.look_at_monitor() {
-                        return end;
-                    }
-                }
+            if let Some(arrival) = arrival.filter(|arrival| !arrival.from_monitor) {
+                self.hand_on(arrival);
+            }
+            // A pending SIGCONT swallows further ones, so any may stand for the end of the monitor.
+            let news = arrival.is_none_or(|a| matches!(a.signal, Signal::CHLD | Signal::CONT));
+            if news && let Some(end) = self.look_at_monitor() {
+                return end;
             }
         }
     }

@@ -25,8 +25,35 @@ pub struct Server {
     pub told: bool,
 }
 
-/// One bit per pid: whom SIGKILL has reached. A recycled pid only costs a short rest between rounds.
-static KILLED: Mutex<[u64; 64 * 1024]> = Mutex::new([0; 64 * 1024]);
+/// Whom SIGKILL has reached. A recycled pid only costs a short rest between rounds.
+static KILLED: PidSet = PidSet::new();
+/// Who was told to stop, so that nobody is told twice. A recycled pid is killed when the grace is over.
+static TOLD: PidSet = PidSet::new();
+/// How often the tree is walked at most to tell those who were handed over during the last walk.
+const WALKS: u32 = 16;
+
+/// One bit for each possible pid. Static: it must not need memory, and pages never touched cost none.
+struct PidSet(Mutex<[u64; 64 * 1024]>);
+
+impl PidSet {
+    const fn new() -> Self {
+        Self(Mutex::new([0; 64 * 1024]))
+    }
+
+    /// Adds `pid`; whether it was not there before.
+    fn insert(&self, pid: Pid) -> bool {
+        let (word, bit) = (pid.get() as usize / 64, 1 << (pid.get() % 64));
+        let Ok(mut words) = self.0.try_lock() else {
+            return true;
+        };
+        let Some(word) = words.get_mut(word) else {
+            return true;
+        };
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+}
 
 /// How many of the killed are named in the message.
 pub const NAMED: usize = 4;
@@ -92,18 +119,26 @@ impl Killer {
     /// The stop signal to everybody but the server, then SIGCONT to whoever is stopped.
     pub fn stop_rest(&mut self, signal: Signal) {
         let mut count = 0;
-        let server = self.living_server();
-        self.walk(&mut |member| {
-            if Some(member.pid) == server {
-                return;
+        if let Some(server) = self.living_server() {
+            TOLD.insert(server);
+        }
+        for _ in 0..WALKS {
+            let disturbed = self.walk(&mut |member| {
+                if !TOLD.insert(member.pid) {
+                    return;
+                }
+                count += 1;
+                tell(member.pid, signal, member.send(signal));
+                if is_stopped(member.pid) {
+                    tell(member.pid, Signal::CONT, member.send(Signal::CONT));
+                }
+            });
+            if !disturbed {
+                break;
             }
-            count += 1;
-            tell(member.pid, signal, member.send(signal));
-            if is_stopped(member.pid) {
-                tell(member.pid, Signal::CONT, member.send(Signal::CONT));
-            }
-        });
-        log::info!("sent {signal} to the rest of the tree: {count} processes");
+        }
+        let plural = if count == 1 { "" } else { "es" };
+        log::info!("sent {signal} to the rest of the tree: {count} process{plural}");
     }
 
     /// `signal` to everybody, once.
@@ -142,7 +177,7 @@ impl Killer {
         let mut progress = false;
         let mut victims = self.victims;
         self.walk(&mut |member| {
-            let new = mark_killed(member.pid);
+            let new = KILLED.insert(member.pid);
             if new {
                 progress = true;
                 if let Some(slot) = victims.iter_mut().find(|slot| slot.is_none()) {
@@ -195,7 +230,8 @@ impl Killer {
             .map(|server| server.pid)
     }
 
-    fn walk(&mut self, visit: &mut dyn FnMut(&Member)) {
+    /// Whether somebody may have been missed, since others died or moved meanwhile.
+    fn walk(&mut self, visit: &mut dyn FnMut(&Member)) -> bool {
         let gaps = tree::walk(&self.strangers, self.source, visit);
         if let Some(source) = gaps.source.filter(|source| *source != self.source) {
             self.source = source;
@@ -210,6 +246,7 @@ impl Killer {
         if let Some(errno) = gaps.errno {
             log::info!("the walk of the tree was not complete: {errno}");
         }
+        gaps.disturbed
     }
 }
 
@@ -244,20 +281,6 @@ fn is_dead(state: u8) -> bool {
 fn is_stopped(pid: Pid) -> bool {
     // Without /proc nobody can tell; SIGCONT does no harm to who is not stopped.
     proc::stat(pid.get()).map_or(true, |stat| stat.state == b'T')
-}
-
-/// Marks `pid`; whether it was not marked before.
-fn mark_killed(pid: Pid) -> bool {
-    let (word, bit) = (pid.get() as usize / 64, 1 << (pid.get() % 64));
-    let Ok(mut killed) = KILLED.try_lock() else {
-        return false;
-    };
-    let Some(word) = killed.get_mut(word) else {
-        return false;
-    };
-    let new = *word & bit == 0;
-    *word |= bit;
-    new
 }
 
 fn tell(pid: Pid, signal: Signal, result: Result<(), Errno>) {

@@ -95,7 +95,7 @@ fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigge
         (StdinMode::Watch, Kind::Pipe | Kind::Socket) => Some(Trigger::StdinEof),
         (StdinMode::Watch, Kind::Other) => {
             return Err(Error::usage(
-                "--stdin=watch: stdin is not a pipe, FIFO or socket",
+                "--stdin or TREAPER_STDIN: stdin is not a pipe, FIFO or socket, so it cannot be watched",
             ));
         }
     })

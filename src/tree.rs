@@ -63,6 +63,14 @@ impl Member {
         }
     }
 
+    /// Whether it is dead by now: its children then are somebody else's.
+    fn has_ended(&self) -> bool {
+        match &self.handle {
+            None => wait::has_ended(self.pid),
+            Some(handle) => pidfd::has_ended(handle.as_fd()),
+        }
+    }
+
     /// Whether its pid still is its own.
     fn is_unreaped(&self) -> bool {
         self.handle
@@ -78,6 +86,8 @@ pub struct Gaps {
     pub errno: Option<Errno>,
     /// How the children were found in the end.
     pub source: Option<Source>,
+    /// Somebody died or moved while we walked, so that others may have been handed over behind our back.
+    pub disturbed: bool,
 }
 
 /// Visits every process of the tree, parents first, each right after its children were read.
@@ -86,6 +96,7 @@ pub fn walk(strangers: &[i32], start: Source, visit: &mut dyn FnMut(&Member)) ->
     let mut gaps = Gaps {
         errno: None,
         source: Some(start),
+        disturbed: false,
     };
     let Ok(mut pending) = PENDING.try_lock() else {
         return gaps;
@@ -102,9 +113,11 @@ pub fn walk(strangers: &[i32], start: Source, visit: &mut dyn FnMut(&Member)) ->
         source: start,
         scanned: 0,
         errno: None,
+        disturbed: false,
     };
     walk.run(visit);
     gaps.errno = walk.errno;
+    gaps.disturbed = walk.disturbed;
     gaps.source = Some(walk.source);
     gaps
 }
@@ -123,6 +136,7 @@ struct Walk<'a> {
     source: Source,
     scanned: usize,
     errno: Option<Errno>,
+    disturbed: bool,
 }
 
 impl Walk<'_> {
@@ -140,10 +154,12 @@ impl Walk<'_> {
             self.len -= 1;
             let number = self.pending[self.len];
             let Some(member) = self.prove(number, path.last().map(|frame| &frame.member)) else {
+                self.disturbed |= !self.strangers.contains(&number);
                 continue;
             };
             let len = self.len;
             self.find_children(member.pid.get(), false);
+            self.disturbed |= member.has_ended();
             visit(&member);
             if self.len == len {
                 continue;
@@ -185,6 +201,7 @@ impl Walk<'_> {
         let parent_now = parent_of(&member)?;
         if parent_now == pid::own() {
             // Its parent died meanwhile, and it came to us.
+            self.disturbed = true;
             return self.own_child(pid);
         }
         (parent_now == parent.pid.get() && parent.is_unreaped()).then_some(member)

@@ -16,19 +16,13 @@ pub enum Fork {
     Child,
 }
 
-/// Forks. We have one thread, so the child may do what the parent may. See `fork(2)`.
+/// Forks a child whose end sends us SIGCONT instead of SIGCHLD: that reaches us even if we are
+/// stopped. Waiting for it takes `__WALL`. See `clone(2)`, "The child termination signal".
 ///
 /// # Errors
 /// `EAGAIN` a limit of processes; `ENOMEM`.
 pub fn fork() -> Result<Fork, Errno> {
-    // SAFETY: single-threaded by design: no lock can be held by a thread that the child lacks.
-    match unsafe { nix::unistd::fork() } {
-        Ok(nix::unistd::ForkResult::Child) => Ok(Fork::Child),
-        Ok(nix::unistd::ForkResult::Parent { child }) => Pid::new(child.as_raw())
-            .map(Fork::Parent)
-            .ok_or(Errno::CHILD),
-        Err(errno) => Err(Errno::from_raw_os_error(errno as i32)),
-    }
+    fork_with(0)
 }
 
 /// Which namespaces a process is born into. See `namespaces(7)`.
@@ -40,26 +34,31 @@ pub enum Namespaces {
     WithUser,
 }
 
-/// Forks a child that is the init of a new PID namespace, with a mount namespace of its own. See
-/// `clone(2)`, `CLONE_NEWPID`. In the child `getpid()` is 1 and `getppid()` is 0.
+/// As [`fork`], but the child is the init of a new PID namespace, with a mount namespace of its own:
+/// there `getpid()` is 1 and `getppid()` is 0.
 ///
 /// # Errors
 /// `EPERM` not allowed; `ENOSPC` too many or too deep; `EINVAL` the kernel has none.
 pub fn fork_into(namespaces: Namespaces) -> Result<Fork, Errno> {
-    let user = if namespaces == Namespaces::WithUser {
-        libc::CLONE_NEWUSER
-    } else {
-        0
+    let user = match namespaces {
+        Namespaces::WithUser => libc::CLONE_NEWUSER,
+        Namespaces::Privileged => 0,
     };
-    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | user;
+    fork_with(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user)
+}
+
+/// We have one thread, so the child may do what the parent may; but the libc is not told, so nothing
+/// may be asked of it that it remembers by thread (such as `raise`).
+fn fork_with(flags: c_int) -> Result<Fork, Errno> {
     // SAFETY: an all-zero clone_args asks for nothing.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = flags as u64;
-    args.exit_signal = libc::SIGCHLD as u64;
-    // SAFETY: a live struct of the size that is told; as `fork`, the child gets a copy of our memory.
+    args.exit_signal = libc::SIGCONT as u64;
+    // SAFETY: a live struct of the size that is told. The child gets a copy of our memory, which is
+    // whole: no lock can be held by a thread that the child lacks.
     let mut pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of_val(&args)) };
     if pid == -1 && last_errno() == Errno::NOSYS {
-        let (none, flags) = (std::ptr::null::<c_void>(), flags | libc::SIGCHLD);
+        let (none, flags) = (std::ptr::null::<c_void>(), flags | libc::SIGCONT);
         // SAFETY: as above. The order of the arguments differs between architectures, but all but the flags are null.
         pid = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
     }
@@ -298,8 +297,8 @@ fn set_up(setup: &Setup<'_>, parent: c_int) -> Result<(), Errno> {
         Group::Own => drop(super::prctl::new_group()),
         Group::Inherit => {}
         Group::Join(group) => {
-            // SAFETY: takes numbers. The group may have died with its members; then our own must do.
-            if unsafe { libc::setpgid(0, group) } == -1 {
+            // It may have died with its members; then our own must do.
+            if super::prctl::join_group(group).is_err() {
                 let _ = super::prctl::new_group();
             }
         }

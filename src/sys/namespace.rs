@@ -1,8 +1,11 @@
 //! Setting up new namespaces, from inside of them.
 
+use std::ffi::CStr;
+
+use nix::mount::MsFlags;
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::{Errno, check};
+use super::Errno;
 
 /// Our effective uid and gid. See `getuid(2)`.
 #[must_use]
@@ -27,7 +30,7 @@ pub fn map_ids(uid: u32, gid: u32) -> Result<(), Errno> {
     write(c"/proc/self/gid_map", &format!("{gid} {gid} 1"))
 }
 
-fn write(path: &std::ffi::CStr, text: &str) -> Result<(), Errno> {
+fn write(path: &CStr, text: &str) -> Result<(), Errno> {
     let file = rustix::fs::openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(&file, text.as_bytes()).map(drop)
 }
@@ -38,34 +41,12 @@ fn write(path: &std::ffi::CStr, text: &str) -> Result<(), Errno> {
 /// `EPERM` the old one is partly covered, as containers do, and may not be shown whole.
 pub fn mount_own_proc() -> Result<(), Errno> {
     // What is mounted outside still comes in; nothing of ours goes out.
-    mount(c"none", c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
-    mount(
-        c"proc",
-        c"/proc",
-        Some(c"proc"),
-        libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC,
-    )
+    mount(c"none", c"/", None, MsFlags::MS_REC | MsFlags::MS_SLAVE)?;
+    let careful = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(c"proc", c"/proc", Some(c"proc"), careful)
 }
 
-fn mount(
-    source: &std::ffi::CStr,
-    target: &std::ffi::CStr,
-    kind: Option<&std::ffi::CStr>,
-    flags: libc::c_ulong,
-) -> Result<(), Errno> {
-    let kind = kind.map_or(std::ptr::null(), std::ffi::CStr::as_ptr);
-    // SAFETY: NUL-terminated strings that outlive the call, or null where the kernel takes it; no data.
-    check(
-        unsafe {
-            libc::mount(
-                source.as_ptr(),
-                target.as_ptr(),
-                kind,
-                flags,
-                std::ptr::null(),
-            )
-        }
-        .into(),
-    )
-    .map(drop)
+fn mount(source: &CStr, target: &CStr, kind: Option<&CStr>, flags: MsFlags) -> Result<(), Errno> {
+    nix::mount::mount(Some(source), target, kind, flags, None::<&CStr>)
+        .map_err(|errno| Errno::from_raw_os_error(errno as i32))
 }

@@ -46,6 +46,9 @@ pub fn parent() -> i32 {
     rustix::process::Pid::as_raw(rustix::process::getppid())
 }
 
+// The crates' session and group ids exclude 0, which these two are in a PID namespace whose session
+// or group was made outside.
+
 /// The session of `pid` (0: our own); 0 if its leader is outside of our PID namespace. See `getsid(2)`.
 pub fn session(pid: i32) -> Result<i32, super::Errno> {
     // SAFETY: takes a number, touches no memory.
@@ -53,7 +56,7 @@ pub fn session(pid: i32) -> Result<i32, super::Errno> {
     super::check(libc::c_long::from(sid)).map(|sid| sid as i32)
 }
 
-/// Our process group. See `getpgrp(2)`.
+/// Our process group; 0 if its leader is outside of our PID namespace. See `getpgrp(2)`.
 #[must_use]
 pub fn group() -> i32 {
     // SAFETY: takes nothing, cannot fail.

@@ -37,6 +37,20 @@ pub fn is_unreaped(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     }
 }
 
+/// Whether the process behind a pidfd has ended, reaped or not. See `poll(2)`.
+#[must_use]
+pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
+    let mut one = [libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    matches!(
+        super::fd::poll(&mut one, Some(std::time::Duration::ZERO)),
+        Ok(1..)
+    ) && one[0].revents & libc::POLLIN != 0
+}
+
 /// Sends `signal` to the process group that the process behind `fd` leads or, reaped, has led.
 ///
 /// # Errors

@@ -8,28 +8,25 @@ use super::{Errno, check};
 /// # Errors
 /// `EINVAL` before Linux 3.4.
 pub fn become_subreaper() -> Result<(), Errno> {
-    // SAFETY: an attribute of our process; no memory is passed.
-    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }.into()).map(drop)
+    nix::sys::prctl::set_child_subreaper(true).map_err(errno)
 }
 
 /// Asks for `signal` when the thread that forked us ends. A hint, never a proof: it also comes
 /// when only a thread of the parent ends. See `PR_SET_PDEATHSIG(2const)`.
 pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
     let number = libc::c_ulong::from(signal.number());
-    // SAFETY: an attribute of our process; no memory is passed.
+    // SAFETY: an attribute of our process; no memory is passed. (The crates know no real-time signals.)
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, number, 0, 0, 0) }.into()).map(drop)
 }
 
 /// Gives up every way to gain rights by `execve`, for us and all descendants. See `PR_SET_NO_NEW_PRIVS(2const)`.
 pub fn no_new_privs() -> Result<(), Errno> {
-    // SAFETY: an attribute of our process; no memory is passed.
-    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into()).map(drop)
+    nix::sys::prctl::set_no_new_privs().map_err(errno)
 }
 
 /// Sets our command name (at most 15 bytes count). See `PR_SET_NAME(2const)`.
 pub fn set_name(name: &std::ffi::CStr) {
-    // SAFETY: `name` is a NUL-terminated string that outlives the call; the kernel copies 16 bytes at most.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };
+    let _ = nix::sys::prctl::set_name(name);
 }
 
 /// Leaves the session and the controlling terminal. See `setsid(2)`.
@@ -37,12 +34,22 @@ pub fn set_name(name: &std::ffi::CStr) {
 /// # Errors
 /// `EPERM` if we lead a process group.
 pub fn new_session() -> Result<(), Errno> {
-    // SAFETY: takes nothing.
-    check(unsafe { libc::setsid() }.into()).map(drop)
+    rustix::process::setsid().map(drop)
 }
 
 /// Puts us into a process group of our own, in the same session. See `setpgid(2)`.
 pub fn new_group() -> Result<(), Errno> {
-    // SAFETY: takes numbers only.
-    check(unsafe { libc::setpgid(0, 0) }.into()).map(drop)
+    rustix::process::setpgid(None, None)
+}
+
+/// Puts us into the existing group `group` of our session. See `setpgid(2)`.
+///
+/// # Errors
+/// `EPERM` it is not there, or in another session.
+pub fn join_group(group: i32) -> Result<(), Errno> {
+    rustix::process::setpgid(None, rustix::process::Pid::from_raw(group))
+}
+
+fn errno(errno: nix::errno::Errno) -> Errno {
+    Errno::from_raw_os_error(errno as i32)
 }

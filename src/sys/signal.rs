@@ -189,14 +189,15 @@ pub struct Arrival {
     pub sender: i32,
     /// Made by the kernel for the whole foreground group (Ctrl-C, Ctrl-Z, a hang-up, a resize).
     pub from_terminal: bool,
-    /// Made by the kernel for a descriptor: our bell has rung.
-    pub from_bell: bool,
+    /// Made by the kernel for a descriptor or a child of ours: the monitor has ended, or has rung.
+    pub from_monitor: bool,
     /// The value of `sigqueue(3)`, if it was sent so.
     pub value: Option<u64>,
 }
 
-/// `POLL_IN` and its like are small positive codes; of the signals that have codes of their own, ours is none.
-fn is_bell(number: i32, code: i32) -> bool {
+/// `POLL_IN` (the bell) and `CLD_KILLED` (the end of the monitor, see [`super::clone::fork`]) and
+/// their like are small positive codes; no process can send those.
+fn is_from_monitor(number: i32, code: i32) -> bool {
     number == libc::SIGCONT && (1..=6).contains(&code)
 }
 
@@ -232,7 +233,7 @@ impl SignalFd {
             signal: Signal::from_number(info.ssi_signo as i32)?,
             sender: info.ssi_pid as i32,
             from_terminal: info.ssi_code == libc::SI_KERNEL,
-            from_bell: is_bell(info.ssi_signo as i32, info.ssi_code),
+            from_monitor: is_from_monitor(info.ssi_signo as i32, info.ssi_code),
             value: (info.ssi_code == libc::SI_QUEUE).then_some(info.ssi_ptr),
         })
     }
@@ -282,7 +283,7 @@ pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
         signal: Signal::from_number(number as i32)?,
         sender: if by_kernel { 0 } else { sender },
         from_terminal: by_kernel,
-        from_bell: is_bell(number as i32, info.si_code),
+        from_monitor: is_from_monitor(number as i32, info.si_code),
         value: (info.si_code == libc::SI_QUEUE).then_some(value),
     })
 }
@@ -318,29 +319,26 @@ pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Errno> {
 /// Stops us as `signal` (a stop signal at its default action) would; returns when we are continued,
 /// or at once where job control does not stop (an orphaned process group).
 pub fn stop_self(signal: Signal) {
-    if signal == Signal::STOP {
-        // SAFETY: takes a number only.
-        unsafe { libc::raise(libc::SIGSTOP) };
-        return;
-    }
-    // SAFETY: takes a number only; the signal is blocked, so it stays pending until unblocked below.
-    unsafe { libc::raise(signal.0.into()) };
-    set_mask(Mask(Mask::ALL.0 & !(1 << (signal.0 - 1))));
-    set_mask(Mask::ALL);
+    deliver_to_self(signal);
 }
 
 /// Ends us as `signal` at its default action would, without a core file of ours; returns where it
 /// cannot (as PID 1, or a signal that ends nobody).
 pub fn die_of(signal: Signal) {
-    let none = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
+    let none = rustix::process::Rlimit {
+        current: Some(0),
+        maximum: Some(0),
     };
-    // SAFETY: a live struct.
-    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
     set_ignored(signal, false);
-    // SAFETY: takes a number only; the signal is blocked, so it stays pending until unblocked below.
-    unsafe { libc::raise(signal.0.into()) };
+    deliver_to_self(signal);
+}
+
+/// Sends `signal` to us and lets it through: blocked, it would only wait.
+fn deliver_to_self(signal: Signal) {
+    // SAFETY: takes numbers only; the target is ourselves. (`raise` would ask the libc for the
+    // thread, which does not know that it was forked.)
+    unsafe { libc::kill(libc::getpid(), signal.0.into()) };
     set_mask(Mask(Mask::ALL.0 & !(1 << (signal.0 - 1))));
     set_mask(Mask::ALL);
 }

@@ -74,6 +74,18 @@ pub fn is_child(pid: Pid) -> bool {
     ret == 0
 }
 
+/// Whether the child `pid` has ended and waits to be reaped. Takes nothing.
+#[must_use]
+pub fn has_ended(pid: Pid) -> bool {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: an all-zero siginfo is a valid value to be overwritten.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the siginfo is live.
+    let ret = unsafe { libc::waitid(libc::P_PID, pid.get() as u32, &raw mut info, flags) };
+    // SAFETY: the field is inside of every siginfo; it stays 0 if nothing was found.
+    ret == 0 && unsafe { info.si_pid() } == pid.get()
+}
+
 /// Whether we have any child at all, dead or alive. Takes nothing.
 #[must_use]
 pub fn have_children() -> bool {
