@@ -331,9 +331,18 @@ mod tests {
             };
             let whole = grammar().try_get_matches_from(&words).unwrap();
             let whole = collect(whole, OPTIONS.iter());
-            assert_eq!((args.values, args.command), (whole.values, whole.command), "{line}");
+            assert_eq!(
+                (args.values, args.command),
+                (whole.values, whole.command),
+                "{line}"
+            );
             let small: Vec<_> = OPTIONS.iter().filter(|o| mentions(&words, o)).collect();
-            assert!(grammar_of(small.into_iter()).try_get_matches_from(&words).is_ok(), "{line}");
+            assert!(
+                grammar_of(small.into_iter())
+                    .try_get_matches_from(&words)
+                    .is_ok(),
+                "{line}"
+            );
         }
     }
 

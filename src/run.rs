@@ -69,7 +69,7 @@ fn start(arguments: Vec<OsString>, inherited: &Inherited) -> Result<u8, Error> {
         Parsed::Run(args) => args,
         Parsed::Print(text) => return print(&text),
     };
-    let config = config::resolve(args, std::env::vars_os())?;
+    let config = config::resolve(args, startup::variables_with(config::PREFIX).into_iter())?;
     if let Some(format) = config.doctor {
         let (text, available) = doctor::examine(config.contain, format);
         return print(&text).map(|_| if available { 0 } else { status::OWN_FAILURE });
