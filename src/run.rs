@@ -29,7 +29,7 @@ use crate::sys::fd;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{Signal, SignalFd};
 use crate::sys::startup::{self, Inherited};
-use crate::sys::{clock, pidfd, prctl, wait};
+use crate::sys::{clock, memory, pidfd, prctl, wait};
 use crate::voice::{self, Step};
 use crate::watch::Watch;
 
@@ -267,6 +267,7 @@ fn server_and_loop(
     let watch = make_watch(signals, job, hosts, cgroup.as_ref());
     let killer = Killer::new(Some(server), job.place.strangers.clone(), cgroup);
     let mut linux = job.world(role, watch, killer);
+    memory::give_back();
     let plan = supervise::run(&mut linux, Plan::new(job.config.plan));
     let status = linux.finish(&plan);
     if plan.state() == State::GivenUp && linux.leave_shim(status) {
@@ -328,6 +329,7 @@ fn shim_main(mut guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 
     fd::give_up(fd::STDIN);
     fd::give_up(fd::STDOUT);
     job.place.let_go();
+    memory::give_back();
     let status = match guard.run() {
         End::Leave(status) => status,
         End::TakeOver => take_over(&guard, job, cgroup),
