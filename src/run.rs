@@ -232,13 +232,11 @@ fn pair(
 
 /// What is different in the monitor: nothing that reaches the shim by group or by name reaches it.
 fn become_monitor(place: &Place, own_namespace: bool) -> Result<(), Error> {
-    if place.job_control && own_namespace {
-        // The server could not come back to the host's group, which has no number there.
-    } else if place.job_control {
-        // A session of its own would take the terminal from the server.
+    // A group of its own, and no session: that would take the terminal from the server, and a new
+    // session waits for its turn behind every busy one of the machine (the scheduler's autogroup).
+    // In a namespace of its own the server could not come back to the host's group, which has no number there.
+    if !(place.job_control && own_namespace) {
         let _ = prctl::new_group();
-    } else {
-        let _ = prctl::new_session();
     }
     prctl::become_subreaper().map_err(|errno| Error::kernel("become a subreaper", errno))?;
     let _ = prctl::signal_on_parent_exit(Signal::CONT);

@@ -32,15 +32,6 @@ pub fn set_name(name: &std::ffi::CStr) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };
 }
 
-/// Leaves the session and the controlling terminal. See `setsid(2)`.
-///
-/// # Errors
-/// `EPERM` if we lead a process group.
-pub fn new_session() -> Result<(), Errno> {
-    // SAFETY: takes nothing.
-    check(unsafe { libc::setsid() }.into()).map(drop)
-}
-
 /// Puts us into a process group of our own, in the same session. See `setpgid(2)`.
 pub fn new_group() -> Result<(), Errno> {
     // SAFETY: takes numbers only.
