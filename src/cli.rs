@@ -2,9 +2,10 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, Command, error::ErrorKind};
+use clap::{Arg, ArgAction, ArgMatches, Command, error::ErrorKind};
 
 /// One option: the single source for the parser, the help, the variables and the checks of the documents.
 #[derive(Debug)]
@@ -174,10 +175,11 @@ pub enum Parsed {
     Print(String),
 }
 
-/// The grammar, as clap sees it.
+/// The whole grammar, as clap sees it.
 #[must_use]
 pub fn grammar() -> Command {
-    let mut command = Command::new("treaper")
+    grammar_of(OPTIONS.iter())
+        .disable_help_flag(false)
         .version(env!("CARGO_PKG_VERSION"))
         .about("Run a server; nothing it ever started outlives its reason to run.")
         .override_usage("treaper [OPTIONS] [--] COMMAND [ARG]...")
@@ -188,39 +190,56 @@ pub fn grammar() -> Command {
              Exit status: the server's, or 128+n for signal n; 123 survivors, 125 treaper failed, \
              126 cannot\nexecute, 127 not found. Manual: treaper(1).",
         )
+}
+
+/// The grammar of `options` alone, without a word about them.
+fn grammar_of<'a>(options: impl Iterator<Item = &'a Opt>) -> Command {
+    let command = Command::new("treaper")
+        .disable_help_flag(true)
         .args_override_self(true)
         .arg(
             Arg::new("COMMAND")
                 .num_args(1..)
                 .trailing_var_arg(true)
-                .required_unless_present("doctor")
+                .required(true)
                 .hide(true)
                 .value_parser(ValueParser::os_string()),
         );
-    for option in OPTIONS {
-        let mut arg = Arg::new(option.long).long(option.long).help(option.help);
-        if let Some(short) = option.short {
-            arg = arg.short(short);
-        }
-        arg = match option.takes {
-            Takes::Nothing => arg.action(ArgAction::SetTrue),
-            Takes::Count => arg.action(ArgAction::Count),
-            Takes::One(name) => arg.action(ArgAction::Set).value_name(name),
-            Takes::Many(name) => arg.action(ArgAction::Append).value_name(name),
-            Takes::Maybe(name) => arg
-                .value_name(name)
-                .num_args(0..=1)
-                .require_equals(true)
-                .default_missing_value(""),
-        };
-        if !matches!(option.takes, Takes::Nothing | Takes::Count) {
-            arg = arg
-                .value_parser(ValueParser::os_string())
-                .allow_hyphen_values(true);
-        }
-        command = command.arg(arg);
+    options.fold(command, |command, option| command.arg(argument(option)))
+}
+
+fn argument(option: &Opt) -> Arg {
+    let mut arg = Arg::new(option.long).long(option.long).help(option.help);
+    if let Some(short) = option.short {
+        arg = arg.short(short);
     }
-    command
+    arg = match option.takes {
+        Takes::Nothing => arg.action(ArgAction::SetTrue),
+        Takes::Count => arg.action(ArgAction::Count),
+        Takes::One(name) => arg.action(ArgAction::Set).value_name(name),
+        Takes::Many(name) => arg.action(ArgAction::Append).value_name(name),
+        Takes::Maybe(name) => arg
+            .value_name(name)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value(""),
+    };
+    if !matches!(option.takes, Takes::Nothing | Takes::Count) {
+        arg = arg
+            .value_parser(ValueParser::os_string())
+            .allow_hyphen_values(true);
+    }
+    arg
+}
+
+/// Whether `option` could be meant by any of `arguments`. More often than it is, never less.
+fn mentions(arguments: &[OsString], option: &Opt) -> bool {
+    let (long, short) = (option.long.as_bytes(), option.short);
+    arguments.iter().any(|argument| match argument.as_bytes() {
+        [b'-', b'-', name @ ..] => name.starts_with(long),
+        [b'-', letters @ ..] => short.is_some_and(|short| letters.contains(&(short as u8))),
+        _ => false,
+    })
 }
 
 /// Parses the arguments, the program's name first.
@@ -228,25 +247,35 @@ pub fn grammar() -> Command {
 /// # Errors
 /// One line that says what is wrong.
 pub fn parse(arguments: Vec<OsString>) -> Result<Parsed, String> {
-    let mut matches = match grammar().try_get_matches_from(arguments) {
-        Ok(matches) => matches,
+    // To build the whole grammar takes longer than all else that we do until the server runs. What is
+    // not mentioned cannot be meant; and what the small grammar does not take, the whole one explains.
+    let mentioned = || OPTIONS.iter().filter(|option| mentions(&arguments, option));
+    if let Ok(matches) = grammar_of(mentioned()).try_get_matches_from(&arguments) {
+        return Ok(Parsed::Run(collect(matches, mentioned())));
+    }
+    match grammar().try_get_matches_from(arguments) {
+        Ok(matches) => Ok(Parsed::Run(collect(matches, OPTIONS.iter()))),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                return Ok(Parsed::Print(error.to_string()));
+                Ok(Parsed::Print(error.to_string()))
             }
             ErrorKind::MissingRequiredArgument => {
-                return Err("no COMMAND was given; see treaper --help".to_owned());
+                Err("no COMMAND was given; see treaper --help".to_owned())
             }
             _ => {
                 let text = error.to_string();
                 let line = text.lines().next().unwrap_or_default();
                 let line = line.strip_prefix("error: ").unwrap_or(line);
-                return Err(format!("{line}; see treaper --help"));
+                Err(format!("{line}; see treaper --help"))
             }
         },
-    };
+    }
+}
+
+/// What was matched, of the `options` that the grammar had.
+fn collect<'a>(mut matches: ArgMatches, options: impl Iterator<Item = &'a Opt>) -> Args {
     let mut args = Args::default();
-    for option in OPTIONS {
+    for option in options {
         let mut add = |value: OsString| args.values.push((option.long, value));
         match option.takes {
             Takes::Nothing if matches.get_flag(option.long) => add(OsString::from("1")),
@@ -271,5 +300,67 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Parsed, String> {
         .into_iter()
         .flatten()
         .collect();
-    Ok(Parsed::Run(args))
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_small_grammar_says_what_the_whole_one_says() {
+        for line in [
+            "cmd",
+            "-- cmd",
+            "cmd -s KILL --drain 1 -h --help --version",
+            "-- -s --signal",
+            "-sKILL cmd",
+            "-s KILL -g 1s cmd -v",
+            "-vvs KILL -- cmd -v",
+            "--signal=KILL --signal TERM --watch-pid 1 --watch-pid=2 cmd",
+            "--signal --help cmd",
+            "--signal -- -- cmd",
+            "--no-guard --no-parent -v -v cmd --no-guard",
+            "-d -g -k -- cmd",
+            "--stdin auto --stdout=watch x --until tree",
+        ] {
+            let words = ["treaper"].into_iter().chain(line.split(' '));
+            let words: Vec<OsString> = words.map(OsString::from).collect();
+            let Ok(Parsed::Run(args)) = parse(words.clone()) else {
+                panic!("{line}");
+            };
+            let whole = grammar().try_get_matches_from(&words).unwrap();
+            let whole = collect(whole, OPTIONS.iter());
+            assert_eq!(
+                (args.values, args.command),
+                (whole.values, whole.command),
+                "{line}"
+            );
+            let small: Vec<_> = OPTIONS.iter().filter(|o| mentions(&words, o)).collect();
+            assert!(
+                grammar_of(small.into_iter())
+                    .try_get_matches_from(&words)
+                    .is_ok(),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_the_whole_grammar() {
+        for (line, text) in [
+            ("--sginal TERM cmd", "--sginal"),
+            ("-x cmd", "-x"),
+            ("--signal", "--signal <SIGNAL>"),
+            ("-v", "no COMMAND"),
+        ] {
+            let words = ["treaper"].into_iter().chain(line.split(' '));
+            let told = parse(words.map(OsString::from).collect()).unwrap_err();
+            assert!(told.contains(text), "{line}: {told}");
+        }
+        for line in ["--help", "-h", "-vh", "--version", "-V"] {
+            let words = ["treaper", line].map(OsString::from).to_vec();
+            assert!(matches!(parse(words), Ok(Parsed::Print(_))), "{line}");
+        }
+    }
 }

@@ -80,13 +80,15 @@ pub struct Config {
     pub command: Vec<OsString>,
 }
 
+/// What the names of all our variables begin with.
+pub const PREFIX: &str = "TREAPER_";
 /// Not options: the one variable without an option of its own.
 const LOG: &str = "TREAPER_LOG";
 
 /// The environment variable of an option.
 #[must_use]
 pub fn variable(long: &str) -> String {
-    format!("TREAPER_{}", long.to_ascii_uppercase().replace('-', "_"))
+    format!("{PREFIX}{}", long.to_ascii_uppercase().replace('-', "_"))
 }
 
 /// One setting as it was given: where, and what.
@@ -198,7 +200,7 @@ fn our_variables(
 ) -> Result<Vec<(String, OsString)>, Error> {
     let mut variables = Vec::new();
     for (name, text) in environment {
-        let Some(name) = name.to_str().filter(|name| name.starts_with("TREAPER_")) else {
+        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else {
             continue;
         };
         let known = |option: &Opt| {

@@ -29,7 +29,7 @@ use crate::sys::fd;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{Signal, SignalFd};
 use crate::sys::startup::{self, Inherited};
-use crate::sys::{clock, pidfd, prctl, wait};
+use crate::sys::{clock, memory, pidfd, prctl, wait};
 use crate::voice::{self, Step};
 use crate::watch::Watch;
 
@@ -69,7 +69,7 @@ fn start(arguments: Vec<OsString>, inherited: &Inherited) -> Result<u8, Error> {
         Parsed::Run(args) => args,
         Parsed::Print(text) => return print(&text),
     };
-    let config = config::resolve(args, std::env::vars_os())?;
+    let config = config::resolve(args, startup::variables_with(config::PREFIX).into_iter())?;
     if let Some(format) = config.doctor {
         let (text, available) = doctor::examine(config.contain, format);
         return print(&text).map(|_| if available { 0 } else { status::OWN_FAILURE });
@@ -232,13 +232,11 @@ fn pair(
 
 /// What is different in the monitor: nothing that reaches the shim by group or by name reaches it.
 fn become_monitor(place: &Place, own_namespace: bool) -> Result<(), Error> {
-    if place.job_control && own_namespace {
-        // The server could not come back to the host's group, which has no number there.
-    } else if place.job_control {
-        // A session of its own would take the terminal from the server.
+    // A group of its own, and no session: that would take the terminal from the server, and a new
+    // session waits for its turn behind every busy one of the machine (the scheduler's autogroup).
+    // In a namespace of its own the server could not come back to the host's group, which has no number there.
+    if !(place.job_control && own_namespace) {
         let _ = prctl::new_group();
-    } else {
-        let _ = prctl::new_session();
     }
     prctl::become_subreaper().map_err(|errno| Error::kernel("become a subreaper", errno))?;
     let _ = prctl::signal_on_parent_exit(Signal::CONT);
@@ -267,6 +265,7 @@ fn server_and_loop(
     let watch = make_watch(signals, job, hosts, cgroup.as_ref());
     let killer = Killer::new(Some(server), job.place.strangers.clone(), cgroup);
     let mut linux = job.world(role, watch, killer);
+    memory::give_back();
     let plan = supervise::run(&mut linux, Plan::new(job.config.plan));
     let status = linux.finish(&plan);
     if plan.state() == State::GivenUp && linux.leave_shim(status) {
@@ -328,6 +327,7 @@ fn shim_main(mut guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 
     fd::give_up(fd::STDIN);
     fd::give_up(fd::STDOUT);
     job.place.let_go();
+    memory::give_back();
     let status = match guard.run() {
         End::Leave(status) => status,
         End::TakeOver => take_over(&guard, job, cgroup),

@@ -140,7 +140,7 @@ fn sigkill_to_the_group_of_the_host_takes_only_the_shim() {
 }
 
 #[test]
-fn the_monitor_is_named_by_itself_and_has_its_own_session() {
+fn the_monitor_is_named_by_itself_and_has_its_own_group() {
     let mut run = direct(QUICK);
     let (shim, monitor) = (run.main, run.monitor());
     let shim = Process::read(shim).unwrap();
@@ -150,7 +150,8 @@ fn the_monitor_is_named_by_itself_and_has_its_own_session() {
         ("treaper", "tree-monitor")
     );
     assert_eq!(monitor.ppid, shim.pid);
-    assert_ne!(monitor.sid, shim.sid);
+    assert_eq!(monitor.pgid, monitor.pid);
+    assert_eq!(monitor.sid, shim.sid);
     let server = Process::read(run.log.ready("server")).unwrap();
     assert_eq!(server.ppid, monitor.pid);
     assert_eq!(server.pgid, server.pid);

@@ -1,6 +1,7 @@
 //! Starting processes: a fork that shares our code, and the server by a vfork-like clone.
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -224,15 +225,15 @@ pub fn spawn(image: &mut Image, setup: &Setup<'_>) -> Result<(Pid, Option<OwnedF
 }
 
 /// Of the child until exec, in bytes; it needs less than two pages.
-const STACK: usize = 32 * 1024;
+const STACK: usize = 16 * 1024;
 
 /// A child on our own memory: nothing is copied, not even page tables.
+#[inline(never)]
 fn vfork(plan: &mut Plan<'_>, pidfd: &mut c_int) -> Result<Pid, Errno> {
-    // It needs a stack of its own: on ours, its frames would overwrite those that wait here.
-    // Reserved, not zeroed: only the pages that the child uses become memory.
-    let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
-    // SAFETY: one past the end of a live allocation, which is what a stack that grows down needs.
-    let top = unsafe { stack.as_mut_ptr().add(stack.capacity()) }.cast::<c_void>();
+    // It needs a stack of its own: on ours, its frames would overwrite those that wait here. A part of
+    // ours that it has to itself will do, and has been paged in by what we did before.
+    let mut stack = [MaybeUninit::<u128>::uninit(); STACK / size_of::<u128>()];
+    let top = stack.as_mut_ptr_range().end.cast::<c_void>();
     let data = std::ptr::from_mut(plan).cast::<c_void>();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let with_pidfd = flags | libc::CLONE_PIDFD;

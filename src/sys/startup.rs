@@ -126,6 +126,31 @@ pub fn environment() -> *const *const c_char {
     unsafe { environ }
 }
 
+/// Each variable whose name begins with `prefix`. Copies nothing of the others, of which there are many.
+#[must_use]
+pub fn variables_with(prefix: &str) -> Vec<(OsString, OsString)> {
+    let mut found = Vec::new();
+    for at in 0.. {
+        // SAFETY: `environ` is an array that a null pointer ends, and we stop there.
+        let place = unsafe { environment().add(at) };
+        // SAFETY: as above.
+        let entry = unsafe { *place };
+        if entry.is_null() {
+            break;
+        }
+        // SAFETY: each entry is a NUL-terminated string that nobody changes.
+        let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        if text.starts_with(prefix.as_bytes())
+            && let Some(end) = text.iter().position(|byte| *byte == b'=')
+        {
+            let [name, value] = [&text[..end], &text[end + 1..]];
+            let copy = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+            found.push((copy(name), copy(value)));
+        }
+    }
+    found
+}
+
 /// The value of an environment variable, as it is.
 #[must_use]
 pub fn variable(name: &str) -> Option<OsString> {

@@ -1,0 +1,83 @@
+"""Counts instructions (callgrind) and system calls (strace) of treaper's own processes. guard.py BINARY LIMITS"""
+
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+SERVER = [sys.executable, "-SsE", os.path.join(os.path.dirname(os.path.abspath(__file__)), "server.py")]
+# The cost of one event is the difference between many and few, over the number of the rest.
+FEW, MANY = 5, 55
+MODES = {"pair": ([], 2), "alone": (["--no-guard"], 1)}
+ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
+
+
+def run(command):
+    done = subprocess.run(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if done.returncode != 0:
+        raise SystemExit(f"guard: {' '.join(command)}: status {done.returncode}\n{done.stderr.decode(errors='replace')}")
+
+
+def instructions(command, _own):
+    """Of all our processes; the server is not followed."""
+    with tempfile.TemporaryDirectory() as directory:
+        run(["valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={directory}/%p", *command])
+        total = 0
+        for file in glob.glob(f"{directory}/*"):
+            with open(file, encoding="utf-8", errors="replace") as text:
+                total += sum(int(line.split()[1]) for line in text if line.startswith("totals:"))
+        return total
+
+
+def calls(command, own):
+    """Of our `own` first processes: each makes the next one as its first child."""
+    with tempfile.TemporaryDirectory() as directory:
+        run(["strace", "-qq", "-ff", "-o", f"{directory}/t", *command])
+        texts = {}
+        for name in glob.glob(f"{directory}/t.*"):
+            with open(name, encoding="utf-8", errors="replace") as file:
+                texts[int(name.rpartition(".")[2])] = file.read()
+        made = re.compile(r"^(?:fork|vfork|clone3?)\(.*= (\d+)$", re.M)
+        text = next(text for text in texts.values() if text.startswith(f'execve("{command[0]}"'))
+        total = 0
+        for left in range(own, 0, -1):
+            total += len(re.findall(r"^\w+\(", text, re.M))
+            if left > 1:
+                text = texts[int(made.search(text)[1])]
+        return total
+
+
+def measure(binary):
+    found = {}
+    for mode, (options, processes) in MODES.items():
+        for unit, count in (("instructions", instructions), ("calls", calls)):
+            treaper = [binary, *options, "--"]
+            found[f"{mode} start {unit}"] = count([*treaper, "/bin/true"], processes)
+            for event in ("forward", "reap"):
+                few, many = (
+                    count([*treaper, *SERVER, event, str(times), str(processes)], processes) for times in (FEW, MANY)
+                )
+                found[f"{mode} {event} {unit}"] = round((many - few) / (MANY - FEW), 1)
+    return found
+
+
+def main():
+    binary, limits = sys.argv[1:]
+    with open(limits, encoding="utf-8") as file:
+        lines = [line.split() for line in file if line.strip() and not line.startswith("#")]
+    allowed = {" ".join(words[:3]): float(words[3]) for words in lines}
+    found = measure(binary)
+    failed = 0
+    for what, count in found.items():
+        limit = allowed.get(what)
+        good = limit is not None and count <= limit
+        failed += not good
+        print(f"{'ok  ' if good else 'FAIL'} {what}: {count:g}, at most {limit if limit is None else f'{limit:g}'}")
+    print(f"{len(found) - failed} passed, {failed} failed")
+    raise SystemExit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
