@@ -124,14 +124,6 @@ impl Linux<'_> {
     /// The exit status after the loop, and the one line if something had to be killed.
     pub fn finish(&mut self, plan: &Plan) -> u8 {
         self.tell_killed(plan);
-        if let Some(cgroup) = self
-            .killer
-            .cgroup
-            .as_ref()
-            .filter(|_| plan.state() == State::Done)
-        {
-            cgroup.remove();
-        }
         if plan.state() == State::GivenUp {
             log::error!(
                 "{} after SIGKILL some processes are left; see above",
@@ -170,9 +162,6 @@ impl Linux<'_> {
     pub fn reap_to_the_end(&mut self) {
         while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
             let _ = self.watch.wait(None);
-        }
-        if let Some(cgroup) = &self.killer.cgroup {
-            cgroup.remove();
         }
     }
 
