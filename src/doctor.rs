@@ -152,7 +152,7 @@ fn checks() -> Vec<Check> {
             detail: if tty::have_controlling_terminal() {
                 "the server stays in the host's process group, for job control".to_owned()
             } else {
-                "none; the server gets a process group of its own".to_owned()
+                "none; the server gets a session of its own".to_owned()
             },
         },
     ]
@@ -173,7 +173,7 @@ fn container() -> Option<&'static str> {
 }
 
 fn offers() -> Vec<Offer> {
-    let cgroup = Cgroup::make().map(|cgroup| cgroup.remove());
+    let cgroup = Cgroup::make().map(drop);
     let offer = |level, name, result: Result<(), String>| Offer {
         level,
         name,

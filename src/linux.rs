@@ -105,10 +105,12 @@ impl Linux<'_> {
                 return self.reap();
             }
             let timeout = deadline.map(|at| at.saturating_sub(clock::now()));
+            // Before anything else: a flood of other events must not keep a deadline from being met.
+            if timeout == Some(Duration::ZERO) {
+                return overdue();
+            }
             let event = match self.watch.wait(timeout) {
-                Woken::TimedOut => Some(Event::Deadline {
-                    unread: fd::unread(fd::STDIN),
-                }),
+                Woken::TimedOut => Some(overdue()),
                 Woken::CgroupChanged => Some(self.reap()),
                 Woken::Trigger(trigger) => Some(Event::Trigger(trigger)),
                 Woken::Signal(arrival) => self.on_signal(arrival),
@@ -116,25 +118,12 @@ impl Linux<'_> {
             if let Some(event) = event {
                 return event;
             }
-            if deadline.is_some_and(|at| at <= clock::now()) {
-                return Event::Deadline {
-                    unread: fd::unread(fd::STDIN),
-                };
-            }
         }
     }
 
     /// The exit status after the loop, and the one line if something had to be killed.
     pub fn finish(&mut self, plan: &Plan) -> u8 {
         self.tell_killed(plan);
-        if let Some(cgroup) = self
-            .killer
-            .cgroup
-            .as_ref()
-            .filter(|_| plan.state() == State::Done)
-        {
-            cgroup.remove();
-        }
         if plan.state() == State::GivenUp {
             log::error!(
                 "{} after SIGKILL some processes are left; see above",
@@ -174,21 +163,19 @@ impl Linux<'_> {
         while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
             let _ = self.watch.wait(None);
         }
-        if let Some(cgroup) = &self.killer.cgroup {
-            cgroup.remove();
-        }
     }
 
     fn reap(&mut self) -> Event {
         let mut reaped = Reaped::default();
         let nobody_left = reap::drain(&mut self.killer, &mut reaped);
-        // Who came into the group without being our descendant is of the tree as well.
-        let empty = nobody_left
-            && !self
-                .killer
-                .cgroup
-                .as_ref()
-                .is_some_and(Cgroup::is_populated);
+        // Who came into the group without being our descendant is of the tree as well. Asked each
+        // time: until it has been read, a change of the group would wake us for ever.
+        let populated = self
+            .killer
+            .cgroup
+            .as_ref()
+            .is_some_and(Cgroup::is_populated);
+        let empty = nobody_left && !populated;
         if let Some(ended) = reaped.server {
             self.board.set_ended(ended);
         }
@@ -311,6 +298,13 @@ impl Linux<'_> {
         let grace = Seconds(self.config.plan.grace);
         let signal = self.stop_signal();
         log::warn!("{trigger}: had to SIGKILL {victims}, alive {grace} after {signal}");
+    }
+}
+
+/// The time is up.
+fn overdue() -> Event {
+    Event::Deadline {
+        unread: fd::unread(fd::STDIN),
     }
 }
 

@@ -254,12 +254,7 @@ fn server_and_loop(
     cgroup: Option<Cgroup>,
     role: Role,
 ) -> Result<u8, Error> {
-    let started = start_server(job, group, &mut image, cgroup.as_ref());
-    let (signals, server) = started.inspect_err(|_| {
-        if let Some(cgroup) = &cgroup {
-            cgroup.remove();
-        }
-    })?;
+    let (signals, server) = start_server(job, group, &mut image, cgroup.as_ref())?;
     // From here on there is no way out but an empty tree.
     job.place.let_go();
     let watch = make_watch(signals, job, hosts, cgroup.as_ref());

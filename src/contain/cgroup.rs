@@ -5,7 +5,7 @@
 //! is still stopped. The group does not die with us: that is what shim and monitor are for.
 #![forbid(unsafe_code)]
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -43,9 +43,12 @@ impl Cgroup {
             .map(|stat| stat.started)
             .unwrap_or_default();
         let name = format!("{PREFIX}{}-{started}", pid::own());
-        let dir = sys::make(parent.as_fd(), &name).map_err(|errno| because(&path, errno))?;
-        let events = sys::open_events(dir.as_fd()).map_err(|errno| because(&path, errno))?;
         let name = CString::new(name).map_err(|error| error.to_string())?;
+        sys::make(parent.as_fd(), &name).map_err(|errno| because(&path, errno))?;
+        let opened = open_new(&parent, &name).inspect_err(|_| {
+            let _ = sys::remove(parent.as_fd(), &name);
+        });
+        let (dir, events) = opened.map_err(|errno| because(&path, errno))?;
         Ok(Self {
             parent,
             name,
@@ -91,11 +94,14 @@ impl Cgroup {
         let _ = sys::members(self.dir.as_fd(), &mut |number| found |= number == wanted);
         found
     }
+}
 
-    /// Removes the group, with the empty ones that the server made below it.
-    pub fn remove(&self) {
+/// Removes the group, with the empty ones that the server made below it: whichever of our processes
+/// is the last to let go of it. One with members cannot be removed at all.
+impl Drop for Cgroup {
+    fn drop(&mut self) {
         match remove_tree(&self.parent, &self.name) {
-            Ok(()) | Err(Errno::NOENT) => {}
+            Ok(()) | Err(Errno::NOENT | Errno::BUSY) => {}
             Err(errno) => log::warn!(
                 "cannot remove the cgroup {}: {errno}",
                 self.name.to_string_lossy()
@@ -104,7 +110,15 @@ impl Cgroup {
     }
 }
 
-fn remove_tree(parent: &OwnedFd, name: &CString) -> Result<(), Errno> {
+/// The directory, held for as long as one of our processes has it open, and its `cgroup.events`.
+fn open_new(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let dir = fd::open_directory(parent.as_fd(), name)?;
+    sys::hold(dir.as_fd())?;
+    let events = sys::open_events(dir.as_fd())?;
+    Ok((dir, events))
+}
+
+fn remove_tree(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     match sys::remove(parent.as_fd(), name) {
         Err(Errno::BUSY) => {}
         other => return other,
@@ -116,10 +130,14 @@ fn remove_tree(parent: &OwnedFd, name: &CString) -> Result<(), Errno> {
     sys::remove(parent.as_fd(), name)
 }
 
-/// Removes empty groups of instances that are dead. One that has members cannot be removed at all.
+/// Removes empty groups of instances that are dead. The name tells whose it was, but not across PID
+/// namespaces; that nobody holds it any more tells everywhere.
 fn sweep(parent: &OwnedFd) {
     for name in fd::directories_in(parent.as_fd()).unwrap_or_default() {
-        if maker_is_dead(name.to_bytes()) {
+        if maker_is_dead(name.to_bytes())
+            && let Ok(dir) = fd::open_directory(parent.as_fd(), &name)
+            && sys::hold(dir.as_fd()).is_ok()
+        {
             let _ = remove_tree(parent, &name);
         }
     }

@@ -1,8 +1,9 @@
 //! Control groups, version 2, by directory descriptors. See `cgroups(7)`.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 
 use super::Errno;
 
@@ -14,20 +15,27 @@ pub fn open(path: &std::path::Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, READ | OFlags::DIRECTORY, Mode::empty())
 }
 
-/// Makes the group `name` below `parent`, and opens it.
+/// Makes the group `name` below `parent`.
 ///
 /// # Errors
 /// `EACCES`, `EPERM`, `EROFS` not ours to change; `EAGAIN` a limit of groups.
-pub fn make(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
-    rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))?;
-    rustix::fs::openat(parent, name, READ | OFlags::DIRECTORY, Mode::empty())
+pub fn make(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))
+}
+
+/// Holds `group` for as long as this opening of it, or a fork's copy, lives. See `flock(2)`.
+///
+/// # Errors
+/// `EWOULDBLOCK` somebody holds it.
+pub fn hold(group: BorrowedFd<'_>) -> Result<(), Errno> {
+    rustix::fs::flock(group, FlockOperation::NonBlockingLockExclusive)
 }
 
 /// Removes the empty group `name` below `parent`.
 ///
 /// # Errors
 /// `EBUSY` it has members or groups below it.
-pub fn remove(parent: BorrowedFd<'_>, name: &std::ffi::CStr) -> Result<(), Errno> {
+pub fn remove(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
@@ -75,7 +83,7 @@ pub fn members(group: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), E
     super::proc::each_number(file.as_fd(), each)
 }
 
-fn write(group: BorrowedFd<'_>, file: &std::ffi::CStr, text: &[u8]) -> Result<(), Errno> {
+fn write(group: BorrowedFd<'_>, file: &CStr, text: &[u8]) -> Result<(), Errno> {
     let file = rustix::fs::openat(group, file, WRITE, Mode::empty())?;
     rustix::io::retry_on_intr(|| rustix::io::write(&file, text)).map(drop)
 }

@@ -127,7 +127,8 @@ impl Image {
 /// The process group that the server starts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// A new one, that it leads.
+    /// A new one, that it leads, in a session of its own: the scheduler shares out processor time by
+    /// session (autogroup), and hundreds of busy processes must not keep us from running.
     Own,
     /// An existing one of our session (job control wants it there).
     Join(i32),
@@ -295,7 +296,7 @@ fn set_up(setup: &Setup<'_>, parent: c_int) -> Result<(), Errno> {
         super::cgroup::enter(cgroup)?;
     }
     match setup.group {
-        Group::Own => drop(super::prctl::new_group()),
+        Group::Own => drop(super::prctl::new_session()),
         Group::Inherit => {}
         Group::Join(group) => {
             // It may have died with its members; then our own must do.

@@ -16,6 +16,7 @@
 
 pub mod arena;
 pub mod log;
+pub mod place;
 pub mod proc;
 pub mod scene;
 pub mod signals;

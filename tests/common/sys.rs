@@ -291,6 +291,16 @@ pub fn mkfifo(path: &std::path::Path) {
     check(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }).unwrap();
 }
 
+/// Writes to a file that is there, with plain system calls: for hooks between fork and exec.
+pub fn write_to(path: &std::ffi::CStr, text: &[u8]) {
+    // SAFETY: the path is null-terminated.
+    let fd = check(unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) }).unwrap();
+    // SAFETY: the buffer is as long as said.
+    let written = unsafe { libc::write(fd, text.as_ptr().cast(), text.len()) };
+    assert_eq!(written, text.len() as isize);
+    close(fd);
+}
+
 /// Lets a pipe hold a megabyte, if the system allows it.
 pub fn widen_pipe(fd: RawFd) {
     // SAFETY: a plain system call on integers.

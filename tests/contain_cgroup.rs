@@ -1,0 +1,333 @@
+//! `--contain=cgroup`: the tree in a control group of its own, which is gone at the end.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::fs;
+
+use common::place::{self, Place};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, proc, skip, sys, until};
+
+const USER: u32 = 65534;
+const OPTIONS: &[&str] = &["--contain=cgroup", "--drain", "100ms", "--grace", "200ms"];
+const CGROUP: Wrap = Wrap::Treaper(OPTIONS);
+const STUBBORN: &str = "server:ignore=TERM[a:setsid:ignore=TERM,b:daemon:stopped:ignore=TERM,\
+                        c:chain=2]";
+const NAMES: &[&str] = &["server", "a", "b", "c"];
+
+/// As root below our own group, and as a user in a group that was handed to it.
+fn places() -> Vec<(&'static str, Place, fn(Scene) -> Scene)> {
+    let root = Place::new().map(|place| ("root", place, (|scene| scene) as fn(Scene) -> Scene));
+    let user = Place::delegated(USER)
+        .map(|place| ("a user", place, (|s: Scene| s.uid(USER)) as fn(_) -> _));
+    let places: Vec<_> = root.into_iter().chain(user).collect();
+    if places.is_empty() {
+        skip("no cgroup v2 that is ours to change");
+    }
+    places
+}
+
+fn start(scene: Scene, command: &[String], names: &[&str]) -> Run {
+    let mut run = scene.start(command);
+    for name in names {
+        run.log.ready(name);
+    }
+    run
+}
+
+#[test]
+fn the_server_is_born_in_a_group_of_its_own() {
+    for (name, place, who) in places() {
+        let command = CGROUP.command(&["cat", "/proc/self/cgroup"]);
+        let mut run = who(place.scene()).start(&command);
+        assert_eq!(run.wait_clean().code(), Some(0), "{name}: {}", run.stderr());
+        let own = run.stdout();
+        let own = own.lines().find(|line| line.starts_with("0::")).unwrap();
+        let (before, group) = own.rsplit_once('/').unwrap();
+        let place_name = place.0.file_name().unwrap().to_str().unwrap();
+        assert!(before.ends_with(place_name), "{name}: {own}");
+        assert!(group.starts_with("treaper-"), "{name}: {own}");
+        assert_eq!(run.stderr(), "", "{name}");
+        assert!(place.groups().is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn treaper_itself_stays_outside_so_that_a_kill_of_the_group_cannot_take_it() {
+    for (name, place, who) in places() {
+        let mut run = start(who(place.scene()), &CGROUP.tree("server"), &["server"]);
+        for pid in [run.main, run.monitor()] {
+            assert_eq!(
+                place::group_of(&pid.to_string()).as_ref(),
+                Some(&place.0),
+                "{name}"
+            );
+        }
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+    }
+}
+
+#[test]
+fn a_stubborn_tree_is_stopped_and_its_group_removed() {
+    for (name, place, who) in places() {
+        let mut run = start(who(place.scene()), &CGROUP.tree(STUBBORN), NAMES);
+        run.signal(libc::SIGTERM);
+        assert_eq!(
+            run.wait_clean().code(),
+            Some(137),
+            "{name}: {}",
+            run.stderr()
+        );
+        assert!(place.groups().is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn control_without_treaper_the_tree_survives_in_its_group() {
+    for (name, place, who) in places() {
+        let mut run = start(who(place.scene()), &Wrap::Bare.tree(STUBBORN), NAMES);
+        run.signal(libc::SIGKILL);
+        assert!(run.wait().left.len() >= 2, "{name}");
+    }
+}
+
+#[test]
+fn whoever_of_the_pair_lives_stops_the_tree_and_removes_the_group() {
+    for (name, place, who) in places() {
+        for victim in ["shim", "monitor"] {
+            let mut run = start(who(place.scene()), &CGROUP.tree(STUBBORN), NAMES);
+            let pid = if victim == "shim" {
+                run.main
+            } else {
+                run.monitor()
+            };
+            sys::kill(pid, libc::SIGKILL).unwrap();
+            run.wait_empty();
+            assert!(
+                place.groups().is_empty(),
+                "{name}: {victim}: {}",
+                run.stderr()
+            );
+        }
+    }
+}
+
+#[test]
+fn whoever_moved_out_of_the_group_is_stopped_too() {
+    for (name, place, who) in places() {
+        let outside = place.make("outside");
+        std::os::unix::fs::chown(&outside, Some(USER), Some(USER)).unwrap();
+        std::os::unix::fs::chown(outside.join("cgroup.procs"), Some(USER), Some(USER)).unwrap();
+        let outside = outside.to_str().unwrap();
+        let tree = format!(
+            "server:ignore=TERM[a:enter={outside}:setsid:ignore=TERM,b:enter={outside}:daemon:ignore=TERM]"
+        );
+        let mut run = start(
+            who(place.scene()),
+            &CGROUP.tree(&tree),
+            &["server", "a", "b"],
+        );
+        let members = fs::read_to_string(format!("{outside}/cgroup.procs")).unwrap();
+        assert_eq!(members.lines().count(), 2, "{name}");
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(137), "{name}");
+        assert_eq!(place.groups(), ["outside"], "{name}");
+    }
+}
+
+#[test]
+fn groups_that_the_server_made_below_go_with_it() {
+    let Some(mount) = place::mount_point() else {
+        return skip("no cgroup v2");
+    };
+    let mount = mount.to_str().unwrap();
+    let tree = format!("server:ignore=TERM[a:nest={mount}:ignore=TERM,b:nest={mount}:daemon]");
+    for (name, place, who) in places() {
+        let mut run = start(
+            who(place.scene()),
+            &CGROUP.tree(&tree),
+            &["server", "a", "b"],
+        );
+        let a = run.log.ready("a").to_string();
+        assert!(place::group_of(&a).unwrap().ends_with("a/inner"), "{name}");
+        run.signal(libc::SIGTERM);
+        assert_eq!(
+            run.wait_clean().code(),
+            Some(137),
+            "{name}: {}",
+            run.stderr()
+        );
+        assert!(place.groups().is_empty(), "{name}: {}", run.stderr());
+    }
+}
+
+#[test]
+fn empty_leftovers_of_dead_instances_are_removed_at_the_next_start() {
+    for (name, place, who) in places() {
+        let scene = who(place.scene());
+        // Both of the pair killed at once: the one thing that leaves a group behind.
+        let mut dead = start(scene, &CGROUP.tree(STUBBORN), NAMES);
+        let monitor = dead.monitor();
+        for pid in [dead.main, monitor] {
+            sys::kill(pid, libc::SIGKILL).unwrap();
+        }
+        dead.wait();
+        if place.groups().is_empty() {
+            // The pair was not quite killed at once, and one of the two has done its work.
+            continue;
+        }
+        let populated = !dead.survivors().is_empty();
+        drop(dead);
+        let left = place.groups();
+        place.make("treaper-not-ours");
+        place.make("other");
+        let mut next = start(who(place.scene()), &CGROUP.tree("server"), &["server"]);
+        for group in left {
+            assert!(!place.groups().contains(&group), "{name}, {populated}");
+        }
+        for group in ["treaper-not-ours", "other"] {
+            assert!(place.groups().contains(&group.to_owned()), "{name}");
+        }
+        next.signal(libc::SIGTERM);
+        next.wait_clean();
+    }
+}
+
+#[test]
+fn a_leftover_with_members_stays_and_so_do_they() {
+    for (name, place, who) in places() {
+        // Of a maker that cannot be alive: no process has this number and start.
+        let left = place.make("treaper-2-1");
+        let mut member =
+            place
+                .scene()
+                .start(&[ACTOR, "tree", &format!("member:enter={}", left.display())]);
+        member.log.ready("member");
+        let mut next = start(who(place.scene()), &CGROUP.tree("server"), &["server"]);
+        assert!(
+            left.exists() && proc::Process::read(member.main).is_some(),
+            "{name}"
+        );
+        next.signal(libc::SIGTERM);
+        next.wait_clean();
+        assert!(left.exists() && !member.survivors().is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn a_group_in_use_is_never_swept_though_it_is_empty() {
+    for (name, place, who) in places() {
+        for namespace in [false, true] {
+            // Its maker may be in another PID namespace, where its number means somebody else.
+            let scene = who(place.scene());
+            let scene = if namespace { scene.pidns() } else { scene };
+            let home = place.make("home");
+            std::os::unix::fs::chown(home.join("cgroup.procs"), Some(USER), Some(USER)).unwrap();
+            let tree = format!("server:enter={}", home.display());
+            let mut used = start(scene, &CGROUP.tree(&tree), &["server"]);
+            let mut before = place.groups();
+            assert_eq!(before.len(), 2, "{name}: {before:?}");
+            let mut next = start(who(place.scene()), &CGROUP.tree("other"), &["other"]);
+            next.signal(libc::SIGTERM);
+            next.wait_clean();
+            let mut after = place.groups();
+            before.sort();
+            after.sort();
+            assert_eq!(before, after, "{name}, in a PID namespace: {namespace}");
+            used.signal(libc::SIGKILL);
+            used.wait_empty();
+        }
+    }
+}
+
+#[test]
+fn where_it_cannot_be_had_nothing_is_started_and_the_cause_and_the_remedy_are_named() {
+    if !sys::is_root() {
+        return skip("needs a user without a group of its own");
+    }
+    let mut run = Scene::new().uid(USER).start(&CGROUP.tree("server"));
+    let exit = run.wait_clean();
+    let stderr = run.stderr();
+    assert_eq!(exit.code(), Some(125), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    for word in [
+        "--contain=cgroup",
+        "Permission denied",
+        "root",
+        "Delegate=yes",
+    ] {
+        assert!(stderr.contains(word), "{word}: {stderr}");
+    }
+    assert!(run.log.all("server", "ready").is_empty());
+}
+
+/// Runs what follows in a cgroup namespace whose only cgroup file system is a v2, as containers of today are.
+const PURE: &str =
+    "umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec \"$@\"";
+
+#[test]
+fn a_cgroup_namespace_with_nothing_but_v2_will_do() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that is ours to change");
+    };
+    let unshare = ["unshare", "-mC", "sh", "-c", PURE, "sh"].map(str::to_owned);
+    let tree = format!("{STUBBORN}x").replace("]x", ",d:nest=/sys/fs/cgroup:daemon]");
+    let command = [&unshare[..], &CGROUP.tree(&tree)].concat();
+    let mut run = start(place.scene(), &command, NAMES);
+    let server = run.log.ready("server").to_string();
+    assert_eq!(place::group_of(&server).unwrap().parent(), Some(&*place.0));
+    run.log.ready("d");
+    let shim = run.shim();
+    sys::kill(shim, libc::SIGTERM).unwrap();
+    assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
+    assert!(place.groups().is_empty());
+}
+
+#[test]
+fn members_of_another_uid_are_killed_where_kill_may_not() {
+    let Some(place) = Place::delegated(USER) else {
+        return skip("no cgroup v2 that is ours to change");
+    };
+    let scene = place.scene().uid(USER);
+    let setuid = place::setuid_actor(&scene);
+    let tree = format!(
+        "server:ignore=TERM[rooted:via={setuid}:setuid:daemon:ignore=TERM,other:ignore=TERM]"
+    );
+    let mut run = start(scene, &CGROUP.tree(&tree), &["server", "rooted", "other"]);
+    assert_eq!(run.log.wait("rooted", "ready").number("uid"), 0);
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
+    assert!(place.groups().is_empty());
+}
+
+#[test]
+fn a_stranger_that_came_into_the_group_is_waited_for_and_killed() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that is ours to change");
+    };
+    let mut run = start(
+        place.scene(),
+        &CGROUP.tree("server:ignore=TERM"),
+        &["server"],
+    );
+    let group = place.0.join(place.groups().pop().unwrap());
+    let tree = format!("guest:ignore=TERM:enter={}", group.display());
+    let mut guest = Scene::new().start(&[ACTOR, "tree", &tree]);
+    guest.log.ready("guest");
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    assert!(place.groups().is_empty(), "{}", run.stderr());
+    assert_eq!(guest.wait_clean().signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn a_command_that_does_not_exist_leaves_no_group() {
+    for (name, place, who) in places() {
+        let mut words: Vec<&str> = [&[TREAPER], OPTIONS].concat();
+        words.push("no-such-command-anywhere");
+        let mut run = who(place.scene()).start(&words);
+        assert_eq!(run.wait_clean().code(), Some(127), "{name}");
+        until("no group", || place.groups().is_empty());
+    }
+}
