@@ -1,0 +1,213 @@
+//! catatonit, and podman's init, which is catatonit.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::common::{Scene, sys, until};
+use crate::oracle::{both, exchange, ours, plain_signals, real, received, without_pids};
+
+const A_WHILE: Duration = Duration::from_millis(400);
+
+#[test]
+fn statuses_are_those_of_catatonit() {
+    let Some(real) = real("catatonit") else {
+        return;
+    };
+    for (words, variables) in [
+        (&["--", "sh", "-c", "exit 0"][..], &[][..]),
+        (&["--", "sh", "-c", "exit 9"], &[]),
+        (&["-g", "--", "sh", "-c", "kill $$"], &[]),
+        (&["--", "sh", "-c", "kill -KILL $$"], &[]),
+        (&["--", "no-such-command"], &[]),
+        (&["/no/such"], &[]),
+        (&["/etc/passwd"], &[]),
+        (&["/etc/passwd/x"], &[]),
+        (&[], &[]),
+        (&["--"], &[]),
+        (&["-z", "true"], &[]),
+        (&["--no-such", "true"], &[]),
+        (&["--vers"], &[]),
+        (&["--version"], &[]),
+        (&["-V", "-z"], &[]),
+        (&["-h"], &[]),
+        (&["-L"], &[]),
+        (&["sh", "-c", "exit 3"], &[]),
+        (&["sh", "-c", "exit 3"], &[("POSIXLY_CORRECT", "1")]),
+        (&["true"], &[("CATATONIT_LOG", "x")]),
+        (&["true"], &[("CATATONIT_DEBUG", "")]),
+    ] {
+        let expected = real.outcome(variables, words).code;
+        for name in ["catatonit", "podman-init"] {
+            let outcome = ours(name).outcome(variables, words);
+            assert_eq!(outcome.code, expected, "{name} {words:?}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn complaints_are_those_of_catatonit() {
+    let Some(real) = real("catatonit") else {
+        return;
+    };
+    let mine = ours("catatonit");
+    for (words, variables) in [
+        (&[][..], &[][..]),
+        (&["-z"], &[]),
+        (&["--no-such"], &[]),
+        (&["/no/such"], &[]),
+        (&["/etc/passwd"], &[]),
+        (&["true"], &[("CATATONIT_LOG", "x")]),
+    ] {
+        let said = |program: &crate::oracle::Program| {
+            let outcome = program.outcome(variables, words);
+            let text = outcome
+                .stderr
+                .replace(program.path.to_str().unwrap(), "catatonit");
+            (outcome.stdout, without_pids(&text))
+        };
+        assert_eq!(said(&mine), said(&real), "{words:?}");
+    }
+}
+
+/// As `docker info` looks for it: the name of tini, since it knows no other.
+#[test]
+fn the_version_begins_as_docker_looks_for_it() {
+    for program in both("catatonit") {
+        for words in [["--version"], ["-V"]] {
+            let outcome = program.outcome(&[], &words);
+            assert!(
+                outcome.stdout.starts_with("tini version 0.1.7_catatonit"),
+                "{outcome:?}"
+            );
+            assert_eq!(outcome.stdout.contains("treaper"), program.ours);
+        }
+    }
+}
+
+#[test]
+fn each_signal_reaches_the_server_once_but_for_stops() {
+    let mut send = plain_signals();
+    send.extend([libc::SIGTERM, libc::SIGHUP]);
+    let dropped = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    for program in both("catatonit") {
+        for options in [&[][..], &["-g"]] {
+            let mut run = program.start(options, "server:record");
+            assert_eq!(
+                exchange(&mut run, &send, &dropped),
+                send,
+                "{program:?} {options:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_group_is_signalled_only_with_g() {
+    for program in both("catatonit") {
+        for grouped in [true, false] {
+            let options: &[&str] = if grouped { &["-g"] } else { &[] };
+            let mut run = program.start(options, "server:record[worker:record]");
+            run.log.ready("worker");
+            run.signal(libc::SIGUSR1);
+            run.log.wait("server", "signal");
+            if grouped {
+                run.log.wait("worker", "signal");
+            }
+            run.signal(libc::SIGUSR2);
+            run.log.wait_for(2, "server", "signal");
+            let expected: &[i32] = if grouped {
+                &[libc::SIGUSR1, libc::SIGUSR2]
+            } else {
+                &[]
+            };
+            until("the worker's signals", || {
+                received(&mut run, "worker") == expected
+            });
+        }
+    }
+}
+
+#[test]
+fn the_pid_that_sockets_are_meant_for_becomes_that_of_the_server() {
+    for program in both("catatonit") {
+        let mut command = Command::new("sh");
+        // `exec` makes the pid of the shell that of the program.
+        let script =
+            "LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" -- sh -c 'echo $LISTEN_PID $$ $LISTEN_FDS'";
+        let output = command
+            .arg("-c")
+            .arg(script)
+            .arg(&program.path)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(words[0], words[1], "{program:?}: {text}");
+        assert_eq!(words[2], "1");
+        let other = program.outcome(
+            &[("LISTEN_PID", "77")],
+            &["--", "sh", "-c", "echo $LISTEN_PID"],
+        );
+        assert_eq!(other.stdout, "77\n");
+    }
+}
+
+/// The pause of a pod: no command, and the end comes by SIGINT or SIGTERM alone.
+#[test]
+fn a_pause_ends_by_sigint_or_sigterm_with_0() {
+    for program in both("catatonit") {
+        for signal in [libc::SIGTERM, libc::SIGINT] {
+            let mut command = Command::new(&program.path);
+            command.arg("-P").stdin(Stdio::null()).process_group(0);
+            let mut child = Pause(command.spawn().unwrap());
+            let pid = child.0.id() as i32;
+            until("a process that takes signals", || takes(pid, signal));
+            for harmless in [libc::SIGUSR1, libc::SIGHUP, libc::SIGWINCH] {
+                sys::kill(pid, harmless).unwrap();
+            }
+            assert!(child.0.try_wait().unwrap().is_none());
+            sys::kill(pid, signal).unwrap();
+            assert_eq!(
+                child.0.wait().unwrap().code(),
+                Some(0),
+                "{program:?} {signal}"
+            );
+        }
+    }
+}
+
+/// Ended with the test, whatever becomes of it.
+struct Pause(Child);
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether the signal is blocked, or waited for (for which it is not): before that it would just kill.
+fn takes(pid: i32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let mask = blocked.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    let waits = call.starts_with(&format!("{} ", libc::SYS_rt_sigtimedwait));
+    waits || mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}
+
+#[test]
+fn stdin_does_not_matter_and_the_rest_is_stopped() {
+    for program in both("catatonit") {
+        let tree = "server:on=USR1/5[worker:setsid:on=TERM/0]";
+        let mut run = program.start_in(Scene::new().stdin_pipe(), &[], tree);
+        run.log.ready("worker");
+        run.close_stdin();
+        assert!(!run.ends_within(A_WHILE), "{program:?}");
+        run.signal(libc::SIGUSR1);
+        let exit = run.wait();
+        assert_eq!(exit.code(), Some(5));
+        assert_eq!(exit.left.is_empty(), program.ours, "{program:?}");
+    }
+}

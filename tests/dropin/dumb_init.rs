@@ -1,0 +1,352 @@
+//! dumb-init.
+
+use std::time::Duration;
+
+use crate::common::proc::Process;
+use crate::common::{Scene, signals, until};
+use crate::oracle::{Program, both, exchange, ours, plain_signals, real, received, without_pids};
+
+const A_WHILE: Duration = Duration::from_millis(400);
+/// Both ways in which each mode can be asked for.
+const GROUP: (&[&str], &[(&str, &str)]) = (&[], &[]);
+const SINGLE: (&[&str], &[(&str, &str)]) = (&["-c"], &[]);
+const SINGLE_BY_VARIABLE: (&[&str], &[(&str, &str)]) = (&[], &[("DUMB_INIT_SETSID", "0")]);
+
+fn scene(variables: &[(&str, &str)]) -> Scene {
+    variables
+        .iter()
+        .fold(Scene::new(), |scene, (name, value)| scene.env(name, value))
+}
+
+#[test]
+fn statuses_are_those_of_dumb_init() {
+    let Some(real) = real("dumb-init") else {
+        return;
+    };
+    for words in [
+        &["sh", "-c", "exit 0"][..],
+        &["sh", "-c", "exit 2"],
+        &["--", "sh", "-c", "exit 255"],
+        &["-c", "sh", "-c", "exit 127"],
+        &["sh", "-c", "kill -TERM $$"],
+        &["sh", "-c", "kill -INT $$"],
+        &["sh", "-c", "kill -QUIT $$"],
+        &["-v", "sh", "-c", "kill -KILL $$"],
+        &["/no/such"],
+        &["--", "/no/such"],
+        &["-c", "/no/such"],
+        &["--single-child", "--", "no-such-command"],
+        &["/etc/passwd"],
+        &["/"],
+        &[],
+        &["-v"],
+        &["-z", "true"],
+        &["--no-such", "true"],
+        &["--ver"],
+        &["--sing", "true"],
+        &["--version=1"],
+        &["-V"],
+        &["--version"],
+        &["-h"],
+        &["--help"],
+        &["-r"],
+        &["-r", "1:32", "true"],
+        &["-r", "0:1", "true"],
+        &["-r", "TERM:INT", "true"],
+        &["-r", "1", "true"],
+        &["-r1:31", "--rewrite=31:0", "--rew", "2:3x", "true"],
+    ] {
+        let expected = real.outcome(&[], words).code;
+        let outcome = ours("dumb-init").outcome(&[], words);
+        assert_eq!(outcome.code, expected, "{words:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn complaints_are_those_of_dumb_init() {
+    let Some(real) = real("dumb-init") else {
+        return;
+    };
+    let mine = ours("dumb-init");
+    for words in [
+        &[][..],
+        &["/no/such"],
+        &["-c", "/etc/passwd"],
+        &["-z"],
+        &["--no-such"],
+        &["--ver"],
+        &["-r"],
+        &["--rewrite"],
+        &["--help=1"],
+    ] {
+        // Each says by what path it was called.
+        let said = |program: &Program| {
+            let outcome = program.outcome(&[], words);
+            assert_eq!(outcome.stdout, "");
+            outcome
+                .stderr
+                .replace(program.path.to_str().unwrap(), "dumb-init")
+        };
+        assert_eq!(said(&mine), said(&real), "{words:?}");
+    }
+}
+
+/// The texts are our own, and say so; what programs look for in them is there, on stderr as theirs.
+#[test]
+fn help_and_version_are_on_stderr() {
+    for program in both("dumb-init") {
+        for words in [["-V"], ["--version"]] {
+            let outcome = program.outcome(&[], &words);
+            assert!(
+                outcome.stderr.starts_with("dumb-init v1.2.5"),
+                "{outcome:?}"
+            );
+            assert_eq!(outcome.stderr.contains("treaper"), program.ours);
+            assert_eq!((outcome.stdout.as_str(), outcome.code), ("", Some(0)));
+        }
+        let help = program.outcome(&[], &["--help"]).stderr;
+        for option in [
+            "-c, --single-child",
+            "-r, --rewrite s:r",
+            "-v, --verbose",
+            "-h, --help",
+            "-V, --version",
+        ] {
+            assert!(help.contains(option), "{help}");
+        }
+        assert!(help.contains("Usage: ") && help.contains(" [option] command [[arg] ...]"));
+    }
+}
+
+#[test]
+fn what_is_told_is_in_the_words_of_dumb_init() {
+    let Some(real) = real("dumb-init") else {
+        return;
+    };
+    const WAIT: &str = "trap 'exit 3' INT TERM; kill -TERM $PPID; while :; do sleep .01; done";
+    const GO: &str = "kill -TERM $PPID; sleep .1; exit 3";
+    for (options, variables, command) in [
+        (&["-v"][..], &[][..], WAIT),
+        (&["--verbose", "-c"], &[], WAIT),
+        (&["-v", "-r", "15:2"], &[], WAIT),
+        (&["-v", "-c", "-r15:0"], &[], GO),
+        (&["-c"], &[("DUMB_INIT_DEBUG", "1")], WAIT),
+    ] {
+        let words = [options, &["sh", "-c", command]].concat();
+        let theirs = real.outcome(variables, &words);
+        let mine = ours("dumb-init").outcome(variables, &words);
+        let (mine_said, theirs_said) = (without_pids(&mine.stderr), without_pids(&theirs.stderr));
+        assert_eq!(mine.code, theirs.code, "{mine_said} | {theirs_said}");
+        assert_eq!(mine.stdout, theirs.stdout);
+        let ours_of_it = mine_said
+            .lines()
+            .filter(|line| line.starts_with("[dumb-init]"));
+        for line in ours_of_it {
+            // The real one leaves before it has reaped what its child has left behind.
+            let orphan = line.contains("A child with PID # was terminated");
+            assert!(
+                orphan || theirs_said.lines().any(|l| l == line),
+                "{line} is not in\n{theirs_said}"
+            );
+        }
+    }
+    // Only the very text 1 counts.
+    for (value, told) in [("1", true), ("0", false), ("yes", false)] {
+        let outcome = ours("dumb-init").outcome(&[("DUMB_INIT_DEBUG", value)], &["true"]);
+        assert_eq!(!outcome.stderr.is_empty(), told, "{value}: {outcome:?}");
+    }
+}
+
+#[test]
+fn each_signal_reaches_the_server_once() {
+    let mut send = plain_signals();
+    send.retain(|signal| *signal <= 31);
+    send.extend(["ILL", "TRAP", "ABRT", "BUS", "SYS", "TERM", "HUP"].map(signals::number));
+    send.retain(|signal| ![4, 8, 11].contains(signal));
+    for program in both("dumb-init") {
+        for (options, variables) in [GROUP, SINGLE, SINGLE_BY_VARIABLE] {
+            let mut run = program.start_in(scene(variables), options, "server:record");
+            assert_eq!(
+                exchange(&mut run, &send, &[]),
+                send,
+                "{program:?} {options:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn signals_are_rewritten_or_dropped() {
+    const TERM: i32 = libc::SIGTERM;
+    const INT: i32 = libc::SIGINT;
+    const QUIT: i32 = libc::SIGQUIT;
+    const CONT: i32 = libc::SIGCONT;
+    type Case<'a> = (&'a [&'a str], &'a [i32], &'a [i32], &'a [i32]);
+    let cases: [Case<'_>; 6] = [
+        (&[], &[], &[TERM, QUIT, CONT, INT], &[TERM, QUIT, CONT, INT]),
+        (
+            &["-r", "15:2"],
+            &[],
+            &[TERM, QUIT, CONT, INT],
+            &[INT, QUIT, CONT, INT],
+        ),
+        (
+            &["-r15:2", "--rewrite", "2:15", "--rewrite=3:3"],
+            &[],
+            &[TERM, QUIT, CONT, INT],
+            &[INT, QUIT, CONT, TERM],
+        ),
+        (&["-r", "1:31", "-r", "31:1"], &[], &[1, 31], &[31, 1]),
+        (
+            &["-r", "15:3", "-r", "2:0", "-r", "28:0"],
+            &[INT, libc::SIGWINCH],
+            &[TERM, 1],
+            &[QUIT, 1],
+        ),
+        // The last one counts.
+        (&["-r", "1:2", "-r", "1:3"], &[], &[1], &[3]),
+    ];
+    for program in both("dumb-init") {
+        for (options, dropped, send, expected) in cases {
+            for (mode, variables) in [GROUP, SINGLE, SINGLE_BY_VARIABLE] {
+                let options = [mode, options].concat();
+                let mut run = program.start_in(scene(variables), &options, "server:record");
+                let got = exchange(&mut run, send, dropped);
+                assert_eq!(got, expected, "{program:?} {options:?} {variables:?}");
+            }
+        }
+    }
+}
+
+fn state(pid: i32) -> char {
+    Process::read(pid).map_or('-', |process| process.state)
+}
+
+#[test]
+fn a_stop_of_the_terminal_stops_the_server_and_dumb_init() {
+    for program in both("dumb-init") {
+        let mut run = program.start(&[], "server:record");
+        let server = run.log.ready("server");
+        for (count, name) in ["TSTP", "TTIN", "TTOU"].into_iter().enumerate() {
+            run.signal(signals::number(name));
+            until("both stopped", || {
+                state(run.main) == 'T' && state(server) == 'T'
+            });
+            run.signal(libc::SIGCONT);
+            until("both go on", || {
+                state(run.main) != 'T' && state(server) != 'T'
+            });
+            run.log.wait_for(count + 1, "server", "signal");
+        }
+        // The server was stopped by SIGSTOP, so it has seen nothing but that it goes on.
+        assert_eq!(
+            received(&mut run, "server"),
+            [libc::SIGCONT; 3],
+            "{program:?}"
+        );
+    }
+}
+
+#[test]
+fn a_single_child_gets_the_stop_itself_and_so_does_one_with_a_rewrite() {
+    let rewrites = ["-r", "20:1", "-r", "21:15", "-r", "22:2"];
+    for program in both("dumb-init") {
+        for (options, expected) in [(&["-c"][..], [20, 21, 22]), (&rewrites, [1, 15, 2])] {
+            let mut run = program.start(options, "server:record");
+            for (count, send) in [20, 21, 22].into_iter().enumerate() {
+                run.signal(send);
+                let told = run.log.wait_for(2 * count + 1, "server", "signal");
+                assert_eq!(told[2 * count].number("sig"), i64::from(expected[count]));
+                until("a stopped dumb-init", || state(run.main) == 'T');
+                run.signal(libc::SIGCONT);
+                let told = run.log.wait_for(2 * count + 2, "server", "signal");
+                assert_eq!(told[2 * count + 1].number("sig"), i64::from(libc::SIGCONT));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_whole_group_is_signalled_or_the_single_child() {
+    for program in both("dumb-init") {
+        for (mode, variables, grouped) in [
+            (GROUP.0, GROUP.1, true),
+            (SINGLE.0, SINGLE.1, false),
+            (SINGLE_BY_VARIABLE.0, SINGLE_BY_VARIABLE.1, false),
+            // Only the very text 0 counts.
+            (&[], &[("DUMB_INIT_SETSID", "no")], true),
+        ] {
+            let tree = "server:record[worker:record,other:setsid:record]";
+            let mut run = program.start_in(scene(variables), mode, tree);
+            run.log.ready("worker");
+            run.log.ready("other");
+            run.signal(libc::SIGUSR1);
+            run.log.wait("server", "signal");
+            if grouped {
+                run.log.wait("worker", "signal");
+            }
+            run.signal(libc::SIGUSR2);
+            run.log.wait_for(2, "server", "signal");
+            let expected: &[i32] = if grouped {
+                &[libc::SIGUSR1, libc::SIGUSR2]
+            } else {
+                &[]
+            };
+            until("the worker's signals", || {
+                received(&mut run, "worker") == expected
+            });
+            assert_eq!(received(&mut run, "other"), [0; 0], "{program:?}");
+        }
+    }
+}
+
+/// dumb-init tells the group of a child that has ended to end, and waits for nobody; with a single
+/// child it does not even tell. Ours tells all, also who left the group, and waits.
+#[test]
+fn what_the_server_leaves_is_stopped() {
+    for program in both("dumb-init") {
+        for mode in [&[][..], &["-c"]] {
+            let tree = "server:on=USR1/5[worker:record:on=TERM/0:slow=50,other:setsid:on=TERM/0]";
+            let mut run = program.start(mode, tree);
+            run.log.ready("worker");
+            run.log.ready("other");
+            run.signal(libc::SIGUSR1);
+            let exit = run.wait();
+            assert_eq!(exit.code(), Some(5));
+            assert_eq!(exit.left.is_empty(), program.ours, "{program:?} {mode:?}");
+            if program.ours {
+                let told = received(&mut run, "worker");
+                assert_eq!(told.last(), Some(&libc::SIGTERM));
+                assert_eq!(received(&mut run, "other"), [libc::SIGTERM]);
+            }
+        }
+    }
+}
+
+#[test]
+fn stdin_and_the_parent_do_not_matter() {
+    for program in both("dumb-init") {
+        let mut run = program.start_in(Scene::new().stdin_pipe(), &[], "server");
+        run.close_stdin();
+        assert!(!run.ends_within(A_WHILE), "{program:?}");
+    }
+}
+
+#[test]
+fn the_server_keeps_the_directory_that_dumb_init_lets_go() {
+    for program in both("dumb-init") {
+        let scene = Scene::new().with(|command| {
+            command.current_dir("/usr/share");
+        });
+        let mut run = program.start_in(scene, &[], "server");
+        let directory = |pid: i32| std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+        let server = run.log.ready("server");
+        assert_eq!(directory(server).to_str(), Some("/usr/share"));
+        until("a directory let go", || {
+            directory(run.main).to_str() == Some("/")
+        });
+        if program.ours {
+            assert_eq!(directory(run.monitor()).to_str(), Some("/"));
+        }
+    }
+}

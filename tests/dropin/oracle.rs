@@ -1,0 +1,155 @@
+//! The programs under test: ours under each name, and the real ones.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use crate::common::{ACTOR, Run, Scene, TREAPER, signals, skip};
+
+/// One of the two that bear a name.
+#[derive(Debug, Clone)]
+pub struct Program {
+    pub path: PathBuf,
+    pub ours: bool,
+}
+
+/// What a run that ends by itself gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// treaper under `name`.
+pub fn ours(name: &str) -> Program {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dropin");
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join(name);
+    // By a rename, since other tests make the same link at the same time.
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let fresh = directory.join(format!("{name}.{}.{number}", std::process::id()));
+    std::os::unix::fs::symlink(TREAPER, &fresh).unwrap();
+    std::fs::rename(&fresh, &path).unwrap();
+    Program { path, ours: true }
+}
+
+/// The real one, from Debian's package of its name; installed if it is missing and can be.
+pub fn real(name: &str) -> Option<Program> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap();
+    let path = Path::new("/usr/bin").join(name);
+    if !path.exists() {
+        let _ = Command::new("apt-get")
+            .args(["-o", "DPkg::Lock::Timeout=300", "-qq", "install", "-y"])
+            .args(["--no-install-recommends", name])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+    }
+    if path.exists() {
+        return Some(Program { path, ours: false });
+    }
+    skip(&format!("{name} cannot be installed: ours alone is tested"));
+    None
+}
+
+/// Ours, and the real one if it can be had.
+pub fn both(name: &str) -> Vec<Program> {
+    [Some(ours(name)), real(name)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+impl Program {
+    pub fn words(&self, words: &[&str]) -> Vec<String> {
+        let path = self.path.to_str().unwrap();
+        [&[path], words]
+            .concat()
+            .iter()
+            .map(|&w| w.to_owned())
+            .collect()
+    }
+
+    /// Runs it to its end.
+    pub fn outcome(&self, variables: &[(&str, &str)], words: &[&str]) -> Outcome {
+        let mut command = Command::new(&self.path);
+        for (name, _) in std::env::vars_os() {
+            if ["TREAPER_", "TINI_", "DUMB_INIT_", "CATATONIT_"]
+                .iter()
+                .any(|start| name.to_string_lossy().starts_with(start))
+            {
+                command.env_remove(name);
+            }
+        }
+        command.envs(variables.iter().copied());
+        let output = command.args(words).stdin(Stdio::null()).output().unwrap();
+        Outcome {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Starts a tree of actors under it; returns when the server is ready.
+    pub fn start(&self, options: &[&str], tree: &str) -> Run {
+        self.start_in(Scene::new(), options, tree)
+    }
+
+    pub fn start_in(&self, scene: Scene, options: &[&str], tree: &str) -> Run {
+        let words = [options, &["--", ACTOR, "tree", tree]].concat();
+        let mut run = scene.start(&self.words(&words));
+        run.log.ready("server");
+        run
+    }
+}
+
+/// The text with every number of three and more digits, as pids are, made the same.
+pub fn without_pids(text: &str) -> String {
+    let mut out = String::new();
+    let mut digits = String::new();
+    for c in text.chars().chain(['\0']) {
+        if c.is_ascii_digit() {
+            digits.push(c);
+            continue;
+        }
+        out.push_str(if digits.len() > 2 { "#" } else { &digits });
+        digits.clear();
+        out.push(c);
+    }
+    out.trim_end_matches('\0').to_owned()
+}
+
+/// The signals that `name` of the tree has got, in order.
+pub fn received(run: &mut Run, name: &str) -> Vec<i32> {
+    let lines = run.log.all(name, "signal");
+    lines.iter().map(|line| line.number("sig") as i32).collect()
+}
+
+/// Sends each of `send`, waits for the server's word of it before the next one, and gives all that
+/// the server has got. `dropped` are sent as well, and must not arrive.
+pub fn exchange(run: &mut Run, send: &[i32], dropped: &[i32]) -> Vec<i32> {
+    for signal in dropped {
+        run.signal(*signal);
+    }
+    for (count, signal) in send.iter().enumerate() {
+        run.signal(*signal);
+        run.log.wait_for(count + 1, "server", "signal");
+    }
+    received(run, "server")
+}
+
+/// What every one of them hands on. CHLD is theirs, KILL and STOP cannot be caught; the faults end
+/// tini and catatonit (and so lose their tree), and stops are told apart by each.
+pub fn plain_signals() -> Vec<i32> {
+    let left_out = [
+        "ILL", "TRAP", "ABRT", "BUS", "FPE", "SEGV", "SYS", "CHLD", "TSTP", "TTIN", "TTOU",
+        "STKFLT",
+    ];
+    let left_out: Vec<i32> = left_out.iter().map(|name| signals::number(name)).collect();
+    let all = signals::catchable().into_iter();
+    all.filter(|n| !left_out.contains(n)).collect()
+}

@@ -1,0 +1,62 @@
+//! On a terminal, under the names that give their command one.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+
+use crate::common::{Scene, sys, until};
+use crate::oracle::{both, ours};
+
+/// Everything that comes from the terminal until the run has ended.
+fn read_all(master: &mut File) -> String {
+    let mut text = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = master.read(&mut buffer) {
+        text.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[test]
+fn a_command_has_the_terminal() {
+    for program in [both("tini"), both("dumb-init"), both("catatonit")].concat() {
+        let (scene, master) = Scene::new().terminal();
+        let mut master = File::from(master);
+        let mut run = scene.start(&program.words(&["tac"]));
+        master.write_all(b"1\n2\n3\n\x04\x04").unwrap();
+        let text = read_all(&mut master);
+        assert_eq!(run.wait().code(), Some(0));
+        assert!(text.ends_with("3\r\n2\r\n1\r\n"), "{program:?}: {text}");
+    }
+}
+
+/// dumb-init makes a session for it, and has the terminal for that only where it leads its own session
+/// (a container); started from a shell, it leaves its command without job control.
+#[test]
+fn a_shell_has_job_control() {
+    for program in ["tini", "dumb-init", "catatonit"].map(ours) {
+        let (scene, master) = Scene::new().terminal();
+        let mut master = File::from(master);
+        let mut run = scene.start(&program.words(&["--", "bash", "--norc", "-m"]));
+        master
+            .write_all(b"echo \"flags: [[$-]]\"\nsleep 5 &\nfg\n")
+            .unwrap();
+        // Ctrl-Z, once the job is in front.
+        until("the job in front", || {
+            let front = sys::foreground_group(master.as_raw_fd());
+            run.named("sleep").iter().any(|p| p.pgid == front)
+        });
+        master.write_all(b"\x1a").unwrap();
+        until("a stopped job", || {
+            run.named("sleep").iter().any(|p| p.state == 'T')
+        });
+        master.write_all(b"kill %1\nexit 4\nexit 4\n").unwrap();
+        let text = read_all(&mut master);
+        assert_eq!(run.wait().code(), Some(4), "{program:?}: {text}");
+        let flags = text
+            .split("[[")
+            .last()
+            .and_then(|rest| rest.split("]]").next());
+        assert!(flags.is_some_and(|flags| flags.contains('m')), "{text}");
+    }
+}

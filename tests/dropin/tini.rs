@@ -1,0 +1,370 @@
+//! tini, and docker-init, which is tini.
+
+use std::time::Duration;
+
+use crate::common::{ACTOR, Scene, until};
+use crate::oracle::{Outcome, both, exchange, ours, plain_signals, real, received, without_pids};
+
+const A_WHILE: Duration = Duration::from_millis(400);
+
+#[test]
+fn statuses_are_those_of_tini() {
+    let Some(tini) = real("tini") else { return };
+    for (words, variables) in [
+        (&["--", "sh", "-c", "exit 7"][..], &[][..]),
+        (&["-s", "--", "sh", "-c", "exit 0"], &[]),
+        (&["--", "sh", "-c", "kill -KILL $$"], &[]),
+        (&["--", "sh", "-c", "kill -USR1 $$"], &[]),
+        (&["-e", "143", "--", "sh", "-c", "kill $$"], &[]),
+        (&["-e", "7", "-e3", "--", "sh", "-c", "exit 3"], &[]),
+        (&["-e", "", "--", "sh", "-c", "exit 3"], &[]),
+        (&["-e", " +7", "--", "sh", "-c", "exit 7"], &[]),
+        (&["-e", "256", "true"], &[]),
+        (&["-e", "-1", "true"], &[]),
+        (&["-e", "7x", "true"], &[]),
+        (&["-e"], &[]),
+        (&["-p", "TERM", "true"], &[]),
+        (&["-p", "SIGRTMIN", "true"], &[]),
+        (&["-p", "SIGTERM", "--", "true"], &[]),
+        (&["-z"], &[]),
+        (&["--foo", "true"], &[]),
+        (&["--version"], &[]),
+        (&["--version", "true"], &[]),
+        (&["-h"], &[]),
+        (&["-hz"], &[]),
+        (&["-zh"], &[]),
+        (&["-l"], &[]),
+        (&[], &[]),
+        (&["--"], &[]),
+        (&["-svvw"], &[]),
+        (&["--", "no-such-command"], &[]),
+        (&["/no/such/command"], &[]),
+        (&["/etc/passwd"], &[]),
+        (&["/"], &[]),
+        // Options are looked for behind the first word too, so that `-c` is not the shell's.
+        (&["sh", "-c", "exit 3"], &[]),
+        (&["sh", "-c", "exit 3"], &[("POSIXLY_CORRECT", "1")]),
+        (&["true", "-h"], &[]),
+        (&["sh", "-s", "--", "-c", "exit 4"], &[]),
+        (&["--", "sh", "-c", "exit 5"], &[("TINI_SUBREAPER", "")]),
+        (&["--", "sh", "-c", "exit 5"], &[("TINI_VERBOSITY", "x")]),
+        (
+            &["--", "sh", "-c", "exit 5"],
+            &[("TINI_KILL_PROCESS_GROUP", "")],
+        ),
+    ] {
+        let expected = tini.outcome(variables, words).code;
+        for name in ["tini", "tini-static", "docker-init"] {
+            let outcome = ours(name).outcome(variables, words);
+            assert_eq!(outcome.code, expected, "{name} {words:?}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn complaints_are_those_of_tini() {
+    let Some(tini) = real("tini") else { return };
+    for words in [
+        &["-p", "XX", "true"][..],
+        &["-e", "300", "true"],
+        &["-s", "--", "no-such-command"],
+        &["-s", "--", "/etc/passwd"],
+    ] {
+        let theirs = tini.outcome(&[], words);
+        let outcome = ours("tini").outcome(&[], words);
+        let mine = without_pids(&outcome.stderr);
+        assert_eq!(mine, without_pids(&theirs.stderr), "{words:?}");
+        assert_eq!(outcome.stdout, theirs.stdout);
+    }
+    for words in [&["-z"][..], &["-e"], &["--foo"]] {
+        let first = |outcome: &Outcome| outcome.stderr.lines().next().map(str::to_owned);
+        // Of glibc, which knows the program by the whole path.
+        let theirs = first(&tini.outcome(&[], words)).unwrap();
+        let mine = first(&ours("tini").outcome(&[], words)).unwrap();
+        assert_eq!(
+            mine.split_once(": ").unwrap().1,
+            theirs.split_once(": ").unwrap().1
+        );
+    }
+}
+
+#[test]
+fn every_status_can_be_mapped_and_no_other_is() {
+    let program = ours("tini");
+    let all: Vec<String> = (0..=255).map(|code: u8| code.to_string()).collect();
+    for code in &all {
+        let exit = format!("exit {code}");
+        let one = program.outcome(&[], &["-e", code, "--", "sh", "-c", &exit]);
+        assert_eq!(one.code, Some(0), "-e {code}");
+    }
+    for code in all.iter().step_by(5) {
+        let exit = format!("exit {code}");
+        let mut words: Vec<&str> = Vec::new();
+        for other in all.iter().filter(|other| *other != code) {
+            words.extend(["-e", other]);
+        }
+        words.extend(["sh", "-c", &exit]);
+        let others = program.outcome(&[("POSIXLY_CORRECT", "1")], &words);
+        assert_eq!(others.code, code.parse().ok(), "all but {code}");
+    }
+}
+
+#[test]
+fn the_version_begins_as_docker_looks_for_it() {
+    for name in ["tini", "docker-init"] {
+        let text = ours(name).outcome(&[], &["--version"]).stdout;
+        assert!(text.starts_with("tini version 0.19.0"), "{text}");
+        assert!(text.contains("treaper"), "{text}");
+        assert_eq!(text.lines().count(), 1);
+    }
+}
+
+#[test]
+fn help_names_every_option_and_variable_that_tini_names() {
+    let Some(tini) = real("tini") else { return };
+    let (theirs, mine) = (
+        tini.outcome(&[], &["-h"]),
+        ours("tini").outcome(&[], &["-h"]),
+    );
+    let option = |line: &str| {
+        line.strip_prefix("  ")
+            .and_then(|l| l.split_once(':'))
+            .map(|o| o.0.to_owned())
+    };
+    let names: Vec<String> = theirs.stdout.lines().filter_map(option).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        assert!(
+            mine.stdout
+                .lines()
+                .any(|line| option(line).as_ref() == Some(&name)),
+            "{name}"
+        );
+    }
+    assert_eq!(mine.stderr, theirs.stderr);
+}
+
+/// tini tells INFO, DEBUG and TRACE on stdout. That belongs to the server, and our copy of it would
+/// hide its end from the host: ours are on stderr.
+#[test]
+fn what_is_told_is_in_the_words_of_tini() {
+    let Some(tini) = real("tini") else { return };
+    for command in ["exit 7", "kill $$"] {
+        for options in ["-s", "-sv", "-svv", "-svvv"] {
+            let words = [options, "--", "sh", "-c", command];
+            let theirs = without_pids(&tini.outcome(&[], &words).stdout);
+            let outcome = ours("tini").outcome(&[], &words);
+            assert_eq!(outcome.stdout, "");
+            let mine = without_pids(&outcome.stderr);
+            assert_eq!(
+                mine.is_empty(),
+                theirs.is_empty(),
+                "{options}: {mine} | {theirs}"
+            );
+            for line in mine.lines() {
+                assert!(
+                    theirs.lines().any(|l| l == line),
+                    "{options}: {line} is not in {theirs}"
+                );
+            }
+            // SIGCHLD itself, the subreaper and empty waits are not worth a line of ours.
+            let missing = theirs.lines().filter(|l| !mine.lines().any(|m| m == *l));
+            for line in missing {
+                let known = [
+                    "Received SIGCHLD",
+                    "Registered as child",
+                    "No child to wait",
+                ];
+                assert!(known.iter().any(|k| line.contains(k)), "{options}: {line}");
+            }
+        }
+    }
+    let loud = ours("tini").outcome(&[("TINI_VERBOSITY", "2")], &["--", "true"]);
+    assert!(
+        loud.stderr.contains("Spawned child process 'true'"),
+        "{loud:?}"
+    );
+    let quiet = ours("tini").outcome(&[("TINI_VERBOSITY", "1")], &["-vvv", "--", "true"]);
+    assert_eq!(quiet.stderr, "");
+}
+
+/// tini warns that it cannot reap where it is neither PID 1 nor told to be a subreaper. We always are one.
+#[test]
+fn nobody_is_warned_of_zombies_that_are_reaped_anyway() {
+    for program in both("tini") {
+        let text = program.outcome(&[], &["--", "true"]).stderr;
+        assert_eq!(text.contains("zombie reaping won't work"), !program.ours);
+    }
+}
+
+#[test]
+fn each_signal_reaches_the_server_once_also_a_second_sigterm() {
+    let mut send = plain_signals();
+    send.extend([libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP]);
+    for program in both("tini") {
+        for options in [&["-s"][..], &["-sg"]] {
+            let mut run = program.start(options, "server:record");
+            let all = exchange(&mut run, &send, &[libc::SIGTTIN, libc::SIGTTOU]);
+            assert_eq!(all, send, "{program:?} {options:?}");
+        }
+    }
+}
+
+#[test]
+fn a_signal_that_ends_the_server_ends_us_alike() {
+    for program in both("tini") {
+        for signal in [
+            libc::SIGTERM,
+            libc::SIGINT,
+            libc::SIGUSR1,
+            libc::SIGUSR2,
+            libc::SIGHUP,
+        ] {
+            let mut run = program.start(&["-s"], "server");
+            run.signal(signal);
+            assert_eq!(run.wait_clean().code(), Some(128 + signal), "{program:?}");
+        }
+    }
+}
+
+#[test]
+fn the_group_is_signalled_only_with_g() {
+    for program in both("tini") {
+        for (options, variable, grouped) in [
+            (&["-sg"][..], None, true),
+            (&["-s"], Some("TINI_KILL_PROCESS_GROUP"), true),
+            (&["-s"], None, false),
+        ] {
+            let scene = variable
+                .into_iter()
+                .fold(Scene::new(), |s, name| s.env(name, "1"));
+            let tree = "server:record[worker:record,other:setsid:record]";
+            let mut run = program.start_in(scene, options, tree);
+            for name in ["worker", "other"] {
+                run.log.ready(name);
+            }
+            run.signal(libc::SIGUSR1);
+            run.log.wait("server", "signal");
+            if grouped {
+                run.log.wait("worker", "signal");
+            }
+            run.signal(libc::SIGUSR2);
+            run.log.wait_for(2, "server", "signal");
+            let expected: &[i32] = if grouped {
+                &[libc::SIGUSR1, libc::SIGUSR2]
+            } else {
+                &[]
+            };
+            until("the worker's signals", || {
+                received(&mut run, "worker") == expected
+            });
+            assert_eq!(received(&mut run, "other"), [0; 0], "{program:?}");
+        }
+    }
+}
+
+#[test]
+fn orphans_are_reaped_while_the_server_runs_and_w_tells() {
+    for program in both("tini") {
+        for (options, told) in [(&["-s"][..], 0), (&["-sw"], 3)] {
+            let mut run = program.start(options, "server:on=TERM/0[orphan*3:daemon:exit=3]");
+            let gone: Vec<i32> = run
+                .log
+                .wait_for(3, "orphan", "ready")
+                .iter()
+                .map(|l| l.pid())
+                .collect();
+            until("all orphans reaped", || {
+                gone.iter()
+                    .all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+            });
+            run.signal(libc::SIGTERM);
+            assert_eq!(run.wait().code(), Some(0));
+            let text = run.stderr();
+            let count = text.matches("Reaped zombie process with pid=").count();
+            assert_eq!(count, told, "{program:?}: {text}");
+        }
+    }
+}
+
+/// tini ends with its child and leaves the rest (the kernel of a container then kills it in the
+/// middle of its work): a leak, so ours asks it to stop, and waits.
+#[test]
+fn what_the_server_leaves_is_stopped() {
+    for program in both("tini") {
+        let tree = "server:on=USR1/5[worker:setsid:on=TERM/0,deep:daemon:on=TERM/0]";
+        let mut run = program.start(&["-s"], tree);
+        run.log.ready("worker");
+        run.log.ready("deep");
+        run.signal(libc::SIGUSR1);
+        let exit = run.wait();
+        assert_eq!(exit.code(), Some(5));
+        assert_eq!(exit.left.is_empty(), program.ours, "{program:?}: {exit:?}");
+        if program.ours {
+            assert_eq!(received(&mut run, "worker"), [libc::SIGTERM]);
+            assert_eq!(received(&mut run, "deep"), [libc::SIGTERM]);
+        }
+    }
+}
+
+/// Whoever stops tini decides how long the server may take; `TREAPER_TERM=stop` makes it us.
+#[test]
+fn sigterm_has_no_deadline_unless_it_is_asked_for() {
+    for (variable, ends) in [("forward", false), ("stop", true)] {
+        let scene = Scene::new()
+            .env("TREAPER_TERM", variable)
+            .env("TREAPER_GRACE", "100ms");
+        let mut run = ours("tini").start_in(scene, &[], "server:ignore=TERM");
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.ends_within(A_WHILE), ends, "{variable}");
+    }
+}
+
+#[test]
+fn neither_stdin_nor_the_parent_stops_it_unless_p_is_given() {
+    for program in both("tini") {
+        let mut run = program.start_in(Scene::new().stdin_pipe(), &["-s"], "server");
+        run.close_stdin();
+        assert!(!run.ends_within(A_WHILE), "{program:?}");
+        let host = [ACTOR, "host", "--stdin", "null", "--"].map(str::to_owned);
+        let words = program.words(&["-s", "--", ACTOR, "tree", "server:record"]);
+        let mut run = Scene::new().start(&[&host[..], &words].concat());
+        run.log.ready("server");
+        run.log.wait("host", "spawned");
+        run.signal(libc::SIGKILL);
+        run.wait();
+        assert!(
+            !run.log.comes_within(A_WHILE, "server", "signal"),
+            "{program:?}"
+        );
+    }
+}
+
+/// With SIGKILL tini itself is killed, and its child lives on: a leak, so ours kills the child.
+#[test]
+fn with_p_the_end_of_the_parent_is_told_to_the_server() {
+    for program in both("tini") {
+        for signal in ["SIGTERM", "SIGUSR1", "SIGKILL"] {
+            let host = [ACTOR, "host", "--stdin", "null", "--"].map(str::to_owned);
+            let tree = "server:on=TERM+USR1/0";
+            let words = program.words(&["-s", "-p", signal, "--", ACTOR, "tree", tree]);
+            let mut run = Scene::new().start(&[&host[..], &words].concat());
+            let server = run.log.ready("server");
+            run.log.wait("host", "spawned");
+            run.signal(libc::SIGKILL);
+            if program.ours || signal != "SIGKILL" {
+                run.wait_empty();
+            } else {
+                run.wait();
+                assert!(run.survivors().iter().any(|p| p.pid == server));
+            }
+            let told = received(&mut run, "server");
+            let expected: &[i32] = match signal {
+                "SIGTERM" => &[libc::SIGTERM],
+                "SIGUSR1" => &[libc::SIGUSR1],
+                _ => &[],
+            };
+            assert_eq!(told, expected, "{program:?} -p {signal}");
+        }
+    }
+}
