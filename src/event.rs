@@ -120,8 +120,8 @@ impl Actions {
     }
 
     /// In order.
-    pub fn iter(&self) -> impl Iterator<Item = Action> + use<> {
-        let Self([first, second]) = *self;
+    pub fn iter(self) -> impl Iterator<Item = Action> {
+        let Self([first, second]) = self;
         first.into_iter().chain(second)
     }
 }

@@ -26,19 +26,18 @@ pub struct Server {
 }
 
 /// Whom SIGKILL has reached. A recycled pid only costs a short rest between rounds.
-static KILLED: PidSet = PidSet::new();
+static KILLED: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
 /// Who was told to stop, so that nobody is told twice. A recycled pid is killed when the grace is over.
-static TOLD: PidSet = PidSet::new();
+static TOLD: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
 /// How often the tree is walked at most to tell those who were handed over during the last walk.
 const WALKS: u32 = 16;
 
 /// One bit for each possible pid. Static: it must not need memory, and pages never touched cost none.
-struct PidSet(Mutex<[u64; 64 * 1024]>);
+struct PidSet(Mutex<[u64; PidSet::WORDS]>);
 
 impl PidSet {
-    const fn new() -> Self {
-        Self(Mutex::new([0; 64 * 1024]))
-    }
+    /// For 4 Mi pids, the most that a kernel gives out.
+    const WORDS: usize = 64 * 1024;
 
     /// Adds `pid`; whether it was not there before.
     fn insert(&self, pid: Pid) -> bool {

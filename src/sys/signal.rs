@@ -338,7 +338,7 @@ pub fn die_of(signal: Signal) {
 fn deliver_to_self(signal: Signal) {
     // SAFETY: takes numbers only; the target is ourselves. (`raise` would ask the libc for the
     // thread, which does not know that it was forked.)
-    unsafe { libc::kill(libc::getpid(), signal.0.into()) };
+    unsafe { libc::kill(super::pid::own(), signal.0.into()) };
     set_mask(Mask(Mask::ALL.0 & !(1 << (signal.0 - 1))));
     set_mask(Mask::ALL);
 }

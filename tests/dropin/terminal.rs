@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 
-use crate::common::{Scene, sys, until};
+use crate::common::{Scene, special, until};
 use crate::oracle::{both, ours};
 
 /// Everything that comes from the terminal until the run has ended.
@@ -43,7 +43,7 @@ fn a_shell_has_job_control() {
             .unwrap();
         // Ctrl-Z, once the job is in front.
         until("the job in front", || {
-            let front = sys::foreground_group(master.as_raw_fd());
+            let front = special::foreground_group(master.as_raw_fd());
             run.named("sleep").iter().any(|p| p.pgid == front)
         });
         master.write_all(b"\x1a").unwrap();
