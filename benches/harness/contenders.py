@@ -5,10 +5,9 @@ import shutil
 
 
 class Contender:
-    def __init__(self, name, words, ours=False, reaps=True):
+    def __init__(self, name, words, reaps=True):
         self.name = name
         self.words = words
-        self.ours = ours
         # Whether orphans come to it when it is not PID 1.
         self.reaps = reaps
 
@@ -32,10 +31,12 @@ def make(work):
         Contender("dumb-init", [path("dumb-init"), "--"], reaps=False),
         Contender("catatonit", [path("catatonit"), "--"]),
         Contender("bubblewrap", bubblewrap),
-        Contender("treaper", [static, "--"], ours=True),
-        Contender("treaper --no-guard", [static, "--no-guard", "--"], ours=True),
-        Contender("treaper (cargo build)", [default, "--"], ours=True),
-        Contender("treaper --no-guard (cargo build)", [default, "--no-guard", "--"], ours=True),
+        Contender("treaper", [static, "--"]),
+        Contender("treaper --no-guard", [static, "--no-guard", "--"]),
+        Contender("treaper --contain cgroup", [static, "--contain", "cgroup", "--"]),
+        Contender("treaper --contain pidns", [static, "--contain", "pidns", "--"]),
+        Contender("treaper (cargo build)", [default, "--"]),
+        Contender("treaper --no-guard (cargo build)", [default, "--no-guard", "--"]),
     ]
 
 

@@ -72,19 +72,17 @@ class Scene:
 
 
 def contenders_of(everyone):
-    bubblewrap, ours, alone = named(everyone, "bubblewrap", "treaper", "treaper --no-guard")
-    no_grace = [*ours.words[:-1], "--grace", "0", "--"]
-    return [
-        (bubblewrap, False),
-        (ours, False),
-        (alone, False),
-        # SIGKILL comes at once, so that what is timed is the kill and not the patience before it.
-        (Contender("treaper --grace 0, SIGTERM ignored", no_grace), True),
-    ]
+    """Each with whether the tree ignores SIGTERM."""
+    found = [(contender, False) for contender in named(everyone, "bubblewrap", "treaper", "treaper --no-guard")]
+    # SIGKILL comes at once, so that what is timed is the kill and not the patience before it.
+    for name in ("treaper", "treaper --contain cgroup", "treaper --contain pidns"):
+        words = named(everyone, name)[0].words
+        found.append((Contender(f"{name} --grace 0, SIGTERM ignored", [*words[:-1], "--grace", "0", "--"]), True))
+    return found
 
 
 def measure(everyone, work, quick):
-    repeats = 3 if quick else 11
+    repeats = 3 if quick else 9
     chosen = contenders_of(everyone)
     text = "The host is SIGKILLed; ms until the last of the tree is gone, medians of "
     text += f"{repeats} in turn; in parentheses the ratio to bubblewrap's kill of the PID namespace.\n\n"

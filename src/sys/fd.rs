@@ -94,7 +94,7 @@ pub fn poll(
     timeout: Option<std::time::Duration>,
 ) -> Result<usize, Errno> {
     let limit = timeout.map(|t| libc::timespec {
-        tv_sec: t.as_secs().min(1 << 30) as libc::time_t,
+        tv_sec: t.as_secs().min(1 << 30) as _,
         tv_nsec: t.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);

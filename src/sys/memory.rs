@@ -10,6 +10,7 @@ const DEPTH: usize = 120 * 1024;
 
 /// Gives back whatever only our start needed; to be called before a long wait.
 pub fn give_back() {
+    super::heap::Heap::give_back();
     give_back_stack();
     give_back_code();
 }

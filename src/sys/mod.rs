@@ -13,6 +13,7 @@ pub mod clock;
 pub mod clone;
 pub mod environment;
 pub mod fd;
+pub mod heap;
 pub mod memory;
 pub mod namespace;
 pub mod pid;

@@ -12,6 +12,9 @@ use super::signal::{self, Mask, Signal};
 #[macro_export]
 macro_rules! entry_point {
     ($run:path) => {
+        #[global_allocator]
+        static HEAP: $crate::sys::heap::Heap = $crate::sys::heap::Heap;
+
         #[allow(unsafe_code, reason = "the name `main` is what the C runtime calls")]
         #[unsafe(no_mangle)]
         extern "C" fn main(
