@@ -208,7 +208,7 @@ fn programs_that_own_the_screen() {
         let mut found = Vec::new();
         for (line, name, mark, keys) in [
             ("$W less /etc/services", "less", "tcpmux", "q"),
-            ("$W vi -u NONE", "vi", "~", ":q!\r"),
+            ("$W vi -u NONE", "vi", "~", "\x1b:q!\r"),
             ("$W top", "top", "COMMAND", "q"),
             ("$W python3 -qi", "python3", ">>>", "exit(5)\r"),
             (
@@ -222,7 +222,7 @@ fn programs_that_own_the_screen() {
                 continue;
             }
             session.text.clear();
-            session.keys(&format!("TERM=xterm {line}\n"));
+            session.keys(&format!("TERM=vt100 {line}\n"));
             // It has set up the terminal when it draws; keys before that are thrown away.
             session.until_text(mark, ' ');
             session.keys(keys);
