@@ -111,7 +111,11 @@ impl Linux<'_> {
             }
             let event = match self.watch.wait(timeout) {
                 Woken::TimedOut => Some(overdue()),
-                Woken::CgroupChanged => Some(self.reap()),
+                Woken::CgroupChanged => {
+                    // Until it is read the news stays news, and would wake us before any signal.
+                    let _ = self.killer.cgroup.as_ref().map(Cgroup::is_populated);
+                    Some(self.reap())
+                }
                 Woken::Trigger(trigger) => Some(Event::Trigger(trigger)),
                 Woken::Signal(arrival) => self.on_signal(arrival),
             };

@@ -44,7 +44,7 @@ ok "treaper is PID 1" "$(run --rm t cat /proc/1/comm)" treaper
 ok "stdin reaches the command, and its answer the client" "$(echo hello | run -i --rm t cat)" hello
 ok "not a word on stderr" "$(run --rm t true 2>&1)" ""
 run --rm t no-such-command 2>/dev/null; ok "a command that is not there" $? 127
-ok "orphans are reaped" "$(run --rm t sh -c '(sleep 0.1 &); while pgrep -x sleep >/dev/null; do :; done; grep -l "^State:.Z" /proc/[0-9]*/status | wc -l')" 0
+ok "orphans are reaped" "$(run --rm t sh -c '(sleep 0.1 &); sleep 0.1; while ps | grep -q "[s]leep 0.1"; do :; done; grep -l "^State:.Z" /proc/[0-9]*/status | wc -l')" 0
 
 # Stop and end: the rest of the tree finishes its work.
 started stop t /server; s=$(milliseconds); docker stop -t 10 stop >/dev/null
@@ -92,7 +92,7 @@ until_true has "$W/out/up"; kill -9 $client; wait $client 2>/dev/null
 until_true has "$W/out/worker"; ok "the client of exec -i is killed: the tree ends" "$(cat "$W/out/worker")" finished
 out; docker exec host /treaper sh -c 'exit 8' 2>"$W/words"; ok "exec: the status" $? 8
 ok "exec, whose parent is outside: not a word" "$(cat "$W/words")" ""
-ok "exec: nobody is left" "$(docker exec host sh -c 'pgrep -f -x /server || echo none')" none
+ok "exec: nobody is left" "$(docker exec host sh -c 'ps | grep "[/]server" || echo none')" none
 
 # Another container's PID namespace, as Kubernetes shares it in a pod: not PID 1, and its parent is outside.
 out; ok "a shared PID namespace: not a word" "$(run --rm --pid container:host t sh -c 'exit 0' 2>&1)" ""

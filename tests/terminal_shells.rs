@@ -1,0 +1,253 @@
+//! In a real shell on a real terminal `treaper CMD` feels like `CMD`: each session is typed twice,
+//! with `env` in the place of treaper the second time, and what the shell finds is compared.
+//!
+//! One difference is meant: a server that a signal ends is told by a status of 128 and more, so that a
+//! shell does not print the signal's name. `$?` is the same.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod common;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Run, Scene, TREAPER, patience, skip, special, sys, until};
+
+/// The shells of Debian, and how each is kept from reading files and drawing lines of its own.
+const SHELLS: [&[&str]; 3] = [
+    &["bash", "--norc", "--noediting", "-i"],
+    &["dash", "-i"],
+    &["zsh", "-f", "-i", "+Z"],
+];
+
+struct Session {
+    run: Run,
+    master: File,
+    text: String,
+    asked: usize,
+}
+
+impl Session {
+    fn new(shell: &[&str], wrap: &str) -> Session {
+        let (scene, master) = Scene::new().terminal();
+        let scene = scene
+            .env("W", wrap)
+            .env("PS1", "")
+            .env("TERM", "dumb")
+            .env("ENV", "");
+        let mut session = Session {
+            run: scene.start(shell),
+            master: File::from(master),
+            text: String::new(),
+            asked: 0,
+        };
+        session.ask("ulimit -c 0; stty -echo; true");
+        session
+    }
+
+    fn keys(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Types a line; gives the status that the shell has for it.
+    fn ask(&mut self, line: &str) -> String {
+        self.keys(&format!("{line}\n"));
+        self.status()
+    }
+
+    /// The status of what has just ended.
+    fn status(&mut self) -> String {
+        self.asked += 1;
+        let mark = format!("answer-{}=", self.asked);
+        // In two parts, so that the echo of the line is not taken for its answer.
+        self.keys(&format!("echo answer''-{}=$?.\n", self.asked));
+        self.until_text(&mark, '.')
+    }
+
+    /// Reads until `mark` has come, and what follows it up to `end`.
+    fn until_text(&mut self, mark: &str, end: char) -> String {
+        loop {
+            if let Some((_, rest)) = self.text.split_once(mark)
+                && let Some((answer, _)) = rest.split_once(end)
+            {
+                return answer.to_owned();
+            }
+            let ready = sys::poll(&[(self.master.as_raw_fd(), libc::POLLIN)], Some(patience()));
+            assert!(ready[0] != 0, "waited too long for {mark}: {}", self.text);
+            let mut buffer = [0; 4096];
+            let count = self.master.read(&mut buffer).unwrap();
+            self.text
+                .push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    }
+
+    /// Waits until a process `name` is in the foreground.
+    fn in_front(&self, name: &str) {
+        until(&format!("{name} in front"), || {
+            let front = special::foreground_group(self.master.as_raw_fd());
+            self.run
+                .named(name)
+                .iter()
+                .any(|process| process.pgid == front && process.state != 'T')
+        });
+    }
+
+    fn in_state(&self, name: &str, states: &str) {
+        until(&format!("{name} in one of {states}"), || {
+            self.run
+                .named(name)
+                .iter()
+                .any(|process| states.contains(process.state))
+        });
+    }
+}
+
+fn installed(shell: &str) -> bool {
+    let found = Command::new("sh")
+        .args(["-c", "command -v \"$0\"", shell])
+        .output()
+        .unwrap();
+    if !found.status.success() {
+        skip(&format!("{shell} is not installed"));
+    }
+    found.status.success()
+}
+
+/// Types `play` in each shell, with and without treaper, and compares what it has found.
+fn compare(play: impl Fn(&mut Session) -> Vec<String>) {
+    for shell in SHELLS {
+        if !installed(shell[0]) {
+            continue;
+        }
+        let expected = play(&mut Session::new(shell, "env"));
+        let mut session = Session::new(shell, TREAPER);
+        let found = play(&mut session);
+        assert_eq!(found, expected, "{shell:?}: {}", session.text);
+    }
+}
+
+#[test]
+fn interrupts_from_the_keyboard() {
+    compare(|session| {
+        let mut found = Vec::new();
+        for key in ["\x03", "\x1c"] {
+            session.keys("$W sleep 100\n");
+            session.in_front("sleep");
+            session.keys(key);
+            found.push(session.status());
+        }
+        found
+    });
+}
+
+#[test]
+fn a_job_is_stopped_and_goes_on_in_front_and_behind() {
+    compare(|session| {
+        let mut found = Vec::new();
+        session.keys("$W sleep 100\n");
+        session.in_front("sleep");
+        for _ in 0..2 {
+            session.keys("\x1a");
+            session.in_state("sleep", "T");
+            found.push(session.status());
+            session.keys("fg\n");
+            session.in_front("sleep");
+        }
+        session.keys("\x1a");
+        session.in_state("sleep", "T");
+        found.push(session.status());
+        found.push(session.ask("bg >/dev/null"));
+        session.in_state("sleep", "SR");
+        session.keys("fg\n");
+        session.in_front("sleep");
+        session.keys("\x03");
+        found.push(session.status());
+        found.push(session.ask("wait"));
+        found
+    });
+}
+
+#[test]
+fn a_job_behind_never_takes_the_terminal() {
+    compare(|session| {
+        let mut found = vec![session.ask("$W sleep 100 &")];
+        session.in_state("sleep", "SR");
+        found.push(session.ask("true"));
+        found.push(session.ask("kill %1"));
+        found.push(session.ask("wait"));
+        // One that reads is stopped by SIGTTIN, until it is in front.
+        found.push(session.ask("$W cat &"));
+        session.in_state("cat", "T");
+        session.keys("fg\n");
+        session.in_front("cat");
+        session.keys("line-of-input!\n\x04");
+        session.until_text("line-of-input", '!');
+        found.push(session.status());
+        found
+    });
+}
+
+#[test]
+fn pipelines() {
+    compare(|session| {
+        vec![
+            session.ask("echo in | $W cat | $W sed s/in/out-of-it./ | $W cat"),
+            session.until_text("out-of", '.'),
+            session.ask("$W yes | $W head -1 >/dev/null"),
+            session.ask("$W sh -c 'exit 9'"),
+            session.ask("$W no-such-command 2>/dev/null"),
+        ]
+    });
+}
+
+#[test]
+fn programs_that_own_the_screen() {
+    compare(|session| {
+        let mut found = Vec::new();
+        for (line, name, mark, keys) in [
+            ("$W less /etc/services", "less", "tcpmux", "q"),
+            ("$W vi -u NONE", "vi", "~", "\x1b:q!\r"),
+            ("$W top", "top", "COMMAND", "q"),
+            ("$W python3 -qi", "python3", ">>>", "exit(5)\r"),
+            (
+                "$W sh -c 'echo in-\"front \"; read x; exit 6'",
+                "sh",
+                "in-front",
+                "\n",
+            ),
+        ] {
+            if !installed(name) {
+                continue;
+            }
+            session.text.clear();
+            session.keys(&format!("TERM=vt100 {line}\n"));
+            // It has set up the terminal when it draws; keys before that are thrown away.
+            session.until_text(mark, ' ');
+            session.keys(keys);
+            found.push(session.status());
+        }
+        found
+    });
+}
+
+#[test]
+fn a_closed_terminal_ends_everything_with_treaper_and_not_without() {
+    for (wrap, ended) in [(TREAPER, true), ("env", false)] {
+        let mut session = Session::new(SHELLS[0], wrap);
+        session.keys("$W sh -c 'trap \"\" HUP TERM; setsid sleep 100 & exec sleep 100' \n");
+        session.in_front("sleep");
+        until("both", || session.run.named("sleep").len() == 2);
+        let Session {
+            mut run, master, ..
+        } = session;
+        drop(OwnedFd::from(master));
+        if ended {
+            run.wait_empty();
+        } else {
+            assert!(!run.ends_within(Duration::from_millis(300)));
+            assert!(!run.named("sleep").is_empty());
+        }
+    }
+}
