@@ -1,0 +1,74 @@
+# Made from the options by `UPDATE=1 cargo test --test docs`: change src/cli.rs instead.
+# bash completion for treaper
+
+_treaper() {
+    local cur prev word words='' at=1
+    cur=${COMP_WORDS[COMP_CWORD]}
+    prev=${COMP_WORDS[COMP_CWORD - 1]}
+    # `--option=value` comes as three words.
+    if [[ $cur == '=' ]]; then
+        cur=''
+    elif [[ $prev == '=' ]]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
+    # The first word that is no option, and no option's value, is the command.
+    while ((at < COMP_CWORD)); do
+        word=${COMP_WORDS[at]}
+        case $word in
+        --)
+            at=$((at + 1))
+            break ;;
+        -s|--signal|-d|--drain|-g|--grace|--kill-timeout|-k|--kill-mode|--until|--stdin|--stdout|--hup|--term|--watch-pid|--watch-ancestor|--forward-to|--rewrite|--success|--contain)
+            at=$((at + 2))
+            if [[ ${COMP_WORDS[at - 1]} == '=' ]]; then at=$((at + 1)); fi ;;
+        =)
+            at=$((at + 2)) ;;
+        -*)
+            at=$((at + 1)) ;;
+        *)
+            break ;;
+        esac
+    done
+    if ((at < COMP_CWORD)) ||
+        [[ $at -eq $COMP_CWORD && ${COMP_WORDS[COMP_CWORD]} != '=' && ($cur != -* || $prev == --) ]]; then
+        if declare -F _comp_command_offset >/dev/null; then
+            _comp_command_offset "$at"
+        elif declare -F _command_offset >/dev/null; then
+            _command_offset "$at"
+        else
+            mapfile -t COMPREPLY < <(compgen -A command -- "$cur")
+        fi
+        return
+    fi
+    case $prev in
+        -s|--signal)
+            words="$(compgen -A signal | sed 's/^SIG//')" ;;
+        -k|--kill-mode)
+            words="staged tree mixed" ;;
+        --until)
+            words="server tree" ;;
+        --stdin)
+            words="auto watch ignore" ;;
+        --stdout)
+            words="watch ignore" ;;
+        --hup)
+            words="stop forward" ;;
+        --term)
+            words="stop forward" ;;
+        --watch-pid)
+            words="$(cd /proc && compgen -G '[0-9]*')" ;;
+        --watch-ancestor)
+            words="$(ps -eo comm= 2>/dev/null)" ;;
+        --forward-to)
+            words="server group tree" ;;
+        --contain)
+            words="auto group cgroup pidns" ;;
+        --doctor)
+            words="json" ;;
+        *)
+            words='--signal --drain --grace --kill-timeout --kill-mode --until --stdin --stdout --hup --term --no-parent --watch-pid --watch-ancestor --forward-to --rewrite --success --contain --no-guard --no-new-privs --verbose --doctor --help --version' ;;
+    esac
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+
+complete -F _treaper treaper
