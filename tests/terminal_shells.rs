@@ -226,6 +226,10 @@ fn programs_that_own_the_screen() {
             // It has set up the terminal when it draws; keys before that are thrown away.
             session.until_text(mark, ' ');
             session.keys(keys);
+            // And so are those that are typed before it has given the terminal back.
+            until("the shell in front", || {
+                special::foreground_group(session.master.as_raw_fd()) == session.run.main
+            });
             found.push(session.status());
         }
         found
