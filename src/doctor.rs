@@ -32,7 +32,7 @@ const GUARANTEES: [(&str, [&str; 3]); 8] = [
     ("the same, while others hold stdin open", ["nothing"; 3]),
     ("the shim or the monitor is SIGKILLed", ["nothing"; 3]),
     (
-        "shim and monitor are SIGKILLed within 10 ms",
+        "both are SIGKILLed before the tree is empty",
         ["the tree", "the tree", "nothing"],
     ),
     (
