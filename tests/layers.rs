@@ -52,8 +52,8 @@ fn code_only(text: &str) -> String {
     while let Some(first) = rest.chars().next() {
         let skipped = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("r#\"") {
-            rest[3..].find("\"#").unwrap() + 5
+        } else if let Some(raw) = rest.strip_prefix("r#\"") {
+            raw.find("\"#").unwrap() + 5
         } else if first == '"' {
             let mut end = 1;
             while rest.as_bytes()[end] != b'"' {

@@ -2,7 +2,13 @@
 //! the monitor killed at any call. Nothing waits, so thousands of stops take seconds.
 //!
 //! `SIM_SEED` (a number) and `SIM_RUNS` repeat or prolong it; a failure names the seed of its run.
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    clippy::unchecked_time_subtraction,
+    reason = "a test"
+)]
 
 #[path = "sim/rng.rs"]
 mod rng;

@@ -54,6 +54,10 @@ pub struct Habits {
 }
 
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, in any combination"
+)]
 pub struct Process {
     pub parent: u32,
     pub habits: Habits,

@@ -121,7 +121,7 @@ impl Sim {
             visit(&mut self.table, pid);
             pending.extend(children);
         }
-        self.busy = self.busy.max(self.table.now - began);
+        self.busy = self.busy.max(self.table.now.saturating_sub(began));
     }
 }
 
