@@ -1,8 +1,7 @@
 //! In a real shell on a real terminal `treaper CMD` feels like `CMD`: each session is typed twice,
 //! with `env` in the place of treaper the second time, and what the shell finds is compared.
 //!
-//! One difference is meant: a server that a signal ends is told by a status of 128 and more, so that a
-//! shell does not print the signal's name. `$?` is the same.
+//! What the shell says of a job that a signal has ended is compared too, where it says it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;
@@ -16,10 +15,11 @@ use std::time::Duration;
 use common::{Run, Scene, TREAPER, patience, skip, special, sys, until};
 
 /// The shells of Debian, and how each is kept from reading files and drawing lines of its own.
-const SHELLS: [&[&str]; 3] = [
+const SHELLS: [&[&str]; 4] = [
     &["bash", "--norc", "--noediting", "-i"],
     &["dash", "-i"],
     &["zsh", "-f", "-i", "+Z"],
+    &["fish", "--no-config", "-i"],
 ];
 
 struct Session {
@@ -27,6 +27,8 @@ struct Session {
     master: File,
     text: String,
     asked: usize,
+    /// How this shell names the status of the last command.
+    last: &'static str,
 }
 
 impl Session {
@@ -42,6 +44,7 @@ impl Session {
             master: File::from(master),
             text: String::new(),
             asked: 0,
+            last: if shell[0] == "fish" { "$status" } else { "$?" },
         };
         session.ask("ulimit -c 0; stty -echo; true");
         session
@@ -62,7 +65,7 @@ impl Session {
         self.asked += 1;
         let mark = format!("answer-{}=", self.asked);
         // In two parts, so that the echo of the line is not taken for its answer.
-        self.keys(&format!("echo answer''-{}=$?.\n", self.asked));
+        self.keys(&format!("echo answer''-{}={}.\n", self.asked, self.last));
         self.until_text(&mark, '.')
     }
 
@@ -117,7 +120,12 @@ fn installed(shell: &str) -> bool {
 
 /// Types `play` in each shell, with and without treaper, and compares what it has found.
 fn compare(play: impl Fn(&mut Session) -> Vec<String>) {
-    for shell in SHELLS {
+    compare_in(&SHELLS, play);
+}
+
+/// As [`compare`], in these `shells`.
+fn compare_in(shells: &[&[&str]], play: impl Fn(&mut Session) -> Vec<String>) {
+    for shell in shells {
         if !installed(shell[0]) {
             continue;
         }
@@ -171,7 +179,8 @@ fn a_job_is_stopped_and_goes_on_in_front_and_behind() {
 
 #[test]
 fn a_job_behind_never_takes_the_terminal() {
-    compare(|session| {
+    // fish has no `%1`.
+    compare_in(&SHELLS[..3], |session| {
         let mut found = vec![session.ask("$W sleep 100 &")];
         session.in_state("sleep", "SR");
         found.push(session.ask("true"));
@@ -207,7 +216,7 @@ fn programs_that_own_the_screen() {
     compare(|session| {
         let mut found = Vec::new();
         for (line, name, mark, keys) in [
-            ("$W less /etc/services", "less", "tcpmux", "q"),
+            ("$W less /etc/passwd", "less", "root", "q"),
             ("$W vi -u NONE", "vi", "~", "\x1b:q!\r"),
             ("$W top", "top", "COMMAND", "q"),
             ("$W python3 -qi", "python3", ">>>", "exit(5)\r"),
@@ -233,6 +242,51 @@ fn programs_that_own_the_screen() {
             found.push(session.status());
         }
         found
+    });
+}
+
+#[test]
+fn a_change_of_the_window_size_arrives() {
+    compare(|session| {
+        session.keys("$W sh -c 'trap \"stty size; exit 4\" WINCH; echo re-\"ady \"; while :; do sleep .05; done'\n");
+        session.until_text("re-ady", ' ');
+        special::set_window_size(session.master.as_raw_fd(), 33, 77);
+        vec![session.until_text("33 ", '7'), session.status()]
+    });
+}
+
+#[test]
+fn a_shell_inside_has_job_control_and_gives_the_terminal_back() {
+    compare(|session| {
+        session.keys("$W bash --norc --noediting -i\n");
+        session.in_front("bash");
+        session.keys("sleep 100\n");
+        session.in_front("sleep");
+        session.keys("\x1a");
+        session.in_state("sleep", "T");
+        session.keys("jobs\nfg\n");
+        session.in_front("sleep");
+        session.keys("\x03");
+        session.in_front("bash");
+        session.keys("exit 8\n");
+        until("the shell in front", || {
+            special::foreground_group(session.master.as_raw_fd()) == session.run.main
+        });
+        vec![session.status()]
+    });
+}
+
+#[test]
+fn the_shell_names_the_signal_that_ended_a_job() {
+    compare_in(&SHELLS[..1], |session| {
+        session.text.clear();
+        session.keys("$W sleep 100\n");
+        session.in_front("sleep");
+        let sleep = session.run.named("sleep")[0].pid;
+        sys::kill(sleep, libc::SIGTERM).unwrap();
+        let status = session.status();
+        let named = session.text.contains("Terminated");
+        vec![status, format!("named: {named}")]
     });
 }
 

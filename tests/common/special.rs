@@ -118,6 +118,21 @@ pub fn foreground_job(fd: RawFd) {
     sys::restore_mask(&old);
 }
 
+/// As a terminal emulator does when its window changes.
+pub fn set_window_size(fd: RawFd, rows: u16, columns: u16) {
+    let size = libc::winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: a live struct of the size that the call expects.
+    assert_eq!(
+        unsafe { libc::ioctl(fd, libc::TIOCSWINSZ, &raw const size) },
+        0
+    );
+}
+
 pub fn foreground_group(fd: RawFd) -> i32 {
     // SAFETY: a plain system call on an integer.
     unsafe { libc::tcgetpgrp(fd) }
