@@ -2,6 +2,9 @@
 //! the monitor killed at any call. Nothing waits, so thousands of stops take seconds.
 //!
 //! `SIM_SEED` (a number) and `SIM_RUNS` repeat or prolong it; a failure names the seed of its run.
+//!
+//! Faults seeded by hand, each caught: the heir starts a new grace; one round of SIGKILL only; the rest is
+//! not told when the server is gone; actions are done before the board knows of them.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
