@@ -205,7 +205,8 @@ fn pair(
         }
         Fork::Child => {
             become_monitor(&job.place, own_namespace)?;
-            if let Some(fd) = shim_pidfd {
+            // With a bell, that tells it.
+            if let Some(fd) = shim_pidfd.filter(|_| bell.is_none()) {
                 let trigger = Trigger::ShimKilled;
                 hosts.watched.push(Watched { fd, trigger });
             }
@@ -257,7 +258,13 @@ fn server_and_loop(
     let (signals, server) = start_server(job, group, &mut image, cgroup.as_ref())?;
     // From here on there is no way out but an empty tree.
     job.place.let_go();
-    let watch = make_watch(signals, job, hosts, cgroup.as_ref());
+    let mut watch = make_watch(signals, job, hosts, cgroup.as_ref());
+    if let Role::Monitor {
+        shim: Shim::Bell(bell),
+    } = &role
+    {
+        watch.add_bell(bell.as_fd());
+    }
     let killer = Killer::new(Some(server), job.place.strangers.clone(), cgroup);
     let mut linux = job.world(role, watch, killer);
     memory::give_back();

@@ -145,6 +145,9 @@ impl Walk<'_> {
         let mut path: Vec<Frame> = Vec::new();
         let _ = path.try_reserve_exact(DEPTH);
         self.find_children(pid::own(), true);
+        if self.source == Source::Wait {
+            return self.visit_own(visit);
+        }
         let mut first = 0;
         loop {
             while self.len == first {
@@ -235,25 +238,20 @@ impl Walk<'_> {
             if self.scanned == 0 {
                 self.scan();
             }
-            if self.source == Source::Scan {
-                if let Ok(table) = SCANNED.try_lock() {
-                    for (child, _) in table[..self.scanned]
-                        .iter()
-                        .filter(|(_, parent)| *parent == pid)
-                    {
-                        push(self.pending, &mut self.len, *child);
-                    }
-                }
-                return;
-            }
-        }
-        if own {
-            for number in 2..PID_LIMIT {
-                if Pid::new(number).is_some_and(wait::is_child) {
-                    push(self.pending, &mut self.len, number);
+            if let Ok(table) = SCANNED.try_lock() {
+                let scanned = table[..self.scanned].iter();
+                for (child, _) in scanned.filter(|(_, parent)| *parent == pid) {
+                    push(self.pending, &mut self.len, *child);
                 }
             }
         }
+    }
+
+    /// Without any list: each child of ours as soon as it is found, since the search takes so long
+    /// that the next one would have taken its place by the end.
+    fn visit_own(&self, visit: &mut dyn FnMut(&Member)) {
+        let children = (2..PID_LIMIT).filter_map(|number| self.own_child(Pid::new(number)?));
+        children.for_each(|member| visit(&member));
     }
 
     fn scan(&mut self) {

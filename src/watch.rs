@@ -76,6 +76,16 @@ impl Watch {
         );
     }
 
+    /// The write end of the bell, borrowed: it hangs up when the shim, who reads it, is gone. No
+    /// kernel lacks this, and in a PID namespace nothing else tells without a pidfd.
+    pub fn add_bell(&mut self, bell: BorrowedFd<'_>) {
+        let source = Source {
+            trigger: Some(Trigger::ShimKilled),
+            _owned: None,
+        };
+        self.add(source, bell.as_raw_fd(), 0);
+    }
+
     /// The cgroup's `cgroup.events`, borrowed: it outlives us in the killer.
     pub fn add_cgroup_events(&mut self, events: BorrowedFd<'_>) {
         let source = Source {

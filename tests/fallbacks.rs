@@ -1,0 +1,173 @@
+//! A kernel that lacks something, a `/proc` that is not there or hides: nobody survives all the same,
+//! and a message says what is weaker.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::place::Place;
+use common::{ACTOR, Run, Scene, Wrap, skip, sys};
+
+const STUBBORN: &str = "server:ignore=TERM[a:setsid:ignore=TERM,b:daemon:stopped:ignore=TERM[d],\
+                        c:chain=2]";
+const NAMES: &[&str] = &["server", "a", "b", "c", "d"];
+const OPTIONS: &[&str] = &["-v", "--drain=100ms", "--grace=200ms", "--kill-timeout=25s"];
+
+fn start(scene: Scene, before: &[&str], level: &str) -> Run {
+    let options = [OPTIONS, &[level]].concat();
+    let mut command: Vec<String> = before.iter().map(|&word| word.to_owned()).collect();
+    command.extend(Wrap::Treaper(&options).tree(STUBBORN));
+    let mut run = scene.start(&command);
+    for name in NAMES {
+        run.log.ready(name);
+    }
+    run
+}
+
+fn faults<'a>(rules: &[&'a str]) -> Vec<&'a str> {
+    [&[ACTOR, "faults"], rules, &["--"]].concat()
+}
+
+/// Stopped by a signal, by the end of the shim, by that of the monitor; gives what was said of each.
+fn nobody_survives(scene: impl Fn() -> Scene, before: &[&str], level: &str) -> String {
+    let mut said = String::new();
+    for (reason, signal) in [
+        ("signal", libc::SIGTERM),
+        ("shim", libc::SIGKILL),
+        ("monitor", libc::SIGKILL),
+    ] {
+        let mut run = start(scene(), before, level);
+        let pid = if reason == "monitor" {
+            run.monitor()
+        } else {
+            run.main
+        };
+        sys::kill(pid, signal).unwrap();
+        // Nobody of it leaves unless it is killed.
+        run.wait_empty();
+        if reason != "shim" {
+            let exit = run.wait();
+            // Where paths are refused, the helper that does so outlives the last of the tree.
+            let helper = before.iter().any(|word| word.starts_with("open~"));
+            assert!(
+                helper || exit.left.is_empty(),
+                "{before:?} {level} {reason}: {exit:?}"
+            );
+            assert_eq!(
+                exit.code(),
+                Some(137),
+                "{before:?} {level}: {}",
+                run.stderr()
+            );
+        }
+        said += &run.stderr();
+    }
+    said
+}
+
+#[test]
+fn without_newer_calls_nobody_survives() {
+    for rules in [
+        &["pidfd_open=ENOSYS"][..],
+        &["pidfd_send_signal=ENOSYS"],
+        &["ioctl=ENOTTY"],
+        &["clone3=ENOSYS"],
+        &[
+            "pidfd_open=ENOSYS",
+            "pidfd_send_signal=ENOSYS",
+            "clone3=ENOSYS",
+            "ioctl=ENOTTY",
+        ],
+        &[
+            "pidfd_open=EPERM",
+            "pidfd_send_signal=EPERM",
+            "clone3=EPERM",
+        ],
+    ] {
+        for level in ["--contain=group", "--contain=pidns"] {
+            nobody_survives(Scene::new, &faults(rules), level);
+        }
+    }
+}
+
+#[test]
+fn without_lists_of_children_nobody_survives_and_that_is_told() {
+    let said = nobody_survives(
+        Scene::new,
+        &faults(&["open~/children=ENOENT"]),
+        "--contain=group",
+    );
+    assert!(said.contains("scanning all processes"), "{said}");
+}
+
+#[test]
+fn with_an_older_cgroup_nobody_survives() {
+    for rules in [
+        &["clone3=ENOSYS"][..],
+        &["clone3=EPERM", "pidfd_open=ENOSYS"],
+        &["open~cgroup.kill=ENOENT"],
+        &[
+            "open~cgroup.kill=ENOENT",
+            "open~cgroup.freeze=ENOENT",
+            "clone3=ENOSYS",
+        ],
+    ] {
+        let Some(place) = Place::new() else {
+            return skip("no cgroup v2 that is ours to change");
+        };
+        nobody_survives(|| place.scene(), &faults(rules), "--contain=cgroup");
+        assert!(place.groups().is_empty(), "{rules:?}");
+    }
+}
+
+#[test]
+fn without_proc_nobody_survives_and_that_is_told() {
+    if !sys::is_root() {
+        return skip("only root can cover /proc");
+    }
+    let cover = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        "mount -t tmpfs none /proc && exec \"$@\"",
+        "sh",
+    ];
+    let said = nobody_survives(Scene::new, &cover, "--contain=group");
+    assert!(said.contains("/proc cannot be used"), "{said}");
+}
+
+#[test]
+fn with_a_proc_that_hides_others_nobody_survives() {
+    if !sys::is_root() {
+        return skip("only root can mount /proc");
+    }
+    let hide = "mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534 \
+                --clear-groups \"$@\"";
+    let hide = ["unshare", "-m", "sh", "-c", hide, "sh"];
+    for level in ["--contain=group", "--contain=pidns"] {
+        nobody_survives(Scene::new, &hide, level);
+    }
+}
+
+#[test]
+fn without_a_subreaper_nothing_is_started() {
+    let mut command = faults(&["prctl:0=36=EINVAL"]);
+    let wrap = Wrap::Treaper(&[]).tree("server");
+    command.extend(wrap.iter().map(String::as_str));
+    let mut run = Scene::new().start(&command);
+    assert_eq!(run.wait_clean().code(), Some(125));
+    assert!(run.stderr().contains("subreaper"), "{}", run.stderr());
+    assert!(run.log.all("server", "ready").is_empty());
+}
+
+#[test]
+fn control_the_faults_are_felt() {
+    let mut words = faults(&["pidfd_open=ENOSYS", "open~/children=EACCES"]);
+    words.extend([common::TREAPER, "--doctor=json"]);
+    let mut run = Scene::new().start(&words);
+    run.wait_empty();
+    let report: serde_json::Value = serde_json::from_str(&run.stdout()).unwrap();
+    for check in ["pidfd_open", "children files"] {
+        assert_eq!(report["checks"][check]["ok"], false, "{check}");
+    }
+}
