@@ -15,8 +15,11 @@ const STUBBORN: &str = "server:ignore=TERM[a:setsid:ignore=TERM,b:daemon:stopped
                         c:chain=2]";
 const NAMES: &[&str] = &["server", "a", "b", "c"];
 
+/// A place by its name, and how a scene gets there.
+type Where = (&'static str, Place, fn(Scene) -> Scene);
+
 /// As root below our own group, and as a user in a group that was handed to it.
-fn places() -> Vec<(&'static str, Place, fn(Scene) -> Scene)> {
+fn places() -> Vec<Where> {
     let root = Place::new().map(|place| ("root", place, (|scene| scene) as fn(Scene) -> Scene));
     let user = Place::delegated(USER)
         .map(|place| ("a user", place, (|s: Scene| s.uid(USER)) as fn(_) -> _));

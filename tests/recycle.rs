@@ -1,6 +1,10 @@
 //! No signal ever reaches a process outside of the tree, however fast numbers are used again: in a
 //! PID namespace whose free numbers are given out lowest first, as soon as they are free.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test, which says how many it has tried"
+)]
 
 mod common;
 

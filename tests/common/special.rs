@@ -127,12 +127,10 @@ pub fn set_window_size(fd: RawFd, rows: u16, columns: u16) {
         ws_ypixel: 0,
     };
     // SAFETY: a live struct of the size that the call expects.
-    assert_eq!(
-        unsafe { libc::ioctl(fd, libc::TIOCSWINSZ, &raw const size) },
-        0
-    );
+    sys::check(unsafe { libc::ioctl(fd, libc::TIOCSWINSZ, &raw const size) }).unwrap();
 }
 
+/// The process group in the foreground of the terminal.
 pub fn foreground_group(fd: RawFd) -> i32 {
     // SAFETY: a plain system call on an integer.
     unsafe { libc::tcgetpgrp(fd) }

@@ -18,6 +18,9 @@ fn scene(variables: &[(&str, &str)]) -> Scene {
         .fold(Scene::new(), |scene, (name, value)| scene.env(name, value))
 }
 
+const WAIT: &str = "trap 'exit 3' INT TERM; kill -TERM $PPID; while :; do sleep .01; done";
+const GO: &str = "kill -TERM $PPID; sleep .1; exit 3";
+
 #[test]
 fn statuses_are_those_of_dumb_init() {
     let Some(real) = real("dumb-init") else {
@@ -123,8 +126,6 @@ fn what_is_told_is_in_the_words_of_dumb_init() {
     let Some(real) = real("dumb-init") else {
         return;
     };
-    const WAIT: &str = "trap 'exit 3' INT TERM; kill -TERM $PPID; while :; do sleep .01; done";
-    const GO: &str = "kill -TERM $PPID; sleep .1; exit 3";
     for (options, variables, command) in [
         (&["-v"][..], &[][..], WAIT),
         (&["--verbose", "-c"], &[], WAIT),

@@ -21,13 +21,14 @@ pub struct Outcome {
     pub stderr: String,
 }
 
+static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
 /// treaper under `name`.
 pub fn ours(name: &str) -> Program {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dropin");
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join(name);
     // By a rename, since other tests make the same link at the same time.
-    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let fresh = directory.join(format!("{name}.{}.{number}", std::process::id()));
     std::os::unix::fs::symlink(TREAPER, &fresh).unwrap();

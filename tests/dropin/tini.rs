@@ -272,7 +272,7 @@ fn orphans_are_reaped_while_the_server_runs_and_w_tells() {
                 .log
                 .wait_for(3, "orphan", "ready")
                 .iter()
-                .map(|l| l.pid())
+                .map(super::common::log::Line::pid)
                 .collect();
             until("all orphans reaped", || {
                 gone.iter()
