@@ -3,7 +3,11 @@
 //!
 //! Each bomb has a uid of its own, whose RLIMIT_NPROC bounds it. The times to the first SIGKILL
 //! and from there to the end are printed and not judged: they are the machine's as much as ours.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test, which says how long each stop took"
+)]
 
 mod common;
 
