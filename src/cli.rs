@@ -205,7 +205,17 @@ fn grammar_of<'a>(options: impl Iterator<Item = &'a Opt>) -> Command {
                 .hide(true)
                 .value_parser(ValueParser::os_string()),
         );
-    options.fold(command, |command, option| command.arg(argument(option)))
+    options.fold(command, |command, option| {
+        let command = command.arg(argument(option));
+        if matches!(option.takes, Takes::Maybe(_)) {
+            // It stands for a command.
+            command.mut_arg("COMMAND", |arg| {
+                arg.required(false).required_unless_present(option.long)
+            })
+        } else {
+            command
+        }
+    })
 }
 
 fn argument(option: &Opt) -> Arg {
