@@ -31,7 +31,7 @@ pub const TREAPER: &str = env!("CARGO_BIN_EXE_treaper");
 pub const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 
 /// Longer than anything takes on a loaded machine: it only ends a test that has failed.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn patience() -> Instant {
     Instant::now() + PATIENCE
