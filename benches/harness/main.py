@@ -13,6 +13,7 @@ import teardown
 from table import table
 
 RESULTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "results.md")
+HEAD = "# Results\n\nWritten by `benches/run`; what each figure means: [README.md](README.md).\n"
 
 
 def measure_size(everyone, _work, _quick):
@@ -39,11 +40,21 @@ PARTS = {
 }
 
 
-def machine():
+def circumstances():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
+    kernel = platform.release().split("-")[0]
     load = os.getloadavg()[0]
-    return f"{time.strftime('%Y-%m-%d')}, Linux {platform.release().split('-')[0]}, {os.cpu_count()} × {model}, load {load:.1f} at the start."
+    return f"{time.strftime('%Y-%m-%d')}, Linux {kernel}, {os.cpu_count()} × {model}, load {load:.1f} at the start"
+
+
+def kept():
+    """The sections of the last results, by title: a part that is measured again replaces its own only."""
+    if not os.path.exists(RESULTS):
+        return {}
+    with open(RESULTS, encoding="utf-8") as file:
+        sections = file.read().split("\n## ")[1:]
+    return {section.split("\n", 1)[0]: "\n## " + section.rstrip("\n") + "\n" for section in sections}
 
 
 def main():
@@ -53,15 +64,15 @@ def main():
     if unknown:
         raise SystemExit(f"benches: no such part: {unknown[0]}; there are: {' '.join(PARTS)}")
     everyone = contenders.make(work)
-    text = "# Results\n\nWritten by `benches/run`; what each figure means: [README.md](README.md).\n" + machine() + "\n"
+    sections = kept()
     for part in asked or PARTS:
+        where = circumstances()
         title, body = PARTS[part](everyone, work, quick)
-        section = f"\n## {title}\n{body}"
-        print(section, flush=True)
-        text += section
-    if not quick and not asked:
-        with open(RESULTS, "w", encoding="utf-8") as file:
-            file.write(text)
+        sections[title] = f"\n## {title}\n{body}\n{where}\n"
+        print(sections[title], flush=True)
+        if not quick:
+            with open(RESULTS, "w", encoding="utf-8") as file:
+                file.write(HEAD + "".join(sections.values()))
 
 
 if __name__ == "__main__":

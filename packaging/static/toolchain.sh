@@ -84,7 +84,7 @@ build_static() {
     flags+=" --remap-path-prefix=$cargo_home=cargo --remap-path-prefix=$target=target --remap-path-prefix=$source=treaper"
     upper=$(tr a-z- A-Z_ <<<"$triple")
     (
-        cd "$source"
+        cd "$source" || exit
         unset CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS "CARGO_TARGET_${upper}_RUSTFLAGS"
         export "CARGO_TARGET_${upper}_LINKER=$link/cc" RUSTFLAGS="$flags" RUSTC=/usr/bin/rustc
         # Building std is not stable yet; this is how a stable compiler is allowed to.
