@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::event::Trigger;
-use crate::plan::{Plan, Settings, State};
+use crate::plan::{KillMode, Plan, ROUND_MIN, Settings, State};
 use crate::status::Ended;
 use crate::sys::pid::Pid;
 use crate::sys::{Errno, shared};
@@ -109,13 +109,13 @@ impl Board {
         let state = if !give_up_at.is_zero() {
             State::Killing {
                 next: now,
-                rest: Duration::ZERO,
+                rest: ROUND_MIN,
                 give_up_at,
             }
         } else if !kill_at.is_zero() {
             // Whom the monitor had told before it died is not known, so the tree is told again.
             State::Terminating {
-                sweep_at: Some(now),
+                sweep_at: (settings.kill_mode != KillMode::Mixed).then_some(now),
                 kill_at,
             }
         } else {

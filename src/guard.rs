@@ -76,6 +76,7 @@ impl Guard<'_> {
             .board
             .take_stopped_by()
             .and_then(|n| Signal::from_number(n.into()))
+            .filter(|_| self.job_is_stopped())
         {
             signal::stop_self(signal);
         }
@@ -94,6 +95,14 @@ impl Guard<'_> {
                 Found::NoChildren => return Some(End::TakeOver),
             }
         }
+    }
+
+    /// Whether the order to stop still stands: the job may have gone on since, or be ending.
+    fn job_is_stopped(&self) -> bool {
+        let server = self.board.server().filter(|_| self.bell.is_none());
+        let stopped =
+            server.is_none_or(|pid| proc::stat(pid.get()).is_ok_and(|stat| stat.state == b'T'));
+        stopped && self.board.trigger().is_none()
     }
 
     fn hand_on(&mut self, arrival: Arrival) {

@@ -11,7 +11,7 @@ use crate::event::{Action, Event, Trigger};
 use crate::forward::{self, Route};
 use crate::kill::Killer;
 use crate::plan::{Plan, State};
-use crate::reap::{self, Job, Reaped};
+use crate::reap::{self, Job, Left, Reaped};
 use crate::status;
 use crate::supervise::World;
 use crate::sys::pid::{self, Pid};
@@ -43,6 +43,10 @@ pub enum Shim {
 
 /// Everything that the loop needs to act.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "two are given, two are pending work: none depends on another"
+)]
 pub struct Linux<'a> {
     pub config: &'a Config,
     pub role: Role,
@@ -56,6 +60,8 @@ pub struct Linux<'a> {
     pub pending: Option<Event>,
     /// Children may have died without a signal left to tell.
     pub reap_first: bool,
+    /// One batch of the dead was taken, and more are waiting.
+    pub reap_again: bool,
     /// How many processes ended by our SIGKILL.
     pub killed: u32,
 }
@@ -109,15 +115,26 @@ impl Linux<'_> {
             if timeout == Some(Duration::ZERO) {
                 return overdue();
             }
-            let event = match self.watch.wait(timeout) {
+            let again = std::mem::take(&mut self.reap_again);
+            let event = match self
+                .watch
+                .wait(if again { Some(Duration::ZERO) } else { timeout })
+            {
+                Woken::TimedOut if again => Some(self.reap()),
                 Woken::TimedOut => Some(overdue()),
                 Woken::CgroupChanged => {
                     // Until it is read the news stays news, and would wake us before any signal.
                     let _ = self.killer.cgroup.as_ref().map(Cgroup::is_populated);
                     Some(self.reap())
                 }
-                Woken::Trigger(trigger) => Some(Event::Trigger(trigger)),
-                Woken::Signal(arrival) => self.on_signal(arrival),
+                Woken::Trigger(trigger) => {
+                    self.reap_again |= again;
+                    Some(Event::Trigger(trigger))
+                }
+                Woken::Signal(arrival) => {
+                    self.reap_again |= again;
+                    self.on_signal(arrival)
+                }
             };
             if let Some(event) = event {
                 return event;
@@ -158,20 +175,22 @@ impl Linux<'_> {
             return false;
         };
         self.board.set_leave_with(status);
-        self.call_shim();
+        // Not SIGCHLD: it may be stopped, and no end of ours will wake it now.
+        self.wake_shim();
         !matches!(shim, Shim::Bell(_))
     }
 
     /// After giving up: goes on reaping what is left, until nobody is.
     pub fn reap_to_the_end(&mut self) {
         while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
-            let _ = self.watch.wait(None);
+            let _ = self.watch.wait(self.reap_again.then_some(Duration::ZERO));
         }
     }
 
     fn reap(&mut self) -> Event {
         let mut reaped = Reaped::default();
-        let nobody_left = reap::drain(&mut self.killer, &mut reaped);
+        let left = reap::drain(&mut self.killer, &mut reaped);
+        self.reap_again = left == Left::More;
         // Who came into the group without being our descendant is of the tree as well. Asked each
         // time: until it has been read, a change of the group would wake us for ever.
         let populated = self
@@ -179,14 +198,20 @@ impl Linux<'_> {
             .cgroup
             .as_ref()
             .is_some_and(Cgroup::is_populated);
-        let empty = nobody_left && !populated;
+        let empty = left == Left::Nobody && !populated;
         if let Some(ended) = reaped.server {
             self.board.set_ended(ended);
         }
         match reaped.server_job.filter(|_| self.job_control) {
-            Some(Job::Stopped(number)) => self.stop_with_server(number),
-            Some(Job::Continued) => self.wake_shim(),
-            None => {}
+            // During a stop nobody waits for a job to go on, and we must not stop in the middle of it.
+            Some(Job::Stopped(number)) if self.board.trigger().is_none() => {
+                self.stop_with_server(number);
+            }
+            Some(Job::Continued) => {
+                let _ = self.board.take_stopped_by();
+                self.wake_shim();
+            }
+            Some(Job::Stopped(_)) | None => {}
         }
         self.killed += reaped.killed;
         Event::Reaped {
@@ -213,7 +238,7 @@ impl Linux<'_> {
             Route::Drop => forward::tell(arrival.signal, None),
         }
         // The monitor is not who was told to stop.
-        if matches!(self.role, Role::Alone { .. } | Role::Heir) {
+        if matches!(self.role, Role::Alone { .. }) && self.board.trigger().is_none() {
             forward::stop_with(&arrival, self.config, self.job_control);
         }
         None

@@ -49,7 +49,7 @@ impl Settings {
 /// While input is left, how often to look whether the server still takes it.
 const INPUT_CHECK: Duration = Duration::from_millis(50);
 /// The rest after a kill round that found somebody new: rounds without rest are no faster.
-const ROUND_MIN: Duration = Duration::from_micros(200);
+pub const ROUND_MIN: Duration = Duration::from_micros(200);
 /// The longest rest, reached by doubling after rounds that found nobody new.
 const ROUND_MAX: Duration = Duration::from_millis(10);
 

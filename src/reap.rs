@@ -27,15 +27,30 @@ pub enum Job {
     Continued,
 }
 
-/// Takes changes until there are none; whether nobody is left.
-pub fn drain(killer: &mut Killer, reaped: &mut Reaped) -> bool {
-    loop {
+/// What is left after a drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    Nobody,
+    Somebody,
+    /// There was more to take: come again, after a look at everything else.
+    More,
+}
+
+/// The most changes that one drain takes: a tree may make orphans as fast as they can be reaped,
+/// and deadlines and triggers must not wait for it to tire.
+const BATCH: usize = 1000;
+
+/// Takes changes until there are none, or enough for now.
+pub fn drain(killer: &mut Killer, reaped: &mut Reaped) -> Left {
+    for _ in 0..BATCH {
         match wait::any() {
-            Found::NoChildren => return true,
-            Found::Nothing => return only_strangers_left(&killer.strangers),
+            Found::NoChildren => return Left::Nobody,
+            Found::Nothing if only_strangers_left(&killer.strangers) => return Left::Nobody,
+            Found::Nothing => return Left::Somebody,
             Found::Child(pid, change) => take(killer, reaped, pid, change),
         }
     }
+    Left::More
 }
 
 fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {

@@ -150,6 +150,7 @@ impl<'a> Job<'a> {
             sighup_ignored: self.inherited.sighup_ignored,
             pending: None,
             reap_first: false,
+            reap_again: false,
             killed: 0,
         }
     }

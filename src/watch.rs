@@ -97,14 +97,16 @@ impl Watch {
 
     /// The hang-up of a standard descriptor is `trigger`.
     pub fn add_standard(&mut self, fd: i32, trigger: Trigger) {
-        // A half-closed socket shows as POLLRDHUP only, and only if it is asked for.
+        // A half-closed socket shows as POLLRDHUP only, and only if it is asked for. For stdout that is
+        // no loss: the peer writes no more, but it reads.
+        let events = if fd == fd::STDIN { libc::POLLRDHUP } else { 0 };
         self.add(
             Source {
                 trigger: Some(trigger),
                 _owned: None,
             },
             fd,
-            libc::POLLRDHUP,
+            events,
         );
     }
 

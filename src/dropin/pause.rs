@@ -45,6 +45,7 @@ pub fn run(config: &Config) -> Result<u8, Error> {
         sighup_ignored: false,
         pending: Some(Event::Trigger(Trigger::Terminate)),
         reap_first: true,
+        reap_again: false,
         killed: 0,
     };
     let plan = Plan::resume(config.plan, State::Running, None, true);

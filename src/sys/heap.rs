@@ -48,6 +48,10 @@ impl Heap {
 
     /// Gives back every page without a living block. See `madvise(2)`, `MADV_DONTNEED`.
     pub fn give_back() {
+        // The kernel rounds up to its own pages, which may be larger than ours of the book-keeping.
+        if super::memory::page_size() != PAGE {
+            return;
+        }
         let used = NEXT.load(Relaxed).div_ceil(PAGE);
         let (mut at, dead) = (0, |page: usize| LIVING[page].load(Relaxed) == 0);
         while at < used {

@@ -41,7 +41,8 @@ fn give_back_code() {
     unsafe { libc::madvise(start as *mut c_void, end - start, libc::MADV_DONTNEED) };
 }
 
-fn page_size() -> usize {
+/// The kernel's, in bytes. See `sysconf(3)`.
+pub fn page_size() -> usize {
     // SAFETY: takes a number; the answer is a constant of the machine, and never an error.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }

@@ -187,12 +187,26 @@ pub struct Arrival {
     pub signal: Signal,
     /// The sender's pid; 0 if it is outside of our PID namespace or if the kernel sent it.
     pub sender: i32,
-    /// Made by the kernel for the whole foreground group (Ctrl-C, Ctrl-Z, a hang-up, a resize).
+    /// Made by the kernel for the whole foreground group (Ctrl-C, Ctrl-Z, a resize).
     pub from_terminal: bool,
     /// Made by the kernel for a descriptor or a child of ours: the monitor has ended, or has rung.
     pub from_monitor: bool,
     /// The value of `sigqueue(3)`, if it was sent so.
     pub value: Option<u64>,
+}
+
+/// Of what the kernel sends by itself: a timer that was set before our exec, say, is for us alone, and
+/// so is the hang-up that a session leader gets.
+fn is_from_terminal(number: i32, code: i32) -> bool {
+    const KEYS: [i32; 6] = [
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+        libc::SIGWINCH,
+    ];
+    code == libc::SI_KERNEL && KEYS.contains(&number)
 }
 
 /// `POLL_IN` (the bell) and `CLD_KILLED` (the end of the monitor, see [`super::clone::fork`]) and
@@ -232,7 +246,7 @@ impl SignalFd {
         Some(Arrival {
             signal: Signal::from_number(info.ssi_signo as i32)?,
             sender: info.ssi_pid as i32,
-            from_terminal: info.ssi_code == libc::SI_KERNEL,
+            from_terminal: is_from_terminal(info.ssi_signo as i32, info.ssi_code),
             from_monitor: is_from_monitor(info.ssi_signo as i32, info.ssi_code),
             value: (info.ssi_code == libc::SI_QUEUE).then_some(info.ssi_ptr),
         })
@@ -282,7 +296,7 @@ pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
     Some(Arrival {
         signal: Signal::from_number(number as i32)?,
         sender: if by_kernel { 0 } else { sender },
-        from_terminal: by_kernel,
+        from_terminal: is_from_terminal(number as i32, info.si_code),
         from_monitor: is_from_monitor(number as i32, info.si_code),
         value: (info.si_code == libc::SI_QUEUE).then_some(value),
     })
@@ -330,6 +344,8 @@ pub fn die_of(signal: Signal) {
         maximum: Some(0),
     };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
+    // A core pattern that is a pipe does not ask for the limit.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     set_ignored(signal, false);
     deliver_to_self(signal);
 }
