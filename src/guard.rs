@@ -155,9 +155,12 @@ impl Guard<'_> {
             .then_some(server)
     }
 
-    /// The monitor is our child and not reaped, so its pid is its own.
+    /// The monitor is our child and not reaped, so its pid is its own. What fails is tried once more
+    /// by the other call there is: a reason to stop must not be lost.
     fn signal_monitor(&self, signal: Signal, value: Option<u64>) {
-        if let Err(errno) = signal::send(self.monitor, signal, value) {
+        let sent = signal::send(self.monitor, signal, value)
+            .or_else(|_| signal::send(self.monitor, signal, value.or(Some(0))));
+        if let Err(errno) = sent {
             log::warn!("cannot hand {signal} on: {errno}");
         }
     }

@@ -101,10 +101,11 @@ pub fn walk(strangers: &[i32], start: Source, visit: &mut dyn FnMut(&Member)) ->
     let Ok(mut pending) = PENDING.try_lock() else {
         return gaps;
     };
-    let start = if start == Source::Wait || proc::is_ours() {
-        start
-    } else {
-        Source::Wait
+    // Asked each time: a look that failed once does not make us blind for good.
+    let start = match start {
+        _ if !proc::is_ours() => Source::Wait,
+        Source::Wait => Source::Files,
+        other => other,
     };
     let mut walk = Walk {
         strangers,
@@ -227,8 +228,12 @@ impl Walk<'_> {
                     self.source = Source::Scan;
                 }
                 Err(errno) => {
-                    // Out of descriptors or memory: what was read so far is still of use.
+                    // Out of descriptors or memory: what was read so far is still of use, and our
+                    // own children can be found without either.
                     self.note(errno);
+                    if own {
+                        self.source = Source::Wait;
+                    }
                     return;
                 }
             }

@@ -36,6 +36,7 @@ pub fn child(pid: Pid) -> Found {
 
 fn one(pid: i32) -> Found {
     let flags = libc::WNOHANG | libc::__WALL | libc::WUNTRACED | libc::WCONTINUED;
+    let mut tries = 3;
     loop {
         let mut status = 0;
         // SAFETY: the status is a live int; no rusage is asked for.
@@ -44,8 +45,10 @@ fn one(pid: i32) -> Found {
             Ok(0) => return Found::Nothing,
             Ok(pid) => return Found::Child(pid as i32, decode(status)),
             Err(Errno::INTR) => {}
-            // A wait that cannot be made for another reason must not pass for an empty tree.
             Err(Errno::CHILD) => return Found::NoChildren,
+            // Only a filter answers so. It must not pass for an empty tree; and since no signal will
+            // tell again of a child that has ended, one refusal is not the last word.
+            Err(_) if tries > 0 => tries -= 1,
             Err(_) => return Found::Nothing,
         }
     }

@@ -1,0 +1,127 @@
+#!/bin/sh
+# The main scenes, inside of the guest: busybox as the shell, treaper as its static binary. Each prints a line; the last
+# one is the sum. A tree is deaf to SIGTERM, in sessions of its own, double-forked and stopped.
+export PATH=/bin
+passed=0 failed=0
+ok() {
+    passed=$((passed + 1))
+    echo "ok   $1"
+}
+bad() {
+    failed=$((failed + 1))
+    echo "FAIL $1"
+    cat /tmp/stderr 2>/dev/null
+}
+is() { if [ "$2" = "$3" ]; then ok "$1"; else bad "$1: '$2' instead of '$3'"; fi; }
+
+cat >/tmp/tree <<'X'
+trap "" TERM HUP
+stubborn() { trap "" TERM HUP; : >/tmp/ready.$1; while :; do sleep 77; done; }
+setsid sh -c '. /tmp/stubborn; stubborn a' &
+(setsid sh -c '. /tmp/stubborn; stubborn b' &)
+(sh -c '. /tmp/stubborn; echo >/tmp/ready.c; kill -STOP $$; stubborn c' &)
+. /tmp/stubborn
+stubborn server
+X
+sed -n '/^stubborn()/p' /tmp/tree >/tmp/stubborn
+chmod 755 /tmp/tree /tmp/stubborn
+chmod 1777 /tmp
+
+# Who is left of a tree, whichever namespace shows it. A zombie has no command line.
+left() {
+    for line in /proc/[0-9]*/cmdline; do
+        if grep -q -e stubborn -e /tmp/tree "$line" 2>/dev/null; then
+            pid=${line#/proc/}
+            echo "${pid%/cmdline}"
+        fi
+    done
+}
+# until COMMAND...: waits for it to succeed, for a minute at most.
+until_so() {
+    tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        [ $tries -lt 600 ] || return 1
+        usleep 100000
+    done
+}
+ready() { [ -e /tmp/ready.server ] && [ -e /tmp/ready.a ] && [ -e /tmp/ready.b ] && [ -e /tmp/ready.c ]; }
+nobody() { [ -z "$(left)" ]; }
+gone() { ! kill -0 "$1" 2>/dev/null; }
+child_of() { cut -d' ' -f1 "/proc/$1/task/$1/children"; }
+clean() {
+    for pid in $(left); do kill -9 "$pid" 2>/dev/null; done
+    until_so nobody
+    rm -f /tmp/ready.* /tmp/stderr
+}
+# start WHO OPTIONS...: in the background; sets $shim.
+start() {
+    who=$1
+    shift
+    rm -f /tmp/ready.*
+    if [ "$who" = root ]; then
+        treaper --grace 300ms "$@" -- sh /tmp/tree </dev/null 2>/tmp/stderr &
+    else
+        setuidgid nobody treaper --grace 300ms "$@" -- sh /tmp/tree </dev/null 2>/tmp/stderr &
+    fi
+    shim=$!
+    until_so ready || bad "a tree that starts ($who $*)"
+}
+is_stopped() { # is_stopped NAME: nobody is left, and treaper neither
+    if until_so nobody && until_so gone "$shim"; then ok "$1"; else bad "$1: left $(left)"; fi
+    clean
+}
+
+uname -r
+treaper --doctor | grep -E '^  (pidfd|PIDFD|clone3|group|cgroup|pidns)'
+for who in root nobody; do
+    for level in group cgroup pidns; do
+        [ "$who $level" != "nobody cgroup" ] || continue
+        here="$who, $level"
+        if [ $who = root ]; then as=; else as="setuidgid nobody"; fi
+        $as treaper --contain=$level -- sh -c 'exit 7' 2>/tmp/stderr </dev/null
+        is "$here: an exit status" $? 7
+        $as treaper --contain=$level -- sh -c 'kill -USR1 $$' 2>/tmp/stderr </dev/null
+        is "$here: a death by a signal" $? 138
+        start $who --contain=$level
+        kill -TERM $shim
+        wait $shim
+        is "$here: the status after a stop" $? 137
+        is_stopped "$here: a stubborn tree is stopped"
+        start $who --contain=$level
+        kill -KILL $shim
+        is_stopped "$here: the shim killed"
+        start $who --contain=$level
+        kill -KILL "$(child_of $shim)"
+        is_stopped "$here: the monitor killed"
+    done
+    start $who --contain=pidns
+    kill -KILL $shim "$(child_of $shim)"
+    is_stopped "$who, pidns: both killed"
+done
+is "no group is left" "$(find /sys/fs/cgroup -name 'treaper-*' | wc -l)" 0
+
+sh -c 'treaper --grace 300ms -- sh /tmp/tree </dev/null 2>/tmp/stderr & echo $! >/tmp/shim; while :; do sleep 99; done' &
+host=$!
+until_so ready
+shim=$(cat /tmp/shim)
+kill -KILL $host
+is_stopped "the host killed"
+
+mkfifo /tmp/stdin
+sleep 1000 >/tmp/stdin &
+writer=$!
+treaper --drain 100ms --grace 300ms -- sh /tmp/tree </tmp/stdin 2>/tmp/stderr &
+shim=$!
+until_so ready
+kill -KILL $writer
+is_stopped "stdin closed"
+
+sh /tmp/tree </dev/null &
+server=$!
+until_so ready
+kill -KILL $server
+until_so gone $server
+if nobody; then bad "control: without treaper the tree survives"; else ok "control: without treaper the tree survives"; fi
+clean
+echo "SCENES $passed $failed"
