@@ -28,5 +28,5 @@ def measure(contenders, work, quick):
         for value, base in zip(values, yardstick):
             rows[-1] += [number(value), ratio(value, base)]
     head = ["µs", "median", "ratio", "10th percentile", "ratio", "processor time", "ratio"]
-    text = f"`X true` (a `true` of one system call), posix_spawn until reaped, {runs} runs of each in turn.\n\n"
+    text = f"`X true` (a `true` of one system call), posix_spawn until reaped, {runs} runs of each in rounds.\n\n"
     return "Start-up", text + table(head, rows)

@@ -1,6 +1,7 @@
 /* startup RUNS 'COMMAND|ARG|...' ...: starts the commands in turn and prints for each a line of RUNS
  * times in nanoseconds, posix_spawn until reaped; then a line of processor times of the same runs.
- * In turn, and each round beginning with another one, so that the load of the machine meets all alike. */
+ * In rounds, each in another order by chance: the load of the machine meets all alike, and nobody always
+ * runs beside what the same other one leaves for the kernel to clear away. */
 #define _GNU_SOURCE
 #include <spawn.h>
 #include <stdio.h>
@@ -32,17 +33,25 @@ int main(int argc, char **argv)
 	char *(*commands)[MAX_ARGS] = calloc(count, sizeof *commands);
 	long *wall = calloc((size_t)count * runs, sizeof *wall);
 	long *cpu = calloc((size_t)count * runs, sizeof *cpu);
+	int *order = calloc(count, sizeof *order);
 	char *environment[] = { "PATH=/usr/bin:/bin", "HOME=/", NULL };
 
 	for (int i = 0; i < count; i++) {
 		int n = 0;
+		order[i] = i;
 		for (char *word = strtok(argv[2 + i], "|"); word; word = strtok(NULL, "|"))
 			if (n < MAX_ARGS - 1)
 				commands[i][n++] = word;
 	}
+	srandom(1);
 	for (int run = -WARM_UP; run < runs; run++) {
+		for (int j = count - 1; j > 0; j--) {
+			int other = random() % (j + 1), one = order[j];
+			order[j] = order[other];
+			order[other] = one;
+		}
 		for (int j = 0; j < count; j++) {
-			int i = (j + run + WARM_UP) % count, status;
+			int i = order[j], status;
 			struct rusage use;
 			pid_t pid;
 			long start = nanoseconds();
