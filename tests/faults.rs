@@ -3,7 +3,11 @@
 //!
 //! By strace, which fails the calls of treaper's own processes only. `FAULTS_ALL=1` takes every
 //! instance of every call instead of the first ones and the last.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test, which says how many runs it made"
+)]
 
 mod common;
 
