@@ -198,9 +198,6 @@ fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: boo
     let late = sim.busy * 4 + ms(1);
     let from = sim.taken_at.map_or(told, |taken| taken.max(told) + LOOK);
     let stop_by = from + settings.drain + late;
-    // An heir cannot know whom the monitor had told, and tells the rest, whatever the mode.
-    let heir_of_mixed = inherited && settings.kill_mode == KillMode::Mixed;
-    let first_stop = first_stop.filter(|_| !heir_of_mixed);
     let begun = first_stop.or(first_kill.map(|kill| kill - settings.grace));
     assert!(
         begun.is_none_or(|begun| begun <= stop_by + late),
@@ -232,9 +229,12 @@ fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: boo
         times(Action::StopRest).count() <= tellers,
         "told the rest twice"
     );
-    if let Some(rest) = times(Action::StopRest).min().filter(|_| !inherited) {
+    let told_rest = times(Action::StopRest).min();
+    let mixed = settings.kill_mode == KillMode::Mixed;
+    assert!(!mixed || told_rest.is_none(), "mixed told the rest");
+    if let Some(rest) = told_rest.filter(|_| !inherited) {
         match settings.kill_mode {
-            KillMode::Mixed => panic!("mixed told the rest"),
+            KillMode::Mixed => {}
             KillMode::Tree => assert_eq!(Some(rest), first_stop),
             KillMode::Staged => {
                 let told_first = times(Action::StopServer).any(|at| at + settings.stage() <= rest);
