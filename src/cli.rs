@@ -185,7 +185,7 @@ pub fn grammar() -> Command {
         .override_usage("treaper [OPTIONS] [--] COMMAND [ARG]...")
         .help_template("{about}\n\nUsage: {usage}\n\n{options}{after-help}")
         .after_help(
-            "Each option has a variable, such as TREAPER_KILL_MODE; the command line wins. \
+            "Each option has a variable, such as TREAPER_KILL_MODE; the command line wins.\n\
              TIME: 500ms, 5s, 2m, or seconds.\n\
              Exit status: the server's, or 128+n for signal n; 123 survivors, 125 treaper failed, \
              126 cannot\nexecute, 127 not found. Manual: treaper(1).",

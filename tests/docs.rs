@@ -15,7 +15,7 @@ use treaper::event::Trigger;
 use treaper::status;
 
 /// What a help text has to fit on.
-const SCREEN: (usize, usize) = (40, 112);
+const SCREEN: (usize, usize) = (40, 100);
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
