@@ -232,7 +232,7 @@ pub fn resolve(
     let plan = Settings {
         drain: given.one("drain", Duration::from_secs(5), value::duration)?,
         grace: given.one("grace", Duration::from_secs(10), value::duration)?,
-        kill_timeout: given.one("kill-timeout", Duration::from_secs(5), value::duration)?,
+        kill_timeout: given.one("kill-timeout", Duration::from_secs(5), value::kill_timeout)?,
         kill_mode: given.one("kill-mode", KillMode::Staged, |text| {
             let modes = [
                 ("staged", KillMode::Staged),

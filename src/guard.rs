@@ -44,10 +44,10 @@ impl Guard<'_> {
     pub fn run(&mut self) -> End {
         loop {
             let arrival = signal::wait_any(None);
-            self.check_parent();
             if let Some(arrival) = arrival.filter(|arrival| !arrival.from_monitor) {
                 self.hand_on(arrival);
             }
+            self.check_parent();
             // A pending SIGCONT swallows further ones, so any may stand for the end of the monitor.
             let news = arrival.is_none_or(|a| matches!(a.signal, Signal::CHLD | Signal::CONT));
             if news && let Some(end) = self.look_at_monitor() {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::board::Board;
 use crate::config::{Config, ForwardTo};
-use crate::contain::cgroup::Cgroup;
 use crate::event::{Action, Event, Trigger};
 use crate::forward::{self, Route};
 use crate::kill::Killer;
@@ -62,9 +61,14 @@ pub struct Linux<'a> {
     pub reap_first: bool,
     /// One batch of the dead was taken, and more are waiting.
     pub reap_again: bool,
+    /// Only members of the cgroup that are not our descendants are left, and nothing tells the heir of their end.
+    pub look_again: bool,
     /// How many processes ended by our SIGKILL.
     pub killed: u32,
 }
+
+/// How often the heir looks for the end of whom nobody announces: it makes no descriptors.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 impl World for Linux<'_> {
     fn now(&self) -> Duration {
@@ -116,15 +120,27 @@ impl Linux<'_> {
                 return overdue();
             }
             let again = std::mem::take(&mut self.reap_again);
-            let event = match self
-                .watch
-                .wait(if again { Some(Duration::ZERO) } else { timeout })
-            {
-                Woken::TimedOut if again => Some(self.reap()),
+            let patience = if again {
+                Some(Duration::ZERO)
+            } else if self.look_again {
+                Some(timeout.map_or(LOOK_AGAIN, |timeout| timeout.min(LOOK_AGAIN)))
+            } else {
+                timeout
+            };
+            let event = match self.watch.wait(patience) {
+                Woken::TimedOut if again || self.look_again => Some(self.reap()),
                 Woken::TimedOut => Some(overdue()),
                 Woken::CgroupChanged => {
-                    // Until it is read the news stays news, and would wake us before any signal.
-                    let _ = self.killer.cgroup.as_ref().map(Cgroup::is_populated);
+                    // Until it is read the news stays news, and would wake us before any signal. What cannot be
+                    // read (the group was removed) would be news for ever.
+                    if self
+                        .killer
+                        .cgroup
+                        .as_ref()
+                        .is_none_or(|c| c.is_populated().is_err())
+                    {
+                        self.watch.forget_cgroup_events();
+                    }
                     Some(self.reap())
                 }
                 Woken::Trigger(trigger) => {
@@ -192,13 +208,15 @@ impl Linux<'_> {
         let left = reap::drain(&mut self.killer, &mut reaped);
         self.reap_again = left == Left::More;
         // Who came into the group without being our descendant is of the tree as well. Asked each
-        // time: until it has been read, a change of the group would wake us for ever.
+        // time: until it has been read, a change of the group would wake us for ever. What cannot be
+        // read does not keep us waiting: ECHILD decides then.
         let populated = self
             .killer
             .cgroup
             .as_ref()
-            .is_some_and(Cgroup::is_populated);
+            .is_some_and(|cgroup| cgroup.is_populated() == Ok(true));
         let empty = left == Left::Nobody && !populated;
+        self.look_again = left == Left::Nobody && populated && matches!(self.role, Role::Heir);
         if let Some(ended) = reaped.server {
             self.board.set_ended(ended);
         }

@@ -151,6 +151,7 @@ impl<'a> Job<'a> {
             pending: None,
             reap_first: false,
             reap_again: false,
+            look_again: false,
             killed: 0,
         }
     }

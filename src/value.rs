@@ -7,6 +7,8 @@ use crate::sys::signal::Signal;
 
 /// The longest duration that can be set: a year.
 pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+/// What died sooner would be reported as a survivor.
+const SHORTEST_KILL: Duration = Duration::from_millis(100);
 
 /// `500ms`, `5s`, `2m`, `1h`, or plain seconds (`5`, `0.5`), exact to the nanosecond.
 ///
@@ -43,6 +45,20 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         Ok(duration) if duration <= LONGEST => Ok(duration),
         _ => Err(out_of_range()),
     }
+}
+
+/// As [`duration`], but never less than it takes to die of SIGKILL on a busy machine: 100 ms.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn kill_timeout(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|time| {
+        if time < SHORTEST_KILL {
+            Err("out of range: at least 100ms, since dying takes a moment".to_owned())
+        } else {
+            Ok(time)
+        }
+    })
 }
 
 /// A signal by name or number.

@@ -95,6 +95,22 @@ impl Watch {
         self.add(source, events.as_raw_fd(), libc::POLLPRI);
     }
 
+    /// Of a group that somebody has removed: its events would wake us for ever.
+    pub fn forget_cgroup_events(&mut self) {
+        if let Some(at) = self
+            .sources
+            .iter()
+            .position(|source| source.trigger.is_none())
+        {
+            self.forget(at);
+        }
+    }
+
+    fn forget(&mut self, at: usize) {
+        self.polled.remove(at + 1);
+        self.sources.remove(at);
+    }
+
     /// The hang-up of a standard descriptor is `trigger`.
     pub fn add_standard(&mut self, fd: i32, trigger: Trigger) {
         // A half-closed socket shows as POLLRDHUP only, and only if it is asked for. For stdout that is
@@ -148,8 +164,7 @@ impl Watch {
                     return Woken::CgroupChanged;
                 };
                 // Once is enough: a hang-up stays, and would wake us for ever.
-                self.polled.remove(at + 1);
-                self.sources.remove(at);
+                self.forget(at);
                 return Woken::Trigger(trigger);
             }
             if let Some(arrival) = signals.read() {

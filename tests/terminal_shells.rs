@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Run, Scene, TREAPER, patience, skip, special, sys, until};
+use common::{Run, Scene, TREAPER, patience, proc, skip, special, sys, until};
 
 /// The shells of Debian, and how each is kept from reading files and drawing lines of its own.
 const SHELLS: [&[&str]; 4] = [
@@ -97,12 +97,14 @@ impl Session {
         });
     }
 
+    /// Waits until a process `name`, and the leader of its job, whom the shell waits for, are in such a state.
     fn in_state(&self, name: &str, states: &str) {
         until(&format!("{name} in one of {states}"), || {
-            self.run
-                .named(name)
-                .iter()
-                .any(|process| states.contains(process.state))
+            self.run.named(name).iter().any(|process| {
+                let leader = proc::Process::read(process.pgid);
+                states.contains(process.state)
+                    && leader.is_some_and(|leader| states.contains(leader.state))
+            })
         });
     }
 }

@@ -57,10 +57,12 @@ impl Cgroup {
         })
     }
 
-    /// Whether somebody living is in it. What cannot be read does not keep us waiting: ECHILD decides then.
-    #[must_use]
-    pub fn is_populated(&self) -> bool {
-        sys::is_populated(self.events.as_fd()).unwrap_or(false)
+    /// Whether somebody living is in it.
+    ///
+    /// # Errors
+    /// ENODEV: the group has been removed.
+    pub fn is_populated(&self) -> Result<bool, Errno> {
+        sys::is_populated(self.events.as_fd())
     }
 
     /// SIGKILL to every member.

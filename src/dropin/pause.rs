@@ -46,6 +46,7 @@ pub fn run(config: &Config) -> Result<u8, Error> {
         pending: Some(Event::Trigger(Trigger::Terminate)),
         reap_first: true,
         reap_again: false,
+        look_again: false,
         killed: 0,
     };
     let plan = Plan::resume(config.plan, State::Running, None, true);

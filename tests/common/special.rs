@@ -149,3 +149,11 @@ pub fn pty() -> (OwnedFd, OwnedFd) {
     let slave = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) };
     (master, sys::own(sys::check(slave).unwrap()))
 }
+
+/// The version of the kernel: its first two numbers.
+pub fn kernel() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next().unwrap().parse().unwrap();
+    (next(), next())
+}

@@ -1,0 +1,97 @@
+//! No signal ever reaches a process outside of the tree, however fast numbers are used again: in a
+//! PID namespace with 120 numbers, given out lowest first, as soon as they are free. (No more processes
+//! than that can be there, so nothing grows beyond them.)
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test, which says how many it has tried"
+)]
+
+mod common;
+
+use common::{ACTOR, Scene, Wrap, skip, special, sys};
+
+// Those who multiply come last: where they leave no number nobody else can start.
+const TREE: &str = "server:ignore=TERM[b*2:daemon:ignore=TERM,\
+                    c*2:setsid:ignore=TERM[d*4:setsid:ignore=TERM:breed=1,e*2:chain=1],a*3:chain=0]";
+const ROUNDS: &str = "15";
+
+struct Counts {
+    born: i64,
+    reused: i64,
+    hits: i64,
+}
+
+/// None where no such namespace can be had.
+fn world(command: &[String]) -> Option<Counts> {
+    if !sys::is_root() {
+        skip("only root can set the next process number");
+        return None;
+    }
+    if special::kernel() < (6, 14) {
+        skip("before Linux 6.14 a small space of numbers would be the machine's");
+        return None;
+    }
+    let before = [ACTOR, "recycle", ROUNDS, "--"].map(str::to_owned);
+    let mut run = Scene::new().pidns().start(&[&before[..], command].concat());
+    let done = run.log.wait("recycle", "done");
+    let [born, reused, hits] = ["born", "reused", "hits"].map(|key| done.number(key));
+    eprintln!("{born} outsiders, {reused} with a used number, {hits} hit");
+    run.wait_empty();
+    Some(Counts { born, reused, hits })
+}
+
+fn nobody_outside_is_hit(options: &[&str], faults: &[&str]) {
+    let options = [&["--grace", "10ms"], options].concat();
+    let mut command = Wrap::Treaper(&options).tree(TREE);
+    if !faults.is_empty() {
+        let before = [&[ACTOR, "faults"], faults, &["--"]].concat();
+        command.splice(0..0, before.iter().map(|&word| word.to_owned()));
+    }
+    let Some(counts) = world(&command) else {
+        return;
+    };
+    assert!(counts.reused > counts.born / 2, "few numbers came again");
+    assert_eq!(counts.hits, 0, "{options:?} {faults:?}");
+}
+
+#[test]
+fn nobody_outside_is_hit_with_all_that_this_kernel_offers() {
+    nobody_outside_is_hit(&[], &[]);
+    nobody_outside_is_hit(&["-k", "tree"], &[]);
+    nobody_outside_is_hit(&["--no-guard"], &[]);
+}
+
+#[test]
+fn nobody_outside_is_hit_where_the_parent_is_read_in_proc() {
+    nobody_outside_is_hit(&[], &["ioctl=ENOTTY"]);
+}
+
+#[test]
+fn nobody_outside_is_hit_without_pidfd_open() {
+    nobody_outside_is_hit(&[], &["pidfd_open=ENOSYS"]);
+}
+
+#[test]
+fn nobody_outside_is_hit_without_lists_of_children() {
+    nobody_outside_is_hit(&[], &["open~/children=ENOENT"]);
+}
+
+#[test]
+fn nobody_outside_is_hit_when_the_members_of_a_group_are_killed_one_by_one() {
+    if common::place::Place::new().is_none() {
+        return skip("no cgroup v2 that is ours to change");
+    }
+    nobody_outside_is_hit(&["--contain=cgroup"], &["open~cgroup.kill=ENOENT"]);
+}
+
+#[test]
+fn control_a_killer_that_trusts_numbers_hits_outsiders() {
+    let naive = [ACTOR, "naive", "--"].map(str::to_owned);
+    // Nothing that such a killer would leave behind, round after round.
+    let tree = Wrap::Bare.tree("server[d*8:breed=1]");
+    let Some(counts) = world(&[&naive[..], &tree].concat()) else {
+        return;
+    };
+    assert!(counts.hits > 0, "the scene shows nothing");
+}
