@@ -224,19 +224,17 @@ impl Walk<'_> {
             match proc::children(pid, &mut |child| push(self.pending, &mut self.len, child)) {
                 Ok(()) | Err(Errno::SRCH) => return,
                 Err(Errno::NOENT) if !own => return,
-                Err(Errno::NOSYS | Errno::NOENT | Errno::PERM | Errno::ACCESS) => {
-                    self.source = Source::Scan;
-                }
+                Err(Errno::NOSYS | Errno::NOENT | Errno::PERM | Errno::ACCESS) => {}
                 Err(errno) => {
-                    // Out of descriptors or memory: what was read so far is still of use, and our
-                    // own children can be found without either.
+                    // Out of descriptors or memory: what was read so far is still of use, and our own
+                    // children must be found all the same.
                     self.note(errno);
-                    if own {
-                        self.source = Source::Wait;
+                    if !own {
+                        return;
                     }
-                    return;
                 }
             }
+            self.source = Source::Scan;
             self.len = len;
         }
         if self.source == Source::Scan {

@@ -5,7 +5,7 @@
 mod common;
 
 use common::place::Place;
-use common::{ACTOR, Run, Scene, Wrap, skip, sys};
+use common::{ACTOR, Run, Scene, Wrap, skip, special, sys};
 
 const STUBBORN: &str = "server:ignore=TERM[a:setsid:ignore=TERM,b:daemon:stopped:ignore=TERM[d],\
                         c:chain=2]";
@@ -134,6 +134,24 @@ fn without_proc_nobody_survives_and_that_is_told() {
     ];
     let said = nobody_survives(Scene::new, &cover, "--contain=group");
     assert!(said.contains("/proc cannot be used"), "{said}");
+}
+
+#[test]
+fn without_a_free_descriptor_nobody_survives() {
+    let mut run = start(Scene::new(), &[], "--contain=group");
+    let (shim, monitor) = (run.main, run.monitor());
+    for pid in [shim, monitor] {
+        // What is open stays open; nothing else can be.
+        special::limit_of(pid, libc::RLIMIT_NOFILE, 3);
+    }
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
+    // Whose error it was is said once SIGKILL had to find them.
+    assert!(
+        run.stderr().contains("/proc cannot be used"),
+        "{}",
+        run.stderr()
+    );
 }
 
 #[test]

@@ -158,7 +158,8 @@ fn a_stdin_to_be_watched_has_to_be_one_that_can_hang_up() {
 #[test]
 fn durations_have_units_and_a_range() {
     for option in DURATIONS {
-        for value in ["0", "5", "500ms", "5s", "2m", "1h", "0ms", "0.5", "1.5s"] {
+        let zero = ["0", "0ms"].iter().filter(|_| option != &"--kill-timeout");
+        for value in zero.chain(&["5", "500ms", "5s", "2m", "1h", "0.5", "1.5s"]) {
             // Fractions may be refused, but then as every other bad value.
             let out = output(&[option, value], &[]);
             let whole = !value.contains('.');

@@ -42,6 +42,20 @@ pub fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
     unsafe { libc::setrlimit(resource, &raw const limit) };
 }
 
+/// The soft limit of another process.
+pub fn limit_of(pid: i32, resource: libc::__rlimit_resource_t, soft: u64) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel fills the old limit.
+    sys::check(unsafe { libc::prlimit(pid, resource, std::ptr::null(), &raw mut limit) }).unwrap();
+    limit.rlim_cur = soft;
+    // SAFETY: the kernel reads the new limit.
+    let set = unsafe { libc::prlimit(pid, resource, &raw const limit, std::ptr::null_mut()) };
+    sys::check(set).unwrap();
+}
+
 /// A counter in memory that children share, for bombs with a bounded number of forks.
 pub fn shared_counter(start: i64) -> &'static std::sync::atomic::AtomicI64 {
     // SAFETY: a fresh anonymous page, never unmapped, page-aligned and zeroed.

@@ -1,0 +1,291 @@
+//! Every system call that treaper makes fails: once, and from some point on for ever. Before the
+//! server runs: an error and nobody left. After: nobody left, or who is left is named; never a hang.
+//!
+//! By strace, which fails the calls of treaper's own processes only. `FAULTS_ALL=1` takes every
+//! instance of every call instead of the first ones and the last.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test, which says how many runs it made"
+)]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use std::time::Duration;
+
+use common::{ACTOR, Run, Scene, TREAPER, proc, skip, sys, until};
+
+/// What can go wrong with each call that treaper makes after its own start.
+const CALLS: &[(&str, &[&str])] = &[
+    ("chdir", &["EACCES", "ENOENT"]),
+    ("clone", &["EAGAIN", "ENOMEM", "EPERM"]),
+    ("clone3", &["ENOSYS", "EPERM", "EAGAIN"]),
+    ("close", &["EINTR"]),
+    ("dup3", &["EINTR", "EMFILE"]),
+    ("fcntl", &["EPERM"]),
+    ("fstat", &["ENOMEM"]),
+    ("getrandom", &["ENOSYS", "EAGAIN"]),
+    ("getdents64", &["ENOMEM", "EPERM"]),
+    ("getsid", &["EPERM"]),
+    ("ioctl", &["ENOTTY", "EPERM"]),
+    ("kill", &["EPERM", "EAGAIN"]),
+    ("mmap", &["ENOMEM"]),
+    ("newfstatat", &["ENOMEM", "EACCES"]),
+    ("open", &["EMFILE", "ENOMEM", "EACCES", "EINTR"]),
+    ("openat", &["EMFILE", "ENOMEM", "EACCES", "EINTR"]),
+    ("pidfd_open", &["ENOSYS", "EMFILE", "EPERM"]),
+    ("pidfd_send_signal", &["ENOSYS", "EPERM"]),
+    ("poll", &["ENOMEM", "EINTR"]),
+    ("ppoll", &["ENOMEM", "EINTR"]),
+    ("prctl", &["EINVAL", "EPERM"]),
+    ("pread64", &["EINTR"]),
+    ("read", &["EINTR", "EAGAIN", "ENOMEM"]),
+    ("rt_sigtimedwait", &["EINTR", "EAGAIN"]),
+    ("setpgid", &["EPERM", "EACCES"]),
+    ("setsid", &["EPERM"]),
+    ("signalfd4", &["EMFILE", "ENOMEM", "ENOSYS"]),
+    ("stat", &["ENOMEM", "EACCES"]),
+    ("statx", &["ENOSYS", "ENOMEM"]),
+    ("wait4", &["EINTR", "EPERM"]),
+    ("waitid", &["EINTR", "ENOSYS"]),
+    ("write", &["EAGAIN", "EINTR"]),
+];
+
+/// These cannot fail with good arguments, or are the allocator's, which has another way. `readlinkat`
+/// of `/proc/self` is for `fallbacks.rs`: without it children are found by millions of calls, which
+/// under strace take minutes.
+const WITHOUT_FAULT: &[&str] = &[
+    "brk",
+    "execve",
+    "exit",
+    "exit_group",
+    "getegid",
+    "geteuid",
+    "getpgrp",
+    "getpid",
+    "getppid",
+    "gettid",
+    "madvise",
+    "mremap",
+    "munmap",
+    "readlink",
+    "readlinkat",
+    "rt_sigaction",
+    "rt_sigprocmask",
+    "uname",
+    "vfork",
+];
+
+/// Without these nobody can hear, find, signal or reap anybody: there is nothing to be kept then. And
+/// when nothing can be opened for ever: that is for `fallbacks.rs` too, for the same reason.
+const ONCE_ONLY: &[&str] = &[
+    "kill",
+    "open",
+    "openat",
+    "poll",
+    "ppoll",
+    "rt_sigtimedwait",
+    "wait4",
+    "waitid",
+];
+
+const TREE: &str = "server:ignore=TERM[a:setsid:ignore=TERM,b:daemon:ignore=TERM]";
+const OPTIONS: &[&str] = &["--grace", "30ms", "--kill-timeout", "1500ms"];
+
+fn traced(rules: &[&str], options: &[&str]) -> Run {
+    let strace = [
+        &["strace", "-f", "-b", "execve", "-qq"],
+        rules,
+        &["--", TREAPER],
+    ]
+    .concat();
+    let words = [&strace[..], OPTIONS, options, &["--", ACTOR, "tree", TREE]].concat();
+    Scene::new().start(&words)
+}
+
+/// Stops the shim as soon as the tree is there; whether it ever was.
+fn stop_when_ready(run: &mut Run) -> bool {
+    let mut ready = false;
+    until("a start or an end", || {
+        let mut is_ready = |name| !run.log.all(name, "ready").is_empty();
+        ready = is_ready("server") && is_ready("b");
+        ready || run.ends_within(Duration::ZERO)
+    });
+    if ready {
+        // strace's one child. It may be on its way out.
+        for shim in proc::children(run.main) {
+            let _ = sys::kill(shim.pid, libc::SIGTERM);
+        }
+    }
+    ready
+}
+
+/// How often each call is made by one process: (by the loader before us, in all).
+fn counts(options: &[&str]) -> Option<BTreeMap<String, (usize, usize)>> {
+    if Command::new("strace").arg("-V").output().is_err() {
+        skip("needs strace");
+        return None;
+    }
+    let file = Scene::new();
+    let path = file.directory().join("trace");
+    let mut run = traced(&["-o", path.to_str().unwrap()], options);
+    assert!(stop_when_ready(&mut run), "{}", run.stderr());
+    run.wait_empty();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut by_process: BTreeMap<(&str, String), usize> = BTreeMap::new();
+    let mut loader: BTreeMap<String, usize> = BTreeMap::new();
+    let mut begun = false;
+    for line in text.lines() {
+        let Some((pid, rest)) = line.split_once(' ') else {
+            continue;
+        };
+        let rest = rest.trim_start();
+        let name = rest.split('(').next().unwrap().to_owned();
+        if !rest.contains('(') || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            continue;
+        }
+        // All signals blocked: the first thing that is ours.
+        begun |= name == "rt_sigprocmask";
+        let count = by_process.entry((pid, name.clone())).or_default();
+        *count += 1;
+        if !begun {
+            loader.insert(name, *count);
+        }
+    }
+    let mut all: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for ((_, name), count) in by_process {
+        let before = loader.get(&name).copied().unwrap_or(0);
+        let entry = all.entry(name).or_insert((before, 0));
+        entry.1 = entry.1.max(count);
+    }
+    Some(all)
+}
+
+fn is_known(name: &str) -> bool {
+    CALLS.iter().any(|(known, _)| *known == name) || WITHOUT_FAULT.contains(&name)
+}
+
+const LEVELS: &[&[&str]] = &[
+    &[],
+    &["--no-guard"],
+    &["--contain=pidns"],
+    &["--contain=cgroup"],
+];
+
+#[test]
+fn the_table_names_every_call_that_is_made() {
+    let mut unknown = BTreeSet::new();
+    for options in [LEVELS[0], LEVELS[1]] {
+        let Some(counts) = counts(options) else {
+            return;
+        };
+        let ours = counts.into_iter().filter(|(_, (before, all))| all > before);
+        unknown.extend(ours.map(|(name, _)| name).filter(|name| !is_known(name)));
+    }
+    assert!(unknown.is_empty(), "not in the table: {unknown:?}");
+}
+
+/// What is wrong with a run in which a call failed, if anything is.
+fn judge(rule: &str, options: &[&str]) -> Option<String> {
+    let mut run = traced(&["-o", "/dev/null", "-e", rule], options);
+    let ready = stop_when_ready(&mut run);
+    let exit = run.wait();
+    let code = exit.code();
+    let named = |run: &mut Run| code == Some(123) && run.stderr().contains("surviv");
+    if !exit.left.is_empty() && !named(&mut run) {
+        return Some(format!(
+            "left {:?}, code {code:?}: {}",
+            exit.left,
+            run.stderr()
+        ));
+    }
+    let stderr = run.stderr();
+    let started = !run.log.all("server", "ready").is_empty();
+    if !started && (code == Some(0) || code.is_none()) {
+        return Some(format!("no server, but {exit:?}: {stderr}"));
+    }
+    if !started && stderr.is_empty() && code != Some(137) {
+        return Some(format!("no server and no word: {exit:?}"));
+    }
+    if ready && ![123, 125, 137].contains(&code.unwrap_or(-1)) {
+        return Some(format!("{exit:?}: {stderr}"));
+    }
+    None
+}
+
+fn each_call_fails(options: &[&str], once: bool) {
+    let Some(counts) = counts(options) else {
+        return;
+    };
+    let (mut wrong, mut runs) = (Vec::new(), 0);
+    for (name, errors) in CALLS {
+        let Some(&(before, all)) = counts.get(*name) else {
+            continue;
+        };
+        if !once && ONCE_ONLY.contains(name) {
+            continue;
+        }
+        for at in instances(before, all) {
+            let error = errors[at % errors.len()];
+            if !once && error == "EINTR" {
+                // Not for ever: whoever is interrupted is right to try again.
+                continue;
+            }
+            let on = if once { "" } else { "+" };
+            let rule = format!("inject={name}:error={error}:when={at}{on}");
+            runs += 1;
+            if std::env::var_os("FAULTS_SHOW").is_some() {
+                eprintln!("{rule}");
+            }
+            let judged = std::panic::catch_unwind(|| judge(&rule, options));
+            if let Some(what) = judged.unwrap_or(Some("a hang".to_owned())) {
+                wrong.push(format!("{rule}: {what}"));
+            }
+        }
+    }
+    eprintln!("{runs} runs with {options:?}");
+    assert!(
+        wrong.is_empty(),
+        "{options:?}, {}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+/// The first one after the loader's, and the last.
+fn instances(before: usize, all: usize) -> Vec<usize> {
+    let every = std::env::var_os("FAULTS_ALL").is_some();
+    let keep = |at: &usize| every || *at == before + 1 || *at == all;
+    (before + 1..=all).filter(keep).collect()
+}
+
+#[test]
+fn each_call_may_fail_once() {
+    each_call_fails(LEVELS[0], true);
+}
+
+#[test]
+fn each_call_may_fail_once_with_one_process() {
+    each_call_fails(LEVELS[1], true);
+}
+
+#[test]
+fn each_call_may_fail_once_in_a_pid_namespace() {
+    if sys::is_root() {
+        each_call_fails(LEVELS[2], true);
+    }
+}
+
+#[test]
+fn each_call_may_fail_once_with_a_cgroup() {
+    if common::place::Place::new().is_some() {
+        each_call_fails(LEVELS[3], true);
+    }
+}
+
+#[test]
+fn each_call_may_fail_from_some_point_on_for_ever() {
+    each_call_fails(LEVELS[0], false);
+}
