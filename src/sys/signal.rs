@@ -236,9 +236,10 @@ impl SignalFd {
     #[must_use]
     pub fn read(&self) -> Option<Arrival> {
         let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
-        let got = rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut info)).ok()?;
-        if got != info.len() {
-            return None;
+        let got = rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut info));
+        if got != Ok(info.len()) {
+            // Also if it cannot be read: a signal that stays there would wake us for ever.
+            return wait_any(Some(Duration::ZERO));
         }
         // SAFETY: a whole signalfd_siginfo was read; it is plain data and valid for every bit pattern.
         let info: libc::signalfd_siginfo =
