@@ -3,12 +3,13 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use crate::contain::cgroup::Cgroup;
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
-use crate::sys::{Errno, namespace, pidfd};
+use crate::sys::{Errno, clock, namespace, pidfd, sched};
 use crate::tree::{self, Member, Source};
 
 /// The main process.
@@ -31,6 +32,8 @@ static KILLED: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
 static TOLD: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
 /// How often the tree is walked at most to tell those who were handed over during the last walk.
 const WALKS: u32 = 16;
+/// For how long no further walk is begun: among those who multiply it would never be the last one.
+const WALKS_TIME: Duration = Duration::from_millis(50);
 
 /// One bit for each possible pid. Static: it must not need memory, and pages never touched cost none.
 struct PidSet(Mutex<[u64; PidSet::WORDS]>);
@@ -118,11 +121,12 @@ impl Killer {
     /// The stop signal to everybody but the server, then SIGCONT to whoever is stopped.
     pub fn stop_rest(&mut self, signal: Signal) {
         let mut count = 0;
+        let end = clock::now() + WALKS_TIME;
         if let Some(server) = self.living_server() {
             TOLD.insert(server);
         }
         for _ in 0..WALKS {
-            let disturbed = self.walk(&mut |member| {
+            let disturbed = self.watchful_walk(&mut |member| {
                 if !TOLD.insert(member.pid) {
                     return;
                 }
@@ -132,7 +136,7 @@ impl Killer {
                     tell(member.pid, Signal::CONT, member.send(Signal::CONT));
                 }
             });
-            if !disturbed {
+            if !disturbed || clock::now() > end {
                 break;
             }
         }
@@ -165,7 +169,10 @@ impl Killer {
 
     /// One round of SIGKILL over all. Returns whether somebody was met that no round before had met.
     pub fn kill_round(&mut self) -> bool {
-        self.killing = true;
+        if !std::mem::replace(&mut self.killing, true) {
+            // Where it is not permitted a bomb only takes longer to end.
+            let _ = sched::run_before_others();
+        }
         // The groups first: one call each that no fork can outrun.
         if let Some(cgroup) = &self.cgroup {
             cgroup.kill();
@@ -229,9 +236,17 @@ impl Killer {
             .map(|server| server.pid)
     }
 
+    fn walk(&mut self, visit: &mut dyn FnMut(&Member)) {
+        self.walk_and_tell(false, visit);
+    }
+
     /// Whether somebody may have been missed, since others died or moved meanwhile.
-    fn walk(&mut self, visit: &mut dyn FnMut(&Member)) -> bool {
-        let gaps = tree::walk(&self.strangers, self.source, visit);
+    fn watchful_walk(&mut self, visit: &mut dyn FnMut(&Member)) -> bool {
+        self.walk_and_tell(true, visit)
+    }
+
+    fn walk_and_tell(&mut self, watchful: bool, visit: &mut dyn FnMut(&Member)) -> bool {
+        let gaps = tree::walk(&self.strangers, self.source, watchful, visit);
         if let Some(source) = gaps.source.filter(|source| *source != self.source) {
             self.source = source;
             match source {

@@ -92,7 +92,13 @@ pub struct Gaps {
 
 /// Visits every process of the tree, parents first, each right after its children were read.
 /// `strangers` are children that we had before we were treaper: neither they nor what is below them.
-pub fn walk(strangers: &[i32], start: Source, visit: &mut dyn FnMut(&Member)) -> Gaps {
+/// Unless `watchful` the walk counts as disturbed: who walks again anyway need not be told.
+pub fn walk(
+    strangers: &[i32],
+    start: Source,
+    watchful: bool,
+    visit: &mut dyn FnMut(&Member),
+) -> Gaps {
     let mut gaps = Gaps {
         errno: None,
         source: Some(start),
@@ -112,9 +118,10 @@ pub fn walk(strangers: &[i32], start: Source, visit: &mut dyn FnMut(&Member)) ->
         pending: &mut pending[..],
         len: 0,
         source: start,
+        own: pid::own(),
         scanned: 0,
         errno: None,
-        disturbed: false,
+        disturbed: !watchful,
     };
     walk.run(visit);
     gaps.errno = walk.errno;
@@ -135,6 +142,7 @@ struct Walk<'a> {
     pending: &'a mut [i32],
     len: usize,
     source: Source,
+    own: i32,
     scanned: usize,
     errno: Option<Errno>,
     disturbed: bool,
@@ -145,7 +153,7 @@ impl Walk<'_> {
         // Without memory for the path the walk still reaches our own children, and by and by all.
         let mut path: Vec<Frame> = Vec::new();
         let _ = path.try_reserve_exact(DEPTH);
-        self.find_children(pid::own(), true);
+        self.find_children(self.own, true);
         if self.source == Source::Wait {
             return self.visit_own(visit);
         }
@@ -163,7 +171,7 @@ impl Walk<'_> {
             };
             let len = self.len;
             self.find_children(member.pid.get(), false);
-            self.disturbed |= member.has_ended();
+            self.disturbed = self.disturbed || member.has_ended();
             visit(&member);
             if self.len == len {
                 continue;
@@ -183,7 +191,7 @@ impl Walk<'_> {
 
     /// The process `number`, found among the children of `parent` (`None`: us), if it is proven to be one.
     fn prove(&mut self, number: i32, parent: Option<&Member>) -> Option<Member> {
-        let pid = Pid::new(number).filter(|pid| pid.get() != pid::own())?;
+        let pid = Pid::new(number).filter(|pid| pid.get() != self.own)?;
         let Some(parent) = parent else {
             return self.own_child(pid);
         };
@@ -203,7 +211,7 @@ impl Walk<'_> {
             handle: Some(handle),
         };
         let parent_now = parent_of(&member)?;
-        if parent_now == pid::own() {
+        if parent_now == self.own {
             // Its parent died meanwhile, and it came to us.
             self.disturbed = true;
             return self.own_child(pid);

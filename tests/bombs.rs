@@ -60,7 +60,14 @@ fn start(level: Option<&str>, by_root: bool, bomb: &str) -> Option<Bomb> {
     };
     let scene = place.as_ref().map_or_else(Scene::new, Place::scene);
     let scene = if by_root { scene } else { scene.uid(uid) };
-    let limit = format!("nproc={}", SIZE + 50);
+    // Revivers need room for their dead too, which count until they are reaped: at the limit all they
+    // would do is to take the processor.
+    let room = if bomb.contains("revive") {
+        3 * SIZE
+    } else {
+        50
+    };
+    let limit = format!("nproc={}", SIZE + room);
     let limit = if by_root {
         format!("uid={uid}:{limit}")
     } else {

@@ -196,15 +196,15 @@ fn children_of_thread(pid: i32, thread: i32, each: &mut dyn FnMut(i32)) -> Resul
     each_number(file.as_fd(), each)
 }
 
+/// A number and what separates it from the next one.
+const LONGEST_NUMBER: usize = "2147483647\n".len();
+
 /// Calls `each` with every number of a list such as `children` or `cgroup.procs`.
 pub fn each_number(file: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let mut buffer = [0_u8; 4096];
     let mut current = 0_i32;
     loop {
         let len = rustix::io::retry_on_intr(|| rustix::io::read(file, &mut buffer))?;
-        if len == 0 {
-            return Ok(());
-        }
         for byte in &buffer[..len] {
             if byte.is_ascii_digit() {
                 current = current
@@ -214,6 +214,10 @@ pub fn each_number(file: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<()
                 each(current);
                 current = 0;
             }
+        }
+        // The kernel fills a buffer as long as one more number fits.
+        if len < buffer.len() - LONGEST_NUMBER {
+            return Ok(());
         }
     }
 }
