@@ -8,10 +8,12 @@ use super::Errno;
 /// # Errors
 /// `EPERM`: needs `CAP_SYS_NICE` or `RLIMIT_RTPRIO`.
 pub fn run_before_others() -> Result<(), Errno> {
-    let param = libc::sched_param { sched_priority: 1 };
+    // All there is in the kernel's `struct sched_param`; libcs add to it.
+    let priority: libc::c_int = 1;
     let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
     // The call itself: musl's function of this name does nothing.
-    // SAFETY: a live struct that the kernel reads; 0 is the calling thread.
-    let ret = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const param) };
+    // SAFETY: a live integer that the kernel reads; 0 is the calling thread.
+    let ret =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
     super::check(ret).map(drop)
 }
