@@ -57,6 +57,10 @@ impl PidSet {
     }
 }
 
+/// For how long a cgroup that dies at one call is left to it: a walk would only be in the way. Who has moved
+/// out of it comes after that.
+const GROUP_FIRST: Duration = Duration::from_millis(100);
+
 /// How many of the killed are named in the message.
 pub const NAMED: usize = 4;
 
@@ -69,8 +73,8 @@ pub struct Killer {
     /// The group that holds the tree, if it was asked for.
     pub cgroup: Option<Cgroup>,
     source: Source,
-    /// SIGKILL has been sent.
-    pub killing: bool,
+    /// When SIGKILL was sent for the first time.
+    pub killing_since: Option<Duration>,
     /// The first ones that SIGKILL found alive.
     pub victims: [Option<(Pid, Name)>; NAMED],
 }
@@ -83,9 +87,16 @@ impl Killer {
             strangers,
             cgroup,
             source: Source::Files,
-            killing: false,
+            killing_since: None,
             victims: [None; NAMED],
         }
+    }
+
+    /// As the init of a PID namespace: everybody in it is of the tree.
+    #[must_use]
+    pub fn of_namespace(mut self) -> Self {
+        self.source = Source::Namespace;
+        self
     }
 
     /// Sends `signal` to the server, while it is there; whether it was. `value` is that of `sigqueue(3)`.
@@ -118,7 +129,8 @@ impl Killer {
         }
     }
 
-    /// The stop signal to everybody but the server, then SIGCONT to whoever is stopped.
+    /// The stop signal to everybody but the server, then SIGCONT, for whoever is stopped: to find out who is takes
+    /// longer, and the others take no notice.
     pub fn stop_rest(&mut self, signal: Signal) {
         let mut count = 0;
         let end = clock::now() + WALKS_TIME;
@@ -132,9 +144,7 @@ impl Killer {
                 }
                 count += 1;
                 tell(member.pid, signal, member.send(signal));
-                if is_stopped(member.pid) {
-                    tell(member.pid, Signal::CONT, member.send(Signal::CONT));
-                }
+                tell(member.pid, Signal::CONT, member.send(Signal::CONT));
             });
             if !disturbed || clock::now() > end {
                 break;
@@ -169,13 +179,15 @@ impl Killer {
 
     /// One round of SIGKILL over all. Returns whether somebody was met that no round before had met.
     pub fn kill_round(&mut self) -> bool {
-        if !std::mem::replace(&mut self.killing, true) {
+        let now = clock::now();
+        let began = *self.killing_since.get_or_insert_with(|| {
             // Where it is not permitted a bomb only takes longer to end.
             let _ = sched::run_before_others();
-        }
+            now
+        });
         // The groups first: one call each that no fork can outrun.
-        if let Some(cgroup) = &self.cgroup {
-            cgroup.kill();
+        if self.kill_cgroup() && now < began + GROUP_FIRST {
+            return false;
         }
         if let Some(server) = self.server.as_ref().filter(|server| server.leads_group) {
             signal_whole_group(server, Signal::KILL);
@@ -186,11 +198,7 @@ impl Killer {
             let new = KILLED.insert(member.pid);
             if new {
                 progress = true;
-                if let Some(slot) = victims.iter_mut().find(|slot| slot.is_none()) {
-                    *slot = proc::stat(member.pid.get())
-                        .ok()
-                        .map(|stat| (member.pid, stat.name));
-                }
+                remember(&mut victims, member.pid);
             }
             let result = member.send(Signal::KILL);
             if new || result.is_err() {
@@ -199,6 +207,25 @@ impl Killer {
         });
         self.victims = victims;
         progress
+    }
+
+    /// SIGKILL to the members of the cgroup; whether there were any and the kernel has told them all at once.
+    fn kill_cgroup(&mut self) -> bool {
+        let Some(cgroup) = &self.cgroup else {
+            return false;
+        };
+        if cgroup.is_populated() == Ok(false) {
+            return false;
+        }
+        if self.victims[0].is_none() {
+            let victims = &mut self.victims;
+            cgroup.members(&mut |number| {
+                if let Some(pid) = Pid::new(number) {
+                    remember(victims, pid);
+                }
+            });
+        }
+        cgroup.kill()
     }
 
     /// Names everybody who is left: the living; or, if there are none, the dead that a tracer holds
@@ -250,7 +277,7 @@ impl Killer {
         if let Some(source) = gaps.source.filter(|source| *source != self.source) {
             self.source = source;
             match source {
-                Source::Files => {}
+                Source::Files | Source::Namespace => {}
                 Source::Scan => log::info!("no list of children in /proc: scanning all processes"),
                 Source::Wait => log::warn!(
                     "/proc cannot be used: only our own children are found, one generation at a time"
@@ -261,6 +288,13 @@ impl Killer {
             log::info!("the walk of the tree was not complete: {errno}");
         }
         gaps.disturbed
+    }
+}
+
+/// Keeps pid and name for the message, as long as there is room.
+fn remember(victims: &mut [Option<(Pid, Name)>], pid: Pid) {
+    if let Some(slot) = victims.iter_mut().find(|slot| slot.is_none()) {
+        *slot = proc::stat(pid.get()).ok().map(|stat| (pid, stat.name));
     }
 }
 

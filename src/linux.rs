@@ -362,13 +362,17 @@ impl std::fmt::Display for Victims<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let named = self.0.killer.victims.iter().flatten();
         let count = (self.0.killed as usize).max(named.clone().count());
-        write!(f, "{count} process{} (", if count == 1 { "" } else { "es" })?;
+        write!(f, "{count} process{}", if count == 1 { "" } else { "es" })?;
         let mut shown = 0;
         for (pid, name) in named {
-            write!(f, "{}{name}[{pid}]", if shown == 0 { "" } else { ", " })?;
+            write!(f, "{}{name}[{pid}]", if shown == 0 { " (" } else { ", " })?;
             shown += 1;
         }
-        f.write_str(if shown < count { ", ...)" } else { ")" })
+        f.write_str(match shown {
+            0 => "",
+            _ if shown < count => ", ...)",
+            _ => ")",
+        })
     }
 }
 

@@ -82,7 +82,7 @@ fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {
         let server = false;
         voice::tell(&Step::Reaped { pid, ended, server });
     }
-    if killer.killing && ended == Some(Ended::Killed(Signal::KILL.number())) {
+    if killer.killing_since.is_some() && ended == Some(Ended::Killed(Signal::KILL.number())) {
         reaped.killed += 1;
     }
 }

@@ -261,13 +261,14 @@ fn server_and_loop(
     // From here on there is no way out but an empty tree.
     job.place.let_go();
     let mut watch = make_watch(signals, job, hosts, cgroup.as_ref());
+    let mut killer = Killer::new(Some(server), job.place.strangers.clone(), cgroup);
     if let Role::Monitor {
         shim: Shim::Bell(bell),
     } = &role
     {
         watch.add_bell(bell.as_fd());
+        killer = killer.of_namespace();
     }
-    let killer = Killer::new(Some(server), job.place.strangers.clone(), cgroup);
     let mut linux = job.world(role, watch, killer);
     memory::give_back();
     let plan = supervise::run(&mut linux, Plan::new(job.config.plan));

@@ -37,13 +37,15 @@ pub enum Source {
     Scan,
     /// `waitid` over all pids.
     Wait,
+    /// We are the init of a PID namespace: every number in it is that of a process of ours.
+    Namespace,
 }
 
 /// A process of the tree, safe to be signalled for as long as this value lives.
 #[derive(Debug)]
 pub struct Member {
     pub pid: Pid,
-    /// `None` for a child of ours.
+    /// `None` for a child of ours, and where all are.
     handle: Option<OwnedFd>,
 }
 
@@ -153,6 +155,9 @@ impl Walk<'_> {
         // Without memory for the path the walk still reaches our own children, and by and by all.
         let mut path: Vec<Frame> = Vec::new();
         let _ = path.try_reserve_exact(DEPTH);
+        if self.source == Source::Namespace {
+            return self.visit_all(visit);
+        }
         self.find_children(self.own, true);
         if self.source == Source::Wait {
             return self.visit_own(visit);
@@ -263,6 +268,21 @@ impl Walk<'_> {
     fn visit_own(&self, visit: &mut dyn FnMut(&Member)) {
         let children = (2..PID_LIMIT).filter_map(|number| self.own_child(Pid::new(number)?));
         children.for_each(|member| visit(&member));
+    }
+
+    /// A number that is used again meanwhile is another process of the same namespace, which is ours too.
+    fn visit_all(&mut self, visit: &mut dyn FnMut(&Member)) {
+        let own = self.own;
+        let result = proc::processes(&mut |number| {
+            if let Some(pid) = Pid::new(number).filter(|pid| pid.get() != own) {
+                visit(&Member { pid, handle: None });
+            }
+        });
+        if let Err(errno) = result {
+            self.note(errno);
+            self.source = Source::Wait;
+            self.visit_own(visit);
+        }
     }
 
     fn scan(&mut self) {

@@ -65,13 +65,19 @@ impl Cgroup {
         sys::is_populated(self.events.as_fd())
     }
 
-    /// SIGKILL to every member.
-    pub fn kill(&self) {
+    /// SIGKILL to every member; whether the kernel did it at one stroke.
+    pub fn kill(&self) -> bool {
         match sys::kill(self.dir.as_fd()) {
-            Ok(()) => {}
+            Ok(()) => return true,
             Err(Errno::NOENT) => self.kill_by_freezing(),
             Err(errno) => log::warn!("cannot kill the cgroup: {errno}"),
         }
+        false
+    }
+
+    /// Calls `each` with the pid of every member that is not in a group below.
+    pub fn members(&self, each: &mut dyn FnMut(i32)) {
+        let _ = sys::members(self.dir.as_fd(), each);
     }
 
     /// Before Linux 5.14: what is frozen cannot fork while it is signalled.
@@ -79,7 +85,7 @@ impl Cgroup {
         if let Err(errno) = sys::freeze(self.dir.as_fd(), true) {
             log::info!("cannot freeze the cgroup: {errno}");
         }
-        let _ = sys::members(self.dir.as_fd(), &mut |number| {
+        self.members(&mut |number| {
             // A member is ours by being one; its pidfd keeps that true until the signal is sent.
             if let Some(pid) = Pid::new(number)
                 && let Ok(fd) = pidfd::of(pid)
@@ -93,7 +99,7 @@ impl Cgroup {
 
     fn has_member(&self, wanted: i32) -> bool {
         let mut found = false;
-        let _ = sys::members(self.dir.as_fd(), &mut |number| found |= number == wanted);
+        self.members(&mut |number| found |= number == wanted);
         found
     }
 }
