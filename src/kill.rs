@@ -9,7 +9,7 @@ use crate::contain::cgroup::Cgroup;
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
-use crate::sys::{Errno, clock, namespace, pidfd, sched};
+use crate::sys::{Errno, clock, namespace, pidfd};
 use crate::tree::{self, Member, Source};
 
 /// The main process.
@@ -180,11 +180,7 @@ impl Killer {
     /// One round of SIGKILL over all. Returns whether somebody was met that no round before had met.
     pub fn kill_round(&mut self) -> bool {
         let now = clock::now();
-        let began = *self.killing_since.get_or_insert_with(|| {
-            // Where it is not permitted a bomb only takes longer to end.
-            let _ = sched::run_before_others();
-            now
-        });
+        let began = *self.killing_since.get_or_insert(now);
         // The groups first: one call each that no fork can outrun.
         if self.kill_cgroup() && now < began + GROUP_FIRST {
             return false;

@@ -42,7 +42,6 @@ const CALLS: &[(&str, &[&str])] = &[
     ("pread64", &["EINTR"]),
     ("read", &["EINTR", "EAGAIN", "ENOMEM"]),
     ("rt_sigtimedwait", &["EINTR", "EAGAIN"]),
-    ("sched_setscheduler", &["EPERM", "ENOSYS"]),
     ("setpgid", &["EPERM", "EACCES"]),
     ("setsid", &["EPERM"]),
     ("signalfd4", &["EMFILE", "ENOMEM", "ENOSYS"]),

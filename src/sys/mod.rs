@@ -20,7 +20,6 @@ pub mod pid;
 pub mod pidfd;
 pub mod prctl;
 pub mod proc;
-pub mod sched;
 pub mod shared;
 pub mod signal;
 pub mod startup;
