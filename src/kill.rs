@@ -72,6 +72,8 @@ pub struct Killer {
     pub strangers: Vec<i32>,
     /// The group that holds the tree, if it was asked for.
     pub cgroup: Option<Cgroup>,
+    of_namespace: bool,
+    /// How the children were found by the last walk.
     source: Source,
     /// When SIGKILL was sent for the first time.
     pub killing_since: Option<Duration>,
@@ -86,6 +88,7 @@ impl Killer {
             server,
             strangers,
             cgroup,
+            of_namespace: false,
             source: Source::Files,
             killing_since: None,
             victims: [None; NAMED],
@@ -95,6 +98,7 @@ impl Killer {
     /// As the init of a PID namespace: everybody in it is of the tree.
     #[must_use]
     pub fn of_namespace(mut self) -> Self {
+        self.of_namespace = true;
         self.source = Source::Namespace;
         self
     }
@@ -269,7 +273,13 @@ impl Killer {
     }
 
     fn walk_and_tell(&mut self, watchful: bool, visit: &mut dyn FnMut(&Member)) -> bool {
-        let gaps = tree::walk(&self.strangers, self.source, watchful, visit);
+        // There it is only this one look that may have failed.
+        let start = if self.of_namespace {
+            Source::Namespace
+        } else {
+            self.source
+        };
+        let gaps = tree::walk(&self.strangers, start, watchful, visit);
         if let Some(source) = gaps.source.filter(|source| *source != self.source) {
             self.source = source;
             match source {

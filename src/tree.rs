@@ -156,7 +156,10 @@ impl Walk<'_> {
         let mut path: Vec<Frame> = Vec::new();
         let _ = path.try_reserve_exact(DEPTH);
         if self.source == Source::Namespace {
-            return self.visit_all(visit);
+            if self.visit_all(visit) {
+                return;
+            }
+            self.source = Source::Files;
         }
         self.find_children(self.own, true);
         if self.source == Source::Wait {
@@ -271,7 +274,8 @@ impl Walk<'_> {
     }
 
     /// A number that is used again meanwhile is another process of the same namespace, which is ours too.
-    fn visit_all(&mut self, visit: &mut dyn FnMut(&Member)) {
+    /// False if not all numbers could be read.
+    fn visit_all(&mut self, visit: &mut dyn FnMut(&Member)) -> bool {
         let own = self.own;
         let result = proc::processes(&mut |number| {
             if let Some(pid) = Pid::new(number).filter(|pid| pid.get() != own) {
@@ -280,9 +284,8 @@ impl Walk<'_> {
         });
         if let Err(errno) = result {
             self.note(errno);
-            self.source = Source::Wait;
-            self.visit_own(visit);
         }
+        result.is_ok()
     }
 
     fn scan(&mut self) {
