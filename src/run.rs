@@ -29,7 +29,7 @@ use crate::sys::fd;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{Signal, SignalFd};
 use crate::sys::startup::{self, Inherited};
-use crate::sys::{clock, memory, pidfd, prctl, wait};
+use crate::sys::{clock, memory, notify, pidfd, prctl, wait};
 use crate::voice::{self, Step};
 use crate::watch::Watch;
 
@@ -86,6 +86,9 @@ fn serve(config: &Config, inherited: &Inherited) -> Result<u8, Error> {
     let place = Place::look(inherited, config, passed_on)?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = contain::prepare(config.contain)?;
+    if let Err(error) = notify::let_the_server_notify() {
+        log::info!("cannot talk to the service manager: {error}");
+    }
     let job = Job {
         config,
         inherited,

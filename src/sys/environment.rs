@@ -13,6 +13,13 @@ const INODE: &[u8] = b"LISTEN_PIDFDID=";
 /// Digits of the longest pid, and the NUL.
 const ROOM: usize = 11;
 
+/// Whether the variable `name` holds our own pid.
+#[must_use]
+pub fn names_us(name: &str) -> bool {
+    startup::variable(name)
+        .is_some_and(|text| text.as_bytes() == pid::own().to_string().as_bytes())
+}
+
 /// An environment in which those variables name another process, whose pid is filled in last.
 pub struct Environment {
     entries: Vec<*const c_char>,
@@ -24,11 +31,7 @@ impl Environment {
     /// `None` if no variable names us: then the environment is handed on as it is.
     #[must_use]
     pub fn naming_another() -> Option<Self> {
-        let own = pid::own().to_string();
-        let names_us = |name: &&&str| {
-            startup::variable(name).is_some_and(|text| text.as_bytes() == own.as_bytes())
-        };
-        let names: Vec<&str> = NAMING.iter().filter(names_us).copied().collect();
+        let names: Vec<&str> = NAMING.into_iter().filter(|name| names_us(name)).collect();
         if names.is_empty() {
             return None;
         }

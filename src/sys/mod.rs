@@ -16,6 +16,7 @@ pub mod fd;
 pub mod heap;
 pub mod memory;
 pub mod namespace;
+pub mod notify;
 pub mod pid;
 pub mod pidfd;
 pub mod prctl;
