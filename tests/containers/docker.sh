@@ -44,7 +44,7 @@ ok "treaper is PID 1" "$(run --rm t cat /proc/1/comm)" treaper
 ok "stdin reaches the command, and its answer the client" "$(echo hello | run -i --rm t cat)" hello
 ok "not a word on stderr" "$(run --rm t true 2>&1)" ""
 run --rm t no-such-command 2>/dev/null; ok "a command that is not there" $? 127
-ok "orphans are reaped" "$(run --rm t sh -c '(sleep 0.1 &); sleep 0.1; while ps | grep -q "[s]leep 0.1"; do :; done; grep -l "^State:.Z" /proc/[0-9]*/status | wc -l')" 0
+ok "orphans are reaped" "$(run --rm t sh -c '(sleep 0.1 &); sleep 0.1; while pidof sleep >/dev/null; do :; done; grep -l "^State:.Z" /proc/[0-9]*/status | wc -l')" 0
 
 # Stop and end: the rest of the tree finishes its work.
 started stop t /server; s=$(milliseconds); docker stop -t 10 stop >/dev/null
