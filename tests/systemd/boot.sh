@@ -21,7 +21,7 @@ case "${TREAPER_TEST_BOOT:-}" in
 inner)
   W=$1 R=$1/root
   mount -t tmpfs tmpfs "$W" && mkdir "$W/up" "$W/wk" "$R" &&
-    mount -t overlay overlay -o "lowerdir=/,upperdir=$W/up,workdir=$W/wk" "$R" || exit 1
+    mount -t overlay overlay -o "lowerdir=${ROOT:-/},upperdir=$W/up,workdir=$W/wk" "$R" || exit 1
   mount -t proc proc "$R/proc"; mount --bind "$R/proc/sys" "$R/proc/sys"; mount -o remount,bind,ro "$R/proc/sys"
   mount -t sysfs -o ro sysfs "$R/sys"; mount -t cgroup2 cgroup2 "$R/sys/fs/cgroup" || exit 1
   mount -t tmpfs -o mode=755 tmpfs "$R/dev"; mount -t tmpfs -o mode=755 tmpfs "$R/run"
