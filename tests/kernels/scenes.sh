@@ -25,17 +25,12 @@ stubborn server
 X
 sed -n '/^stubborn()/p' /tmp/tree >/tmp/stubborn
 chmod 755 /tmp/tree /tmp/stubborn
+# In a file, so that who looks for them does not find itself.
+printf '%s\n' stubborn /tmp/tree >/tmp/patterns
 chmod 1777 /tmp
 
 # Who is left of a tree, whichever namespace shows it. A zombie has no command line.
-left() {
-    for line in /proc/[0-9]*/cmdline; do
-        if grep -q -e stubborn -e /tmp/tree "$line" 2>/dev/null; then
-            pid=${line#/proc/}
-            echo "${pid%/cmdline}"
-        fi
-    done
-}
+left() { grep -l -f /tmp/patterns /proc/[0-9]*/cmdline 2>/dev/null | sed 's/[^0-9]//g'; }
 # until COMMAND...: waits for it to succeed, for a minute at most.
 until_so() {
     tries=0
@@ -46,6 +41,7 @@ until_so() {
     done
 }
 ready() { [ -e /tmp/ready.server ] && [ -e /tmp/ready.a ] && [ -e /tmp/ready.b ] && [ -e /tmp/ready.c ]; }
+ready_or_gone() { ready || gone "$shim"; }
 nobody() { [ -z "$(left)" ]; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
 child_of() { cut -d' ' -f1 "/proc/$1/task/$1/children"; }
@@ -54,6 +50,8 @@ clean() {
     until_so nobody
     rm -f /tmp/ready.* /tmp/stderr
 }
+# Becomes COMMAND, in the same process.
+as_nobody() { exec su -s /bin/sh -c 'exec "$@"' nobody -- x "$@"; }
 # start WHO OPTIONS...: in the background; sets $shim.
 start() {
     who=$1
@@ -62,10 +60,11 @@ start() {
     if [ "$who" = root ]; then
         treaper --grace 300ms "$@" -- sh /tmp/tree </dev/null 2>/tmp/stderr &
     else
-        setuidgid nobody treaper --grace 300ms "$@" -- sh /tmp/tree </dev/null 2>/tmp/stderr &
+        as_nobody treaper --grace 300ms "$@" -- sh /tmp/tree </dev/null 2>/tmp/stderr &
     fi
     shim=$!
-    until_so ready || bad "a tree that starts ($who $*)"
+    until_so ready_or_gone
+    ready || bad "a tree that starts ($who $*)"
 }
 is_stopped() { # is_stopped NAME: nobody is left, and treaper neither
     if until_so nobody && until_so gone "$shim"; then ok "$1"; else bad "$1: left $(left)"; fi
@@ -78,10 +77,10 @@ for who in root nobody; do
     for level in group cgroup pidns; do
         [ "$who $level" != "nobody cgroup" ] || continue
         here="$who, $level"
-        if [ $who = root ]; then as=; else as="setuidgid nobody"; fi
-        $as treaper --contain=$level -- sh -c 'exit 7' 2>/tmp/stderr </dev/null
+        if [ $who = root ]; then as=; else as=as_nobody; fi
+        ($as treaper --contain=$level -- sh -c 'exit 7' 2>/tmp/stderr </dev/null)
         is "$here: an exit status" $? 7
-        $as treaper --contain=$level -- sh -c 'kill -USR1 $$' 2>/tmp/stderr </dev/null
+        ($as treaper --contain=$level -- sh -c 'kill -USR1 $$' 2>/tmp/stderr </dev/null)
         is "$here: a death by a signal" $? 138
         start $who --contain=$level
         kill -TERM $shim
