@@ -41,7 +41,7 @@ pub fn find(config: &Config) -> Result<Hosts, Error> {
     }
     for asked in &config.watch_pids {
         let fd = pidfd::open(*asked)
-            .map_err(|errno| Error::kernel(&format!("watch pid {asked}"), errno))?;
+            .map_err(|errno| Error::kernel(&format!("watch pid {asked} (--watch-pid)"), errno))?;
         hosts.watched.push(Watched {
             fd,
             trigger: Trigger::WatchedExit,

@@ -59,7 +59,7 @@ impl PidSet {
 
 /// For how long a cgroup that dies at one call is left to it: a walk would only be in the way. Who has moved
 /// out of it comes after that.
-const GROUP_FIRST: Duration = Duration::from_millis(100);
+const GROUP_FIRST: Duration = Duration::from_millis(75);
 
 /// How many of the killed are named in the message.
 pub const NAMED: usize = 4;

@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::time::Duration;
 
 use common::place::{self, Place};
 use common::{ACTOR, Run, Scene, TREAPER, Wrap, proc, skip, sys, until};
@@ -333,4 +334,26 @@ fn a_command_that_does_not_exist_leaves_no_group() {
         assert_eq!(run.wait_clean().code(), Some(127), "{name}");
         until("no group", || place.groups().is_empty());
     }
+}
+
+#[test]
+fn a_group_that_somebody_removes_keeps_nobody_busy_and_the_stop_works() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that is ours to change");
+    };
+    let home = place.make("home");
+    let tree = format!("server:ignore=TERM:enter={}", home.display());
+    let mut run = start(place.scene(), &CGROUP.tree(&tree), &["server"]);
+    let group = place.groups().into_iter().find(|name| name != "home");
+    fs::remove_dir(place.0.join(group.unwrap())).unwrap();
+    let monitor = run.monitor();
+    // The first number: the nanoseconds that it has been on a processor.
+    let busy = || fs::read_to_string(format!("/proc/{monitor}/schedstat")).unwrap();
+    until("a monitor that rests", || {
+        let before = busy();
+        sys::pause_for(Duration::from_millis(50));
+        busy() == before
+    });
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
 }

@@ -4,8 +4,8 @@
 mod common;
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Command, Output, Stdio};

@@ -16,8 +16,7 @@ const ROOM: usize = 11;
 /// Whether the variable `name` holds our own pid.
 #[must_use]
 pub fn names_us(name: &str) -> bool {
-    startup::variable(name)
-        .is_some_and(|text| text.as_bytes() == pid::own().to_string().as_bytes())
+    startup::variable(name).is_some_and(|text| text.as_bytes() == pid::own().to_string().as_bytes())
 }
 
 /// An environment in which those variables name another process, whose pid is filled in last.
