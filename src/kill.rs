@@ -142,6 +142,7 @@ impl Killer {
             TOLD.insert(server);
         }
         for _ in 0..WALKS {
+            let before = count;
             let disturbed = self.watchful_walk(&mut |member| {
                 if !TOLD.insert(member.pid) {
                     return;
@@ -150,7 +151,9 @@ impl Killer {
                 tell(member.pid, signal, member.send(signal));
                 tell(member.pid, Signal::CONT, member.send(Signal::CONT));
             });
-            if !disturbed || clock::now() > end {
+            // A list of a namespace misses who was born while it was read.
+            let missed = disturbed || self.of_namespace && count > before;
+            if !missed || clock::now() > end {
                 break;
             }
         }

@@ -44,7 +44,7 @@ pub enum Shim {
 #[derive(Debug)]
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "two are given, two are pending work: none depends on another"
+    reason = "two are given, three are pending work: none depends on another"
 )]
 pub struct Linux<'a> {
     pub config: &'a Config,

@@ -7,7 +7,8 @@
 //!
 //! Children come from `/proc/PID/task/TID/children`; where the kernel has no such files from one
 //! scan of `/proc`; without `/proc` by asking wait for every possible pid, which finds our own
-//! children only (and their orphans the next time).
+//! children only (and their orphans the next time). As the init of a PID namespace there is nothing to
+//! find or to prove: every number that `/proc` lists is ours.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -152,15 +153,15 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn run(&mut self, visit: &mut dyn FnMut(&Member)) {
-        // Without memory for the path the walk still reaches our own children, and by and by all.
-        let mut path: Vec<Frame> = Vec::new();
-        let _ = path.try_reserve_exact(DEPTH);
         if self.source == Source::Namespace {
             if self.visit_all(visit) {
                 return;
             }
             self.source = Source::Files;
         }
+        // Without memory for the path the walk still reaches our own children, and by and by all.
+        let mut path: Vec<Frame> = Vec::new();
+        let _ = path.try_reserve_exact(DEPTH);
         self.find_children(self.own, true);
         if self.source == Source::Wait {
             return self.visit_own(visit);

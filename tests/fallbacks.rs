@@ -146,7 +146,7 @@ fn without_a_free_descriptor_nobody_survives() {
     }
     run.signal(libc::SIGTERM);
     assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
-    // Whose error it was is said once SIGKILL had to find them.
+    // What is weaker then is said.
     assert!(
         run.stderr().contains("/proc cannot be used"),
         "{}",

@@ -236,6 +236,7 @@ fn each_call_fails(options: &[&str], once: bool) {
         }
     }
     eprintln!("{runs} runs with {options:?}");
+    assert!(runs > 20, "{options:?}: {runs} runs are not all calls");
     assert!(
         wrong.is_empty(),
         "{options:?}, {}:\n{}",
@@ -244,50 +245,40 @@ fn each_call_fails(options: &[&str], once: bool) {
     );
 }
 
+/// Those that can be had here.
+fn levels() -> impl Iterator<Item = &'static [&'static str]> {
+    let has_cgroup = common::place::Place::new().is_some();
+    LEVELS.iter().copied().filter(move |options| {
+        let here = match options.first() {
+            Some(&"--contain=pidns") => sys::is_root(),
+            Some(&"--contain=cgroup") => has_cgroup,
+            _ => true,
+        };
+        if !here {
+            skip(&format!("{options:?} cannot be had here"));
+        }
+        here
+    })
+}
+
 #[test]
 fn each_call_may_fail_once() {
-    each_call_fails(LEVELS[0], true);
-}
-
-#[test]
-fn each_call_may_fail_once_with_one_process() {
-    each_call_fails(LEVELS[1], true);
-}
-
-#[test]
-fn each_call_may_fail_once_in_a_pid_namespace() {
-    if sys::is_root() {
-        each_call_fails(LEVELS[2], true);
-    }
-}
-
-#[test]
-fn each_call_may_fail_once_with_a_cgroup() {
-    if common::place::Place::new().is_some() {
-        each_call_fails(LEVELS[3], true);
-    }
+    levels().for_each(|options| each_call_fails(options, true));
 }
 
 #[test]
 fn each_call_may_fail_from_some_point_on_for_ever() {
-    each_call_fails(LEVELS[0], false);
+    levels().for_each(|options| each_call_fails(options, false));
 }
 
 #[test]
-fn each_call_may_fail_for_ever_with_one_process() {
-    each_call_fails(LEVELS[1], false);
-}
-
-#[test]
-fn each_call_may_fail_for_ever_in_a_pid_namespace() {
-    if sys::is_root() {
-        each_call_fails(LEVELS[2], false);
+fn control_a_fault_is_felt() {
+    if counts(LEVELS[0]).is_none() {
+        return;
     }
-}
-
-#[test]
-fn each_call_may_fail_for_ever_with_a_cgroup() {
-    if common::place::Place::new().is_some() {
-        each_call_fails(LEVELS[3], false);
-    }
+    let rule = "inject=signalfd4:error=EMFILE:when=1";
+    let mut run = traced(&["-o", "/dev/null", "-e", rule], LEVELS[0]);
+    assert!(!stop_when_ready(&mut run), "the server was started");
+    assert_eq!(run.wait_clean().code(), Some(125));
+    assert!(run.stderr().contains("signalfd"), "{}", run.stderr());
 }
