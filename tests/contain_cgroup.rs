@@ -326,6 +326,30 @@ fn a_stranger_that_came_into_the_group_is_waited_for_and_killed() {
 }
 
 #[test]
+fn a_shim_without_a_monitor_sees_the_end_of_a_stranger_in_the_group() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that is ours to change");
+    };
+    // No deadline would wake it in time.
+    let wrap = Wrap::Treaper(&["--contain=cgroup", "--grace=1h"]);
+    let mut run = start(place.scene(), &wrap.tree("server"), &["server"]);
+    let group = place.0.join(place.groups().pop().unwrap());
+    let tree = format!("guest:enter={}", group.display());
+    let mut guest = Scene::new().start(&[ACTOR, "tree", &tree]);
+    guest.log.ready("guest");
+    sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+    until("the end of the server", || run.named("server").is_empty());
+    assert!(
+        !run.ends_within(Duration::from_millis(100)),
+        "the guest is left"
+    );
+    guest.signal(libc::SIGTERM);
+    guest.wait_clean();
+    run.wait_clean();
+    assert!(place.groups().is_empty(), "{}", run.stderr());
+}
+
+#[test]
 fn a_command_that_does_not_exist_leaves_no_group() {
     for (name, place, who) in places() {
         let mut words: Vec<&str> = [&[TREAPER], OPTIONS].concat();
