@@ -16,7 +16,7 @@ use crate::supervise::World;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Arrival, Signal};
 use crate::sys::{clock, fd};
-use crate::voice::{self, Step};
+use crate::voice::{self, Seconds, Step, Victims};
 use crate::watch::{Watch, Woken};
 
 /// Which process of ours runs the loop, and whose end it learns by `getppid()`.
@@ -341,7 +341,11 @@ impl Linux<'_> {
             return;
         }
         let trigger = plan.trigger().map_or("?", Trigger::name);
-        let victims = Victims(self);
+        let named = &self.killer.victims;
+        let victims = Victims {
+            named,
+            count: self.killed as usize,
+        };
         let grace = Seconds(self.config.plan.grace);
         let signal = self.stop_signal();
         log::warn!("{trigger}: had to SIGKILL {victims}, alive {grace} after {signal}");
@@ -352,40 +356,6 @@ impl Linux<'_> {
 fn overdue() -> Event {
     Event::Deadline {
         unread: fd::unread(fd::STDIN),
-    }
-}
-
-/// The number and the first names of those who were killed.
-struct Victims<'a>(&'a Linux<'a>);
-
-impl std::fmt::Display for Victims<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let named = self.0.killer.victims.iter().flatten();
-        let count = (self.0.killed as usize).max(named.clone().count());
-        write!(f, "{count} process{}", if count == 1 { "" } else { "es" })?;
-        let mut shown = 0;
-        for (pid, name) in named {
-            write!(f, "{}{name}[{pid}]", if shown == 0 { " (" } else { ", " })?;
-            shown += 1;
-        }
-        f.write_str(match shown {
-            0 => "",
-            _ if shown < count => ", ...)",
-            _ => ")",
-        })
-    }
-}
-
-/// A duration as users write it.
-struct Seconds(Duration);
-
-impl std::fmt::Display for Seconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.subsec_millis() == 0 {
-            write!(f, "{}s", self.0.as_secs())
-        } else {
-            write!(f, "{}ms", self.0.as_millis())
-        }
     }
 }
 

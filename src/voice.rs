@@ -5,10 +5,12 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::report;
 use crate::status::Ended;
-use crate::sys::pid;
+use crate::sys::pid::{self, Pid};
+use crate::sys::proc::Name;
 use crate::sys::signal::Signal;
 
 /// Something that happened.
@@ -84,6 +86,45 @@ fn log(step: &Step<'_>) {
         Step::Reaped { pid, ended, .. } => log::debug!("reaped pid {pid}: {ended:?}"),
         Step::Done { status } => {
             log::info!("done: the tree is empty; the server's status is {status}");
+        }
+    }
+}
+
+/// The number and the first names of those who were killed.
+#[derive(Debug)]
+pub struct Victims<'a> {
+    pub named: &'a [Option<(Pid, Name)>],
+    pub count: usize,
+}
+
+impl fmt::Display for Victims<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = self.named.iter().flatten();
+        let count = self.count.max(named.clone().count());
+        write!(f, "{count} process{}", if count == 1 { "" } else { "es" })?;
+        let mut shown = 0;
+        for (pid, name) in named {
+            write!(f, "{}{name}[{pid}]", if shown == 0 { " (" } else { ", " })?;
+            shown += 1;
+        }
+        f.write_str(match shown {
+            0 => "",
+            _ if shown < count => ", ...)",
+            _ => ")",
+        })
+    }
+}
+
+/// A duration as users write it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seconds(pub Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.subsec_millis() == 0 {
+            write!(f, "{}s", self.0.as_secs())
+        } else {
+            write!(f, "{}ms", self.0.as_millis())
         }
     }
 }
