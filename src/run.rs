@@ -305,7 +305,8 @@ fn start_server(
         .map_or(OsStr::new(""), |name| name);
     let server = spawn::start(image, &setup, name)?;
     let pid = server.pid.get();
-    voice::tell(&Step::Started { name, pid });
+    let session = group == Group::Own;
+    voice::tell(&Step::Started { name, pid, session });
     Ok((signals, server))
 }
 

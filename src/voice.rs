@@ -19,21 +19,18 @@ pub enum Step<'a> {
     Started {
         name: &'a OsStr,
         pid: i32,
+        /// Whether it leads a session of its own.
+        session: bool,
     },
     /// `None`: a rewrite drops it.
-    Forwarding {
-        from: Signal,
-        to: Option<Signal>,
-    },
+    Forwarding { from: Signal, to: Option<Signal> },
     Reaped {
         pid: i32,
         ended: Ended,
         server: bool,
     },
     /// The server has ended, and nobody is left.
-    Done {
-        status: u8,
-    },
+    Done { status: u8 },
 }
 
 /// Tells a step; never fails, and does not allocate once the server runs.
@@ -75,7 +72,7 @@ pub fn line(text: fmt::Arguments<'_>) {
 
 fn log(step: &Step<'_>) {
     match *step {
-        Step::Started { name, pid } => log::info!("started '{}', pid {pid}", name.display()),
+        Step::Started { name, pid, .. } => log::info!("started '{}', pid {pid}", name.display()),
         Step::Forwarding { to: Some(to), .. } => log::debug!("forwarding {to}"),
         Step::Forwarding { from, to: None } => log::debug!("dropped {from}"),
         Step::Reaped {

@@ -104,7 +104,7 @@ fn tell(step: &Step<'_>) {
         voice::line(format_args!("DEBUG (catatonit:{main}): {text}"));
     };
     match *step {
-        Step::Started { name, pid } => {
+        Step::Started { name, pid, .. } => {
             say(format_args!("pid1 ({pid}) spawned: {}", name.display()));
         }
         Step::Forwarding { to: None, .. } => {

@@ -2,16 +2,25 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use super::getopt::{Getopt, Grammar, Long};
 use super::{Answer, Asked, OURS, Settings, Variables, leading_number, variable};
 use crate::error::{self, Error};
 use crate::status::Ended;
+use crate::sys::signal::Signal;
 use crate::voice::{self, Step};
 
 const VERSION: &str = "dumb-init v1.2.5";
+/// Whether a session of its own was asked for.
+static SETSID: AtomicBool = AtomicBool::new(false);
+/// What those are told whom the command leaves behind.
+static STOP_SIGNAL: AtomicU8 = AtomicU8::new(TERM);
 /// Its rewrites know the signals up to here.
 const LAST: u8 = 31;
+const KILL: u8 = 9;
+const TERM: u8 = 15;
 const STOP: u8 = 19;
 /// TSTP, TTIN and TTOU: after them it stops itself as well.
 const JOB_STOPS: [u8; 3] = [20, 21, 22];
@@ -42,10 +51,7 @@ pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Aske
         match given {
             Ok((b'h', _)) => return Ok(Asked::Say(Answer::stderr(0, help(&name)))),
             Ok((b'V', _)) => {
-                return Ok(Asked::Say(Answer::stderr(
-                    0,
-                    format!("{VERSION} ({OURS})\n"),
-                )));
+                return Ok(Asked::Say(Answer::stderr(0, format!("{VERSION}\n"))));
             }
             Ok((b'c', _)) => group = false,
             Ok((b'r', Some(text))) => match rewrite(&text) {
@@ -65,8 +71,19 @@ pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Aske
             format!("Usage: {name} [option] program [args]\nTry {name} --help for full usage.\n");
         return Ok(Asked::Say(Answer::stderr(1, text)));
     }
-    debug |= variable(&variables, "DUMB_INIT_DEBUG").is_some_and(|text| text == "1");
-    group &= variable(&variables, "DUMB_INIT_SETSID").is_none_or(|text| text != "0");
+    let by_variable =
+        |name, value: &str| variable(&variables, name).is_some_and(|text| text == value);
+    if by_variable("DUMB_INIT_DEBUG", "1") {
+        debug = true;
+        say(format_args!("Running in debug mode."));
+    }
+    if by_variable("DUMB_INIT_SETSID", "0") {
+        group = false;
+        if debug {
+            say(format_args!("Not running in setsid mode."));
+        }
+    }
+    SETSID.store(group, Relaxed);
     if debug {
         voice::set(tell);
     }
@@ -86,8 +103,14 @@ pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Aske
             settings.set("rewrite", format!("{from}:{to}"));
         }
     }
+    // The SIGTERM for what the command leaves behind is rewritten as well, if to one that asks for an end.
+    if let Some(to) = rewrites[usize::from(TERM)].filter(|to| (1..TERM).contains(to) && *to != KILL)
+    {
+        settings.set("signal", to.to_string());
+    }
     let mut config = settings.resolve(variables)?;
     config.stop_with_signals = true;
+    STOP_SIGNAL.store(config.signal.number(), Relaxed);
     Ok(Asked::Run(Box::new(config)))
 }
 
@@ -103,8 +126,8 @@ fn rewrite(text: &OsStr) -> Option<(u8, u8)> {
 }
 
 const REWRITE_USAGE: &str = "\
-Usage: -r takes <signum>:<signum>; each <signum> is between 1 and 31, the second one may be 0.
-It may be given several times.
+Usage: -r option takes <signum>:<signum>, where <signum> is between 1 and 31.
+This option can be specified multiple times.
 Use --help for full usage.
 ";
 
@@ -139,41 +162,55 @@ pub(super) fn failed(error: &Error, command: &OsStr) -> Answer {
     }
 }
 
+fn say(text: fmt::Arguments<'_>) {
+    voice::line(format_args!("[dumb-init] {text}"));
+}
+
 fn tell(step: &Step<'_>) {
-    let say = |text: std::fmt::Arguments<'_>| voice::line(format_args!("[dumb-init] {text}"));
     match *step {
-        Step::Started { pid, .. } => say(format_args!("Child spawned with PID {pid}.")),
+        Step::Started { pid, session, .. } => {
+            say(format_args!("Child spawned with PID {pid}."));
+            if session && SETSID.load(Relaxed) {
+                say(format_args!("setsid complete."));
+            }
+        }
         Step::Forwarding { from, to } => {
             let from = from.number();
             say(format_args!("Received signal {from}."));
-            match to.map(crate::sys::signal::Signal::number) {
-                None => {
-                    say(format_args!("Translating signal {from} to 0."));
-                    say(format_args!(
-                        "Not forwarding signal 0 to children (ignored)."
-                    ));
-                }
-                Some(to) => {
-                    if to != from {
-                        say(format_args!("Translating signal {from} to {to}."));
-                    }
-                    say(format_args!("Forwarded signal {to} to children."));
-                }
+            say_forwarded(from, to.map_or(0, Signal::number));
+            if JOB_STOPS.contains(&from) {
+                say(format_args!("Suspending self due to TTY signal."));
             }
         }
-        Step::Reaped { pid, ended, .. } => match ended {
-            Ended::Exited(code) => {
-                say(format_args!(
+        Step::Reaped { pid, ended, server } => {
+            say(format_args!("Received signal 17."));
+            match ended {
+                Ended::Exited(code) => say(format_args!(
                     "A child with PID {pid} exited with exit status {code}."
-                ));
-            }
-            Ended::Killed(signal) => {
-                say(format_args!(
+                )),
+                Ended::Killed(signal) => say(format_args!(
                     "A child with PID {pid} was terminated by signal {signal}."
-                ));
+                )),
             }
-        },
+            if server {
+                // What the plan does now, to all that are left.
+                say_forwarded(TERM, STOP_SIGNAL.load(Relaxed));
+            }
+        }
         Step::Done { status } => say(format_args!("Child exited with status {status}. Goodbye.")),
+    }
+}
+
+fn say_forwarded(from: u8, to: u8) {
+    if to != from {
+        say(format_args!("Translating signal {from} to {to}."));
+    }
+    if to == 0 {
+        say(format_args!(
+            "Not forwarding signal 0 to children (ignored)."
+        ));
+    } else {
+        say(format_args!("Forwarded signal {to} to children."));
     }
 }
 

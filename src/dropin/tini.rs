@@ -162,7 +162,7 @@ fn tell(step: &Step<'_>) {
         }
     };
     match *step {
-        Step::Started { name, pid } => {
+        Step::Started { name, pid, .. } => {
             let name = name.display();
             say(
                 2,
