@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use crate::board::Board;
 use crate::config::{Config, ForwardTo};
 use crate::forward::{self, Route};
+use crate::relay::Relay;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Arrival, Signal};
 use crate::sys::wait::{self, Change, Found};
@@ -27,6 +28,7 @@ pub struct Guard<'a> {
     pub config: &'a Config,
     pub monitor: Pid,
     pub board: Board,
+    pub relay: Option<&'a Relay>,
     /// The host, if its end is a trigger.
     pub parent: Option<i32>,
     /// The server is in our process group, where the terminal reaches it without us.
@@ -50,6 +52,9 @@ impl Guard<'_> {
             self.check_parent();
             // A pending SIGCONT swallows further ones, so any may stand for the end of the monitor.
             let news = arrival.is_none_or(|a| matches!(a.signal, Signal::CHLD | Signal::CONT));
+            if news && let Some(relay) = self.relay {
+                relay.pass_on(self.board.server().filter(|_| self.bell.is_none()));
+            }
             if news && let Some(end) = self.look_at_monitor() {
                 return end;
             }

@@ -19,6 +19,7 @@ pub mod linux;
 pub mod place;
 pub mod plan;
 pub mod reap;
+pub mod relay;
 pub mod report;
 pub mod run;
 pub mod spawn;

@@ -11,6 +11,7 @@ use crate::forward::{self, Route};
 use crate::kill::Killer;
 use crate::plan::{Plan, State};
 use crate::reap::{self, Job, Left, Reaped};
+use crate::relay::Relay;
 use crate::status;
 use crate::supervise::World;
 use crate::sys::pid::{self, Pid};
@@ -52,6 +53,8 @@ pub struct Linux<'a> {
     pub watch: Watch,
     pub killer: Killer,
     pub board: Board,
+    /// If we are who the service manager knows.
+    pub relay: Option<&'a Relay>,
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
     pub sighup_ignored: bool,
@@ -242,6 +245,11 @@ impl Linux<'_> {
         if arrival.sender == pid::own() && arrival.signal == Signal::PIPE {
             // Our own message found no reader.
             return None;
+        }
+        if arrival.signal == Signal::CHLD
+            && let Some(relay) = self.relay
+        {
+            relay.pass_on(self.board.server());
         }
         if matches!(arrival.signal, Signal::CONT | Signal::CHLD)
             && let Some(trigger) = self.check_parent()

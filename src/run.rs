@@ -20,6 +20,7 @@ use crate::kill::{Killer, Server};
 use crate::linux::{Linux, Role, Shim};
 use crate::place::Place;
 use crate::plan::{Plan, State};
+use crate::relay::Relay;
 use crate::report;
 use crate::spawn;
 use crate::status::{self, Ended};
@@ -29,7 +30,7 @@ use crate::sys::fd;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{Signal, SignalFd};
 use crate::sys::startup::{self, Inherited};
-use crate::sys::{clock, memory, notify, pidfd, prctl, wait};
+use crate::sys::{clock, memory, pidfd, prctl, wait};
 use crate::voice::{self, Step};
 use crate::watch::Watch;
 
@@ -80,20 +81,23 @@ fn start(arguments: Vec<OsString>, inherited: &Inherited) -> Result<u8, Error> {
 fn serve(config: &Config, inherited: &Inherited) -> Result<u8, Error> {
     let passed_on = fd::inherited();
     report::init(config.verbosity, config.log.as_deref());
-    let image = spawn::prepare(&config.command)?;
+    let relay = Relay::open().unwrap_or_else(|error| {
+        log::warn!("cannot talk to the service manager: {error}");
+        None
+    });
+    let notify_socket = relay.as_ref().map(|relay| relay.address.as_os_str());
+    let image = spawn::prepare(&config.command, notify_socket)?;
     let hosts = hosts::find(config)?;
     prepare_process(&hosts)?;
     let place = Place::look(inherited, config, passed_on)?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = contain::prepare(config.contain)?;
-    if let Err(error) = notify::let_the_server_notify() {
-        log::info!("cannot talk to the service manager: {error}");
-    }
     let job = Job {
         config,
         inherited,
         place,
         board,
+        relay,
     };
     let two = config.guard && pid::own() != 1 || matches!(containment, Containment::Pidns);
     if two {
@@ -139,16 +143,19 @@ struct Job<'a> {
     inherited: &'a Inherited,
     place: Place,
     board: Board,
+    /// Of the process that the manager knows.
+    relay: Option<Relay>,
 }
 
-impl<'a> Job<'a> {
-    fn world(&self, role: Role, watch: Watch, killer: Killer) -> Linux<'a> {
+impl Job<'_> {
+    fn world(&self, role: Role, watch: Watch, killer: Killer) -> Linux<'_> {
         Linux {
             config: self.config,
             role,
             watch,
             killer,
             board: self.board,
+            relay: self.relay.as_ref(),
             job_control: self.place.job_control,
             sighup_ignored: self.inherited.sighup_ignored,
             pending: None,
@@ -200,6 +207,7 @@ fn pair(
                 config: job.config,
                 monitor,
                 board: job.board,
+                relay: job.relay.as_ref(),
                 parent: hosts.parent,
                 job_control: job.place.job_control,
                 sighup_ignored: job.inherited.sighup_ignored,
@@ -210,6 +218,7 @@ fn pair(
         }
         Fork::Child => {
             become_monitor(&job.place, own_namespace)?;
+            job.relay = None;
             // With a bell, that tells it.
             if let Some(fd) = shim_pidfd.filter(|_| bell.is_none()) {
                 let trigger = Trigger::ShimKilled;

@@ -13,11 +13,11 @@ use crate::sys::startup;
 /// Where a shell looks when PATH is not set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Prepares the command: after this, starting it allocates nothing.
+/// Prepares the command: after this, starting it allocates nothing. `notify_socket`: what it gets for `NOTIFY_SOCKET`, if another.
 ///
 /// # Errors
 /// An argument that no program can be given.
-pub fn prepare(command: &[OsString]) -> Result<Image, Error> {
+pub fn prepare(command: &[OsString], notify_socket: Option<&OsStr>) -> Result<Image, Error> {
     let nul = || Error::usage("COMMAND has a NUL byte in it");
     let name = command
         .first()
@@ -37,6 +37,7 @@ pub fn prepare(command: &[OsString]) -> Result<Image, Error> {
         candidates.ok_or_else(nul)?,
         searched,
         arguments.ok_or_else(nul)?,
+        notify_socket,
     ))
 }
 

@@ -4,10 +4,8 @@
 mod common;
 
 use std::ffi::OsStr;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Command, Output, Stdio};
 
 use common::scene::Directory;
@@ -256,42 +254,6 @@ fn the_environment_keeps_our_own_variables() {
     let mut run = scene.start(&Wrap::Treaper(&[]).command(&["sh", "-c", "echo $TREAPER_GRACE"]));
     run.wait_clean();
     assert_eq!(run.stdout(), "3s\n");
-}
-
-/// What arrives at NOTIFY_SOCKET when a server has run, started by `exec` of a shell as `main_pid` says.
-fn told_to_the_manager(main_pid: &str, address: &str, socket: &UnixDatagram) -> Option<String> {
-    let line = format!("SYSTEMD_EXEC_PID={main_pid} exec \"$0\" -- true");
-    let status = Command::new("sh")
-        .args(["-c", &line, TREAPER])
-        .env("NOTIFY_SOCKET", address)
-        .status()
-        .unwrap();
-    assert!(status.success());
-    socket.set_nonblocking(true).unwrap();
-    let mut text = [0; 100];
-    let length = socket.recv(&mut text).ok()?;
-    Some(String::from_utf8_lossy(&text[..length]).into_owned())
-}
-
-#[test]
-fn the_main_process_of_a_unit_lets_its_server_notify_and_nobody_else_does() {
-    let directory = Directory::new();
-    let path = directory.0.join("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    let path = path.to_str().unwrap();
-    let told = told_to_the_manager("$$", path, &socket);
-    assert_eq!(told.as_deref(), Some("NOTIFYACCESS=all"));
-    assert_eq!(told_to_the_manager("1", path, &socket), None);
-
-    let name = format!("treaper-test-{}", std::process::id());
-    let address = SocketAddr::from_abstract_name(&name).unwrap();
-    let socket = UnixDatagram::bind_addr(&address).unwrap();
-    let told = told_to_the_manager("$$", &format!("@{name}"), &socket);
-    assert_eq!(told.as_deref(), Some("NOTIFYACCESS=all"));
-    // Nobody there, or nothing that we know: that is no reason not to start.
-    for address in ["/no/such/socket", "vsock:2:1", "@", ""] {
-        assert_eq!(told_to_the_manager("$$", address, &socket), None);
-    }
 }
 
 #[test]

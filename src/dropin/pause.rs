@@ -41,6 +41,7 @@ pub fn run(config: &Config) -> Result<u8, Error> {
         watch: Watch::signals_only(),
         killer: Killer::new(None, Vec::new(), None),
         board,
+        relay: None,
         job_control: false,
         sighup_ignored: false,
         pending: Some(Event::Trigger(Trigger::Terminate)),

@@ -1,6 +1,6 @@
 //! Starting processes: a fork that shares our code, and the server by a vfork-like clone.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, OsStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -108,9 +108,15 @@ pub struct Image {
 const SHELL: &std::ffi::CStr = c"/bin/sh";
 
 impl Image {
-    /// `candidates`: full paths to try (`searched`: made from PATH); `arguments`: argv, the command's name first.
+    /// `candidates`: full paths to try (`searched`: made from PATH); `arguments`: argv, the command's name first;
+    /// `notify_socket`: where the server finds its manager, if elsewhere than we do.
     #[must_use]
-    pub fn new(candidates: Vec<CString>, searched: bool, arguments: Vec<CString>) -> Self {
+    pub fn new(
+        candidates: Vec<CString>,
+        searched: bool,
+        arguments: Vec<CString>,
+        notify_socket: Option<&OsStr>,
+    ) -> Self {
         let mut argv = Vec::with_capacity(arguments.len() + 2);
         argv.push(SHELL.as_ptr());
         argv.extend(arguments.iter().map(|text| text.as_ptr()));
@@ -119,7 +125,7 @@ impl Image {
             candidates,
             searched,
             argv,
-            environment: Environment::naming_another(),
+            environment: Environment::naming_another(notify_socket),
             _arguments: arguments,
         }
     }

@@ -1,6 +1,6 @@
-//! The server's environment: ours, but for what names us by pid and means the server.
+//! The server's environment: ours, but for what names us by pid and means the server, and the socket that we relay.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 
 use super::{pid, startup};
@@ -10,6 +10,7 @@ use super::{pid, startup};
 const NAMING: [&str; 3] = ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
 /// Names us by the inode of our pidfd; without it `LISTEN_PID` alone counts.
 const INODE: &[u8] = b"LISTEN_PIDFDID=";
+const SOCKET: &[u8] = b"NOTIFY_SOCKET=";
 /// Digits of the longest pid, and the NUL.
 const ROOM: usize = 11;
 
@@ -19,19 +20,23 @@ pub fn names_us(name: &str) -> bool {
     startup::variable(name).is_some_and(|text| text.as_bytes() == pid::own().to_string().as_bytes())
 }
 
-/// An environment in which those variables name another process, whose pid is filled in last.
+/// An environment in which those variables name another process, whose pid is filled in last, and
+/// `NOTIFY_SOCKET` another socket.
 pub struct Environment {
     entries: Vec<*const c_char>,
     /// The entries that are not the original ones, each with where its number begins.
     texts: Vec<(Vec<u8>, usize)>,
+    /// Owns the entry of the socket.
+    _socket: Option<CString>,
 }
 
 impl Environment {
-    /// `None` if no variable names us: then the environment is handed on as it is.
+    /// `None` if no variable names us and there is no `socket`: then the environment is handed on as it is.
     #[must_use]
-    pub fn naming_another() -> Option<Self> {
+    pub fn naming_another(socket: Option<&OsStr>) -> Option<Self> {
         let names: Vec<&str> = NAMING.into_iter().filter(|name| names_us(name)).collect();
-        if names.is_empty() {
+        let socket = socket.and_then(|at| CString::new([SOCKET, at.as_bytes()].concat()).ok());
+        if names.is_empty() && socket.is_none() {
             return None;
         }
         let (mut entries, mut texts) = (Vec::new(), Vec::new());
@@ -52,12 +57,18 @@ impl Environment {
                 copy.resize(start + ROOM, 0);
                 entries.push(copy.as_ptr().cast());
                 texts.push((copy, start));
+            } else if let Some(socket) = socket.as_ref().filter(|_| text.starts_with(SOCKET)) {
+                entries.push(socket.as_ptr());
             } else if !text.starts_with(INODE) {
                 entries.push(entry);
             }
         }
         entries.push(std::ptr::null());
-        Some(Self { entries, texts })
+        Some(Self {
+            entries,
+            texts,
+            _socket: socket,
+        })
     }
 
     /// Writes `pid` into each of them. Allocates nothing.

@@ -1,10 +1,11 @@
 //! Descriptors: what stdin is, hang-ups, messages that never block.
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
+use super::signal::Signal;
 use super::{Errno, check};
 
 /// Standard input.
@@ -226,14 +227,20 @@ pub fn bell() -> Result<(OwnedFd, OwnedFd), Errno> {
     let read = unsafe { OwnedFd::from_raw_fd(ends[0]) };
     // SAFETY: as above.
     let write = unsafe { OwnedFd::from_raw_fd(ends[1]) };
-    let fd = read.as_raw_fd();
+    call_us(read.as_fd(), Signal::CONT)?;
+    Ok((read, write))
+}
+
+/// From now on `signal` comes to us when there is something to read. Makes it non-blocking as well.
+pub fn call_us(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
+    let fd = fd.as_raw_fd();
     // SAFETY: takes numbers.
     check(unsafe { libc::fcntl(fd, libc::F_SETOWN, super::pid::own()) }.into())?;
     // SAFETY: takes numbers.
-    check(unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGCONT) }.into())?;
+    check(unsafe { libc::fcntl(fd, F_SETSIG, i32::from(signal.number())) }.into())?;
     // SAFETY: takes numbers.
-    check(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) }.into())?;
-    Ok((read, write))
+    check(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) }.into())
+        .map(drop)
 }
 
 /// Rings the bell.

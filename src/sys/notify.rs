@@ -1,36 +1,286 @@
-//! A word to the service manager. See `sd_notify(3)`.
+//! The sockets between the server and the service manager. See `sd_notify(3)` and `unix(7)`.
 
-use std::ffi::OsStr;
-use std::io::{Error, ErrorKind, Result};
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
-use super::{environment, startup};
+use super::signal::Signal;
+use super::{Errno, check, environment, fd, startup};
 
-/// Lets READY=1 and WATCHDOG=1 count that come from another process of the unit than the main one,
-/// if we are that one: it will not be us who sends them. Since systemd 254; older ones pass it over.
-///
-/// # Errors
-/// Those of `sendto(2)`; also if it would have to wait.
-pub fn let_the_server_notify() -> Result<()> {
-    if !environment::names_us("SYSTEMD_EXEC_PID") {
-        return Ok(());
+/// The longest message that systemd reads, in bytes.
+const LONGEST: usize = 4096;
+/// The most descriptors that one message can carry: `SCM_MAX_FD`.
+const MOST: usize = 253;
+/// The kernel's `struct cmsghdr`: a `size_t` for its length, level and kind, each an `int`.
+const HEAD: usize = size_of::<usize>() + 8;
+/// For the sender's `struct ucred` and that many descriptors.
+const CONTROL: usize = 2 * HEAD + 16 + MOST * 4 + 8;
+/// How long a message may wait for a manager that does not come to read.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The manager's socket, `NOTIFY_SOCKET`, if `SYSTEMD_EXEC_PID` says that we are the main process of its unit.
+#[must_use]
+pub fn manager() -> Option<OsString> {
+    environment::names_us("SYSTEMD_EXEC_PID")
+        .then(|| startup::variable("NOTIFY_SOCKET"))
+        .flatten()
+}
+
+/// Whether the manager lets its main process say who else it is to hear: systemd since 254, the
+/// first to name a file for memory pressure.
+#[must_use]
+pub fn takes_notify_access() -> bool {
+    startup::variable("MEMORY_PRESSURE_WATCH").is_some()
+}
+
+/// What the server sends.
+#[derive(Debug)]
+pub struct Message {
+    text: [u8; LONGEST],
+    length: usize,
+    /// Open until the message is dropped; the sender may wait for that.
+    descriptors: [Option<OwnedFd>; MOST],
+    /// The sender's pid; 0 if it is outside of our PID namespace.
+    pub sender: i32,
+    /// Neither text nor descriptors are missing.
+    pub whole: bool,
+}
+
+impl Message {
+    fn empty() -> Self {
+        Self {
+            text: [0; LONGEST],
+            length: 0,
+            descriptors: [const { None }; MOST],
+            sender: 0,
+            whole: true,
+        }
     }
-    match startup::variable("NOTIFY_SOCKET") {
-        Some(name) => send(&name, b"NOTIFYACCESS=all"),
-        None => Ok(()),
+
+    /// Of `text`, which is cut to what systemd reads.
+    #[must_use]
+    pub fn new(text: &[u8]) -> Self {
+        let mut message = Self::empty();
+        message.length = text.len().min(LONGEST);
+        message.text[..message.length].copy_from_slice(&text[..message.length]);
+        message
+    }
+
+    #[must_use]
+    pub fn text(&self) -> &[u8] {
+        &self.text[..self.length]
+    }
+
+    /// Leaves out the lines for which `keep` is false.
+    pub fn retain_lines(&mut self, keep: impl Fn(&[u8]) -> bool) {
+        let (mut from, mut to) = (0, 0);
+        while from < self.length {
+            let rest = &self.text[from..self.length];
+            let end = rest.iter().position(|byte| *byte == b'\n');
+            let line = end.map_or(rest.len(), |at| at + 1);
+            if keep(&rest[..end.unwrap_or(line)]) {
+                self.text.copy_within(from..from + line, to);
+                to += line;
+            }
+            from += line;
+        }
+        self.length = to;
+    }
+
+    /// Reads what the kernel has written beside the text. See `cmsg(3)`.
+    fn take(&mut self, mut control: &[u8]) {
+        let number = |bytes: &[u8]| {
+            bytes
+                .first_chunk()
+                .map_or(-1, |four| i32::from_ne_bytes(*four))
+        };
+        while let Some(length) = control.first_chunk() {
+            let length = usize::from_ne_bytes(*length);
+            let Some(body) = control.get(HEAD..length) else {
+                return;
+            };
+            match number(&control[HEAD - 4..]) {
+                libc::SCM_CREDENTIALS => self.sender = number(body),
+                libc::SCM_RIGHTS => {
+                    for (place, four) in self.descriptors.iter_mut().zip(body.chunks_exact(4)) {
+                        // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+                        *place = Some(unsafe { OwnedFd::from_raw_fd(number(four)) });
+                    }
+                }
+                _ => {}
+            }
+            let next = length.next_multiple_of(size_of::<usize>());
+            control = control.get(next..).unwrap_or_default();
+        }
+    }
+
+    /// Writes the descriptors as the kernel reads them; the length of it.
+    fn put(&self, control: &mut [u8; CONTROL]) -> usize {
+        let mut length = HEAD;
+        for descriptor in self.descriptors.iter().flatten() {
+            control[length..length + 4].copy_from_slice(&descriptor.as_raw_fd().to_ne_bytes());
+            length += 4;
+        }
+        if length == HEAD {
+            return 0;
+        }
+        let size = size_of::<usize>();
+        control[..size].copy_from_slice(&length.to_ne_bytes());
+        control[size..size + 4].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
+        control[size + 4..HEAD].copy_from_slice(&libc::SCM_RIGHTS.to_ne_bytes());
+        length
     }
 }
 
-/// `name` is a path, or an abstract name after an `@`.
-fn send(name: &OsStr, text: &[u8]) -> Result<()> {
-    let address = match name.as_bytes() {
-        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
-        [b'/', ..] => SocketAddr::from_pathname(name)?,
-        _ => return Err(Error::from(ErrorKind::Unsupported)),
-    };
-    let socket = UnixDatagram::unbound()?;
-    socket.set_nonblocking(true)?;
-    socket.send_to_addr(text, &address).map(drop)
+/// A socket of our own for the server to send to, and one to the manager.
+#[derive(Debug)]
+pub struct Sockets {
+    ours: UnixDatagram,
+    out: UnixDatagram,
+    manager: SocketAddr,
+}
+
+impl Sockets {
+    /// The kernel names ours, tells the senders' pids, and sends us SIGCHLD when there is something to read. Allocates.
+    ///
+    /// # Errors
+    /// Those of `socket(2)`, `bind(2)`; `Unsupported`: `manager` is neither a path nor an abstract name after an `@`.
+    pub fn open(manager: &OsString) -> io::Result<Self> {
+        let manager = match manager.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+            [b'/', ..] => SocketAddr::from_pathname(manager)?,
+            _ => return Err(ErrorKind::Unsupported.into()),
+        };
+        let (ours, out) = (UnixDatagram::unbound()?, UnixDatagram::unbound()?);
+        out.set_write_timeout(Some(PATIENCE))?;
+        let family = libc::AF_UNIX as libc::sa_family_t;
+        let (at, size) = (&raw const family, size_of_val(&family) as libc::socklen_t);
+        // SAFETY: an address that is only a family, and its size.
+        check(unsafe { libc::bind(ours.as_raw_fd(), at.cast(), size) }.into())?;
+        let on: libc::c_int = 1;
+        let (at, size) = (&raw const on, size_of_val(&on) as libc::socklen_t);
+        let (level, option) = (libc::SOL_SOCKET, libc::SO_PASSCRED);
+        // SAFETY: an int that is alive, and its size.
+        let ret = unsafe { libc::setsockopt(ours.as_raw_fd(), level, option, at.cast(), size) };
+        check(ret.into())?;
+        fd::call_us(ours.as_fd(), Signal::CHLD)?;
+        Ok(Self { ours, out, manager })
+    }
+
+    /// The server's `NOTIFY_SOCKET`.
+    ///
+    /// # Errors
+    /// Those of `getsockname(2)`.
+    pub fn address(&self) -> io::Result<OsString> {
+        let address = self.ours.local_addr()?;
+        let name = address
+            .as_abstract_name()
+            .ok_or(ErrorKind::AddrNotAvailable)?;
+        Ok(OsString::from_vec([b"@", name].concat()))
+    }
+
+    /// The next message; `None` if there is none. Does not allocate. See `recvmsg(2)`.
+    #[must_use]
+    pub fn receive(&self) -> Option<Message> {
+        let mut message = Message::empty();
+        let mut control = [0; CONTROL];
+        let mut text = io_slice(&mut message.text);
+        let mut header = header(&mut text, &mut control);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        // SAFETY: the header names buffers that are alive, and their sizes.
+        let got = unsafe { libc::recvmsg(self.ours.as_raw_fd(), &raw mut header, flags) };
+        message.length = check(got as libc::c_long).ok()? as usize;
+        message.whole = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) == 0;
+        let length: usize = header.msg_controllen as _;
+        message.take(&control[..length.min(CONTROL)]);
+        Some(message)
+    }
+
+    /// Sends it to the manager, with its descriptors. Waits up to a second if the manager does not read.
+    /// Does not allocate. See `sendmsg(2)`.
+    ///
+    /// # Errors
+    /// `EAGAIN`: it has waited; `ENOENT`, `ECONNREFUSED`: there is no manager.
+    pub fn send(&self, message: &mut Message) -> io::Result<()> {
+        self.out.connect_addr(&self.manager)?;
+        let mut control = [0; CONTROL];
+        let length = message.put(&mut control);
+        let mut text = io_slice(&mut message.text[..message.length]);
+        let mut header = header(&mut text, &mut control[..length]);
+        // SAFETY: the header names buffers that are alive, and their sizes.
+        let sent =
+            unsafe { libc::sendmsg(self.out.as_raw_fd(), &raw mut header, libc::MSG_NOSIGNAL) };
+        check(sent as libc::c_long).map(drop).map_err(Errno::into)
+    }
+}
+
+fn io_slice(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    }
+}
+
+fn header(text: &mut libc::iovec, control: &mut [u8]) -> libc::msghdr {
+    // SAFETY: null pointers and zeros are a header that names nothing.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = text;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = control.len() as _;
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_left_out_wherever_they_are() {
+        for (text, left) in [
+            (&b"A=1\nX=2\nB=3"[..], &b"A=1\nB=3"[..]),
+            (b"X=2\nA=1\n", b"A=1\n"),
+            (b"A=1\nX=2", b"A=1\n"),
+            (b"X=2", b""),
+            (b"", b""),
+            (b"\n\nX=\nA=1", b"\n\nA=1"),
+        ] {
+            let mut message = Message::new(text);
+            message.retain_lines(|line| !line.starts_with(b"X="));
+            assert_eq!(message.text(), left, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_passes_with_its_descriptors_and_its_sender() {
+        let name = format!("treaper-manager-{}", super::super::pid::own());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let manager = UnixDatagram::bind_addr(&address).unwrap();
+        let sockets = Sockets::open(&format!("@{name}").into()).unwrap();
+        assert!(sockets.receive().is_none());
+        let (mut sent, pipe) = (Message::new(b"FDSTORE=1"), std::io::pipe().unwrap());
+        sent.descriptors[0] = Some(pipe.1.into());
+        // To ourselves, in place of a server; then on.
+        let server = Sockets::open(&sockets.address().unwrap()).unwrap();
+        server.send(&mut sent).unwrap();
+        drop(sent);
+        let mut got = sockets.receive().unwrap();
+        assert_eq!((got.text(), got.whole), (&b"FDSTORE=1"[..], true));
+        assert_eq!(got.sender, super::super::pid::own());
+        assert_eq!(got.descriptors.iter().flatten().count(), 1);
+        sockets.send(&mut got).unwrap();
+        drop(got);
+        // The pipe is open as long as the message is: that is what a barrier waits for.
+        let reader = pipe.0;
+        let has_ended = |reader: &io::PipeReader| fd::has_hung_up(reader.as_raw_fd());
+        assert!(!has_ended(&reader));
+        let mut text = [0; 100];
+        let length = manager.recv(&mut text).unwrap();
+        assert_eq!(&text[..length], b"FDSTORE=1");
+        assert!(has_ended(&reader));
+    }
 }

@@ -1,0 +1,182 @@
+//! `Type=notify`: what the server tells the service manager, who hears the main process alone.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use common::{ACTOR, TREAPER, sys, until};
+use treaper::sys::notify::{Message, Sockets};
+
+/// All that can be had here.
+fn modes() -> Vec<&'static str> {
+    let runs = |mode: &&str| {
+        let mut command = Command::new(TREAPER);
+        command.args([mode, "--", "true"]).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let last = Some("--contain=pidns").filter(runs);
+    ["", "--no-guard"].into_iter().chain(last).collect()
+}
+
+/// A socket that tells the pid of who sends, as systemd's does.
+struct Manager(Sockets);
+
+impl Manager {
+    fn new() -> Self {
+        // Where it would send to is of no interest.
+        Self(Sockets::open(&"@nobody".into()).unwrap())
+    }
+
+    fn next(&self) -> Message {
+        let mut message = None;
+        until("a message", || {
+            message = self.0.receive();
+            message.is_some()
+        });
+        message.unwrap()
+    }
+
+    /// treaper with a shell for its server, as the main process of a unit of ours. In `script` `$0` is the actor.
+    fn command(&self, main_pid: &str, mode: &str, script: &str) -> Command {
+        let line =
+            format!("SYSTEMD_EXEC_PID={main_pid} exec \"$0\" {mode} -- sh -c '{script}' \"$1\"");
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &line, TREAPER, ACTOR])
+            .env("NOTIFY_SOCKET", self.0.address().unwrap())
+            .env_remove("MEMORY_PRESSURE_WATCH");
+        command
+    }
+
+    fn start(&self, main_pid: &str, mode: &str, script: &str) -> (Child, BufReader<ChildStdout>) {
+        let mut command = self.command(main_pid, mode, script);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        (child, stdout)
+    }
+}
+
+fn text(message: &Message) -> &str {
+    std::str::from_utf8(message.text()).unwrap()
+}
+
+/// Each `notify` of the actor stays until this.
+fn go_on(child: &mut Child) {
+    child.stdin.as_ref().unwrap().write_all(b"\n").unwrap();
+}
+
+fn line(stdout: &mut BufReader<ChildStdout>) -> String {
+    let mut text = String::new();
+    stdout.read_line(&mut text).unwrap();
+    text.trim_end().to_owned()
+}
+
+#[test]
+fn words_of_the_tree_are_those_of_the_main_process() {
+    let manager = Manager::new();
+    for mode in modes() {
+        let script = r#""$0" notify READY=1; setsid "$0" notify "STATUS=in a session of its own""#;
+        let (mut child, _) = manager.start("$$", mode, script);
+        for expected in ["READY=1", "STATUS=in a session of its own"] {
+            let message = manager.next();
+            assert_eq!(text(&message), expected, "{mode}");
+            assert_eq!(message.sender, child.id() as i32, "{mode}");
+            go_on(&mut child);
+        }
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn treaper_stays_the_main_process() {
+    let manager = Manager::new();
+    let script = r#""$0" notify "MAINPID=$$" "MAINPID=$$
+READY=1
+MAINPIDFDID=7" WATCHDOG=1"#;
+    let (mut child, _) = manager.start("$$", "", script);
+    assert_eq!(text(&manager.next()), "READY=1\n");
+    assert_eq!(text(&manager.next()), "WATCHDOG=1");
+    go_on(&mut child);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn nobody_else_speaks_for_the_tree() {
+    let manager = Manager::new();
+    for mode in modes() {
+        let script = r#"echo "$NOTIFY_SOCKET"; read go; "$0" notify READY=1"#;
+        let (mut child, mut stdout) = manager.start("$$", mode, script);
+        let stranger = Sockets::open(&line(&mut stdout).into()).unwrap();
+        stranger.send(&mut Message::new(b"STATUS=mine")).unwrap();
+        go_on(&mut child);
+        assert_eq!(text(&manager.next()), "READY=1", "{mode}");
+        go_on(&mut child);
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+/// More than is passed on at once, faster than it is read: none is lost.
+#[test]
+fn a_flood_arrives_whole() {
+    let manager = Manager::new();
+    for mode in modes() {
+        let script = r#"exec 3<&0; for n in 1 2 3 4 5; do "$0" notify $(seq -f WORD=%g 200) <&3 & done; wait"#;
+        let (mut child, _) = manager.start("$$", mode, script);
+        for _ in 0..1000 {
+            assert!(text(&manager.next()).starts_with("WORD="));
+        }
+        for _ in 0..5 {
+            go_on(&mut child);
+        }
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn who_is_not_the_main_process_keeps_out_of_it() {
+    let manager = Manager::new();
+    let address = manager.0.address().unwrap();
+    for main_pid in ["1", ""] {
+        let (mut child, mut stdout) = manager.start(main_pid, "", r#"echo "$NOTIFY_SOCKET""#);
+        assert_eq!(line(&mut stdout), address.to_str().unwrap());
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+/// Since systemd 254: nothing has to be passed on.
+#[test]
+fn a_newer_manager_is_asked_to_hear_the_server() {
+    let manager = Manager::new();
+    let address = manager.0.address().unwrap();
+    let output = manager
+        .command("$$", "", r#"echo "$NOTIFY_SOCKET""#)
+        .env("MEMORY_PRESSURE_WATCH", "/dev/null")
+        .output()
+        .unwrap();
+    let message = manager.next();
+    assert_eq!(text(&message), "NOTIFYACCESS=all");
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(told.trim_end(), address.to_str().unwrap());
+}
+
+#[test]
+fn a_manager_that_cannot_be_reached_is_no_reason_not_to_run() {
+    for address in ["/no/such/socket", "@treaper-nobody", "vsock:2:1", "@", ""] {
+        for newer in [None, Some("/dev/null")] {
+            let manager = Manager::new();
+            let script = r#"[ -z "$NOTIFY_SOCKET" ] || "$0" notify READY=1 2>/dev/null; exit 7"#;
+            let mut command = manager.command("$$", "", script);
+            command
+                .env("NOTIFY_SOCKET", address)
+                .stderr(Stdio::null())
+                .stdin(Stdio::null());
+            if let Some(file) = newer {
+                command.env("MEMORY_PRESSURE_WATCH", file);
+            }
+            assert_eq!(command.status().unwrap().code(), Some(7), "{address}");
+        }
+    }
+}
