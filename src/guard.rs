@@ -53,12 +53,24 @@ impl Guard<'_> {
             // A pending SIGCONT swallows further ones, so any may stand for the end of the monitor.
             let news = arrival.is_none_or(|a| matches!(a.signal, Signal::CHLD | Signal::CONT));
             if news && let Some(relay) = self.relay {
-                relay.pass_on(self.board.server().filter(|_| self.bell.is_none()));
+                relay.pass_on(self.server_here());
             }
             if news && let Some(end) = self.look_at_monitor() {
                 return end;
             }
         }
+    }
+
+    /// The last words of the tree to the service manager.
+    pub fn finish(&self) {
+        if let Some(relay) = self.relay {
+            relay.finish(self.server_here());
+        }
+    }
+
+    /// The server's pid; `None` if it is in another PID namespace.
+    fn server_here(&self) -> Option<Pid> {
+        self.board.server().filter(|_| self.bell.is_none())
     }
 
     /// The parent-death signal is a hint that comes as SIGCONT; `getppid()` tells whether it is true.
@@ -104,9 +116,9 @@ impl Guard<'_> {
 
     /// Whether the order to stop still stands: the job may have gone on since, or be ending.
     fn job_is_stopped(&self) -> bool {
-        let server = self.board.server().filter(|_| self.bell.is_none());
-        let stopped =
-            server.is_none_or(|pid| proc::stat(pid.get()).is_ok_and(|stat| stat.state == b'T'));
+        let stopped = self
+            .server_here()
+            .is_none_or(|pid| proc::stat(pid.get()).is_ok_and(|stat| stat.state == b'T'));
         stopped && self.board.trigger().is_none()
     }
 
@@ -151,7 +163,7 @@ impl Guard<'_> {
 
     /// A pidfd of the server, if what has its pid is proven to be a child of the monitor.
     fn open_server(&self) -> Option<OwnedFd> {
-        let pid = self.board.server().filter(|_| self.bell.is_none())?;
+        let pid = self.server_here()?;
         let server = pidfd::of(pid).ok()?;
         let parent = pidfd::parent(server.as_fd())
             .or_else(|_| proc::stat(pid.get()).map(|stat| stat.parent))

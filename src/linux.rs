@@ -163,6 +163,9 @@ impl Linux<'_> {
 
     /// The exit status after the loop, and the one line if something had to be killed.
     pub fn finish(&mut self, plan: &Plan) -> u8 {
+        if let Some(relay) = self.relay {
+            relay.finish(self.board.server());
+        }
         self.tell_killed(plan);
         if plan.state() == State::GivenUp {
             log::error!(

@@ -6,17 +6,20 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, ErrorKind};
 
+use crate::sys::Errno;
 use crate::sys::notify::{self, Message, Sockets};
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc;
 use crate::sys::signal::{self, Signal};
 
 /// How many messages are passed on before we look at everything else.
-const BATCH: usize = 100;
+const BATCH: usize = 8;
+/// How many of the last ones, at most: more than the manager's queue takes.
+const LAST: usize = 1000;
 /// How far up from a sender we look for ourselves, at most.
-const DEPTH: usize = 1000;
+const DEPTH: usize = 100;
 
 /// What the manager's main process passes on.
 #[derive(Debug)]
@@ -45,51 +48,106 @@ impl Relay {
         Ok(Some(Self { sockets, address }))
     }
 
-    /// Passes on what has come, of our tree: to be called at every SIGCHLD. `server`: its pid in our namespace.
+    /// Passes on what has come, of our tree: to be called at every SIGCHLD. `server`: its pid, if it has one here.
     pub fn pass_on(&self, server: Option<Pid>) {
         for _ in 0..BATCH {
-            let Some(mut message) = self.sockets.receive() else {
-                return;
-            };
-            let sender = message.sender;
-            // The server itself may have ended since.
-            if server.is_none_or(|pid| pid.get() != sender) && !is_below_us(sender) {
-                log::info!("dropped a notification of pid {sender}, which is not of the tree");
-                continue;
-            }
-            if !message.whole {
-                log::warn!("a notification of pid {sender} is too long: passed on in part");
-            }
-            // Ours stays the main process: its end is the unit's, and its status the server's.
-            message.retain_lines(|line| !line.starts_with(b"MAINPID"));
-            if message.text().is_empty() {
-                continue;
-            }
-            if let Err(error) = self.sockets.send(&mut message) {
-                log::warn!("cannot pass a notification on to the service manager: {error}");
+            match self.pass_one_on(server) {
+                Passed::One => {}
+                Passed::Nothing => return,
+                Passed::Later => return self.sockets.call_again(),
             }
         }
-        // There may be more, for which no signal comes any more.
+        // There may be more, for which no signal comes any more; but first everything else.
         if let Some(own) = Pid::new(pid::own()) {
             let _ = signal::kill(own, Signal::CHLD);
         }
     }
+
+    /// The last words, before we end.
+    pub fn finish(&self, server: Option<Pid>) {
+        for _ in 0..LAST {
+            if self.pass_one_on(server) != Passed::One {
+                return;
+            }
+        }
+    }
+
+    fn pass_one_on(&self, server: Option<Pid>) -> Passed {
+        let Some(sender) = self.sockets.peek_sender() else {
+            return Passed::Nothing;
+        };
+        let sent = match is_below_us(sender) {
+            Ok(true) => self.send_next(sender),
+            Ok(false) => {
+                log::info!("dropped a notification of pid {sender}, which is not of the tree");
+                Ok(())
+            }
+            // It has ended since; whose the number was then is known of the server alone.
+            Err(Errno::NOENT | Errno::SRCH) if server.is_some_and(|pid| pid.get() == sender) => {
+                self.send_next(sender)
+            }
+            Err(error) => {
+                log::warn!(
+                    "dropped a notification of pid {sender}: cannot tell whose it is: {error}"
+                );
+                Ok(())
+            }
+        };
+        match sent {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Passed::Later,
+            Err(error) => {
+                log::warn!("cannot pass a notification on to the service manager: {error}");
+            }
+            Ok(()) => {}
+        }
+        self.sockets.discard();
+        Passed::One
+    }
+
+    fn send_next(&self, sender: i32) -> io::Result<()> {
+        let Some(mut message) = self.sockets.peek() else {
+            return Ok(());
+        };
+        if !message.whole {
+            log::warn!("dropped a notification of pid {sender}: too long, or too many descriptors");
+            return Ok(());
+        }
+        // Ours stays the main process: its end is the unit's, and its status the server's.
+        let something_left = message.retain_lines(|line| !line.starts_with(b"MAINPID"));
+        if something_left {
+            self.sockets.send(&mut message)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passed {
+    One,
+    Nothing,
+    /// The manager has not read what came before.
+    Later,
 }
 
 /// Whether we are among the ancestors of `pid`. An orphan gets another parent while we look, once.
-fn is_below_us(pid: i32) -> bool {
-    climb(pid) || climb(pid)
+fn is_below_us(pid: i32) -> Result<bool, Errno> {
+    climb(pid).or_else(|_| climb(pid))
 }
 
-fn climb(mut pid: i32) -> bool {
+fn climb(mut pid: i32) -> Result<bool, Errno> {
     for _ in 0..DEPTH {
         if pid == pid::own() {
-            return true;
+            return Ok(true);
         }
-        match proc::stat(pid) {
-            Ok(stat) if stat.parent > 0 => pid = stat.parent,
-            _ => return false,
+        if pid == 1 {
+            break;
         }
+        pid = match proc::stat(pid)?.parent {
+            // Of one that is being reaped; or of one from another PID namespace.
+            0 => return Err(Errno::SRCH),
+            parent => parent,
+        };
     }
-    false
+    Ok(false)
 }

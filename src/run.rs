@@ -347,7 +347,10 @@ fn shim_main(mut guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 
     job.place.let_go();
     memory::give_back();
     let status = match guard.run() {
-        End::Leave(status) => status,
+        End::Leave(status) => {
+            guard.finish();
+            status
+        }
         End::TakeOver => take_over(&guard, job, cgroup),
     };
     job.place.leave_terminal(job.board, status);
@@ -370,6 +373,8 @@ fn take_over(guard: &Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 {
     });
     let killer = Killer::new(server, job.place.strangers.clone(), cgroup);
     let mut linux = job.world(Role::Heir, Watch::signals_only(), killer);
+    // The pid of a server in a namespace that is gone is somebody else's here.
+    linux.relay = linux.relay.filter(|_| guard.bell.is_none());
     linux.pending = Some(Event::Trigger(Trigger::MonitorKilled));
     linux.reap_first = true;
     let plan = supervise::run(&mut linux, board.resume(job.config.plan, clock::now()));

@@ -6,6 +6,7 @@ mod common;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use common::proc::Process;
 use common::{ACTOR, TREAPER, sys, until};
 use treaper::sys::notify::{Message, Sockets};
 
@@ -32,9 +33,10 @@ impl Manager {
     fn next(&self) -> Message {
         let mut message = None;
         until("a message", || {
-            message = self.0.receive();
+            message = self.0.peek();
             message.is_some()
         });
+        self.0.discard();
         message.unwrap()
     }
 
@@ -79,7 +81,7 @@ fn words_of_the_tree_are_those_of_the_main_process() {
     let manager = Manager::new();
     for mode in modes() {
         let script = r#""$0" notify READY=1; setsid "$0" notify "STATUS=in a session of its own""#;
-        let (mut child, _) = manager.start("$$", mode, script);
+        let (mut child, _stdout) = manager.start("$$", mode, script);
         for expected in ["READY=1", "STATUS=in a session of its own"] {
             let message = manager.next();
             assert_eq!(text(&message), expected, "{mode}");
@@ -96,7 +98,7 @@ fn treaper_stays_the_main_process() {
     let script = r#""$0" notify "MAINPID=$$" "MAINPID=$$
 READY=1
 MAINPIDFDID=7" WATCHDOG=1"#;
-    let (mut child, _) = manager.start("$$", "", script);
+    let (mut child, _stdout) = manager.start("$$", "", script);
     assert_eq!(text(&manager.next()), "READY=1\n");
     assert_eq!(text(&manager.next()), "WATCHDOG=1");
     go_on(&mut child);
@@ -118,13 +120,81 @@ fn nobody_else_speaks_for_the_tree() {
     }
 }
 
-/// More than is passed on at once, faster than it is read: none is lost.
+/// More than is passed on at once has come before anybody looked: no further signal tells of the rest.
+#[test]
+fn what_came_while_it_was_stopped_is_not_lost() {
+    let manager = Manager::new();
+    for mode in modes() {
+        let script = r#"echo up; read go; "$0" notify $(seq -f WORD=%g 10)"#;
+        let (mut child, mut stdout) = manager.start("$$", mode, script);
+        assert_eq!(line(&mut stdout), "up");
+        let pid = child.id() as i32;
+        sys::kill(pid, libc::SIGSTOP).unwrap();
+        let state = || Process::read(pid).map(|process| process.state);
+        until("it is stopped", || state() == Some('T'));
+        go_on(&mut child);
+        assert_eq!(line(&mut stdout), "sent");
+        sys::kill(pid, libc::SIGCONT).unwrap();
+        for number in 1..=10 {
+            assert_eq!(text(&manager.next()), format!("WORD={number}"), "{mode}");
+        }
+        go_on(&mut child);
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_manager_that_does_not_read_delays_the_message_and_nothing_else() {
+    let manager = Manager::new();
+    let filler = Sockets::open(&manager.0.address().unwrap()).unwrap();
+    for mode in modes() {
+        while filler.send(&mut Message::new(b"FILLER=1")).is_ok() {}
+        let script =
+            r#"trap "echo told" USR1; exec 3<&0; "$0" notify READY=1 <&3 & until wait; do :; done"#;
+        let (mut child, mut stdout) = manager.start("$$", mode, script);
+        assert_eq!(line(&mut stdout), "sent");
+        sys::kill(child.id() as i32, libc::SIGUSR1).unwrap();
+        assert_eq!(line(&mut stdout), "told", "{mode}");
+        let mut next = manager.next();
+        while text(&next) == "FILLER=1" {
+            next = manager.next();
+        }
+        assert_eq!(text(&next), "READY=1", "{mode}");
+        go_on(&mut child);
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+/// What it says is heard even if nothing comes after it.
+#[test]
+fn last_words_are_passed_on() {
+    let manager = Manager::new();
+    for mode in modes() {
+        for _ in 0..30 {
+            // `exec`: the sender is the server itself, and has ended soon.
+            let script = r#"exec "$0" notify READY=1 STATUS=done </dev/null"#;
+            let (mut child, _stdout) = manager.start("$$", mode, script);
+            assert!(child.wait().unwrap().success());
+            if mode == "--contain=pidns" {
+                // Its pid is not known here, so it may be gone before we can tell whose it was.
+                while manager.0.peek().is_some() {
+                    manager.0.discard();
+                }
+                continue;
+            }
+            assert_eq!(text(&manager.next()), "READY=1", "{mode}");
+            assert_eq!(text(&manager.next()), "STATUS=done", "{mode}");
+        }
+    }
+}
+
+/// Faster than it is read: none is lost.
 #[test]
 fn a_flood_arrives_whole() {
     let manager = Manager::new();
     for mode in modes() {
         let script = r#"exec 3<&0; for n in 1 2 3 4 5; do "$0" notify $(seq -f WORD=%g 200) <&3 & done; wait"#;
-        let (mut child, _) = manager.start("$$", mode, script);
+        let (mut child, _stdout) = manager.start("$$", mode, script);
         for _ in 0..1000 {
             assert!(text(&manager.next()).starts_with("WORD="));
         }
@@ -140,9 +210,15 @@ fn who_is_not_the_main_process_keeps_out_of_it() {
     let manager = Manager::new();
     let address = manager.0.address().unwrap();
     for main_pid in ["1", ""] {
-        let (mut child, mut stdout) = manager.start(main_pid, "", r#"echo "$NOTIFY_SOCKET""#);
-        assert_eq!(line(&mut stdout), address.to_str().unwrap());
-        assert!(child.wait().unwrap().success());
+        for newer in [None, Some("/dev/null")] {
+            let mut command = manager.command(main_pid, "", r#"echo "$NOTIFY_SOCKET""#);
+            if let Some(file) = newer {
+                command.env("MEMORY_PRESSURE_WATCH", file);
+            }
+            let told = String::from_utf8(command.output().unwrap().stdout).unwrap();
+            assert_eq!(told.trim_end(), address.to_str().unwrap());
+            assert!(manager.0.peek().is_none());
+        }
     }
 }
 

@@ -19,8 +19,8 @@ const MOST: usize = 253;
 const HEAD: usize = size_of::<usize>() + 8;
 /// For the sender's `struct ucred` and that many descriptors.
 const CONTROL: usize = 2 * HEAD + 16 + MOST * 4 + 8;
-/// How long a message may wait for a manager that does not come to read.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// After how long a manager is tried again that has not read what came before.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// The manager's socket, `NOTIFY_SOCKET`, if `SYSTEMD_EXEC_PID` says that we are the main process of its unit.
 #[must_use]
@@ -75,8 +75,9 @@ impl Message {
         &self.text[..self.length]
     }
 
-    /// Leaves out the lines for which `keep` is false.
-    pub fn retain_lines(&mut self, keep: impl Fn(&[u8]) -> bool) {
+    /// Leaves out the lines for which `keep` is false; false if nothing is left of what was there.
+    pub fn retain_lines(&mut self, keep: impl Fn(&[u8]) -> bool) -> bool {
+        let before = self.length;
         let (mut from, mut to) = (0, 0);
         while from < self.length {
             let rest = &self.text[from..self.length];
@@ -89,6 +90,7 @@ impl Message {
             from += line;
         }
         self.length = to;
+        to > 0 || before == 0
     }
 
     /// Reads what the kernel has written beside the text. See `cmsg(3)`.
@@ -142,6 +144,7 @@ pub struct Sockets {
     ours: UnixDatagram,
     out: UnixDatagram,
     manager: SocketAddr,
+    timer: libc::timer_t,
 }
 
 impl Sockets {
@@ -156,7 +159,6 @@ impl Sockets {
             _ => return Err(ErrorKind::Unsupported.into()),
         };
         let (ours, out) = (UnixDatagram::unbound()?, UnixDatagram::unbound()?);
-        out.set_write_timeout(Some(PATIENCE))?;
         let family = libc::AF_UNIX as libc::sa_family_t;
         let (at, size) = (&raw const family, size_of_val(&family) as libc::socklen_t);
         // SAFETY: an address that is only a family, and its size.
@@ -168,7 +170,13 @@ impl Sockets {
         let ret = unsafe { libc::setsockopt(ours.as_raw_fd(), level, option, at.cast(), size) };
         check(ret.into())?;
         fd::call_us(ours.as_fd(), Signal::CHLD)?;
-        Ok(Self { ours, out, manager })
+        let timer = make_timer()?;
+        Ok(Self {
+            ours,
+            out,
+            manager,
+            timer,
+        })
     }
 
     /// The server's `NOTIFY_SOCKET`.
@@ -183,39 +191,79 @@ impl Sockets {
         Ok(OsString::from_vec([b"@", name].concat()))
     }
 
-    /// The next message; `None` if there is none. Does not allocate. See `recvmsg(2)`.
+    /// Who has sent the next message: a pid, 0 if it is outside of our PID namespace. `None` if there is no message.
+    /// Its descriptors are not opened: to close a stranger's might take long.
     #[must_use]
-    pub fn receive(&self) -> Option<Message> {
+    pub fn peek_sender(&self) -> Option<i32> {
         let mut message = Message::empty();
-        let mut control = [0; CONTROL];
+        let mut control = [0; HEAD + 16];
+        self.receive(&mut message, &mut control, libc::MSG_PEEK)?;
+        Some(message.sender)
+    }
+
+    /// A copy of the next message; `None` if there is none.
+    #[must_use]
+    pub fn peek(&self) -> Option<Message> {
+        let mut message = Message::empty();
+        self.receive(&mut message, &mut [0; CONTROL], libc::MSG_PEEK)?;
+        Some(message)
+    }
+
+    /// Takes the next message away.
+    pub fn discard(&self) {
+        let _ = self.receive(&mut Message::empty(), &mut [], 0);
+    }
+
+    /// Does not allocate. See `recvmsg(2)`.
+    fn receive(&self, message: &mut Message, control: &mut [u8], flags: i32) -> Option<()> {
         let mut text = io_slice(&mut message.text);
-        let mut header = header(&mut text, &mut control);
-        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        let mut header = header(&mut text, control);
+        let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
         // SAFETY: the header names buffers that are alive, and their sizes.
         let got = unsafe { libc::recvmsg(self.ours.as_raw_fd(), &raw mut header, flags) };
         message.length = check(got as libc::c_long).ok()? as usize;
         message.whole = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) == 0;
         let length: usize = header.msg_controllen as _;
-        message.take(&control[..length.min(CONTROL)]);
-        Some(message)
+        message.take(&control[..length.min(control.len())]);
+        Some(())
     }
 
-    /// Sends it to the manager, with its descriptors. Waits up to a second if the manager does not read.
-    /// Does not allocate. See `sendmsg(2)`.
+    /// Sends it to the manager, with its descriptors. Neither waits nor allocates. See `sendmsg(2)`.
     ///
     /// # Errors
-    /// `EAGAIN`: it has waited; `ENOENT`, `ECONNREFUSED`: there is no manager.
+    /// `EAGAIN`: the manager has not read what came before; `ENOENT`, `ECONNREFUSED`: there is no manager.
     pub fn send(&self, message: &mut Message) -> io::Result<()> {
         self.out.connect_addr(&self.manager)?;
         let mut control = [0; CONTROL];
         let length = message.put(&mut control);
         let mut text = io_slice(&mut message.text[..message.length]);
         let mut header = header(&mut text, &mut control[..length]);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: the header names buffers that are alive, and their sizes.
-        let sent =
-            unsafe { libc::sendmsg(self.out.as_raw_fd(), &raw mut header, libc::MSG_NOSIGNAL) };
+        let sent = unsafe { libc::sendmsg(self.out.as_raw_fd(), &raw mut header, flags) };
         check(sent as libc::c_long).map(drop).map_err(Errno::into)
     }
+
+    /// Sends us a SIGCHLD in a moment. See `timer_settime(2)`.
+    pub fn call_again(&self) {
+        // SAFETY: zeros are a valid value.
+        let mut once: libc::itimerspec = unsafe { std::mem::zeroed() };
+        once.it_value.tv_nsec = AGAIN.as_nanos() as _;
+        // SAFETY: our timer, and a value that is alive; the old one is not asked for.
+        unsafe { libc::timer_settime(self.timer, 0, &raw const once, std::ptr::null_mut()) };
+    }
+}
+
+/// A timer that sends us SIGCHLD. A child does not inherit it. See `timer_create(2)`.
+fn make_timer() -> Result<libc::timer_t, Errno> {
+    // SAFETY: zeros are a valid value.
+    let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+    event.sigev_notify = libc::SIGEV_SIGNAL;
+    event.sigev_signo = libc::SIGCHLD;
+    let mut timer: libc::timer_t = std::ptr::null_mut();
+    // SAFETY: both are alive.
+    let ret = unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) };
+    check(ret.into()).map(|_| timer)
 }
 
 fn io_slice(bytes: &mut [u8]) -> libc::iovec {
@@ -250,7 +298,8 @@ mod tests {
             (b"\n\nX=\nA=1", b"\n\nA=1"),
         ] {
             let mut message = Message::new(text);
-            message.retain_lines(|line| !line.starts_with(b"X="));
+            let something = message.retain_lines(|line| !line.starts_with(b"X="));
+            assert_eq!(something, text != b"X=2");
             assert_eq!(message.text(), left, "{text:?}");
         }
     }
@@ -261,19 +310,23 @@ mod tests {
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
         let sockets = Sockets::open(&format!("@{name}").into()).unwrap();
-        assert!(sockets.receive().is_none());
+        assert_eq!(sockets.peek_sender(), None);
+        assert!(sockets.peek().is_none());
         let (mut sent, pipe) = (Message::new(b"FDSTORE=1"), std::io::pipe().unwrap());
         sent.descriptors[0] = Some(pipe.1.into());
         // To ourselves, in place of a server; then on.
         let server = Sockets::open(&sockets.address().unwrap()).unwrap();
         server.send(&mut sent).unwrap();
         drop(sent);
-        let mut got = sockets.receive().unwrap();
+        assert_eq!(sockets.peek_sender(), Some(super::super::pid::own()));
+        let mut got = sockets.peek().unwrap();
         assert_eq!((got.text(), got.whole), (&b"FDSTORE=1"[..], true));
         assert_eq!(got.sender, super::super::pid::own());
         assert_eq!(got.descriptors.iter().flatten().count(), 1);
         sockets.send(&mut got).unwrap();
         drop(got);
+        sockets.discard();
+        assert!(sockets.peek().is_none());
         // The pipe is open as long as the message is: that is what a barrier waits for.
         let reader = pipe.0;
         let has_ended = |reader: &io::PipeReader| fd::has_hung_up(reader.as_raw_fd());
@@ -282,5 +335,29 @@ mod tests {
         let length = manager.recv(&mut text).unwrap();
         assert_eq!(&text[..length], b"FDSTORE=1");
         assert!(has_ended(&reader));
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_whole() {
+        let sockets = Sockets::open(&"@nobody".into()).unwrap();
+        let address =
+            SocketAddr::from_abstract_name(&sockets.address().unwrap().as_bytes()[1..]).unwrap();
+        for (length, whole) in [(LONGEST, true), (LONGEST + 1, false)] {
+            sockets
+                .out
+                .send_to_addr(&vec![b'x'; length], &address)
+                .unwrap();
+            let got = sockets.peek().unwrap();
+            assert_eq!((got.text().len(), got.whole), (LONGEST, whole));
+            sockets.discard();
+        }
+    }
+
+    #[test]
+    fn a_manager_that_does_not_read_keeps_nobody_waiting() {
+        let manager = Sockets::open(&"@nobody".into()).unwrap();
+        let sockets = Sockets::open(&manager.address().unwrap()).unwrap();
+        let full = (0..100_000).find_map(|_| sockets.send(&mut Message::new(b"X=1")).err());
+        assert_eq!(full.unwrap().kind(), ErrorKind::WouldBlock);
     }
 }

@@ -289,7 +289,8 @@ pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
         )
     };
     let number = check(ret).ok()?;
-    let by_kernel = info.si_code == libc::SI_KERNEL;
+    // SI_SIGIO: of a descriptor that has become readable.
+    let by_kernel = matches!(info.si_code, libc::SI_KERNEL | libc::SI_SIGIO);
     // SAFETY: the field is inside of every siginfo; whom it names is used only where a process sent it.
     let sender = unsafe { info.si_pid() };
     // SAFETY: as above; used only for SI_QUEUE, where the kernel sets it.
