@@ -50,9 +50,9 @@ impl Place {
     }
 
     /// The process group for the server: the host's where a terminal's job control needs it there.
-    pub fn own_group(&self) -> Group {
+    pub fn server_group(&self) -> Group {
         if self.job_control {
-            Group::Join(self.group)
+            Group::Inherit
         } else {
             Group::Own
         }

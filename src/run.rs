@@ -172,8 +172,7 @@ fn alone(job: &Job<'_>, hosts: Hosts, image: Image, containment: Containment) ->
     let role = Role::Alone {
         parent: hosts.parent,
     };
-    let group = job.place.own_group();
-    let status = server_and_loop(job, group, hosts, image, containment.into_cgroup(), role)?;
+    let status = server_and_loop(job, hosts, image, containment.into_cgroup(), role)?;
     job.place.leave_terminal(job.board, status);
     Ok(status)
 }
@@ -217,18 +216,13 @@ fn pair(
             Ok(shim_main(guard, &job, cgroup))
         }
         Fork::Child => {
-            become_monitor(&job.place, own_namespace)?;
+            become_monitor(&job.place)?;
             job.relay = None;
             // With a bell, that tells it.
             if let Some(fd) = shim_pidfd.filter(|_| bell.is_none()) {
                 let trigger = Trigger::ShimKilled;
                 hosts.watched.push(Watched { fd, trigger });
             }
-            let group = match job.place.own_group() {
-                // The host's group has no number in the new namespace; we have stayed in it.
-                Group::Join(_) if own_namespace => Group::Inherit,
-                group => group,
-            };
             let shim = match (bell, shim_pid) {
                 (Some((_, write)), _) => Shim::Bell(write),
                 // It may have died before we armed anything: then there is nobody to serve.
@@ -240,17 +234,16 @@ fn pair(
             };
             // Children that the shim had before are not ours.
             job.place.strangers.clear();
-            server_and_loop(&job, group, hosts, image, cgroup, Role::Monitor { shim })
+            server_and_loop(&job, hosts, image, cgroup, Role::Monitor { shim })
         }
     }
 }
 
 /// What is different in the monitor: nothing that reaches the shim by group or by name reaches it.
-fn become_monitor(place: &Place, own_namespace: bool) -> Result<(), Error> {
-    // A group of its own, and no session: that would take the terminal from the server, and a new
-    // session waits for its turn behind every busy one of the machine (the scheduler's autogroup).
-    // In a namespace of its own the server could not come back to the host's group, which has no number there.
-    if !(place.job_control && own_namespace) {
+fn become_monitor(place: &Place) -> Result<(), Error> {
+    // A group of its own, and no session: a new one waits for its turn behind every busy one of the
+    // machine (the scheduler's autogroup). With job control it leaves when it has started the server.
+    if !place.job_control {
         let _ = prctl::new_group();
     }
     prctl::become_subreaper().map_err(|errno| Error::kernel("become a subreaper", errno))?;
@@ -263,14 +256,18 @@ fn become_monitor(place: &Place, own_namespace: bool) -> Result<(), Error> {
 /// Starts the server and runs the loop until the tree is empty.
 fn server_and_loop(
     job: &Job<'_>,
-    group: Group,
     hosts: Hosts,
     mut image: Image,
     cgroup: Option<Cgroup>,
     role: Role,
 ) -> Result<u8, Error> {
-    let (signals, server) = start_server(job, group, &mut image, cgroup.as_ref())?;
+    let (signals, server) = start_server(job, &mut image, cgroup.as_ref())?;
     // From here on there is no way out but an empty tree.
+    if job.place.job_control && matches!(role, Role::Monitor { .. }) {
+        // To the kernel a parent in another group of the session is a shell that will continue what the
+        // terminal stops. We do not; so where there is no shell, nothing may be stopped. See `setpgid(2)`.
+        let _ = prctl::new_session();
+    }
     job.place.let_go();
     let mut watch = make_watch(signals, job, hosts, cgroup.as_ref());
     let mut killer = Killer::new(Some(server), job.place.strangers.clone(), cgroup);
@@ -293,11 +290,11 @@ fn server_and_loop(
 
 fn start_server(
     job: &Job<'_>,
-    group: Group,
     image: &mut Image,
     cgroup: Option<&Cgroup>,
 ) -> Result<(SignalFd, Server), Error> {
     let signals = SignalFd::new().map_err(|errno| Error::kernel("make a signalfd", errno))?;
+    let group = job.place.server_group();
     let setup = Setup {
         inherited: job.inherited,
         group,

@@ -34,7 +34,11 @@ fn the_server_is_in_the_group_of_the_job_and_the_monitor_is_not() {
     let (mut run, _master) = start(WRAPS[0], "server");
     let server = Process::read(run.log.ready("server")).unwrap();
     assert_eq!(server.pgid, run.main);
-    assert_ne!(Process::read(run.monitor()).unwrap().pgid, run.main);
+    // It leaves the session when it has started the server.
+    let monitor = run.monitor();
+    until("a monitor in a session of its own", || {
+        Process::read(monitor).unwrap().sid == monitor
+    });
 }
 
 #[test]
@@ -88,6 +92,20 @@ fn the_job_is_stopped_and_continued_as_one() {
         sys::kill_group(main, libc::SIGCONT).unwrap();
         sys::kill(main, libc::SIGTERM).unwrap();
         run.wait_clean();
+    }
+}
+
+/// Such as `docker exec -it` and `script -c`: a stop would be for ever, so the kernel makes none.
+#[test]
+fn where_no_shell_could_continue_it_the_keyboard_stops_nothing() {
+    for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
+        let (scene, master) = Scene::new().terminal_without_a_shell();
+        let mut run = scene.start(&wrap.tree("server:eof=6"));
+        run.log.ready("server");
+        press(&master, 26);
+        press(&master, b'\n');
+        press(&master, 4);
+        assert_eq!(run.wait_clean().code(), Some(6), "{wrap:?}");
     }
 }
 

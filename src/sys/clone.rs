@@ -137,9 +137,7 @@ pub enum Group {
     /// A new one, that it leads, in a session of its own: the scheduler shares out processor time by
     /// session (autogroup), and hundreds of busy processes must not keep us from running.
     Own,
-    /// An existing one of our session (job control wants it there).
-    Join(i32),
-    /// The one that we are in ourselves.
+    /// The one that we are in ourselves (job control wants it there).
     Inherit,
 }
 
@@ -305,12 +303,6 @@ fn set_up(setup: &Setup<'_>, parent: c_int) -> Result<(), Errno> {
     match setup.group {
         Group::Own => drop(super::prctl::new_session()),
         Group::Inherit => {}
-        Group::Join(group) => {
-            // It may have died with its members; then our own must do.
-            if super::prctl::join_group(group).is_err() {
-                let _ = super::prctl::new_group();
-            }
-        }
     }
     let _ = super::prctl::signal_on_parent_exit(setup.parent_death_signal);
     if super::pid::parent() != parent {

@@ -42,14 +42,6 @@ pub fn new_group() -> Result<(), Errno> {
     rustix::process::setpgid(None, None)
 }
 
-/// Puts us into the existing group `group` of our session. See `setpgid(2)`.
-///
-/// # Errors
-/// `EPERM` it is not there, or in another session.
-pub fn join_group(group: i32) -> Result<(), Errno> {
-    rustix::process::setpgid(None, rustix::process::Pid::from_raw(group))
-}
-
 fn errno(errno: nix::errno::Errno) -> Errno {
     Errno::from_raw_os_error(errno as i32)
 }

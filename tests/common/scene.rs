@@ -166,8 +166,13 @@ impl Scene {
 
     /// On a terminal of its own, as the foreground job of a session; gives the other end of it.
     pub fn terminal(mut self) -> (Scene, OwnedFd) {
-        let (master, slave) = special::pty();
         self.options.push("--job".to_owned());
+        self.terminal_without_a_shell()
+    }
+
+    /// On a terminal of its own, with nobody in the session who could continue it.
+    pub fn terminal_without_a_shell(self) -> (Scene, OwnedFd) {
+        let (master, slave) = special::pty();
         let scene = self.no_capture().with(|command| {
             command.stdin(slave.try_clone().unwrap());
             command.stdout(slave.try_clone().unwrap()).stderr(slave);
