@@ -3,7 +3,9 @@
 
 use crate::config::Config;
 use crate::event::Trigger;
+use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Arrival, Signal};
+use crate::sys::tty;
 use crate::voice::{self, Step};
 
 /// What is to be done with a signal.
@@ -45,5 +47,17 @@ pub fn stop_with(arrival: &Arrival, config: &Config, job_control: bool) {
     let by_terminal = job_control && arrival.from_terminal;
     if config.stop_with_signals && arrival.signal.is_job_stop() && !by_terminal {
         signal::stop_self(Signal::STOP);
+    }
+}
+
+/// Stops us as the server was stopped, until a shell continues us. The shell then puts our group in front, the
+/// only one that it knows; a server with one of its own (a shell again) gets back the place that it had.
+pub fn stop_as_server(signal: Signal, server: Option<Pid>) {
+    let own = pid::group();
+    let its = server.and_then(|pid| pid::group_of(pid.get()).ok());
+    let had_front = its.filter(|group| *group != own && tty::front_group() == Some(*group));
+    signal::stop_self(signal);
+    if let Some(group) = had_front {
+        tty::hand_over(own, group);
     }
 }

@@ -95,7 +95,7 @@ impl Guard<'_> {
             .and_then(|n| Signal::from_number(n.into()))
             .filter(|_| self.job_is_stopped())
         {
-            signal::stop_self(signal);
+            forward::stop_as_server(signal, self.server_here());
         }
         loop {
             match wait::any() {

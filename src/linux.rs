@@ -341,7 +341,7 @@ impl Linux<'_> {
             }
             Role::Alone { .. } | Role::Heir => {
                 if let Some(signal) = Signal::from_number(number.into()) {
-                    signal::stop_self(signal);
+                    forward::stop_as_server(signal, self.board.server());
                 }
             }
         }

@@ -40,10 +40,12 @@ impl Place {
         if wait::have_children() {
             let _ = proc::children(pid::own(), &mut |child| strangers.push(child));
         }
+        let (job_control, group) = (tty::have_controlling_terminal(), pid::group());
+        let in_pipeline = job_control && is_of_a_sibling(group);
         Ok(Self {
-            job_control: tty::have_controlling_terminal(),
-            group: pid::group(),
-            stdin: stdin_trigger(inherited, config)?,
+            job_control,
+            group,
+            stdin: stdin_trigger(inherited, config, in_pipeline)?,
             strangers,
             passed_on,
         })
@@ -82,12 +84,24 @@ impl Place {
     }
 }
 
-fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigger>, Error> {
+/// Whether our process group was made for another child of our parent, as a shell with job control does it
+/// for a pipeline of which we are not the first part. A host gives its child the group that it has itself, or one of its own.
+fn is_of_a_sibling(group: i32) -> bool {
+    group != pid::own() && pid::group_of(pid::parent()).is_ok_and(|parents| parents != group)
+}
+
+fn stdin_trigger(
+    inherited: &Inherited,
+    config: &Config,
+    in_pipeline: bool,
+) -> Result<Option<Trigger>, Error> {
     let (kind, _) = fd::describe(fd::STDIN);
     Ok(match (config.stdin, kind) {
         (StdinMode::Ignore, _) | (StdinMode::Auto, Kind::Other) => None,
         (_, Kind::Terminal) if inherited.sighup_ignored || config.forward_hup => None,
         (_, Kind::Terminal) => Some(Trigger::Hangup),
+        // Its end is that of the input, not of the host.
+        (StdinMode::Auto, Kind::Pipe) if in_pipeline => None,
         // One that had hung up before we started says nothing about a host: it is input, complete.
         (StdinMode::Auto, Kind::Pipe | Kind::Socket) => {
             (!fd::has_hung_up(fd::STDIN)).then_some(Trigger::StdinEof)

@@ -213,6 +213,16 @@ fn pipelines() {
     });
 }
 
+/// What has written into it has ended long before: that is the end of the input, and no host's.
+#[test]
+fn a_pipeline_may_go_on_when_its_input_has_ended() {
+    compare(|session| {
+        session.keys("seq 3 | TREAPER_DRAIN=100ms TREAPER_GRACE=100ms $W sh -c \"cat >/dev/null; echo re''ad; sleep 1; echo do''ne.\"\n");
+        session.until_text("read", '\n');
+        vec![session.until_text("done", '.'), session.status()]
+    });
+}
+
 #[test]
 fn programs_that_own_the_screen() {
     compare(|session| {
@@ -275,6 +285,27 @@ fn a_shell_inside_has_job_control_and_gives_the_terminal_back() {
             special::foreground_group(session.master.as_raw_fd()) == session.run.main
         });
         vec![session.status()]
+    });
+}
+
+/// The outer shell knows the job's group only, and the inner one made its own.
+#[test]
+fn a_shell_inside_that_was_suspended_gets_the_terminal_again() {
+    compare(|session| {
+        session.keys("$W bash --norc --noediting -i\n");
+        session.in_front("bash");
+        session.keys("suspend\n");
+        until("the shell in front", || {
+            special::foreground_group(session.master.as_raw_fd()) == session.run.main
+        });
+        session.keys("fg\n");
+        session.keys("echo lev''el=$SHLVL.\n");
+        let level = session.until_text("level=", '.');
+        session.keys("exit 8\n");
+        until("the shell in front", || {
+            special::foreground_group(session.master.as_raw_fd()) == session.run.main
+        });
+        vec![level, session.status()]
     });
 }
 

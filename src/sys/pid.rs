@@ -56,6 +56,13 @@ pub fn session(pid: i32) -> Result<i32, super::Errno> {
     super::check(libc::c_long::from(sid)).map(|sid| sid as i32)
 }
 
+/// The process group of `pid`. See `getpgid(2)`.
+pub fn group_of(pid: i32) -> Result<i32, super::Errno> {
+    // SAFETY: takes a number, touches no memory.
+    let group = unsafe { libc::getpgid(pid) };
+    super::check(libc::c_long::from(group)).map(|group| group as i32)
+}
+
 /// Our process group; 0 if its leader is outside of our PID namespace. See `getpgrp(2)`.
 #[must_use]
 pub fn group() -> i32 {

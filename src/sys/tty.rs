@@ -1,6 +1,6 @@
 //! Terminals.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -22,25 +22,44 @@ pub fn have_controlling_terminal() -> bool {
 }
 
 /// Makes `group` the foreground group of our terminal again, if the one that is has no process any
-/// more: the server (a shell, say) made it, and left it behind. See `tcsetpgrp(3)`.
+/// more: the server (a shell, say) made it, and left it behind.
 pub fn take_back(group: i32) {
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let Ok(terminal) = rustix::fs::open("/dev/tty", flags, Mode::empty()) else {
-        return;
-    };
-    let terminal = terminal.as_raw_fd();
-    let Some(current) = foreground(terminal).filter(|current| *current > 1 && *current != group)
-    else {
+    let Some((terminal, current)) = front().filter(|(_, current)| *current != group) else {
         return;
     };
     // SAFETY: takes numbers; signal 0 only asks whether the group has a member.
     let abandoned =
         unsafe { libc::kill(-current, 0) } == -1 && super::last_errno() == super::Errno::SRCH;
     if abandoned {
-        // SAFETY: takes numbers; SIGTTOU is blocked, so the call cannot stop us. A failure means
-        // that the terminal is gone, and then there is nothing to give back.
-        unsafe { libc::tcsetpgrp(terminal, group) };
+        set_front(&terminal, group);
     }
+}
+
+/// The foreground group of our terminal.
+#[must_use]
+pub fn front_group() -> Option<i32> {
+    front().map(|(_, group)| group)
+}
+
+/// Makes `to` the foreground group of our terminal, if it is `from`.
+pub fn hand_over(from: i32, to: i32) {
+    if let Some((terminal, _)) = front().filter(|(_, current)| *current == from) {
+        set_front(&terminal, to);
+    }
+}
+
+fn front() -> Option<(OwnedFd, i32)> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let terminal = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;
+    let group = foreground(terminal.as_raw_fd()).filter(|group| *group > 1)?;
+    Some((terminal, group))
+}
+
+/// See `tcsetpgrp(3)`.
+fn set_front(terminal: &OwnedFd, group: i32) {
+    // SAFETY: takes numbers; SIGTTOU is blocked, so the call cannot stop us. A failure means that the
+    // terminal or the group is gone, and then there is nothing to give.
+    unsafe { libc::tcsetpgrp(terminal.as_raw_fd(), group) };
 }
 
 /// The foreground group of the terminal on `fd`, if it is our controlling terminal. See `tcgetpgrp(3)`.
