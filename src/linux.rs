@@ -17,6 +17,7 @@ use crate::supervise::World;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Arrival, Signal};
 use crate::sys::{clock, fd};
+use crate::tree;
 use crate::voice::{self, Seconds, Step, Victims};
 use crate::watch::{Watch, Woken};
 
@@ -263,6 +264,7 @@ impl Linux<'_> {
         match forward::route(arrival.signal, self.config, self.sighup_ignored) {
             Route::Trigger(trigger) => return Some(Event::Trigger(trigger)),
             Route::Child => return Some(self.reap()),
+            Route::Forward(_) if self.is_told_in_passing(&arrival) => {}
             Route::Forward(signal) => self.forward(signal, &arrival),
             Route::Drop => forward::tell(arrival.signal, None),
         }
@@ -271,6 +273,17 @@ impl Linux<'_> {
             forward::stop_with(&arrival, self.config, self.job_control);
         }
         None
+    }
+
+    /// Whether somebody outside of the tree signals all there is (`systemctl kill`), and so the shim as well, which
+    /// hands on what it gets. To the tree we are the parent. A shim in another PID namespace has no number here.
+    fn is_told_in_passing(&self, arrival: &Arrival) -> bool {
+        match &self.role {
+            Role::Monitor {
+                shim: Shim::Pid(shim),
+            } => arrival.sender != shim.get() && tree::is_below_us(arrival.sender) == Ok(false),
+            Role::Monitor { .. } | Role::Alone { .. } | Role::Heir => false,
+        }
     }
 
     /// SIGCONT is our parent-death signal, and only a hint: it also comes when a thread of the

@@ -10,12 +10,14 @@ use crate::sys::clone::Group;
 use crate::sys::fd::{self, Kind};
 use crate::sys::signal::{self, Signal};
 use crate::sys::startup::Inherited;
-use crate::sys::{pid, proc, tty, wait};
+use crate::sys::{environment, pid, proc, tty, wait};
 
 /// What was found out about the place that we run in.
 pub struct Place {
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
+    /// We are the main process of a systemd unit.
+    pub is_unit: bool,
     /// The process group that the host made for us.
     pub group: i32,
     /// Whether, and for which trigger, stdin is polled.
@@ -44,6 +46,7 @@ impl Place {
         let in_pipeline = job_control && is_of_a_sibling(group);
         Ok(Self {
             job_control,
+            is_unit: environment::names_us("SYSTEMD_EXEC_PID"),
             group,
             stdin: stdin_trigger(inherited, config, in_pipeline)?,
             strangers,
@@ -67,15 +70,16 @@ impl Place {
         let _ = std::env::set_current_dir("/");
     }
 
-    /// What a shell at the terminal expects of our end: its terminal back, which may belong to a
-    /// group of the tree that is no more; and the death of the signal that ended the server (it says
-    /// "Terminated", or stops a loop on Ctrl-C). `$?` is 128 + n either way.
-    pub fn leave_terminal(&self, board: Board, status: u8) {
-        if !self.job_control {
-            return;
+    /// What a shell at the terminal expects of our end: its terminal back, which may belong to a group of
+    /// the tree that is no more. And what it and systemd expect: the death of the signal that ended the
+    /// server (the one says "Terminated", or stops a loop on Ctrl-C; the other tells a crash from a stop).
+    /// `$?` is 128 + n either way.
+    pub fn leave(&self, board: Board, status: u8) {
+        if self.job_control {
+            tty::take_back(self.group);
         }
-        tty::take_back(self.group);
-        if let Some(ended @ Ended::Killed(number)) = board.ended()
+        if (self.job_control || self.is_unit)
+            && let Some(ended @ Ended::Killed(number)) = board.ended()
             && ended.code() == status
             && let Some(signal) = Signal::from_number(number.into())
         {

@@ -11,15 +11,13 @@ use std::io::{self, ErrorKind};
 use crate::sys::Errno;
 use crate::sys::notify::{self, Message, Sockets};
 use crate::sys::pid::{self, Pid};
-use crate::sys::proc;
 use crate::sys::signal::{self, Signal};
+use crate::tree;
 
 /// How many messages are passed on before we look at everything else.
 const BATCH: usize = 8;
 /// How many of the last ones, at most: more than the manager's queue takes.
 const LAST: usize = 1000;
-/// How far up from a sender we look for ourselves, at most.
-const DEPTH: usize = 100;
 
 /// What the manager's main process passes on.
 #[derive(Debug)]
@@ -76,7 +74,7 @@ impl Relay {
         let Some(sender) = self.sockets.peek_sender() else {
             return Passed::Nothing;
         };
-        let sent = match is_below_us(sender) {
+        let sent = match tree::is_below_us(sender) {
             Ok(true) => self.send_next(sender),
             Ok(false) => {
                 log::info!("dropped a notification of pid {sender}, which is not of the tree");
@@ -128,26 +126,4 @@ enum Passed {
     Nothing,
     /// The manager has not read what came before.
     Later,
-}
-
-/// Whether we are among the ancestors of `pid`. An orphan gets another parent while we look, once.
-fn is_below_us(pid: i32) -> Result<bool, Errno> {
-    climb(pid).or_else(|_| climb(pid))
-}
-
-fn climb(mut pid: i32) -> Result<bool, Errno> {
-    for _ in 0..DEPTH {
-        if pid == pid::own() {
-            return Ok(true);
-        }
-        if pid == 1 {
-            break;
-        }
-        pid = match proc::stat(pid)?.parent {
-            // Of one that is being reaped; or of one from another PID namespace.
-            0 => return Err(Errno::SRCH),
-            parent => parent,
-        };
-    }
-    Ok(false)
 }

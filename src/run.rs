@@ -173,7 +173,7 @@ fn alone(job: &Job<'_>, hosts: Hosts, image: Image, containment: Containment) ->
         parent: hosts.parent,
     };
     let status = server_and_loop(job, hosts, image, containment.into_cgroup(), role)?;
-    job.place.leave_terminal(job.board, status);
+    job.place.leave(job.board, status);
     Ok(status)
 }
 
@@ -350,7 +350,7 @@ fn shim_main(mut guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 
         }
         End::TakeOver => take_over(&guard, job, cgroup),
     };
-    job.place.leave_terminal(job.board, status);
+    job.place.leave(job.board, status);
     status
 }
 

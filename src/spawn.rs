@@ -70,8 +70,9 @@ pub fn start(image: &mut Image, setup: &Setup<'_>, name: &OsStr) -> Result<Serve
         }),
         Err(Failure::NotFound(errno)) => {
             let message = format!(
-                "cannot find '{}': No such file or directory",
-                name.display()
+                "cannot find '{}': {}",
+                name.display(),
+                error::describe(errno)
             );
             Err(Error::exec(status::NOT_FOUND, errno, message))
         }

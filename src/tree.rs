@@ -343,3 +343,30 @@ fn parent_of(member: &Member) -> Option<i32> {
     let parent = proc::stat(member.pid.get()).ok()?.parent;
     member.is_unreaped().then_some(parent)
 }
+/// How far up from a process we look for ourselves, at most.
+const ABOVE: usize = 1000;
+
+/// Whether we are among the ancestors of `pid`. An orphan gets another parent while we look, once.
+///
+/// # Errors
+/// `ENOENT`, `ESRCH`: it has ended; others of reading `/proc`.
+pub fn is_below_us(pid: i32) -> Result<bool, Errno> {
+    climb(pid).or_else(|_| climb(pid))
+}
+
+fn climb(mut pid: i32) -> Result<bool, Errno> {
+    for _ in 0..ABOVE {
+        if pid == pid::own() {
+            return Ok(true);
+        }
+        if pid == 1 {
+            break;
+        }
+        pid = match proc::stat(pid)?.parent {
+            // Of one that is being reaped; or of one from another PID namespace.
+            0 => return Err(Errno::SRCH),
+            parent => parent,
+        };
+    }
+    Ok(false)
+}

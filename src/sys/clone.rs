@@ -343,14 +343,15 @@ fn execute(image: &mut Image) -> Failure {
         // A directory of the command's name in PATH is no command.
         if exists(&image.candidates[at], image.searched) {
             found = found.or(Some(errno));
-        } else if !matches!(errno, Errno::NOENT | Errno::NOTDIR) {
+        } else if errno != Errno::NOENT {
             missing = errno;
         }
     }
     match found {
         Some(errno) => Failure::NotExecutable(errno),
         // A directory of PATH that may not be searched hides nothing that we could run.
-        None if image.searched || missing == Errno::NOENT => Failure::NotFound(Errno::NOENT),
+        None if image.searched => Failure::NotFound(Errno::NOENT),
+        None if matches!(missing, Errno::NOENT | Errno::NOTDIR) => Failure::NotFound(missing),
         None => Failure::NotExecutable(missing),
     }
 }
