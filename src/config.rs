@@ -67,6 +67,8 @@ pub struct Config {
     pub contain: Level,
     /// Whether SIGTSTP, SIGTTIN and SIGTTOU stop us as well, after they were forwarded. Not an option of ours.
     pub stop_with_signals: bool,
+    /// Not in the place of another init, whose exit statuses are others.
+    pub own_name: bool,
     /// Two processes, so that the SIGKILL of either leaves the other.
     pub guard: bool,
     pub no_new_privs: bool,
@@ -291,6 +293,7 @@ pub fn resolve(
             value::word(text, &Level::NAMES)
         })?,
         stop_with_signals: false,
+        own_name: true,
         guard: !given.switch("no-guard")?,
         no_new_privs: given.switch("no-new-privs")?,
         verbosity: given.one("verbose", 0, |text| match text.parse::<u8>() {

@@ -119,7 +119,9 @@ impl Settings {
                 args.values.push((option, value.into()));
             }
         }
-        config::resolve(args, variables.into_iter())
+        let mut config = config::resolve(args, variables.into_iter())?;
+        config.own_name = false;
+        Ok(config)
     }
 }
 

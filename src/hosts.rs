@@ -1,6 +1,7 @@
 //! Who is the host: our parent, the launchers behind it, and whoever else is to be watched.
 #![forbid(unsafe_code)]
 
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
@@ -9,6 +10,9 @@ use crate::error::Error;
 use crate::event::Trigger;
 use crate::sys::fd::{self, Identity, Kind};
 use crate::sys::{Errno, pid, pidfd, proc};
+
+/// The command name of our monitor.
+pub const MONITOR: &CStr = c"tree-monitor";
 
 /// A process whose end is a trigger.
 #[derive(Debug)]
@@ -92,12 +96,17 @@ fn find_parent(hosts: &mut Hosts) {
 /// Whether the host had died before we could ask for our parent, so that we never saw it.
 ///
 /// Fork keeps the session, and setsid() makes one named by the caller's own pid. So a session that
-/// is neither our own nor our parent's came from another parent. Its end of our stdin must be gone
+/// is neither our own nor our parent's came from another parent, unless that has left it since, as a
+/// monitor of ours does. Its end of our stdin must be gone
 /// as well, with nothing left to read: then nobody can ever ask anything of the server.
 fn orphaned_before_start(parent: i32) -> bool {
     let own = pid::session(0).unwrap_or(0);
     let foreign = own != pid::own() && own != 0 && pid::session(parent).is_ok_and(|sid| sid != own);
-    foreign && fd::has_hung_up(fd::STDIN) && fd::unread(fd::STDIN) == 0
+    let monitor = |stat: proc::Stat| stat.name.as_bytes() == MONITOR.to_bytes();
+    foreign
+        && !proc::stat(parent).is_ok_and(monitor)
+        && fd::has_hung_up(fd::STDIN)
+        && fd::unread(fd::STDIN) == 0
 }
 
 /// Watches each process that holds our stdin as its own (`sh -c`, `npx`, `uv run` only pass it on),

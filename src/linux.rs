@@ -17,7 +17,6 @@ use crate::supervise::World;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Arrival, Signal};
 use crate::sys::{clock, fd};
-use crate::tree;
 use crate::voice::{self, Seconds, Step, Victims};
 use crate::watch::{Watch, Woken};
 
@@ -58,6 +57,8 @@ pub struct Linux<'a> {
     pub relay: Option<&'a Relay>,
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
+    /// The service manager, if we are of a unit's main process.
+    pub manager: Option<i32>,
     pub sighup_ignored: bool,
     /// Found out before, to be told first.
     pub pending: Option<Event>,
@@ -275,15 +276,13 @@ impl Linux<'_> {
         None
     }
 
-    /// Whether somebody outside of the tree signals all there is (`systemctl kill`), and so the shim as well, which
-    /// hands on what it gets. To the tree we are the parent. A shim in another PID namespace has no number here.
+    /// Whether the service manager signals all that there is (`systemctl kill`), and so the shim as well, which
+    /// hands on what it gets. A shim in another PID namespace has no number here.
     fn is_told_in_passing(&self, arrival: &Arrival) -> bool {
-        match &self.role {
-            Role::Monitor {
-                shim: Shim::Pid(shim),
-            } => arrival.sender != shim.get() && tree::is_below_us(arrival.sender) == Ok(false),
-            Role::Monitor { .. } | Role::Alone { .. } | Role::Heir => false,
-        }
+        let Role::Monitor { shim: Shim::Pid(_) } = &self.role else {
+            return false;
+        };
+        self.manager == Some(arrival.sender)
     }
 
     /// SIGCONT is our parent-death signal, and only a hint: it also comes when a thread of the

@@ -16,8 +16,10 @@ use crate::sys::{environment, pid, proc, tty, wait};
 pub struct Place {
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
-    /// We are the main process of a systemd unit.
-    pub is_unit: bool,
+    /// The service manager, if we are the main process of a unit.
+    pub manager: Option<i32>,
+    /// It is to see how the server ended.
+    dies_as_server: bool,
     /// The process group that the host made for us.
     pub group: i32,
     /// Whether, and for which trigger, stdin is polled.
@@ -43,10 +45,12 @@ impl Place {
             let _ = proc::children(pid::own(), &mut |child| strangers.push(child));
         }
         let (job_control, group) = (tty::have_controlling_terminal(), pid::group());
+        let is_unit = environment::names_us("SYSTEMD_EXEC_PID");
         let in_pipeline = job_control && is_of_a_sibling(group);
         Ok(Self {
             job_control,
-            is_unit: environment::names_us("SYSTEMD_EXEC_PID"),
+            manager: is_unit.then(pid::parent),
+            dies_as_server: job_control || is_unit && config.own_name,
             group,
             stdin: stdin_trigger(inherited, config, in_pipeline)?,
             strangers,
@@ -78,7 +82,7 @@ impl Place {
         if self.job_control {
             tty::take_back(self.group);
         }
-        if (self.job_control || self.is_unit)
+        if self.dies_as_server
             && let Some(ended @ Ended::Killed(number)) = board.ended()
             && ended.code() == status
             && let Some(signal) = Signal::from_number(number.into())
@@ -89,9 +93,13 @@ impl Place {
 }
 
 /// Whether our process group was made for another child of our parent, as a shell with job control does it
-/// for a pipeline of which we are not the first part. A host gives its child the group that it has itself, or one of its own.
+/// for a pipeline of which we are not the first part. A host gives its child the group that it has itself,
+/// or one of its own; and who has only got us (init) is of another session.
 fn is_of_a_sibling(group: i32) -> bool {
-    group != pid::own() && pid::group_of(pid::parent()).is_ok_and(|parents| parents != group)
+    let parent = pid::parent();
+    group != pid::own()
+        && pid::group_of(parent).is_ok_and(|parents| parents != group)
+        && pid::session(parent) == pid::session(0)
 }
 
 fn stdin_trigger(

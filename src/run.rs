@@ -157,6 +157,7 @@ impl Job<'_> {
             board: self.board,
             relay: self.relay.as_ref(),
             job_control: self.place.job_control,
+            manager: self.place.manager,
             sighup_ignored: self.inherited.sighup_ignored,
             pending: None,
             reap_first: false,
@@ -248,7 +249,7 @@ fn become_monitor(place: &Place) -> Result<(), Error> {
     }
     prctl::become_subreaper().map_err(|errno| Error::kernel("become a subreaper", errno))?;
     let _ = prctl::signal_on_parent_exit(Signal::CONT);
-    prctl::set_name(c"tree-monitor");
+    prctl::set_name(hosts::MONITOR);
     startup::set_command_line("tree-monitor");
     Ok(())
 }

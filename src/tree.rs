@@ -360,7 +360,7 @@ fn climb(mut pid: i32) -> Result<bool, Errno> {
             return Ok(true);
         }
         if pid == 1 {
-            break;
+            return Ok(false);
         }
         pid = match proc::stat(pid)?.parent {
             // Of one that is being reaped; or of one from another PID namespace.
@@ -368,5 +368,6 @@ fn climb(mut pid: i32) -> Result<bool, Errno> {
             parent => parent,
         };
     }
-    Ok(false)
+    // Too far to tell.
+    Err(Errno::LOOP)
 }

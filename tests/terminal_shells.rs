@@ -209,6 +209,8 @@ fn pipelines() {
             session.ask("$W yes | $W head -1 >/dev/null"),
             session.ask("$W sh -c 'exit 9'"),
             session.ask("$W no-such-command 2>/dev/null"),
+            // One in another, whose monitor has left the session by then.
+            session.ask("true | $W sh -c 'sleep .3; exec $W sh -c \"exit 5\"'"),
         ]
     });
 }

@@ -43,6 +43,7 @@ pub fn run(config: &Config) -> Result<u8, Error> {
         board,
         relay: None,
         job_control: false,
+        manager: None,
         sighup_ignored: false,
         pending: Some(Event::Trigger(Trigger::Terminate)),
         reap_first: true,
