@@ -5,7 +5,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Run, Scene, Wrap, signals, sys};
+use common::proc::Process;
+use common::{Run, Scene, Wrap, signals, sys, until};
 
 /// Those that can be sent to treaper and mean something to a server. SIGTERM and SIGHUP stop, CHLD is
 /// about our own children, faults are about the program itself, STOP and KILL cannot be caught.
@@ -168,9 +169,11 @@ fn a_rewritten_signal_arrives_as_another_or_not_at_all() {
 
 #[test]
 fn a_forward_that_fails_ends_nothing() {
-    // The server is a zombie's way away from gone: `until tree` keeps us after its end.
+    // The server is gone: `until tree` keeps us after its end.
     let mut run = start(&["--until", "tree"], "server:exit=0[worker:setsid:record]");
     run.log.ready("worker");
+    let server = run.log.ready("server");
+    until("the end of the server", || Process::read(server).is_none());
     for signal in [libc::SIGUSR1, libc::SIGINT, 40] {
         run.signal(signal);
         assert!(!run.ends_within(Duration::from_millis(100)));
