@@ -19,6 +19,8 @@ fn scene(variables: &[(&str, &str)]) -> Scene {
 }
 
 const WAIT: &str = "trap 'exit 3' INT TERM; kill -TERM $PPID; while :; do :; done";
+const SUSPEND: &str = "trap '' TSTP; trap 'exit 4' CONT; kill -TSTP $PPID
+    until grep -q '^State:.T' /proc/$PPID/status; do :; done; kill -CONT $PPID; while :; do :; done";
 const GO: &str = "kill -TERM $PPID; sleep .1; exit 3";
 
 #[test]
@@ -148,6 +150,8 @@ fn what_is_told_is_in_the_words_of_dumb_init() {
             &[("DUMB_INIT_DEBUG", "1"), ("DUMB_INIT_SETSID", "0")],
             WAIT,
         ),
+        // Of a pair the parent of the command would be the one that is not stopped.
+        (&["-v", "-c"], &[("TREAPER_NO_GUARD", "1")], SUSPEND),
     ] {
         let words = [options, &["sh", "-c", command]].concat();
         let theirs = real.outcome(variables, &words);
