@@ -111,3 +111,50 @@ fn a_host_owns_the_other_end_of_any_kind_of_stdin() {
         run.wait_clean();
     }
 }
+
+/// Runs one test of this program again, behind a shell that does `before`.
+fn again(before: &str, test: &str) -> std::process::Command {
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", &format!("{before}; exec \"$@\""), "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--include-ignored"])
+        .env_remove("SKIPPED_TESTS")
+        .env_remove("FORBID_SKIPS");
+    command
+}
+
+#[test]
+fn no_signal_is_ignored_in_a_scene() {
+    let mut run = bare("server");
+    let server = run.log.ready("server");
+    let ignored = common::proc::status(server, "SigIgn").unwrap();
+    let ignored = u64::from_str_radix(&ignored, 16).unwrap();
+    // 32 and 33 belong to the C library, whose posix_spawn ignores them.
+    assert_eq!(ignored & !(0b11 << 31), 0, "{ignored:x}");
+}
+
+#[test]
+fn signals_that_the_caller_ignores_are_not_ignored_in_a_scene() {
+    let mut ignoring = again(
+        "trap '' HUP INT QUIT USR1 TERM",
+        "no_signal_is_ignored_in_a_scene",
+    );
+    let out = ignoring.output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && text.contains("1 passed"), "{text}");
+}
+
+#[test]
+fn what_a_killed_run_has_left_is_in_no_ones_way() {
+    let folder = std::env::temp_dir();
+    let old = |number| folder.join(format!("treaper-test-{}-{number}", std::process::id()));
+    for number in 0..100 {
+        let _ = std::fs::create_dir(old(number));
+    }
+    let start = std::panic::catch_unwind(|| bare("server").log.ready("server"));
+    for number in 0..100 {
+        std::fs::remove_dir(old(number)).unwrap();
+    }
+    assert!(start.is_ok());
+}

@@ -15,6 +15,7 @@
 )]
 
 pub mod arena;
+mod inherited;
 pub mod log;
 pub mod place;
 pub mod proc;
@@ -25,7 +26,8 @@ pub mod sys;
 
 pub use arena::{Exit, Run};
 pub use scene::{Scene, Wrap};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub const TREAPER: &str = env!("CARGO_BIN_EXE_treaper");
 pub const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
@@ -44,6 +46,15 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "waited too long for: {what}");
         sys::pause_for(Duration::from_millis(1));
     }
+}
+
+/// A part of a name that no other test has, and no earlier run that was killed and left things behind: its process
+/// number may be ours now, but its clock was not.
+pub fn unique() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    format!("{}-{}-{number}", std::process::id(), time.as_nanos())
 }
 
 /// Says why a test did nothing, in the one place where a reader of the output looks.

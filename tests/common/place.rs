@@ -6,9 +6,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{ACTOR, Scene, sys, until};
+use super::{ACTOR, Scene, sys, unique, until};
 
 /// The mount point of cgroup v2, wherever it is.
 pub fn mount_point() -> Option<PathBuf> {
@@ -27,13 +26,9 @@ pub fn group_of(process: &str) -> Option<PathBuf> {
 /// A control group below our own, in which nothing is at first. Whoever is in it when the test ends is killed.
 pub struct Place(pub PathBuf);
 
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-
 impl Place {
     pub fn new() -> Option<Place> {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("arena-{}-{number}", std::process::id());
-        let path = group_of("self")?.join(name);
+        let path = group_of("self")?.join(format!("arena-{}", unique()));
         fs::create_dir(&path).ok()?;
         Some(Place(path))
     }

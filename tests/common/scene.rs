@@ -7,11 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::arena::Run;
 use super::log::Log;
-use super::{ACTOR, TREAPER, special, sys};
+use super::{ACTOR, TREAPER, special, sys, unique};
 
 /// Where the arena's end of the control socket is: out of the way of every descriptor of a scene.
 const CONTROL: RawFd = 900;
@@ -55,15 +54,12 @@ pub struct Scene {
     control: (UnixStream, UnixStream),
 }
 
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-
 /// A directory for the files of one scene, removed with it.
 pub struct Directory(pub PathBuf);
 
 impl Directory {
     pub fn new() -> Directory {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("treaper-test-{}-{number}", std::process::id());
+        let name = format!("treaper-test-{}", unique());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
