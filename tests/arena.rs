@@ -158,3 +158,26 @@ fn what_a_killed_run_has_left_is_in_no_ones_way() {
     }
     assert!(start.is_ok());
 }
+
+#[test]
+#[ignore = "skips on purpose: it is what the next test runs"]
+fn a_test_that_is_skipped() {
+    common::skip("on purpose,\nas told");
+}
+
+#[test]
+fn a_skip_is_seen_and_listed_and_an_error_where_all_is_installed() {
+    let scene = Scene::new();
+    let list = scene.directory().join("skipped");
+    let mut counted = again(":", "a_test_that_is_skipped");
+    let out = counted.env("SKIPPED_TESTS", &list).output().unwrap();
+    assert!(out.status.success());
+    let line = "arena a_test_that_is_skipped: on purpose, as told\n";
+    assert_eq!(std::fs::read_to_string(&list).unwrap(), line);
+    let told = String::from_utf8(out.stderr).unwrap();
+    assert!(told.contains(line), "{told}");
+
+    let mut forbidden = again(":", "a_test_that_is_skipped");
+    let out = forbidden.env("FORBID_SKIPS", "1").output().unwrap();
+    assert!(!out.status.success());
+}

@@ -21,11 +21,13 @@ pub mod place;
 pub mod proc;
 pub mod scene;
 pub mod signals;
+pub mod skip;
 pub mod special;
 pub mod sys;
 
 pub use arena::{Exit, Run};
 pub use scene::{Scene, Wrap};
+pub use skip::skip;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -55,9 +57,4 @@ pub fn unique() -> String {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     format!("{}-{}-{number}", std::process::id(), time.as_nanos())
-}
-
-/// Says why a test did nothing, in the one place where a reader of the output looks.
-pub fn skip(why: &str) {
-    eprintln!("skipped: {why}");
 }

@@ -1,0 +1,91 @@
+//! Tests that cannot run here. Rust's test harness knows no result between passed and failed, so a test that returns
+//! early counts as passed. `skip` therefore reports it beside the harness.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+
+use super::{special, sys};
+
+/// Names a file to which each skip adds a line. `tests/run` counts them.
+const LIST: &str = "SKIPPED_TESTS";
+/// Is set where everything is installed (`.ci/run`): a skip without an excuse fails its test.
+const FORBID: &str = "FORBID_SKIPS";
+
+/// Why a skip is no mistake in the set-up of the machine.
+struct Excuse {
+    /// A part of the reason that the test gives.
+    reason: &'static str,
+    /// Whether the cause is present.
+    holds: fn() -> bool,
+}
+
+const EXCUSES: &[Excuse] = &[
+    // Without root there is no other uid, no mount, no control group that was not delegated, no foreign tracer.
+    Excuse {
+        reason: "root",
+        holds: || !sys::is_root(),
+    },
+    Excuse {
+        reason: "uid of its own",
+        holds: || !sys::is_root(),
+    },
+    Excuse {
+        reason: "cgroup",
+        holds: || !sys::is_root(),
+    },
+    Excuse {
+        reason: "a user without a group of its own",
+        holds: || !sys::is_root(),
+    },
+    Excuse {
+        reason: "--contain=",
+        holds: || !sys::is_root(),
+    },
+    Excuse {
+        reason: "tracing a stranger",
+        holds: || !sys::is_root(),
+    },
+    // A feature of the kernel that nobody can install.
+    Excuse {
+        reason: "before Linux 6.14",
+        holds: || special::kernel() < (6, 14),
+    },
+];
+
+/// Reports why a test does nothing, or leaves something out.
+///
+/// # Panics
+/// If skips are forbidden and nothing excuses this one.
+pub fn skip(why: &str) {
+    let excused = EXCUSES
+        .iter()
+        .any(|e| why.contains(e.reason) && (e.holds)());
+    let forbidden = std::env::var_os(FORBID).is_some_and(|value| !value.is_empty());
+    assert!(
+        excused || !forbidden,
+        "skipped where {FORBID} is set: {why}"
+    );
+    report(why);
+}
+
+fn report(why: &str) {
+    let program = std::env::current_exe().unwrap_or_default();
+    let program = program.file_stem().unwrap_or_default().to_string_lossy();
+    // Without the hash that cargo adds to the name.
+    let program = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("?");
+    let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = format!("{program} {test}: {why}\n");
+    // Not by `eprintln!`, whose text the harness shows of failed tests only.
+    let _ = std::io::stderr().write_all(format!("skipped: {line}").as_bytes());
+    if let Some(list) = std::env::var_os(LIST) {
+        let mut list = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(list)
+            .unwrap();
+        // In one write, since other tests append at the same time.
+        list.write_all(line.as_bytes()).unwrap();
+    }
+}
