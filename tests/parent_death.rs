@@ -207,13 +207,19 @@ fn a_watched_ancestor_takes_the_server_with_it() {
 }
 
 #[test]
-fn a_watched_pid_that_is_gone_already_is_an_error_or_an_end_but_never_a_leak() {
+fn a_watched_pid_that_is_gone_already_is_an_error_before_the_start() {
     let mut other = Scene::new().start(&[ACTOR, "exit", "0"]);
     let pid = other.main.to_string();
     other.wait_empty();
     let wrap = Wrap::Treaper(&["--grace", "200ms", "--watch-pid", &pid]);
     let mut run = Scene::new().start(&wrap.tree("server:on=TERM/3"));
-    run.wait_clean();
+    assert_eq!(run.wait_clean().code(), Some(125));
+    let stderr = run.stderr();
+    assert!(
+        stderr.contains("--watch-pid") && stderr.contains(&pid),
+        "{stderr}"
+    );
+    assert!(run.log.all("server", "ready").is_empty());
 }
 
 #[test]

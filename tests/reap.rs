@@ -115,13 +115,13 @@ fn data_on_stdin_and_work_of_the_server_wake_nobody() {
 #[test]
 fn a_hung_up_stdin_does_not_spin_during_the_drain() {
     for wrap in [
-        Wrap::Treaper(&["-d", "20s"]),
-        Wrap::Treaper(&["-d", "20s", "--no-guard"]),
+        Wrap::Treaper(&["-v", "-d", "20s"]),
+        Wrap::Treaper(&["-v", "-d", "20s", "--no-guard"]),
     ] {
         let mut run = Scene::new().stdin_pipe().start(&wrap.tree("server"));
         run.log.ready("server");
         run.close_stdin();
-        sys::pause_for(Duration::from_millis(50));
+        until("the drain", || run.stderr().contains("stdin-eof"));
         let ours = run
             .named("treaper")
             .into_iter()

@@ -210,7 +210,11 @@ fn pipelines() {
             session.ask("$W sh -c 'exit 9'"),
             session.ask("$W no-such-command 2>/dev/null"),
             // One in another, whose monitor has left the session by then.
-            session.ask("true | $W sh -c 'sleep .3; exec $W sh -c \"exit 5\"'"),
+            session.ask(
+                "true | $W sh -c 'while grep -q tree-monitor /proc/$PPID/comm \
+                 && [ $(ps -o sid= -p $PPID) = $(ps -o sid= -p $$) ]; do :; done; \
+                 exec $W sh -c \"exit 5\"'",
+            ),
         ]
     });
 }

@@ -21,7 +21,8 @@ fn scene(variables: &[(&str, &str)]) -> Scene {
 const WAIT: &str = "trap 'exit 3' INT TERM; kill -TERM $PPID; while :; do :; done";
 const SUSPEND: &str = "trap '' TSTP; trap 'exit 4' CONT; kill -TSTP $PPID
     until grep -q '^State:.T' /proc/$PPID/status; do :; done; kill -CONT $PPID; while :; do :; done";
-const GO: &str = "kill -TERM $PPID; sleep .1; exit 3";
+/// The second signal has the higher number, so it is taken second, and with it the first one has been told.
+const GO: &str = "trap 'exit 3' WINCH; kill -TERM $PPID; kill -WINCH $PPID; while :; do :; done";
 
 #[test]
 fn statuses_are_those_of_dumb_init() {
