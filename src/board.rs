@@ -83,9 +83,9 @@ impl Board {
 
     /// Monitor: where the stop is; to be called before its actions are done.
     pub fn set_plan(self, plan: &Plan) {
-        if let Some(trigger) = plan.trigger() {
-            self.set(Word::Trigger, trigger as u64);
-        }
+        // A drain can end without a stop, and then there is no trigger any more.
+        let trigger = plan.trigger().map_or(0, |trigger| trigger as u64);
+        self.set(Word::Trigger, trigger);
         match plan.state() {
             State::Terminating { kill_at, .. } => self.set(Word::KillAt, nanos(kill_at)),
             State::Killing { give_up_at, .. } => self.set(Word::GiveUpAt, nanos(give_up_at)),

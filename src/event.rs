@@ -79,9 +79,11 @@ pub enum Event {
         server_gone: bool,
         empty: bool,
     },
-    /// The deadline has come. `unread`: bytes of stdin that the server has not taken yet.
+    /// The deadline has come. `unread`: bytes of stdin that the server has not taken yet. `hung_up`: no
+    /// writer has opened stdin again since it hung up, as the next one may do with a FIFO.
     Deadline {
         unread: u64,
+        hung_up: bool,
     },
     /// A kill round is done. `progress`: it signalled somebody that no round before had.
     Swept {

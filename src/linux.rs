@@ -93,6 +93,9 @@ impl World for Linux<'_> {
         if before.state() == State::Running && after.state() != State::Running {
             self.wake_shim();
         }
+        if before.state() != State::Running && after.state() == State::Running {
+            self.watch.watch_stdin_again();
+        }
         tell(before, after);
     }
 
@@ -122,7 +125,7 @@ impl Linux<'_> {
             let timeout = deadline.map(|at| at.saturating_sub(clock::now()));
             // Before anything else: a flood of other events must not keep a deadline from being met.
             if timeout == Some(Duration::ZERO) {
-                return overdue();
+                return self.overdue();
             }
             let again = std::mem::take(&mut self.reap_again);
             let patience = if again {
@@ -134,7 +137,7 @@ impl Linux<'_> {
             };
             let event = match self.watch.wait(patience) {
                 Woken::TimedOut if again || self.look_again => Some(self.reap()),
-                Woken::TimedOut => Some(overdue()),
+                Woken::TimedOut => Some(self.overdue()),
                 Woken::CgroupChanged => {
                     // Until it is read the news stays news, and would wake us before any signal. What cannot be
                     // read (the group was removed) would be news for ever.
@@ -160,6 +163,14 @@ impl Linux<'_> {
             if let Some(event) = event {
                 return event;
             }
+        }
+    }
+
+    /// The time is up.
+    fn overdue(&self) -> Event {
+        Event::Deadline {
+            unread: fd::unread(fd::STDIN),
+            hung_up: !self.watch.stdin_is_back(),
         }
     }
 
@@ -375,13 +386,6 @@ impl Linux<'_> {
     }
 }
 
-/// The time is up.
-fn overdue() -> Event {
-    Event::Deadline {
-        unread: fd::unread(fd::STDIN),
-    }
-}
-
 /// Each step, for `-v`.
 fn tell(before: &Plan, after: &Plan) {
     if before.trigger().is_none() && after.trigger() == Some(Trigger::ServerExit) {
@@ -391,7 +395,8 @@ fn tell(before: &Plan, after: &Plan) {
         return;
     }
     match after.state() {
-        State::Running | State::Done | State::GivenUp => {}
+        State::Done | State::GivenUp => {}
+        State::Running => log::info!("stdin has a writer again, so the server goes on"),
         State::Draining { .. } => log::info!("draining: the server may leave by itself"),
         State::Terminating { .. } => log::info!("terminating"),
         State::Killing { .. } => log::info!("killing: the grace is over"),

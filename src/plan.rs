@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! Running ──trigger──▶ Terminating ──grace over──▶ Killing ──kill-timeout over──▶ GivenUp
-//!    └─stdin-eof,──▶ Draining ──▲                    any state ──tree empty──▶ Done
-//!      stdout-closed
+//!    ▲└─stdin-eof,──▶ Draining ──▲                   any state ──tree empty──▶ Done
+//!    │  stdout-closed     │
+//!    └──next writer───────┘
 //! ```
 //! Only `core`: no system call, no clock, no allocation. Times are `Duration`s on one monotonic clock.
 #![forbid(unsafe_code)]
@@ -162,7 +163,7 @@ impl Plan {
         let actions = match event {
             Event::Trigger(trigger) => self.on_trigger(trigger, now),
             Event::Reaped { server_gone, empty } => self.on_reaped(server_gone, empty, now),
-            Event::Deadline { unread } => self.on_deadline(unread, now),
+            Event::Deadline { unread, hung_up } => self.on_deadline(unread, hung_up, now),
             Event::Swept { progress } => self.on_swept(progress, now),
         };
         (self, actions)
@@ -229,8 +230,14 @@ impl Plan {
         }
     }
 
-    fn on_deadline(&mut self, unread: u64, now: Duration) -> Actions {
+    fn on_deadline(&mut self, unread: u64, hung_up: bool, now: Duration) -> Actions {
         match self.state {
+            // The next writer of a FIFO came before anything was signalled: there was no reason to stop.
+            State::Draining { .. } if !hung_up && self.trigger == Some(Trigger::StdinEof) => {
+                self.trigger = None;
+                self.state = State::Running;
+                Actions::NONE
+            }
             State::Draining {
                 until,
                 unread: before,

@@ -35,6 +35,8 @@ pub struct Watch {
     signals: Option<SignalFd>,
     sources: Vec<Source>,
     polled: Vec<libc::pollfd>,
+    /// When stdin was last written to before it hung up; `None` while it has not.
+    stdin_ended: Option<(i64, u64)>,
 }
 
 impl Watch {
@@ -45,6 +47,7 @@ impl Watch {
             signals: None,
             sources: Vec::new(),
             polled: Vec::new(),
+            stdin_ended: None,
         }
     }
 
@@ -60,6 +63,7 @@ impl Watch {
             signals: Some(signals),
             sources: Vec::new(),
             polled,
+            stdin_ended: None,
         }
     }
 
@@ -126,6 +130,21 @@ impl Watch {
         );
     }
 
+    /// Whether stdin, which had hung up, has got another writer since, as a FIFO can: one that is still
+    /// there, or one that has written something and left again.
+    #[must_use]
+    pub fn stdin_is_back(&self) -> bool {
+        self.stdin_ended.is_some_and(|written| {
+            !fd::has_hung_up(fd::STDIN) || fd::last_write(fd::STDIN) != written
+        })
+    }
+
+    /// Watches stdin again, whose hang-up was reported. Allocates nothing: its place was freed then.
+    pub fn watch_stdin_again(&mut self) {
+        self.stdin_ended = None;
+        self.add_standard(fd::STDIN, Trigger::StdinEof);
+    }
+
     fn add(&mut self, source: Source, fd: i32, events: i16) {
         self.sources.push(source);
         self.polled.push(libc::pollfd {
@@ -163,6 +182,9 @@ impl Watch {
                 let Some(trigger) = self.sources[at].trigger else {
                     return Woken::CgroupChanged;
                 };
+                if trigger == Trigger::StdinEof {
+                    self.stdin_ended = Some(fd::last_write(fd::STDIN));
+                }
                 // Once is enough: a hang-up stays, and would wake us for ever.
                 self.forget(at);
                 return Woken::Trigger(trigger);

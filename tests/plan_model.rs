@@ -90,7 +90,9 @@ fn events() -> Vec<Event> {
     for server_gone in [false, true] {
         events.extend([false, true].map(|empty| Event::Reaped { server_gone, empty }));
     }
-    events.extend([0, 1, 2].map(|unread| Event::Deadline { unread }));
+    for hung_up in [true, false] {
+        events.extend([0, 1, 2].map(|unread| Event::Deadline { unread, hung_up }));
+    }
     events.extend([false, true].map(|progress| Event::Swept { progress }));
     events
 }
@@ -149,6 +151,13 @@ fn moved(node: Node, now: Duration, settings: Settings) -> Node {
     Node { plan, seen }
 }
 
+/// Stdin has a writer again, in a drain that began with its hang-up.
+fn resumes(edge: &Edge) -> bool {
+    let again = matches!(edge.event, Event::Deadline { hung_up: false, .. });
+    let drains = rank(edge.before.plan.state()) == 1;
+    again && drains && edge.before.seen.trigger == Some(Trigger::StdinEof)
+}
+
 /// All that was seen, this edge included.
 fn note(edge: &Edge) -> Seen {
     let mut seen = edge.before.seen;
@@ -164,7 +173,8 @@ fn note(edge: &Edge) -> Seen {
         Event::Reaped { .. } if from != to => {
             seen.trigger = seen.trigger.or(Some(Trigger::ServerExit));
         }
-        Event::Deadline { unread } if rank(from) == 1 => {
+        _ if resumes(edge) => (seen.trigger, seen.unread) = (None, None),
+        Event::Deadline { unread, .. } if rank(from) == 1 => {
             let last_input = seen.trigger == Some(Trigger::StdinEof);
             if last_input && seen.unread.is_some_and(|before| unread < before) {
                 seen.restarts += 1;
@@ -248,7 +258,13 @@ fn comes_to_an_end(node: &Node, set: &Settings) {
     );
     while let Some(deadline) = plan.deadline() {
         now = now.max(deadline);
-        let (next, actions) = plan.step(Event::Deadline { unread: 0 }, now);
+        let (next, actions) = plan.step(
+            Event::Deadline {
+                unread: 0,
+                hung_up: true,
+            },
+            now,
+        );
         plan = next;
         if actions.iter().any(|action| action == Action::KillAll) {
             plan = plan.step(Event::Swept { progress: true }, now).0;

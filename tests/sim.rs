@@ -136,6 +136,7 @@ fn random_sim(rng: &mut Rng, kind: Kind) -> Sim {
             sim.input.push_back((at, 1 + rng.below(2000)));
         }
     }
+    sim.next_writer = rng.percent(20).then(|| rng.time(ms(5000)));
     sim.killed_at_call = rng.percent(40).then(|| 1 + rng.below(60));
     sim
 }

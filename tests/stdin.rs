@@ -253,3 +253,63 @@ fn a_reader_of_stdout_that_left_ends_the_server_only_if_asked() {
         }
     }
 }
+
+/// A FIFO as stdin, open for reading; gives its path and a first writer.
+fn fifo(scene: Scene) -> (Scene, std::path::PathBuf, std::fs::File) {
+    let path = scene.directory().join("fifo");
+    sys::mkfifo(&path);
+    let mut both = std::fs::OpenOptions::new();
+    // Open for both, so that neither end has to wait for the other.
+    let both = both.read(true).write(true).open(&path).unwrap();
+    let read = std::fs::File::open(&path).unwrap();
+    let writer = writer(&path);
+    drop(both);
+    let scene = scene.with(|command| {
+        command.stdin(read);
+    });
+    (scene, path, writer)
+}
+
+fn writer(fifo: &std::path::Path) -> std::fs::File {
+    std::fs::OpenOptions::new().write(true).open(fifo).unwrap()
+}
+
+const FIFO: Wrap = Wrap::Treaper(&[
+    "-v", "--stdin", "watch", "--drain", "1s", "--grace", "300ms",
+]);
+
+#[test]
+fn a_fifo_whose_next_writer_comes_within_the_drain_has_not_hung_up() {
+    let (scene, path, first) = fifo(Scene::new());
+    let mut run = scene.start(&FIFO.tree(DEAF));
+    run.log.ready("deep");
+    drop(first);
+    common::until("the drain", || run.stderr().contains("draining"));
+    let next = writer(&path);
+    common::until("it goes on", || run.stderr().contains("has a writer again"));
+    assert!(!run.ends_within(Duration::from_millis(1500)));
+    assert!(run.log.all("server", "signal").is_empty());
+    let before = sys::now_ms() as i64;
+    drop(next);
+    run.wait_clean();
+    let told = run.log.wait("server", "signal").number("at") - before;
+    assert!(told >= 995, "signalled after {told} ms, not 1000");
+}
+
+#[test]
+fn a_fifo_that_gets_a_line_in_each_drain_has_not_hung_up() {
+    let (scene, path, first) = fifo(Scene::new());
+    let mut run = scene.start(&FIFO.tree(DEAF));
+    run.log.ready("deep");
+    drop(first);
+    for line in 1..4 {
+        let drains = |run: &mut Run| run.stderr().matches("draining").count();
+        common::until("the drain", || drains(&mut run) == line);
+        // As `echo line >fifo` does it.
+        writer(&path).write_all(b"line\n").unwrap();
+    }
+    let before = sys::now_ms() as i64;
+    run.wait_clean();
+    let told = run.log.wait("server", "signal").number("at") - before;
+    assert!(told >= 995, "signalled after {told} ms, not 1000");
+}

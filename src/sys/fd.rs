@@ -117,6 +117,12 @@ pub fn unread(fd: i32) -> u64 {
     rustix::io::ioctl_fionread(std_fd(fd)).unwrap_or(0)
 }
 
+/// When `fd` was last written to, in seconds and nanoseconds. See `st_mtim` in `stat(3type)`.
+#[must_use]
+pub fn last_write(fd: i32) -> (i64, u64) {
+    rustix::fs::fstat(std_fd(fd)).map_or((0, 0), |stat| (stat.st_mtime, stat.st_mtime_nsec))
+}
+
 /// Gives up our copy of stdin or stdout: it becomes a copy of stderr, which we keep anyway, so that
 /// the number stays taken and nothing opened later lands there. Cannot run out of descriptors. See `dup3(2)`.
 pub fn give_up(fd: i32) {

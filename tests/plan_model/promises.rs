@@ -3,7 +3,7 @@
 use treaper::event::{Action, Event};
 use treaper::plan::{KillMode, State};
 
-use super::{Edge, Seen, rank};
+use super::{Edge, Seen, rank, resumes};
 
 /// The first promise that `edge` breaks; `seen` is all that was seen, this edge included.
 pub fn broken(edge: &Edge, seen: &Seen) -> Option<&'static str> {
@@ -29,7 +29,14 @@ fn order(edge: &Edge, seen: &Seen) -> Checks {
     let gone_now = seen.server_gone && !edge.before.seen.server_gone;
     let until_tree = edge.settings.until_tree;
     vec![
-        (rank(to) < rank(from), "a stop never goes back"),
+        (
+            rank(to) < rank(from) && !resumes(edge),
+            "a stop never goes back",
+        ),
+        (
+            resumes(edge) != (rank(from) == 1 && to == State::Running),
+            "a drain ends without a stop if stdin has a writer again, and only then",
+        ),
         (
             was_over && (from != to || !edge.actions.is_empty()),
             "what is over stays over",

@@ -21,6 +21,8 @@ pub struct Sim {
     /// The server takes this many bytes of stdin at each of these times.
     pub input: VecDeque<(Duration, u64)>,
     pub unread: u64,
+    /// When stdin, once it has hung up, gets another writer.
+    pub next_writer: Option<Duration>,
     /// When input was taken last.
     pub taken_at: Option<Duration>,
     pub board: Board,
@@ -50,6 +52,7 @@ impl Sim {
             triggers: VecDeque::new(),
             input: VecDeque::new(),
             unread: 0,
+            next_writer: None,
             taken_at: None,
             board,
             killed_at_call: None,
@@ -72,6 +75,13 @@ impl Sim {
         self.reap_first = true;
         self.plan = None;
         self.table.stop_signal(SERVER);
+    }
+
+    fn overdue(&self) -> Event {
+        Event::Deadline {
+            unread: self.unread,
+            hung_up: self.next_writer.is_none_or(|at| at > self.table.now),
+        }
     }
 
     fn call(&mut self) {
@@ -148,9 +158,7 @@ impl World for Sim {
         loop {
             // A deadline that has come is told before anything else.
             if deadline.is_some_and(|at| at <= self.table.now) {
-                return Event::Deadline {
-                    unread: self.unread,
-                };
+                return self.overdue();
             }
             if let Some((_, trigger)) = pop_due(&mut self.triggers, self.table.now) {
                 self.told = self.told.or(Some((self.table.now, trigger)));
@@ -171,9 +179,7 @@ impl World for Sim {
             };
             // A wake-up without a reason, as after a stop and continue.
             if deadline.is_some() && self.table.rng.percent(2) {
-                return Event::Deadline {
-                    unread: self.unread,
-                };
+                return self.overdue();
             }
             self.advance(next);
         }
@@ -185,6 +191,9 @@ impl World for Sim {
         }
         self.plan = Some(*after);
         self.board.set_plan(after);
+        if after.trigger().is_none() {
+            self.told = None;
+        }
         if let (None, Some(trigger)) = (before.trigger(), after.trigger()) {
             self.told = self.told.or(Some((self.table.now, trigger)));
         }
