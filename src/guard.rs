@@ -124,8 +124,8 @@ impl Guard<'_> {
 
     fn hand_on(&mut self, arrival: Arrival) {
         let by_us = arrival.sender == pid::own() || arrival.sender == self.monitor.get();
-        if by_us && matches!(arrival.signal, Signal::CONT | Signal::PIPE) {
-            // The monitor woke us, or our own message found no reader.
+        if by_us && arrival.signal == Signal::CONT {
+            // The monitor has resumed us.
             return;
         }
         match forward::route(arrival.signal, self.config, self.sighup_ignored) {

@@ -258,10 +258,6 @@ impl Linux<'_> {
     }
 
     fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
-        if arrival.sender == pid::own() && arrival.signal == Signal::PIPE {
-            // Our own message found no reader.
-            return None;
-        }
         if arrival.signal == Signal::CHLD
             && let Some(relay) = self.relay
         {

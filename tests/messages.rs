@@ -158,6 +158,44 @@ fn a_closed_stderr_or_one_without_a_reader_changes_nothing() {
     }
 }
 
+/// A failed write raises a signal, and forwarding a signal is a message again.
+#[test]
+fn a_message_that_cannot_be_written_is_no_signal_to_the_server() {
+    let scene = || Scene::new().stderr_at_its_size_limit();
+    let script = ["sh", "-c", "echo message >&2; exit 0"];
+    let bare = scene().start(&Wrap::Bare.command(&script)).wait();
+    assert_ne!(bare.code(), Some(0), "a write within the limit");
+    for options in [&["-v"][..], &["-vv"], &["-vv", "--no-guard"]] {
+        let options = [options, &["--grace", "100ms"]].concat();
+        let mut run = scene().start(&Wrap::Treaper(&options).tree("server:on=TERM/0"));
+        run.log.ready("server");
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(0), "{options:?}");
+
+        let mut run = scene().start(&Wrap::Treaper(&options).tree("server:record"));
+        run.log.ready("server");
+        // SIGUSR1 comes first. Its message fails while a SIGXFSZ of another process is waiting.
+        let mut sent = vec![libc::SIGUSR1, libc::SIGXFSZ, libc::SIGCONT];
+        run.signal(libc::SIGSTOP);
+        for signal in &sent {
+            run.signal(*signal);
+        }
+        run.log.wait_for(3, "server", "signal");
+        for signal in [libc::SIGXFSZ, libc::SIGPIPE, libc::SIGXFSZ, libc::SIGUSR2] {
+            run.signal(signal);
+            sent.push(signal);
+            run.log.wait_for(sent.len(), "server", "signal");
+        }
+        let came = run.log.all("server", "signal").into_iter();
+        let mut came: Vec<i32> = came.map(|line| line.number("sig") as i32).collect();
+        came.sort_unstable();
+        sent.sort_unstable();
+        assert_eq!(came, sent, "{options:?}");
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(137), "{options:?}");
+    }
+}
+
 #[test]
 fn a_message_never_goes_into_a_file_of_the_server() {
     // Descriptor 2 is closed, so the server's first file becomes 2: nothing of ours may land there.

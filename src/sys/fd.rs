@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::signal::Signal;
+use super::signal::{self, Signal};
 use super::{Errno, check};
 
 /// Standard input.
@@ -173,7 +173,7 @@ pub fn write_message(bytes: &[u8]) {
     let stderr = std_fd(STDERR);
     let kind = rustix::fs::fstat(stderr).map(|s| FileType::from_raw_mode(s.st_mode));
     match kind {
-        Ok(FileType::RegularFile) => drop(rustix::io::write(stderr, bytes)),
+        Ok(FileType::RegularFile) => write_quietly(stderr, bytes),
         Ok(FileType::Socket) => {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
             // SAFETY: the buffer is live and its length is told.
@@ -182,7 +182,7 @@ pub fn write_message(bytes: &[u8]) {
         Ok(_) => {
             let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
             if let Ok(own) = rustix::fs::open(c"/proc/self/fd/2", flags, Mode::empty()) {
-                let _ = rustix::io::write(own, bytes);
+                write_quietly(own.as_fd(), bytes);
             } else {
                 // No descriptor or no /proc to be had: ask first. Another writer may still fill the
                 // pipe in between; then this write waits for the reader, as any would.
@@ -193,11 +193,22 @@ pub fn write_message(bytes: &[u8]) {
                 }];
                 let ready = poll(&mut one, Some(std::time::Duration::ZERO));
                 if matches!(ready, Ok(1..)) && one[0].revents & libc::POLLOUT != 0 {
-                    let _ = rustix::io::write(stderr, bytes);
+                    write_quietly(stderr, bytes);
                 }
             }
         }
         Err(_) => {}
+    }
+}
+
+/// Writes what fits. A reader that is gone and a file at its size limit (RLIMIT_FSIZE) make the kernel
+/// send us a signal. The server must not get that one, and where forwarding is logged it would make
+/// the next message, and so on without end.
+fn write_quietly(fd: BorrowedFd<'_>, bytes: &[u8]) {
+    match rustix::io::write(fd, bytes) {
+        Err(Errno::PIPE) => signal::remove_own(Signal::PIPE),
+        Err(Errno::FBIG) => signal::remove_own(Signal::XFSZ),
+        _ => {}
     }
 }
 
@@ -251,7 +262,7 @@ pub fn call_us(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
 
 /// Rings the bell.
 pub fn ring(bell: BorrowedFd<'_>) {
-    let _ = rustix::io::write(bell, b"!");
+    write_quietly(bell, b"!");
 }
 
 /// Silences the bell, so that it can ring again.

@@ -62,6 +62,7 @@ impl Signal {
     pub const HUP: Self = Self(libc::SIGHUP as u8);
     pub const KILL: Self = Self(libc::SIGKILL as u8);
     pub const PIPE: Self = Self(libc::SIGPIPE as u8);
+    pub const XFSZ: Self = Self(libc::SIGXFSZ as u8);
     pub const INT: Self = Self(libc::SIGINT as u8);
     pub const TERM: Self = Self(libc::SIGTERM as u8);
     pub const CHLD: Self = Self(libc::SIGCHLD as u8);
@@ -302,6 +303,41 @@ pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
         from_monitor: is_from_monitor(number as i32, info.si_code),
         value: (info.si_code == libc::SI_QUEUE).then_some(value),
     })
+}
+
+/// Removes the pending `signal` that a failed write of ours has just made: it concerns no other
+/// process. All signals must be blocked. See `rt_sigtimedwait(2)`.
+///
+/// The kernel sends it to the thread and names this process as the sender. A signal that another
+/// process had sent before waits in the queue of the process, which is looked at last; if it is
+/// found all the same, it is put back.
+pub fn remove_own(signal: Signal) {
+    let (mask, now) = (
+        Mask(1 << (signal.0 - 1)),
+        libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        },
+    );
+    // SAFETY: an all-zero siginfo is a valid value to be overwritten.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: mask, siginfo and limit are live and of the sizes the kernel expects.
+    let found = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigtimedwait,
+            &raw const mask.0,
+            &raw mut info,
+            &raw const now,
+            8_usize,
+        )
+    };
+    // SAFETY: the field is inside of every siginfo.
+    let sender = unsafe { info.si_pid() };
+    if found > 0 && sender != super::pid::own() {
+        let (own, number) = (super::pid::own(), libc::c_int::from(signal.0));
+        // SAFETY: the siginfo is live, and is the one that the kernel gave us.
+        unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, own, number, &raw const info) };
+    }
 }
 
 /// Sends `signal` to one process. See `kill(2)`.

@@ -148,6 +148,15 @@ impl Scene {
         self
     }
 
+    /// Stderr is a file that has reached the size limit: every write to it fails, with a SIGXFSZ.
+    pub fn stderr_at_its_size_limit(self) -> Scene {
+        let file = File::create(self.directory().join("stderr")).unwrap();
+        let scene = self.no_capture().with(|command| {
+            command.stdout(Stdio::null()).stderr(file);
+        });
+        scene.before_exec(|| special::set_limit(libc::RLIMIT_FSIZE, 0))
+    }
+
     /// The scene's processes have this uid (the arena, which ends them, keeps ours).
     pub fn uid(mut self, uid: u32) -> Scene {
         self.options.extend(["--uid".to_owned(), uid.to_string()]);

@@ -227,6 +227,15 @@ fn a_signal_that_ends_the_server_ends_us_alike() {
     }
 }
 
+/// Each forwarded signal is a line here, and each line that cannot be written raises a signal.
+#[test]
+fn a_line_that_cannot_be_written_is_no_signal_to_the_server() {
+    let scene = Scene::new().stderr_at_its_size_limit();
+    let mut run = ours("tini").start_in(scene, &["-svvv"], "server:record");
+    let sent = [libc::SIGUSR1, libc::SIGXFSZ, libc::SIGUSR2];
+    assert_eq!(exchange(&mut run, &sent, &[]), sent);
+}
+
 #[test]
 fn the_group_is_signalled_only_with_g() {
     for program in both("tini") {
