@@ -8,6 +8,7 @@ import time
 import contenders
 import events
 import resident
+import scale
 import startup
 import teardown
 from table import table
@@ -30,10 +31,12 @@ def measure_size(everyone, _work, _quick):
 
 PARTS = {
     "startup": startup.measure,
+    "paused": startup.measure_with_pauses,
     "memory": resident.measure_memory,
     "rest": resident.measure_rest,
     "reaping": events.measure_reaping,
     "teardown": teardown.measure,
+    "scale": scale.measure,
     "forwarding": events.measure_forwarding,
     "throughput": events.measure_throughput,
     "size": measure_size,

@@ -1,5 +1,5 @@
-/* startup RUNS 'COMMAND|ARG|...' ...: starts the commands in turn and prints for each a line of RUNS
- * times in nanoseconds, posix_spawn until reaped; then a line of processor times of the same runs.
+/* startup RUNS PAUSE 'COMMAND|ARG|...' ...: starts the commands in turn, each after a pause of PAUSE ms, as in real
+ * life (what the kernel defers is paid by the one who comes after it), and prints for each a line of RUNS times in nanoseconds, posix_spawn until reaped; then a line of processor times of the same runs.
  * In rounds, each in another order by chance: the load of the machine meets all alike, and nobody always
  * runs beside what the same other one leaves for the kernel to clear away. */
 #define _GNU_SOURCE
@@ -29,7 +29,7 @@ static long processor(const struct rusage *use)
 
 int main(int argc, char **argv)
 {
-	int runs = atoi(argv[1]), count = argc - 2;
+	int runs = atoi(argv[1]), pause = atoi(argv[2]), count = argc - 3;
 	char *(*commands)[MAX_ARGS] = calloc(count, sizeof *commands);
 	long *wall = calloc((size_t)count * runs, sizeof *wall);
 	long *cpu = calloc((size_t)count * runs, sizeof *cpu);
@@ -39,12 +39,12 @@ int main(int argc, char **argv)
 	for (int i = 0; i < count; i++) {
 		int n = 0;
 		order[i] = i;
-		for (char *word = strtok(argv[2 + i], "|"); word; word = strtok(NULL, "|"))
+		for (char *word = strtok(argv[3 + i], "|"); word; word = strtok(NULL, "|"))
 			if (n < MAX_ARGS - 1)
 				commands[i][n++] = word;
 	}
 	srandom(1);
-	for (int run = -WARM_UP; run < runs; run++) {
+	for (int run = pause > 0 ? -1 : -WARM_UP; run < runs; run++) {
 		for (int j = count - 1; j > 0; j--) {
 			int other = random() % (j + 1), one = order[j];
 			order[j] = order[other];
@@ -54,6 +54,8 @@ int main(int argc, char **argv)
 			int i = order[j], status;
 			struct rusage use;
 			pid_t pid;
+			if (pause > 0)
+				usleep(pause * 1000);
 			long start = nanoseconds();
 			if (posix_spawn(&pid, commands[i][0], NULL, NULL, commands[i], environment) != 0) {
 				fprintf(stderr, "startup: cannot start %s\n", commands[i][0]);
