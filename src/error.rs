@@ -6,6 +6,7 @@ use std::fmt;
 use rustix::io::Errno;
 
 use crate::status;
+use crate::sys::proc;
 
 /// A failure before the server ran: one line for the user, and the exit status.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,6 +46,9 @@ impl Error {
 /// The text of an errno, without the number that std appends.
 #[must_use]
 pub fn describe(errno: Errno) -> String {
+    if errno == proc::FOREIGN {
+        return "/proc is missing, or is that of another PID namespace".to_owned();
+    }
     let text = std::io::Error::from(errno).to_string();
     match text.rfind(" (os error") {
         Some(end) => text[..end].to_owned(),

@@ -118,7 +118,11 @@ impl Guard<'_> {
     fn job_is_stopped(&self) -> bool {
         let stopped = self
             .server_here()
-            .is_none_or(|pid| proc::stat(pid.get()).is_ok_and(|stat| stat.state == b'T'));
+            .is_none_or(|pid| match proc::stat(pid.get()) {
+                Ok(stat) => stat.state == b'T',
+                // The monitor's word is all there is; it takes it back when the job goes on.
+                Err(errno) => errno == proc::FOREIGN,
+            });
         stopped && self.board.trigger().is_none()
     }
 

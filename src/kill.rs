@@ -9,6 +9,7 @@ use crate::contain::cgroup::Cgroup;
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
+use crate::sys::wait::{self, Change};
 use crate::sys::{Errno, clock, namespace, pidfd};
 use crate::tree::{self, Member, Source};
 
@@ -22,6 +23,8 @@ pub struct Server {
     pub leads_group: bool,
     /// Whether its pid may have another owner by now.
     pub reaped: bool,
+    /// Whether it is suspended, as far as it was reaped; `None`: another process has reaped that.
+    pub suspended: Option<bool>,
     /// The kernel has sent it the stop signal: its parent, the monitor, was killed.
     pub told: bool,
 }
@@ -123,7 +126,7 @@ impl Killer {
             && let Some(server) = &self.server
         {
             log::info!("sent {signal} to the server, pid {}", server.pid);
-            if is_stopped(server.pid) {
+            if is_suspended(server) {
                 tell(
                     server.pid,
                     Signal::CONT,
@@ -243,14 +246,17 @@ impl Killer {
     fn name_those(&mut self, wanted: &dyn Fn(u8) -> bool) -> usize {
         let mut count = 0;
         self.walk(&mut |member| {
-            let Some(stat) = proc::stat(member.pid.get())
-                .ok()
-                .filter(|stat| wanted(stat.state))
-            else {
-                return;
+            let (name, state) = match proc::stat(member.pid.get()) {
+                Ok(stat) => (stat.name, stat.state),
+                Err(proc::FOREIGN) if member.has_ended() => (Name::default(), b'Z'),
+                Err(proc::FOREIGN) => (Name::default(), b'?'),
+                Err(_) => return,
             };
+            if !wanted(state) {
+                return;
+            }
             count += 1;
-            let (pid, name, state) = (member.pid, stat.name, char::from(stat.state));
+            let (pid, state) = (member.pid, char::from(state));
             match proc::owner(pid.get()) {
                 Ok(uid) => log::error!("survivor: pid {pid} '{name}', state {state}, uid {uid}"),
                 Err(_) => log::error!("survivor: pid {pid} '{name}', state {state}"),
@@ -259,7 +265,9 @@ impl Killer {
         count
     }
 
-    fn living_server(&self) -> Option<Pid> {
+    /// The server, unless it was reaped.
+    #[must_use]
+    pub fn living_server(&self) -> Option<Pid> {
         self.server
             .as_ref()
             .filter(|server| !server.reaped)
@@ -303,7 +311,11 @@ impl Killer {
 /// Keeps pid and name for the message, as long as there is room.
 fn remember(victims: &mut [Option<(Pid, Name)>], pid: Pid) {
     if let Some(slot) = victims.iter_mut().find(|slot| slot.is_none()) {
-        *slot = proc::stat(pid.get()).ok().map(|stat| (pid, stat.name));
+        *slot = match proc::stat(pid.get()) {
+            Ok(stat) => Some((pid, stat.name)),
+            Err(proc::FOREIGN) => Some((pid, Name::default())),
+            Err(_) => None,
+        };
     }
 }
 
@@ -327,7 +339,7 @@ fn signal_whole_group(server: &Server, signal: Signal) {
 fn was_told(server: &Server) -> bool {
     server.told
         && proc::owner(server.pid.get()) == Ok(namespace::own_ids().0)
-        && !is_stopped(server.pid)
+        && !is_suspended(server)
 }
 
 /// A zombie, or on its way out of the table.
@@ -335,9 +347,16 @@ fn is_dead(state: u8) -> bool {
     matches!(state, b'Z' | b'X')
 }
 
-fn is_stopped(pid: Pid) -> bool {
-    // Without /proc nobody can tell; SIGCONT does no harm to who is not stopped.
-    proc::stat(pid.get()).map_or(true, |stat| stat.state == b'T')
+/// The kernel tells each stop of a child once: the newest may still wait to be taken, the one before was
+/// remembered. The shim that takes over was told of none. Then `/proc` says it; where it is not ours the
+/// answer is yes, since SIGCONT does no harm to a process that runs.
+fn is_suspended(server: &Server) -> bool {
+    match wait::job_change(server.pid) {
+        Some(change) => matches!(change, Change::Stopped(_)),
+        None => server.suspended.unwrap_or_else(|| {
+            proc::stat(server.pid.get()).map_or(true, |stat| stat.state == b'T')
+        }),
+    }
 }
 
 fn tell(pid: Pid, signal: Signal, result: Result<(), Errno>) {

@@ -8,9 +8,10 @@ use crate::event::Trigger;
 use crate::status::Ended;
 use crate::sys::clone::Group;
 use crate::sys::fd::{self, Kind};
+use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::startup::Inherited;
-use crate::sys::{environment, pid, proc, tty, wait};
+use crate::sys::{environment, proc, tty, wait};
 
 /// What was found out about the place that we run in.
 pub struct Place {
@@ -42,7 +43,10 @@ impl Place {
     ) -> Result<Self, Error> {
         let mut strangers = Vec::new();
         if wait::have_children() {
-            let _ = proc::children(pid::own(), &mut |child| strangers.push(child));
+            let listed = proc::children(pid::own(), &mut |child| strangers.push(child));
+            if listed == Err(proc::FOREIGN) {
+                strangers.extend(wait::children().map(Pid::get));
+            }
         }
         let (job_control, group) = (tty::have_controlling_terminal(), pid::group());
         let is_unit = environment::names_us("SYSTEMD_EXEC_PID");

@@ -45,7 +45,7 @@ pub fn drain(killer: &mut Killer, reaped: &mut Reaped) -> Left {
     for _ in 0..BATCH {
         match wait::any() {
             Found::NoChildren => return Left::Nobody,
-            Found::Nothing if only_strangers_left(&killer.strangers) => return Left::Nobody,
+            Found::Nothing if only_strangers_left(killer) => return Left::Nobody,
             Found::Nothing => return Left::Somebody,
             Found::Child(pid, change) => take(killer, reaped, pid, change),
         }
@@ -72,6 +72,7 @@ fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {
             Change::Continued => Some(Job::Continued),
             Change::Exited(_) | Change::Killed(_) => None,
         };
+        server.suspended = Some(matches!(change, Change::Stopped(_)));
         if let Some(ended) = ended {
             server.reaped = true;
             reaped.server = Some(ended);
@@ -88,10 +89,15 @@ fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {
 }
 
 /// Children that we had before we were treaper are none of the tree; they would keep it from ever being empty.
-fn only_strangers_left(strangers: &[i32]) -> bool {
-    if strangers.is_empty() {
+fn only_strangers_left(killer: &Killer) -> bool {
+    let strangers = &killer.strangers;
+    if strangers.is_empty() || killer.living_server().is_some() {
         return false;
     }
     let mut all = true;
-    proc::children(pid::own(), &mut |child| all &= strangers.contains(&child)).is_ok() && all
+    match proc::children(pid::own(), &mut |child| all &= strangers.contains(&child)) {
+        Ok(()) => all,
+        Err(proc::FOREIGN) => wait::children().all(|child| strangers.contains(&child.get())),
+        Err(_) => false,
+    }
 }

@@ -367,6 +367,7 @@ fn take_over(guard: &Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 {
         pidfd: None,
         leads_group: !job.place.job_control,
         reaped: board.ended().is_some() || !wait::is_child(pid),
+        suspended: None,
         told: true,
     });
     let killer = Killer::new(server, job.place.strangers.clone(), cgroup);

@@ -66,6 +66,7 @@ pub fn start(image: &mut Image, setup: &Setup<'_>, name: &OsStr) -> Result<Serve
             pidfd,
             leads_group: setup.group == Group::Own,
             reaped: false,
+            suspended: Some(false),
             told: false,
         }),
         Err(Failure::NotFound(errno)) => {

@@ -16,8 +16,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 
 use crate::sys::pid::{self, Pid};
+use crate::sys::proc::{self, View};
 use crate::sys::signal::{self, Signal};
-use crate::sys::{Errno, pidfd, proc, wait};
+use crate::sys::{Errno, pidfd, wait};
 
 /// The numbers of the processes still to be visited. Static: a walk must not need memory.
 static PENDING: Mutex<[i32; 64 * 1024]> = Mutex::new([0; 64 * 1024]);
@@ -26,8 +27,6 @@ static SCANNED: Mutex<[(i32, i32); 64 * 1024]> = Mutex::new([(0, 0); 64 * 1024])
 /// How deep one walk goes, and how many descriptors it holds at most. What is deeper becomes our
 /// child when its ancestors die, and is met in a later walk.
 const DEPTH: usize = 4000;
-/// Above every pid that a kernel gives out.
-const PID_LIMIT: i32 = 4 * 1024 * 1024;
 
 /// How the children of a process are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +66,8 @@ impl Member {
     }
 
     /// Whether it is dead by now: its children then are somebody else's.
-    fn has_ended(&self) -> bool {
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
         match &self.handle {
             None => wait::has_ended(self.pid),
             Some(handle) => pidfd::has_ended(handle.as_fd()),
@@ -111,8 +111,9 @@ pub fn walk(
         return gaps;
     };
     // Asked each time: a look that failed once does not make us blind for good.
+    let view = proc::view().ok();
     let start = match start {
-        _ if !proc::is_ours() => Source::Wait,
+        _ if view.is_none() => Source::Wait,
         Source::Wait => Source::Files,
         other => other,
     };
@@ -121,6 +122,7 @@ pub fn walk(
         pending: &mut pending[..],
         len: 0,
         source: start,
+        view,
         own: pid::own(),
         scanned: 0,
         errno: None,
@@ -145,6 +147,8 @@ struct Walk<'a> {
     pending: &'a mut [i32],
     len: usize,
     source: Source,
+    /// `None` only if the source is [`Source::Wait`].
+    view: Option<View>,
     own: i32,
     scanned: usize,
     errno: Option<Errno>,
@@ -205,7 +209,7 @@ impl Walk<'_> {
             return self.own_child(pid);
         };
         let handle = match pidfd::of(pid) {
-            Err(Errno::NOSYS) => proc::open_dir(number),
+            Err(Errno::NOSYS) => self.view?.open_dir(number),
             other => other,
         };
         let handle = match handle {
@@ -219,7 +223,7 @@ impl Walk<'_> {
             pid,
             handle: Some(handle),
         };
-        let parent_now = parent_of(&member)?;
+        let parent_now = self.parent_of(&member)?;
         if parent_now == self.own {
             // Its parent died meanwhile, and it came to us.
             self.disturbed = true;
@@ -238,7 +242,8 @@ impl Walk<'_> {
     fn find_children(&mut self, pid: i32, own: bool) {
         if self.source == Source::Files {
             let len = self.len;
-            match proc::children(pid, &mut |child| push(self.pending, &mut self.len, child)) {
+            let Some(view) = self.view else { return };
+            match view.children(pid, &mut |child| push(self.pending, &mut self.len, child)) {
                 Ok(()) | Err(Errno::SRCH) => return,
                 Err(Errno::NOENT) if !own => return,
                 Err(Errno::NOSYS | Errno::NOENT | Errno::PERM | Errno::ACCESS) => {}
@@ -270,15 +275,17 @@ impl Walk<'_> {
     /// Without any list: each child of ours as soon as it is found, since the search takes so long
     /// that the next one would have taken its place by the end.
     fn visit_own(&self, visit: &mut dyn FnMut(&Member)) {
-        let children = (2..PID_LIMIT).filter_map(|number| self.own_child(Pid::new(number)?));
-        children.for_each(|member| visit(&member));
+        let children = wait::children().filter(|pid| !self.strangers.contains(&pid.get()));
+        children.for_each(|pid| visit(&Member { pid, handle: None }));
     }
 
     /// A number that is used again meanwhile is another process of the same namespace, which is ours too.
     /// False if not all numbers could be read.
     fn visit_all(&mut self, visit: &mut dyn FnMut(&Member)) -> bool {
-        let own = self.own;
-        let result = proc::processes(&mut |number| {
+        let (own, Some(view)) = (self.own, self.view) else {
+            return false;
+        };
+        let result = view.processes(&mut |number| {
             if let Some(pid) = Pid::new(number).filter(|pid| pid.get() != own) {
                 visit(&Member { pid, handle: None });
             }
@@ -290,12 +297,12 @@ impl Walk<'_> {
     }
 
     fn scan(&mut self) {
-        let Ok(mut table) = SCANNED.try_lock() else {
+        let (Ok(mut table), Some(view)) = (SCANNED.try_lock(), self.view) else {
             return;
         };
         let mut len = 0;
-        let result = proc::processes(&mut |number| {
-            if let (Ok(stat), Some(slot)) = (proc::stat(number), table.get_mut(len)) {
+        let result = view.processes(&mut |number| {
+            if let (Ok(stat), Some(slot)) = (view.stat(number), table.get_mut(len)) {
                 *slot = (number, stat.parent);
                 len += 1;
             }
@@ -308,6 +315,20 @@ impl Walk<'_> {
         if len == 0 {
             self.source = Source::Wait;
         }
+    }
+
+    /// The parent of `member`, read so that it cannot be that of a successor with the same pid.
+    fn parent_of(&self, member: &Member) -> Option<i32> {
+        let handle = member.handle.as_ref()?;
+        if PIDFD_INFO.get() {
+            match pidfd::parent(handle.as_fd()) {
+                Ok(parent) => return Some(parent),
+                Err(Errno::SRCH) => return None,
+                Err(_) => PIDFD_INFO.set(false),
+            }
+        }
+        let parent = self.view?.stat(member.pid.get()).ok()?.parent;
+        member.is_unreaped().then_some(parent)
     }
 
     fn note(&mut self, errno: Errno) {
@@ -330,19 +351,6 @@ thread_local! {
     static PIDFD_INFO: Cell<bool> = const { Cell::new(true) };
 }
 
-/// The parent of `member`, read so that it cannot be that of a successor with the same pid.
-fn parent_of(member: &Member) -> Option<i32> {
-    let handle = member.handle.as_ref()?;
-    if PIDFD_INFO.get() {
-        match pidfd::parent(handle.as_fd()) {
-            Ok(parent) => return Some(parent),
-            Err(Errno::SRCH) => return None,
-            Err(_) => PIDFD_INFO.set(false),
-        }
-    }
-    let parent = proc::stat(member.pid.get()).ok()?.parent;
-    member.is_unreaped().then_some(parent)
-}
 /// How far up from a process we look for ourselves, at most.
 const ABOVE: usize = 1000;
 
@@ -351,10 +359,11 @@ const ABOVE: usize = 1000;
 /// # Errors
 /// `ENOENT`, `ESRCH`: it has ended; others of reading `/proc`.
 pub fn is_below_us(pid: i32) -> Result<bool, Errno> {
-    climb(pid).or_else(|_| climb(pid))
+    let view = proc::view()?;
+    climb(view, pid).or_else(|_| climb(view, pid))
 }
 
-fn climb(mut pid: i32) -> Result<bool, Errno> {
+fn climb(view: View, mut pid: i32) -> Result<bool, Errno> {
     for _ in 0..ABOVE {
         if pid == pid::own() {
             return Ok(true);
@@ -362,7 +371,7 @@ fn climb(mut pid: i32) -> Result<bool, Errno> {
         if pid == 1 {
             return Ok(false);
         }
-        pid = match proc::stat(pid)?.parent {
+        pid = match view.stat(pid)?.parent {
             // Of one that is being reaped; or of one from another PID namespace.
             0 => return Err(Errno::SRCH),
             parent => parent,

@@ -61,10 +61,10 @@ pub fn describe(fd: i32) -> (Kind, Option<Identity>) {
 /// What stdin of another process is open on. See `proc_pid_fd(5)`.
 ///
 /// # Errors
-/// `EACCES`, `EPERM` not ours to look at; `ENOENT` gone, or its stdin is closed.
+/// `EACCES`, `EPERM` not ours to look at; `ENOENT` gone, or its stdin is closed;
+/// [`super::proc::FOREIGN`].
 pub fn stdin_of(pid: i32) -> Result<Identity, Errno> {
-    let path = super::proc::Path::new(pid, "fd/0");
-    let stat = rustix::fs::stat(path.as_c_str())?;
+    let stat = super::proc::view()?.stdin(pid)?;
     Ok(Identity {
         device: stat.st_dev,
         inode: stat.st_ino,

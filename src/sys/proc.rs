@@ -1,4 +1,8 @@
 //! `/proc`, read into buffers on the stack: nothing here allocates.
+//!
+//! `/proc` may be that of another PID namespace (`unshare -pf` without `--mount-proc`, a container
+//! that binds the host's). There each number is the number of a foreign process. So every read by pid
+//! needs a [`View`], and there is only one way to get it: the look at `/proc/self` in [`view`].
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -9,14 +13,13 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 use super::Errno;
 
 /// `/proc/PID/NAME` as a C string in a fixed buffer.
-pub struct Path {
+struct Path {
     bytes: [u8; 64],
 }
 
 impl Path {
     /// `name` is one of a few short literals; what would not fit is cut off (and then does not exist).
-    #[must_use]
-    pub fn new(pid: i32, name: &str) -> Self {
+    fn new(pid: i32, name: &str) -> Self {
         use std::io::Write;
         let mut path = Self { bytes: [0; 64] };
         let room = path.bytes.len() - 1;
@@ -25,8 +28,7 @@ impl Path {
     }
 
     /// The path of one thread's file.
-    #[must_use]
-    pub fn of_thread(pid: i32, thread: i32, name: &str) -> Self {
+    fn of_thread(pid: i32, thread: i32, name: &str) -> Self {
         use std::io::Write;
         let mut path = Self { bytes: [0; 64] };
         let room = path.bytes.len() - 1;
@@ -35,8 +37,7 @@ impl Path {
     }
 
     /// For a system call.
-    #[must_use]
-    pub fn as_c_str(&self) -> &CStr {
+    fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }
 }
@@ -49,22 +50,30 @@ fn open(path: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// Opens `/proc/PID` itself, which stays bound to this one process as a pidfd does.
+/// The error of every read by pid where `/proc` is missing, or is that of another PID namespace. Linux
+/// itself never answers with it, so it cannot be taken for the end of a process.
+pub const FOREIGN: Errno = Errno::NOANO;
+
+/// Proof that `/proc` was ours a moment ago: its numbers mean what ours mean. It is not to be kept,
+/// since another `/proc` may be mounted, and since it does not hold in a new PID namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct View(());
+
+/// Looks whether `/proc` is there and shows our own PID namespace. Needs no descriptor.
 ///
 /// # Errors
-/// `ENOENT` no such process, or no `/proc`.
-pub fn open_dir(pid: i32) -> Result<OwnedFd, Errno> {
-    open(Path::new(pid, "").as_c_str(), OFlags::DIRECTORY)
+/// [`FOREIGN`].
+pub fn view() -> Result<View, Errno> {
+    let mut buffer = [0_u8; 16];
+    let own = rustix::fs::readlinkat_raw(CWD, c"/proc/self", &mut buffer)
+        .is_ok_and(|len| number(&buffer[..len]) == Some(super::pid::own()));
+    own.then_some(View(())).ok_or(FOREIGN)
 }
 
-/// Whether `/proc` is there and shows our own PID namespace: its numbers mean what ours mean.
+/// Whether `/proc` is there and shows our own PID namespace.
 #[must_use]
 pub fn is_ours() -> bool {
-    let mut buffer = [0_u8; 16];
-    match rustix::fs::readlinkat_raw(CWD, c"/proc/self", &mut buffer) {
-        Ok(len) => number(&buffer[..len]) == Some(super::pid::own()),
-        Err(_) => false,
-    }
+    view().is_ok()
 }
 
 /// What `stat` says about a process. See `proc_pid_stat(5)`.
@@ -79,7 +88,8 @@ pub struct Stat {
     pub started: u64,
 }
 
-/// A command name: at most 15 bytes, whatever the process wrote there.
+/// A command name: at most 15 bytes, whatever the process wrote there. Empty, and shown as `?`, where it
+/// is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Name {
     bytes: [u8; 16],
@@ -96,16 +106,113 @@ impl Name {
 
 impl std::fmt::Display for Name {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.len == 0 {
+            return f.write_str("?");
+        }
         std::fmt::Display::fmt(&self.as_bytes().escape_ascii(), f)
     }
 }
 
-/// Reads `/proc/PID/stat`.
+/// As [`View::stat`], after a look whether `/proc` is ours.
 ///
 /// # Errors
-/// `ENOENT`, `ESRCH` gone; `EMFILE`, `ENFILE`, `ENOMEM`.
+/// As there; [`FOREIGN`].
 pub fn stat(pid: i32) -> Result<Stat, Errno> {
-    read_stat(open(Path::new(pid, "stat").as_c_str(), OFlags::empty())?.as_fd())
+    view()?.stat(pid)
+}
+
+/// As [`View::owner`], after a look whether `/proc` is ours.
+///
+/// # Errors
+/// As there; [`FOREIGN`].
+pub fn owner(pid: i32) -> Result<u32, Errno> {
+    view()?.owner(pid)
+}
+
+/// As [`View::children`], after a look whether `/proc` is ours.
+///
+/// # Errors
+/// As there; [`FOREIGN`].
+pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+    view()?.children(pid, each)
+}
+
+impl View {
+    /// Opens `/proc/PID` itself, which stays bound to this one process as a pidfd does.
+    ///
+    /// # Errors
+    /// `ENOENT` no such process; `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub fn open_dir(self, pid: i32) -> Result<OwnedFd, Errno> {
+        open(Path::new(pid, "").as_c_str(), OFlags::DIRECTORY)
+    }
+
+    /// Reads `/proc/PID/stat`.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ESRCH` gone; `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub fn stat(self, pid: i32) -> Result<Stat, Errno> {
+        read_stat(open(Path::new(pid, "stat").as_c_str(), OFlags::empty())?.as_fd())
+    }
+
+    /// The effective owner of a process. See `stat(2)` on `/proc/PID`.
+    ///
+    /// # Errors
+    /// As [`View::stat`].
+    pub fn owner(self, pid: i32) -> Result<u32, Errno> {
+        rustix::fs::stat(Path::new(pid, "").as_c_str()).map(|s| s.st_uid)
+    }
+
+    /// The file that descriptor 0 of a process is open on. See `proc_pid_fd(5)`.
+    ///
+    /// # Errors
+    /// `EACCES`, `EPERM` not ours to look at; `ENOENT` gone, or its stdin is closed.
+    pub fn stdin(self, pid: i32) -> Result<rustix::fs::Stat, Errno> {
+        rustix::fs::stat(Path::new(pid, "fd/0").as_c_str())
+    }
+
+    /// Calls `each` with every child of `pid`, over all its threads. See `proc_pid_task(5)`, `children`.
+    ///
+    /// A list of more than a page can miss children while others leave; whoever needs all has to come again.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ESRCH` the process is gone; [`Errno::NOSYS`] the kernel has no such file
+    /// (no `CONFIG_PROC_CHILDREN`); `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub fn children(self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+        // Two links are the directory's own, so three mean one thread: the usual case needs no listing.
+        let tasks = Path::new(pid, "task");
+        let threads = rustix::fs::statat(CWD, tasks.as_c_str(), AtFlags::empty())?.st_nlink;
+        if threads == 3 {
+            match children_of_thread(pid, pid, each) {
+                Err(Errno::NOENT) => {}
+                other => return other,
+            }
+        }
+        let tasks = open(tasks.as_c_str(), OFlags::DIRECTORY)?;
+        let (mut seen, mut failure) = (false, None);
+        numbers_in(
+            tasks.as_fd(),
+            &mut |thread| match children_of_thread(pid, thread, each) {
+                Ok(()) => seen = true,
+                // The thread may have ended since; the file is missing if no thread has it.
+                Err(Errno::NOENT | Errno::SRCH) => {}
+                Err(other) => failure = Some(other),
+            },
+        )?;
+        match failure {
+            Some(errno) => Err(errno),
+            None if seen => Ok(()),
+            None if self.stat(pid).is_ok() => Err(Errno::NOSYS),
+            None => Err(Errno::SRCH),
+        }
+    }
+
+    /// Calls `each` with the pid of every process that `/proc` shows.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub fn processes(self, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+        numbers_in(open(c"/proc", OFlags::DIRECTORY)?.as_fd(), each)
+    }
 }
 
 fn read_stat(file: BorrowedFd<'_>) -> Result<Stat, Errno> {
@@ -144,50 +251,6 @@ fn number(text: &[u8]) -> Option<i32> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// The effective owner of a process. See `stat(2)` on `/proc/PID`.
-///
-/// # Errors
-/// As [`stat`].
-pub fn owner(pid: i32) -> Result<u32, Errno> {
-    rustix::fs::stat(Path::new(pid, "").as_c_str()).map(|s| s.st_uid)
-}
-
-/// Calls `each` with every child of `pid`, over all its threads. See `proc_pid_task(5)`, `children`.
-///
-/// A list of more than a page can miss children while others leave; whoever needs all has to come again.
-///
-/// # Errors
-/// `ENOENT`, `ESRCH` the process is gone; [`Errno::NOSYS`] the kernel has no such file
-/// (no `CONFIG_PROC_CHILDREN`); `EMFILE`, `ENFILE`, `ENOMEM`.
-pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-    // Two links are the directory's own, so three mean one thread: the usual case needs no listing.
-    let tasks = Path::new(pid, "task");
-    let threads = rustix::fs::statat(CWD, tasks.as_c_str(), AtFlags::empty())?.st_nlink;
-    if threads == 3 {
-        match children_of_thread(pid, pid, each) {
-            Err(Errno::NOENT) => {}
-            other => return other,
-        }
-    }
-    let tasks = open(tasks.as_c_str(), OFlags::DIRECTORY)?;
-    let (mut seen, mut failure) = (false, None);
-    numbers_in(
-        tasks.as_fd(),
-        &mut |thread| match children_of_thread(pid, thread, each) {
-            Ok(()) => seen = true,
-            // The thread may have ended since; the file is missing if no thread has it.
-            Err(Errno::NOENT | Errno::SRCH) => {}
-            Err(other) => failure = Some(other),
-        },
-    )?;
-    match failure {
-        Some(errno) => Err(errno),
-        None if seen => Ok(()),
-        None if stat(pid).is_ok() => Err(Errno::NOSYS),
-        None => Err(Errno::SRCH),
-    }
-}
-
 fn children_of_thread(pid: i32, thread: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let file = open(
         Path::of_thread(pid, thread, "children").as_c_str(),
@@ -220,14 +283,6 @@ pub fn each_number(file: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<()
             return Ok(());
         }
     }
-}
-
-/// Calls `each` with the pid of every process that `/proc` shows.
-///
-/// # Errors
-/// `ENOENT` no `/proc`; `EMFILE`, `ENFILE`, `ENOMEM`.
-pub fn processes(each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-    numbers_in(open(c"/proc", OFlags::DIRECTORY)?.as_fd(), each)
 }
 
 fn numbers_in(dir: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {

@@ -1,7 +1,9 @@
 //! Waiting for children, of every kind (`__WALL`).
 
-use super::pid::Pid;
-use super::{Errno, check};
+use std::os::fd::AsFd;
+
+use super::pid::{self, Pid};
+use super::{Errno, check, pidfd, proc};
 
 /// What happened to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +46,18 @@ fn one(pid: i32) -> Found {
         match check(ret.into()) {
             Ok(0) => return Found::Nothing,
             Ok(pid) => return Found::Child(pid as i32, decode(status)),
-            Err(Errno::INTR) => {}
+            Err(Errno::INTR) => continue,
             Err(Errno::CHILD) => return Found::NoChildren,
-            // Only a filter answers so. It must not pass for an empty tree; and since no signal will
-            // tell again of a child that has ended, one refusal is not the last word.
+            // Only a seccomp filter fails this way. The other call does the same.
+            Err(_) => {}
+        }
+        match ask(pid, EVERY_CHANGE | libc::WNOHANG) {
+            Ok(Some((pid, change))) => return Found::Child(pid, change),
+            Err(Errno::CHILD) => return Found::NoChildren,
+            // This must not be taken for an empty tree. No signal will come again for a child that has
+            // ended, so one refusal is not final.
             Err(_) if tries > 0 => tries -= 1,
-            Err(_) => return Found::Nothing,
+            Ok(None) | Err(_) => return Found::Nothing,
         }
     }
 }
@@ -66,59 +74,121 @@ fn decode(status: i32) -> Change {
     }
 }
 
-/// Whether `pid` is a child of ours, dead or alive. Takes nothing. See `waitid(2)`.
-#[must_use]
-pub fn is_child(pid: Pid) -> bool {
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+const EVERY_CHANGE: i32 = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
+/// Leaves what it finds to be found again.
+const PEEK: i32 = libc::WNOHANG | libc::WNOWAIT;
+
+/// One change of the child `pid` (-1: of any). `None`: it is there, and has none. See `waitid(2)`.
+///
+/// # Errors
+/// `ECHILD` it is no child of ours; `EINTR`; another one if a filter refuses the call.
+fn ask(pid: i32, flags: i32) -> Result<Option<(i32, Change)>, Errno> {
+    let (kind, id) = if pid == -1 {
+        (libc::P_ALL, 0)
+    } else {
+        (libc::P_PID, pid as libc::id_t)
+    };
     // SAFETY: an all-zero siginfo is a valid value to be overwritten.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: the siginfo is live.
-    let ret = unsafe { libc::waitid(libc::P_PID, pid.get() as u32, &raw mut info, flags) };
-    ret == 0
+    let ret = unsafe { libc::waitid(kind, id, &raw mut info, flags | libc::__WALL) };
+    check(ret.into())?;
+    // SAFETY: the field is inside of every siginfo; it stays 0 if nothing was found.
+    let pid = unsafe { info.si_pid() };
+    // SAFETY: as above.
+    let status = unsafe { info.si_status() };
+    let change = match info.si_code {
+        libc::CLD_EXITED => Change::Exited(status as u8),
+        libc::CLD_KILLED | libc::CLD_DUMPED => Change::Killed(status as u8),
+        libc::CLD_CONTINUED => Change::Continued,
+        _ => Change::Stopped(status as u8),
+    };
+    Ok((pid != 0).then_some((pid, change)))
+}
+
+/// Whether `pid` is a child of ours, dead or alive. Takes nothing. See `waitid(2)`.
+#[must_use]
+pub fn is_child(pid: Pid) -> bool {
+    match ask(pid.get(), libc::WEXITED | PEEK) {
+        Ok(_) => true,
+        Err(Errno::CHILD) => false,
+        // Refused by a filter. Nobody but us reaps our children, so their numbers are their own.
+        Err(_) => {
+            let parent = pidfd::of(pid).and_then(|fd| pidfd::parent(fd.as_fd()));
+            let parent = parent.or_else(|_| proc::stat(pid.get()).map(|stat| stat.parent));
+            parent == Ok(pid::own())
+        }
+    }
 }
 
 /// Whether the child `pid` has ended and waits to be reaped. Takes nothing.
 #[must_use]
 pub fn has_ended(pid: Pid) -> bool {
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: an all-zero siginfo is a valid value to be overwritten.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the siginfo is live.
-    let ret = unsafe { libc::waitid(libc::P_PID, pid.get() as u32, &raw mut info, flags) };
-    // SAFETY: the field is inside of every siginfo; it stays 0 if nothing was found.
-    ret == 0 && unsafe { info.si_pid() } == pid.get()
+    match ask(pid.get(), libc::WEXITED | PEEK) {
+        Ok(found) => found.is_some(),
+        Err(Errno::CHILD) => false,
+        Err(_) => proc::stat(pid.get()).is_ok_and(|stat| matches!(stat.state, b'Z' | b'X')),
+    }
+}
+
+/// The last stop or continue of the child `pid`, if it was not taken yet. Takes nothing. The kernel
+/// tells each of them once: what [`any`] has taken, its caller has to remember.
+#[must_use]
+pub fn job_change(pid: Pid) -> Option<Change> {
+    let found = ask(pid.get(), libc::WSTOPPED | libc::WCONTINUED | PEEK);
+    found.ok().flatten().map(|(_, change)| change)
 }
 
 /// Whether we have any child at all, dead or alive. Takes nothing.
 #[must_use]
 pub fn have_children() -> bool {
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: an all-zero siginfo is a valid value to be overwritten.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the siginfo is live.
-    let ret = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
-    ret == 0
+    match ask(-1, libc::WEXITED | PEEK) {
+        Ok(_) => true,
+        Err(Errno::CHILD) => false,
+        Err(_) => {
+            let mut any = false;
+            proc::children(pid::own(), &mut |_| any = true).is_err() || any
+        }
+    }
+}
+
+/// Above every pid that a kernel gives out.
+const PID_LIMIT: i32 = 4 * 1024 * 1024;
+
+/// Every child of ours, found by asking for every number that there is. Needs no `/proc` and no descriptor,
+/// but the whole search takes a good part of a second.
+pub fn children() -> impl Iterator<Item = Pid> {
+    let all = (2..PID_LIMIT).filter_map(Pid::new);
+    all.filter(|pid| is_child(*pid))
 }
 
 /// Waits until the child `pid` has ended; whether it exited with 0. Only for one that is about to end.
 #[must_use]
 pub fn for_success(pid: Pid) -> bool {
+    take_end(pid) == Some(Change::Exited(0))
+}
+
+/// Waits until the child `pid` has ended, and takes it. Only for one that is about to end.
+pub fn discard(pid: Pid) {
+    let _ = take_end(pid);
+}
+
+fn take_end(pid: Pid) -> Option<Change> {
     loop {
         let mut status = 0;
         // SAFETY: the status is a live int.
         let ret = unsafe { libc::waitpid(pid.get(), &raw mut status, libc::__WALL) };
         match check(ret.into()) {
-            Ok(_) => return status == 0,
+            Ok(_) => return Some(decode(status)),
+            Err(Errno::INTR) => continue,
+            Err(Errno::CHILD) => return None,
+            // Refused by a filter.
+            Err(_) => {}
+        }
+        match ask(pid.get(), libc::WEXITED) {
+            Ok(found) => return found.map(|(_, change)| change),
             Err(Errno::INTR) => {}
-            Err(_) => return false,
+            Err(_) => return None,
         }
     }
-}
-
-/// Waits until the child `pid` has ended, and takes it. Only for one that is about to end.
-pub fn discard(pid: Pid) {
-    // SAFETY: takes numbers; no status is asked for.
-    while unsafe { libc::waitpid(pid.get(), std::ptr::null_mut(), libc::__WALL) } == -1
-        && super::last_errno() == Errno::INTR
-    {}
 }
