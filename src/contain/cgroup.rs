@@ -26,8 +26,12 @@ pub struct Cgroup {
     pub events: OwnedFd,
 }
 
-/// What every name of ours begins with; the pid and start time of the maker follow.
+/// What every name of ours begins with; the pid and start time of the maker follow. Both may be those of
+/// another treaper in another PID namespace, so a number that is free here is the third part.
 const PREFIX: &str = "treaper-";
+/// More than there are PID namespaces in which two of us start within the same tick, and more often than
+/// a sweep takes a group for one that a dead instance has left.
+const MAX_NAMES: u32 = 1000;
 
 impl Cgroup {
     /// Makes it, and removes what dead instances have left beside it.
@@ -42,19 +46,24 @@ impl Cgroup {
         let started = proc::stat(pid::own())
             .map(|stat| stat.started)
             .unwrap_or_default();
-        let name = format!("{PREFIX}{}-{started}", pid::own());
-        let name = CString::new(name).map_err(|error| error.to_string())?;
-        sys::make(parent.as_fd(), &name).map_err(|errno| because(&path, errno))?;
-        let opened = open_new(&parent, &name).inspect_err(|_| {
-            let _ = sys::remove(parent.as_fd(), &name);
-        });
-        let (dir, events) = opened.map_err(|errno| because(&path, errno))?;
-        Ok(Self {
-            parent,
-            name,
-            dir,
-            events,
-        })
+        let own = format!("{PREFIX}{}-{started}", pid::own());
+        for number in 0..MAX_NAMES {
+            let name =
+                CString::new(format!("{own}-{number}")).map_err(|error| error.to_string())?;
+            match make_and_hold(&parent, &name) {
+                Ok((dir, events)) => {
+                    return Ok(Self {
+                        parent,
+                        name,
+                        dir,
+                        events,
+                    });
+                }
+                Err(errno) if is_taken(errno) => {}
+                Err(errno) => return Err(because(&path, errno)),
+            }
+        }
+        Err(because(&path, Errno::EXIST))
     }
 
     /// Whether somebody living is in it.
@@ -118,24 +127,59 @@ impl Drop for Cgroup {
     }
 }
 
-/// The directory, held for as long as one of our processes has it open, and its `cgroup.events`.
-fn open_new(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
+/// The new directory, held for as long as one of our processes has it open, and its `cgroup.events`.
+fn make_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
+    sys::make(parent.as_fd(), name)?;
+    open_and_hold(parent, name).inspect_err(|errno| {
+        // By now another process may have a new group of this name.
+        if !is_taken(*errno) {
+            let _ = sys::remove(parent.as_fd(), name);
+        }
+    })
+}
+
+fn open_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
     let dir = fd::open_directory(parent.as_fd(), name)?;
+    // From here on no sweep removes it. One that came before this line holds it, or has removed it.
     sys::hold(dir.as_fd())?;
     let events = sys::open_events(dir.as_fd())?;
     Ok((dir, events))
 }
 
+/// Whether another treaper is why a group could not be made: it has the name, or its sweep has met the
+/// group in the moment before it was held.
+fn is_taken(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::EXIST | Errno::WOULDBLOCK | Errno::NOENT | Errno::NODEV
+    )
+}
+
+/// Removes the group `name` and all below it, deepest first, if none has a member. Neither the stack nor
+/// the number of descriptors grows with the depth: `dir` goes down and up again.
 fn remove_tree(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     match sys::remove(parent.as_fd(), name) {
         Err(Errno::BUSY) => {}
         other => return other,
     }
-    let dir = fd::open_directory(parent.as_fd(), name)?;
-    for below in fd::directories_in(dir.as_fd())? {
-        remove_tree(&dir, &below)?;
+    let mut dir = fd::open_directory(parent.as_fd(), name)?;
+    // The names of the groups between that one and `dir`.
+    let mut path: Vec<CString> = Vec::new();
+    loop {
+        if let Some(below) = sys::remove_empty(dir.as_fd())? {
+            dir = fd::open_directory(dir.as_fd(), &below)?;
+            path.push(below);
+        } else if let Some(left) = path.pop() {
+            dir = fd::open_directory(dir.as_fd(), c"..")?;
+            match sys::remove(dir.as_fd(), &left) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                // It has members.
+                other => return other,
+            }
+        } else {
+            return sys::remove(parent.as_fd(), name);
+        }
     }
-    sys::remove(parent.as_fd(), name)
 }
 
 /// Removes empty groups of instances that are dead. The name tells whose it was, but not across PID
@@ -154,9 +198,14 @@ fn sweep(parent: &OwnedFd) {
 fn maker_is_dead(name: &[u8]) -> bool {
     let fields = std::str::from_utf8(name)
         .ok()
-        .and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
-    let Some((Ok(pid), Ok(started))) =
-        fields.map(|(pid, started)| (pid.parse::<i32>(), started.parse::<u64>()))
+        .and_then(|name| name.strip_prefix(PREFIX))
+        .map(|name| name.split('-'));
+    let Some(mut fields) = fields else {
+        return false;
+    };
+    let (pid, started) = (fields.next(), fields.next());
+    let (Some(Ok(pid)), Some(Ok(started))) =
+        (pid.map(str::parse::<i32>), started.map(str::parse::<u64>))
     else {
         return false;
     };
@@ -313,6 +362,12 @@ mod tests {
         ));
         assert!(maker_is_dead(
             format!("treaper-{}-{}", pid::own(), own + 1).as_bytes()
+        ));
+        assert!(!maker_is_dead(
+            format!("treaper-{}-{own}-3", pid::own()).as_bytes()
+        ));
+        assert!(maker_is_dead(
+            format!("treaper-{}-{}-3", pid::own(), own + 1).as_bytes()
         ));
         assert!(!maker_is_dead(b"treaper-x-1"));
         assert!(!maker_is_dead(b"system.slice"));

@@ -1,9 +1,10 @@
 //! Control groups, version 2, by directory descriptors. See `cgroups(7)`.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir};
 
 use super::Errno;
 
@@ -37,6 +38,28 @@ pub fn hold(group: BorrowedFd<'_>) -> Result<(), Errno> {
 /// `EBUSY` it has members or groups below it.
 pub fn remove(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+/// Removes the groups right below `group` that are empty; the name of the first one that is not. Allocates.
+///
+/// # Errors
+/// `EACCES`, `EPERM` not ours to change; `ENOENT`, `ENODEV` it has been removed; `ENOMEM`.
+pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(group, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if entry.file_type() != FileType::Directory || name == c"." || name == c".." {
+            continue;
+        }
+        match remove(group, name) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::BUSY) => return Ok(Some(name.to_owned())),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(None)
 }
 
 /// Whether a process may be moved between `group` and the groups below it: what clone3 asks for as well.
