@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::event::Trigger;
 use crate::plan::{KillMode, Plan, ROUND_MIN, Settings, State};
 use crate::status::Ended;
+use crate::sys::exec::Failure;
 use crate::sys::pid::Pid;
 use crate::sys::{Errno, shared};
 
@@ -62,6 +63,12 @@ impl Board {
     #[must_use]
     pub fn failure_word(self) -> &'static AtomicU64 {
         &self.0[Word::Failure as usize]
+    }
+
+    /// Why the process that was to be the server could not become it, if it could not. Known before its end is.
+    #[must_use]
+    pub fn failure(self) -> Option<Failure> {
+        Failure::decode(self.get(Word::Failure))
     }
 
     /// The server's pid, from its start on.

@@ -96,7 +96,9 @@ impl World for Linux<'_> {
         if before.state() != State::Running && after.state() == State::Running {
             self.watch.watch_stdin_again();
         }
-        tell(before, after);
+        if self.board.failure().is_none() {
+            tell(before, after);
+        }
     }
 
     fn apply(&mut self, action: Action) {

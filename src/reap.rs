@@ -76,8 +76,11 @@ fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {
         if let Some(ended) = ended {
             server.reaped = true;
             reaped.server = Some(ended);
-            let server = true;
-            voice::tell(&Step::Reaped { pid, ended, server });
+            // One that was never executed was no server. Why, is said at the end.
+            if server.board.failure().is_none() {
+                let server = true;
+                voice::tell(&Step::Reaped { pid, ended, server });
+            }
         }
     } else if let Some(ended) = ended {
         let server = false;

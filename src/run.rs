@@ -25,7 +25,8 @@ use crate::report;
 use crate::spawn;
 use crate::status::{self, Ended};
 use crate::supervise;
-use crate::sys::clone::{self, Fork, Group, Image, Setup};
+use crate::sys::clone::{self, Fork, Group, Setup};
+use crate::sys::exec::Image;
 use crate::sys::fd;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{Signal, SignalFd};
@@ -166,6 +167,19 @@ impl Job<'_> {
             killed: 0,
         }
     }
+
+    fn name(&self) -> &OsStr {
+        let name = self.config.command.first();
+        name.map_or(OsStr::new(""), |name| name)
+    }
+
+    /// After the loop: whether there ever was a server. If not, its end is no news, and its status says nothing.
+    fn check_start(&self, plan: &Plan) -> Result<(), Error> {
+        match self.board.failure() {
+            Some(failure) if plan.state() == State::Done => Err(spawn::error(failure, self.name())),
+            Some(_) | None => Ok(()),
+        }
+    }
 }
 
 /// One process in both roles.
@@ -214,7 +228,7 @@ fn pair(
                 bell: bell.map(|(read, _)| read),
                 server: None,
             };
-            Ok(shim_main(guard, &job, cgroup))
+            shim_main(guard, &job, cgroup)
         }
         Fork::Child => {
             become_monitor(&job.place)?;
@@ -258,12 +272,12 @@ fn become_monitor(place: &Place) -> Result<(), Error> {
 fn server_and_loop(
     job: &Job<'_>,
     hosts: Hosts,
-    mut image: Image,
+    image: Image,
     cgroup: Option<Cgroup>,
     role: Role,
 ) -> Result<u8, Error> {
-    let (signals, server) = start_server(job, &mut image, cgroup.as_ref())?;
-    // From here on there is no way out but an empty tree.
+    let (signals, server) = start_server(job, image, cgroup.as_ref())?;
+    // From here on there is no way out but an empty tree, whether the server's exec has come back or not.
     if job.place.job_control && matches!(role, Role::Monitor { .. }) {
         // To the kernel a parent in another group of the session is a shell that will continue what the
         // terminal stops. We do not; so where there is no shell, nothing may be stopped. See `setpgid(2)`.
@@ -282,6 +296,7 @@ fn server_and_loop(
     let mut linux = job.world(role, watch, killer);
     memory::give_back();
     let plan = supervise::run(&mut linux, Plan::new(job.config.plan));
+    job.check_start(&plan)?;
     let status = linux.finish(&plan);
     if plan.state() == State::GivenUp && linux.leave_shim(status) {
         linux.reap_to_the_end();
@@ -291,26 +306,21 @@ fn server_and_loop(
 
 fn start_server(
     job: &Job<'_>,
-    image: &mut Image,
+    image: Image,
     cgroup: Option<&Cgroup>,
 ) -> Result<(SignalFd, Server), Error> {
     let signals = SignalFd::new().map_err(|errno| Error::kernel("make a signalfd", errno))?;
     let group = job.place.server_group();
     let setup = Setup {
-        inherited: job.inherited,
+        inherited: *job.inherited,
         group,
         parent_death_signal: job.config.signal,
         no_new_privs: job.config.no_new_privs,
-        cgroup: cgroup.map(|cgroup| cgroup.dir.as_fd()),
         announce: job.board.server_word(),
         failure: job.board.failure_word(),
     };
-    let name = job
-        .config
-        .command
-        .first()
-        .map_or(OsStr::new(""), |name| name);
-    let server = spawn::start(image, &setup, name)?;
+    let (name, cgroup) = (job.name(), cgroup.map(|cgroup| cgroup.dir.as_fd()));
+    let server = spawn::start(image, setup, cgroup, job.board, name)?;
     let pid = server.pid.get();
     let session = group == Group::Own;
     voice::tell(&Step::Started { name, pid, session });
@@ -339,7 +349,7 @@ fn make_watch(signals: SignalFd, job: &Job<'_>, hosts: Hosts, cgroup: Option<&Cg
 }
 
 /// The shim: guards the monitor, and stops the tree itself if that is killed.
-fn shim_main(mut guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 {
+fn shim_main(mut guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> Result<u8, Error> {
     fd::give_up(fd::STDIN);
     fd::give_up(fd::STDOUT);
     job.place.let_go();
@@ -349,13 +359,13 @@ fn shim_main(mut guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 
             guard.finish();
             status
         }
-        End::TakeOver => take_over(&guard, job, cgroup),
+        End::TakeOver => take_over(&guard, job, cgroup)?,
     };
     job.place.leave(job.board, status);
-    status
+    Ok(status)
 }
 
-fn take_over(guard: &Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 {
+fn take_over(guard: &Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> Result<u8, Error> {
     let board = job.board;
     if guard.bell.is_some() && board.ended().is_none() {
         // The monitor was the init of a namespace: with it the kernel has killed all.
@@ -366,6 +376,7 @@ fn take_over(guard: &Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 {
         pid,
         pidfd: None,
         leads_group: !job.place.job_control,
+        board,
         reaped: board.ended().is_some() || !wait::is_child(pid),
         suspended: None,
         told: true,
@@ -377,5 +388,6 @@ fn take_over(guard: &Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> u8 {
     linux.pending = Some(Event::Trigger(Trigger::MonitorKilled));
     linux.reap_first = true;
     let plan = supervise::run(&mut linux, board.resume(job.config.plan, clock::now()));
-    linux.finish(&plan)
+    job.check_start(&plan)?;
+    Ok(linux.finish(&plan))
 }

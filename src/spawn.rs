@@ -2,12 +2,15 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use crate::board::Board;
 use crate::error::{self, Error};
 use crate::kill::Server;
 use crate::status;
-use crate::sys::clone::{self, Failure, Group, Image, Setup};
+use crate::sys::clone::{self, Group, Setup};
+use crate::sys::exec::{Failure, Image};
 use crate::sys::startup;
 
 /// Where a shell looks when PATH is not set.
@@ -55,38 +58,45 @@ fn search_path(path: &OsStr, name: &OsStr) -> Vec<OsString> {
     directories.map(candidate).collect()
 }
 
-/// Starts the server.
+/// Starts the server. It may yet fail to be executed: see [`error`].
 ///
 /// # Errors
-/// 127 not found, 126 not executable, 125 no process could be made.
-pub fn start(image: &mut Image, setup: &Setup<'_>, name: &OsStr) -> Result<Server, Error> {
-    match clone::spawn(image, setup) {
-        Ok((pid, pidfd)) => Ok(Server {
-            pid,
-            pidfd,
-            leads_group: setup.group == Group::Own,
-            reaped: false,
-            suspended: Some(false),
-            told: false,
-        }),
-        Err(Failure::NotFound(errno)) => {
-            let message = format!(
-                "cannot find '{}': {}",
-                name.display(),
-                error::describe(errno)
-            );
-            Err(Error::exec(status::NOT_FOUND, errno, message))
+/// 125: no process could be made.
+pub fn start(
+    image: Image,
+    setup: Setup,
+    cgroup: Option<BorrowedFd<'_>>,
+    board: Board,
+    name: &OsStr,
+) -> Result<Server, Error> {
+    let leads_group = setup.group == Group::Own;
+    let spawned = clone::spawn(image, setup, cgroup);
+    let (pid, pidfd) = spawned.map_err(|errno| error(Failure::Clone(errno), name))?;
+    Ok(Server {
+        pid,
+        pidfd,
+        leads_group,
+        board,
+        reaped: false,
+        suspended: Some(false),
+        told: false,
+    })
+}
+
+/// Why there was no server `name`: 127 not found, 126 not executable, 125 no process could be made.
+#[must_use]
+pub fn error(failure: Failure, name: &OsStr) -> Error {
+    let name = name.display();
+    match failure {
+        Failure::NotFound(errno) => {
+            let message = format!("cannot find '{name}': {}", error::describe(errno));
+            Error::exec(status::NOT_FOUND, errno, message)
         }
-        Err(Failure::NotExecutable(errno)) => {
-            let message = format!(
-                "cannot execute '{}': {}",
-                name.display(),
-                error::describe(errno)
-            );
-            Err(Error::exec(status::NOT_EXECUTABLE, errno, message))
+        Failure::NotExecutable(errno) => {
+            let message = format!("cannot execute '{name}': {}", error::describe(errno));
+            Error::exec(status::NOT_EXECUTABLE, errno, message)
         }
-        Err(Failure::Clone(errno)) => {
-            Err(Error::kernel(&format!("start '{}'", name.display()), errno))
-        }
+        Failure::Clone(errno) => Error::kernel(&format!("start '{name}'"), errno),
+        Failure::Orphaned => Error::usage("the monitor is gone, so COMMAND was not started"),
     }
 }

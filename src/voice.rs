@@ -16,6 +16,7 @@ use crate::sys::signal::Signal;
 /// Something that happened.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
+    /// There is a process that is about to be the server: its exec may fail yet.
     Started {
         name: &'a OsStr,
         pid: i32,
@@ -72,7 +73,7 @@ pub fn line(text: fmt::Arguments<'_>) {
 
 fn log(step: &Step<'_>) {
     match *step {
-        Step::Started { name, pid, .. } => log::info!("started '{}', pid {pid}", name.display()),
+        Step::Started { name, pid, .. } => log::info!("starting '{}', pid {pid}", name.display()),
         Step::Forwarding { to: Some(to), .. } => log::debug!("forwarding {to}"),
         Step::Forwarding { from, to: None } => log::debug!("dropped {from}"),
         Step::Reaped {

@@ -74,7 +74,6 @@ const WITHOUT_FAULT: &[&str] = &[
     "rt_sigaction",
     "rt_sigprocmask",
     "uname",
-    "vfork",
 ];
 
 /// Without these nobody can hear, signal or reap anybody for ever: there is nothing to be kept then.

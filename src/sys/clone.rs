@@ -1,15 +1,16 @@
-//! Starting processes: a fork that shares our code, and the server by a vfork-like clone.
+//! Starting processes: a fork that shares our code, and the server as a child that shares our memory until it is
+//! executed.
 
-use std::ffi::{CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use super::environment::Environment;
+use super::exec::{Failure, Image};
 use super::pid::Pid;
 use super::signal::{self, Signal};
-use super::startup::{self, Inherited};
-use super::{Errno, check, last_errno};
+use super::startup::Inherited;
+use super::{Errno, check, last_errno, raw};
 
 /// Which of the two a fork returned in.
 pub enum Fork {
@@ -90,47 +91,6 @@ pub fn exit_child(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// What the server is to be: everything prepared, since between clone and exec nothing may allocate.
-pub struct Image {
-    /// Where it may be, in the order of trial.
-    candidates: Vec<CString>,
-    /// `/bin/sh` and a slot for the path, then the arguments, then null: with the first entry left
-    /// out a plain argv, with it the call of a script that has no `#!` line.
-    argv: Vec<*const c_char>,
-    /// Whether `candidates` come from PATH rather than from a path that was given.
-    searched: bool,
-    /// Unless ours will do.
-    environment: Option<Environment>,
-    /// Owns what `argv` points to.
-    _arguments: Vec<CString>,
-}
-
-const SHELL: &std::ffi::CStr = c"/bin/sh";
-
-impl Image {
-    /// `candidates`: full paths to try (`searched`: made from PATH); `arguments`: argv, the command's name first;
-    /// `notify_socket`: where the server finds its manager, if elsewhere than we do.
-    #[must_use]
-    pub fn new(
-        candidates: Vec<CString>,
-        searched: bool,
-        arguments: Vec<CString>,
-        notify_socket: Option<&OsStr>,
-    ) -> Self {
-        let mut argv = Vec::with_capacity(arguments.len() + 2);
-        argv.push(SHELL.as_ptr());
-        argv.extend(arguments.iter().map(|text| text.as_ptr()));
-        argv.push(std::ptr::null());
-        Self {
-            candidates,
-            searched,
-            argv,
-            environment: Environment::naming_another(notify_socket),
-            _arguments: arguments,
-        }
-    }
-}
-
 /// The process group that the server starts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
@@ -142,224 +102,152 @@ pub enum Group {
 }
 
 /// How the new process is set up before exec.
-pub struct Setup<'a> {
-    pub inherited: &'a Inherited,
+#[derive(Debug)]
+pub struct Setup {
+    pub inherited: Inherited,
     pub group: Group,
     /// Sent to the server when we end.
     pub parent_death_signal: Signal,
     pub no_new_privs: bool,
-    /// The directory of the cgroup that the server is born in.
-    pub cgroup: Option<BorrowedFd<'a>>,
     /// Where the new process writes its pid before anything else can happen to us: shared memory.
-    pub announce: &'a AtomicU64,
+    pub announce: &'static AtomicU64,
     /// Where it writes why it could not become the server: shared memory.
-    pub failure: &'a AtomicU64,
+    pub failure: &'static AtomicU64,
 }
 
-/// Why no server was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// The process could not be made or set up.
-    Clone(Errno),
-    /// Nothing of that name.
-    NotFound(Errno),
-    /// Something of that name, which cannot be executed.
-    NotExecutable(Errno),
-}
-
-impl Failure {
-    /// As a non-zero word.
-    fn encode(self) -> u64 {
-        let (kind, errno) = match self {
-            Self::Clone(errno) => (1, errno),
-            Self::NotFound(errno) => (2, errno),
-            Self::NotExecutable(errno) => (3, errno),
-        };
-        kind << 32 | errno.raw_os_error() as u64
-    }
-
-    /// The reverse; `None` for zero.
-    fn decode(word: u64) -> Option<Self> {
-        let kind = match word >> 32 {
-            1 => Self::Clone,
-            2 => Self::NotFound,
-            3 => Self::NotExecutable,
-            _ => return None,
-        };
-        Some(kind(Errno::from_raw_os_error(word as i32)))
-    }
-}
-
-/// What the child needs.
-struct Plan<'a> {
-    image: &'a mut Image,
-    setup: &'a Setup<'a>,
+/// What the child needs, for as long as its exec takes: until then it shares our memory, and we go on.
+struct Start {
+    image: Image,
+    setup: Setup,
     parent: c_int,
-}
-
-/// Starts `image`; returns when it has been executed, or failed. See `clone(2)`, `CLONE_VFORK`.
-///
-/// The pidfd is missing on kernels before 5.2.
-pub fn spawn(image: &mut Image, setup: &Setup<'_>) -> Result<(Pid, Option<OwnedFd>), Failure> {
-    let parent = super::pid::own();
-    let mut plan = Plan {
-        image,
-        setup,
-        parent,
-    };
-    let mut pidfd: c_int = -1;
-    let pid = match setup.cgroup {
-        None => vfork(&mut plan, &mut pidfd),
-        Some(cgroup) => match fork_into_cgroup(&mut plan, cgroup, &mut pidfd) {
-            // Before Linux 5.7, or forbidden by a filter: born here, it moves before exec.
-            Err(Errno::NOSYS | Errno::INVAL | Errno::TOOBIG | Errno::PERM) => {
-                vfork(&mut plan, &mut pidfd)
-            }
-            other => other,
-        },
-    }
-    .map_err(Failure::Clone)?;
-    // SAFETY: the kernel just gave us this descriptor (close-on-exec), nobody else owns it.
-    let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
-    match Failure::decode(setup.failure.load(SeqCst)) {
-        None => Ok((pid, pidfd)),
-        Some(failure) => {
-            super::wait::discard(pid);
-            Err(failure)
-        }
-    }
+    /// The directory of the cgroup that it enters. The number is also the child's, whose table of descriptors is a
+    /// copy of ours.
+    enter: Option<c_int>,
 }
 
 /// Of the child until exec, in bytes; it needs less than two pages.
 const STACK: usize = 16 * 1024;
 
-/// A child on our own memory: nothing is copied, not even page tables.
-#[inline(never)]
-fn vfork(plan: &mut Plan<'_>, pidfd: &mut c_int) -> Result<Pid, Errno> {
-    // It needs a stack of its own: on ours, its frames would overwrite those that wait here. A part of
-    // ours that it has to itself will do, and has been paged in by what we did before.
-    let mut stack = [MaybeUninit::<u128>::uninit(); STACK / size_of::<u128>()];
-    let top = stack.as_mut_ptr_range().end.cast::<c_void>();
-    let data = std::ptr::from_mut(plan).cast::<c_void>();
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    let with_pidfd = flags | libc::CLONE_PIDFD;
-    // SAFETY: with CLONE_VFORK we are suspended until the child has executed or exited, so `stack`
-    // and `plan` outlive its use of them, and nobody else touches our memory meanwhile.
-    let mut pid =
-        unsafe { libc::clone(run_child, top, with_pidfd, data, std::ptr::from_mut(pidfd)) };
-    if pid == -1 && last_errno() == Errno::INVAL {
-        // SAFETY: as above.
-        pid = unsafe { libc::clone(run_child, top, flags, data) };
-    }
-    check(pid.into())?;
-    Pid::new(pid).ok_or(Errno::CHILD)
+/// Makes the process that is going to be the server, in `cgroup` if there is one; returns at once. Whether it could
+/// be executed is not known then: if not, it writes the reason to `setup.failure`, and exits.
+///
+/// The pidfd is missing on kernels before 5.2.
+///
+/// # Errors
+/// `EAGAIN` a limit of processes; `ENOMEM`; what a filter says.
+pub fn spawn(
+    image: Image,
+    setup: Setup,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> Result<(Pid, Option<OwnedFd>), Errno> {
+    let parent = super::pid::own();
+    let start = Start {
+        image,
+        setup,
+        parent,
+        enter: cgroup.map(|cgroup| cgroup.as_raw_fd()),
+    };
+    // Neither is ever freed: when the child has done with them, only it knows.
+    let start = std::ptr::from_mut(Box::leak(Box::new(start)));
+    let stack = Box::leak(Box::new_uninit_slice(STACK / size_of::<u128>()));
+    let mut pidfd: c_int = -1;
+    let pid = match share(start, stack, cgroup, &mut pidfd) {
+        // clone3 came with Linux 5.3, its cgroups with 5.7; filters of containers often forbid it.
+        Err(Errno::NOSYS | Errno::INVAL | Errno::TOOBIG | Errno::PERM) => {
+            copy(start, stack, &mut pidfd)
+        }
+        other => other,
+    }?;
+    // SAFETY: the kernel just gave us this descriptor (close-on-exec), nobody else owns it.
+    let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
+    Pid::new(pid).map(|pid| (pid, pidfd)).ok_or(Errno::CHILD)
 }
 
 /// As the kernel has it; the libc's constant is too narrow.
 const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
-/// A child that is born in a cgroup, on a copy of our memory (with a stack of its own, clone3 could
-/// only be called by hand-written assembly). See `clone3(2)`, `CLONE_INTO_CGROUP`.
-fn fork_into_cgroup(
-    plan: &mut Plan<'_>,
-    cgroup: BorrowedFd<'_>,
+/// A child on our own memory, where it was born in `cgroup`: nothing is copied, not even page tables. Unlike with
+/// vfork we go on at once: the exec may take for ever (a network file system, a scanner), and a stop must not wait
+/// for it. Until then a core dump of the child (before Linux 5.16) and the OOM killer take us with it: the shim
+/// goes on then. See `clone3(2)`, `CLONE_VM`.
+fn share(
+    start: *mut Start,
+    stack: &mut [MaybeUninit<u128>],
+    cgroup: Option<BorrowedFd<'_>>,
     pidfd: &mut c_int,
-) -> Result<Pid, Errno> {
+) -> Result<c_int, Errno> {
     // SAFETY: an all-zero clone_args asks for nothing.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = (libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64 | CLONE_INTO_CGROUP;
+    args.flags = (libc::CLONE_VM | libc::CLONE_PIDFD) as u64;
     args.exit_signal = libc::SIGCHLD as u64;
     args.pidfd = std::ptr::from_mut(pidfd) as u64;
-    args.cgroup = cgroup.as_raw_fd() as u64;
-    // SAFETY: a live struct of the size that is told. The child goes on here with a copy of our
-    // memory; we have one thread, so that copy is whole.
-    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of_val(&args)) };
-    if pid == 0 {
-        let status = run_child(std::ptr::from_mut(plan).cast());
-        exit_child(status);
+    args.stack = stack.as_mut_ptr() as u64;
+    args.stack_size = size_of_val(stack) as u64;
+    if let Some(cgroup) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
     }
-    check(pid)?;
-    Pid::new(pid as i32).ok_or(Errno::CHILD)
+    // SAFETY: the child has a stack to itself, which is never freed, and neither is `start`, to which we keep no
+    // reference. Between us there is only the memory that one of us alone uses, or that is atomic: the child makes
+    // system calls, none of them by a function of the libc that can fail.
+    unsafe { raw::clone_onto(&mut args, run_child, start.cast()) }
 }
 
-/// The child: only system calls, on memory prepared before; returns only to end with a failure.
-extern "C" fn run_child(data: *mut c_void) -> c_int {
-    // SAFETY: the pointer that was passed to clone; we wait, so this is the only reference in use.
-    let plan = unsafe { &mut *data.cast::<Plan<'_>>() };
-    plan.setup.announce.store(super::pid::own() as u64, SeqCst);
-    let failure = match set_up(plan.setup, plan.parent) {
-        Ok(()) => execute(plan.image),
-        Err(errno) => Failure::Clone(errno),
+/// A child on a copy of our memory, for where [`share`] cannot be used. See `clone(2)`.
+fn copy(
+    start: *mut Start,
+    stack: &mut [MaybeUninit<u128>],
+    pidfd: &mut c_int,
+) -> Result<c_int, Errno> {
+    extern "C" fn entry(start: *mut c_void) -> c_int {
+        run_child(start)
+    }
+    let (top, data) = (stack.as_mut_ptr_range().end.cast(), start.cast());
+    let with_pidfd = libc::CLONE_PIDFD | libc::SIGCHLD;
+    // SAFETY: the child gets a copy of all memory, which is whole: no lock can be held by a thread that it lacks.
+    let mut pid = unsafe { libc::clone(entry, top, with_pidfd, data, std::ptr::from_mut(pidfd)) };
+    if pid == -1 && last_errno() == Errno::INVAL {
+        // SAFETY: as above.
+        pid = unsafe { libc::clone(entry, top, libc::SIGCHLD, data) };
+    }
+    check(pid.into()).map(|pid| pid as c_int)
+}
+
+/// The child: only system calls, on memory prepared before. It becomes the server, or writes why it could not.
+extern "C" fn run_child(start: *mut c_void) -> ! {
+    // SAFETY: the pointer that was passed to clone; the parent keeps no reference, and never frees it.
+    let start = unsafe { &mut *start.cast::<Start>() };
+    start.setup.announce.store(super::pid::own() as u64, SeqCst);
+    let failure = match set_up(start) {
+        Ok(()) => start.image.execute(),
+        Err(failure) => failure,
     };
-    plan.setup.failure.store(failure.encode(), SeqCst);
-    1
+    start.setup.failure.store(failure.encode(), SeqCst);
+    exit_child(1)
 }
 
-fn set_up(setup: &Setup<'_>, parent: c_int) -> Result<(), Errno> {
-    if let Some(cgroup) = setup.cgroup {
-        // Already a member if it was born there; then this changes nothing.
-        super::cgroup::enter(cgroup)?;
+fn set_up(start: &Start) -> Result<(), Failure> {
+    let setup = &start.setup;
+    if let Some(cgroup) = start.enter {
+        // SAFETY: this process has a table of descriptors of its own, where this one is never closed.
+        let cgroup = unsafe { BorrowedFd::borrow_raw(cgroup) };
+        super::cgroup::enter(cgroup).map_err(Failure::Clone)?;
     }
     match setup.group {
         Group::Own => drop(super::prctl::new_session()),
         Group::Inherit => {}
     }
     let _ = super::prctl::signal_on_parent_exit(setup.parent_death_signal);
-    if super::pid::parent() != parent {
+    if super::pid::parent() != start.parent {
         // Armed too late: the parent is gone already.
-        return Err(Errno::CHILD);
+        return Err(Failure::Orphaned);
     }
     if setup.no_new_privs {
-        super::prctl::no_new_privs()?;
+        super::prctl::no_new_privs().map_err(Failure::Clone)?;
     }
     if setup.inherited.sigchld_ignored {
         signal::set_ignored(Signal::CHLD, true);
     }
     signal::set_mask(setup.inherited.mask);
     Ok(())
-}
-
-/// Tries the candidates as a shell does; returns only what went wrong.
-fn execute(image: &mut Image) -> Failure {
-    if let Some(environment) = &mut image.environment {
-        environment.fill_in(super::pid::own());
-    }
-    let environment = match &image.environment {
-        Some(environment) => environment.as_ptr(),
-        None => startup::environment(),
-    };
-    let (mut found, mut missing) = (None, Errno::NOENT);
-    for at in 0..image.candidates.len() {
-        let path = image.candidates[at].as_ptr();
-        // SAFETY: NUL-terminated strings in null-terminated arrays, owned by `image` and by the C runtime.
-        unsafe { libc::execve(path, image.argv[1..].as_ptr(), environment) };
-        let errno = last_errno();
-        if errno == Errno::NOEXEC {
-            let name = std::mem::replace(&mut image.argv[1], path);
-            // SAFETY: as above.
-            unsafe { libc::execve(SHELL.as_ptr(), image.argv.as_ptr(), environment) };
-            image.argv[1] = name;
-        }
-        // A directory of the command's name in PATH is no command.
-        if exists(&image.candidates[at], image.searched) {
-            found = found.or(Some(errno));
-        } else if errno != Errno::NOENT {
-            missing = errno;
-        }
-    }
-    match found {
-        Some(errno) => Failure::NotExecutable(errno),
-        // A directory of PATH that may not be searched hides nothing that we could run.
-        None if image.searched => Failure::NotFound(Errno::NOENT),
-        None if matches!(missing, Errno::NOENT | Errno::NOTDIR) => Failure::NotFound(missing),
-        None => Failure::NotExecutable(missing),
-    }
-}
-
-fn exists(path: &CString, but_no_directory: bool) -> bool {
-    // SAFETY: an all-zero stat is a valid value to be overwritten.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a NUL-terminated string and a live struct.
-    let found = unsafe { libc::stat(path.as_ptr(), &raw mut stat) } == 0;
-    found && !(but_no_directory && stat.st_mode & libc::S_IFMT == libc::S_IFDIR)
 }

@@ -1,7 +1,7 @@
 //! Attributes of our own process.
 
 use super::signal::Signal;
-use super::{Errno, check};
+use super::{Errno, raw};
 
 /// Makes orphans among our descendants our children. See `PR_SET_CHILD_SUBREAPER(2const)`.
 ///
@@ -14,14 +14,19 @@ pub fn become_subreaper() -> Result<(), Errno> {
 /// Asks for `signal` when the thread that forked us ends. A hint, never a proof: it also comes
 /// when only a thread of the parent ends. See `PR_SET_PDEATHSIG(2const)`.
 pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
-    let number = libc::c_ulong::from(signal.number());
-    // SAFETY: an attribute of our process; no memory is passed. (The crates know no real-time signals.)
-    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, number, 0, 0, 0) }.into()).map(drop)
+    set(libc::PR_SET_PDEATHSIG, signal.number().into())
 }
 
 /// Gives up every way to gain rights by `execve`, for us and all descendants. See `PR_SET_NO_NEW_PRIVS(2const)`.
 pub fn no_new_privs() -> Result<(), Errno> {
-    nix::sys::prctl::set_no_new_privs().map_err(errno)
+    set(libc::PR_SET_NO_NEW_PRIVS, 1)
+}
+
+/// For those that are set between clone and exec, too: see [`raw`].
+fn set(attribute: i32, value: usize) -> Result<(), Errno> {
+    let arguments = [attribute as usize, value, 0, 0, 0];
+    // SAFETY: an attribute of our process; no memory is passed.
+    unsafe { raw::call(libc::SYS_prctl, arguments) }.map(drop)
 }
 
 /// Sets our command name (at most 15 bytes count). See `PR_SET_NAME(2const)`.
