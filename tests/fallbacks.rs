@@ -4,8 +4,11 @@
 
 mod common;
 
+use std::fs;
+use std::process::Command;
+
 use common::place::Place;
-use common::{ACTOR, Run, Scene, Wrap, skip, special, sys};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, special, sys};
 
 const STUBBORN: &str = "server:ignore=TERM[a:setsid:ignore=TERM,b:daemon:stopped:ignore=TERM[d],\
                         c:chain=2]";
@@ -116,6 +119,36 @@ fn with_an_older_cgroup_nobody_survives() {
         };
         nobody_survives(|| place.scene(), &faults(rules), "--contain=cgroup");
         assert!(place.groups().is_empty(), "{rules:?}");
+    }
+}
+
+/// Each such write waits for an RCU grace period, which takes longer than the rest of a start.
+#[test]
+fn only_a_server_that_was_not_born_in_its_group_is_written_into_it() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    for (fault, expected) in [("trace=write", 0), ("inject=clone3:error=ENOSYS", 1)] {
+        let Some(place) = Place::new() else {
+            return skip("no cgroup v2 that is ours to change");
+        };
+        let scene = place.scene();
+        let trace = scene.directory().join("trace");
+        let strace = ["strace", "-f", "-y", "-qq", "-b", "execve", "-e", fault];
+        let output = ["-e", "trace=write,clone3", "-o", trace.to_str().unwrap()];
+        let ours = [
+            TREAPER,
+            "--contain=cgroup",
+            "--",
+            "cat",
+            "/proc/self/cgroup",
+        ];
+        let mut run = scene.start(&[&strace[..], &output, &ours].concat());
+        run.wait_clean();
+        assert!(run.stdout().contains("/treaper-"), "{}", run.stdout());
+        let trace = fs::read_to_string(trace).unwrap();
+        let writes = trace.lines().filter(|line| line.contains("cgroup.procs"));
+        assert_eq!(writes.count(), expected, "{fault}: {trace}");
     }
 }
 

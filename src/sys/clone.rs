@@ -120,8 +120,8 @@ struct Start {
     image: Image,
     setup: Setup,
     parent: c_int,
-    /// The directory of the cgroup that it enters. The number is also the child's, whose table of descriptors is a
-    /// copy of ours.
+    /// The directory of the cgroup that it has to enter, if it was not born there. The number is also the child's,
+    /// whose table of descriptors is a copy of ours.
     enter: Option<c_int>,
 }
 
@@ -145,7 +145,7 @@ pub fn spawn(
         image,
         setup,
         parent,
-        enter: cgroup.map(|cgroup| cgroup.as_raw_fd()),
+        enter: None,
     };
     // Neither is ever freed: when the child has done with them, only it knows.
     let start = std::ptr::from_mut(Box::leak(Box::new(start)));
@@ -154,6 +154,8 @@ pub fn spawn(
     let pid = match share(start, stack, cgroup, &mut pidfd) {
         // clone3 came with Linux 5.3, its cgroups with 5.7; filters of containers often forbid it.
         Err(Errno::NOSYS | Errno::INVAL | Errno::TOOBIG | Errno::PERM) => {
+            // SAFETY: there is no child yet, so nobody else has a reference.
+            unsafe { (*start).enter = cgroup.map(|cgroup| cgroup.as_raw_fd()) };
             copy(start, stack, &mut pidfd)
         }
         other => other,
@@ -229,6 +231,7 @@ extern "C" fn run_child(start: *mut c_void) -> ! {
 fn set_up(start: &Start) -> Result<(), Failure> {
     let setup = &start.setup;
     if let Some(cgroup) = start.enter {
+        // Never without need: this write waits for an RCU grace period, which takes longer than all the rest.
         // SAFETY: this process has a table of descriptors of its own, where this one is never closed.
         let cgroup = unsafe { BorrowedFd::borrow_raw(cgroup) };
         super::cgroup::enter(cgroup).map_err(Failure::Clone)?;
