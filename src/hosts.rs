@@ -1,5 +1,7 @@
-//! Who is the host: our parent, the launchers behind it, and whoever else is to be watched.
+//! Who is the host: our parent, the launchers behind it, and whatever else is to be watched.
 #![forbid(unsafe_code)]
+
+mod shell;
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -9,6 +11,8 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::event::Trigger;
 use crate::sys::fd::{self, Identity, Kind};
+use crate::sys::proc::View;
+use crate::sys::signal::Signal;
 use crate::sys::{Errno, pid, pidfd, proc};
 
 /// The command name of our monitor.
@@ -27,29 +31,27 @@ pub struct Hosts {
     pub watched: Vec<Watched>,
     /// Our parent's pid, if its end is a trigger.
     pub parent: Option<i32>,
-    /// The parent was gone before we could look.
+    /// The process that started us, or one of its launchers, has ended already.
     pub gone: bool,
 }
 
 /// More launchers in a row than anybody has; a bound for the walk.
 const MAX_LAUNCHERS: usize = 16;
 
-/// Finds and opens everything that is to be watched.
+/// Finds and opens everything that is to be watched. `sighup_ignored`: we were started so.
 ///
 /// # Errors
 /// A process that was asked for by number or name is not there.
-pub fn find(config: &Config) -> Result<Hosts, Error> {
+pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
     let mut hosts = Hosts::default();
     if config.parent && pid::own() != 1 {
-        find_parent(&mut hosts);
+        find_parent(&mut hosts, sighup_ignored);
     }
+    let trigger = Trigger::WatchedExit;
     for asked in &config.watch_pids {
         let fd = pidfd::open(*asked)
             .map_err(|errno| Error::kernel(&format!("watch pid {asked} (--watch-pid)"), errno))?;
-        hosts.watched.push(Watched {
-            fd,
-            trigger: Trigger::WatchedExit,
-        });
+        hosts.watched.push(Watched { fd, trigger });
     }
     for name in &config.watch_ancestors {
         let fd = find_ancestor(name.as_bytes()).map_err(|errno| {
@@ -58,22 +60,17 @@ pub fn find(config: &Config) -> Result<Hosts, Error> {
                 errno,
             )
         })?;
-        hosts.watched.push(Watched {
-            fd,
-            trigger: Trigger::WatchedExit,
-        });
+        hosts.watched.push(Watched { fd, trigger });
     }
     Ok(hosts)
 }
 
-fn find_parent(hosts: &mut Hosts) {
-    let parent = pid::parent();
-    if parent == 0 {
-        // It lives outside of our PID namespace: its end cannot be seen from here.
+fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
+    let Some(parent) = parent_that_counts(sighup_ignored) else {
         return;
-    }
+    };
     hosts.parent = Some(parent);
-    // A pid is only a number: whoever has it by the time of the open need not be our parent.
+    // A pid is only a number: the process that has it by the time of the open need not be our parent.
     // If getppid() still names it afterwards, it was.
     match pidfd::open(parent) {
         Ok(_) if pid::parent() != parent => hosts.gone = true,
@@ -86,10 +83,35 @@ fn find_parent(hosts: &mut Hosts) {
         Err(_) => {}
     }
     let (kind, stdin) = fd::describe(fd::STDIN);
-    let passed_on = matches!(kind, Kind::Pipe | Kind::Socket);
-    if let Some(stdin) = stdin.filter(|_| passed_on && !hosts.gone) {
-        hosts.gone = orphaned_before_start(parent);
-        find_behind_launchers(hosts, parent, stdin);
+    let stdin = stdin.filter(|_| matches!(kind, Kind::Pipe | Kind::Socket));
+    if !hosts.gone {
+        hosts.gone = stdin.is_some() && orphaned_before_start(parent);
+        find_behind_launchers(hosts, parent, stdin, sighup_ignored);
+    }
+}
+
+/// Our parent, if its end is a reason to stop.
+///
+/// It is none if we ignore SIGHUP and our parent does not: then a program between the two, `nohup`, has
+/// set that, so that we outlive the parent. If that has ended already, init or a subreaper is our parent
+/// by now, which does not ignore SIGHUP either, so the answer is the same.
+fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
+    loop {
+        let parent = pid::parent();
+        if parent == 0 {
+            // It lives outside of our PID namespace: its end cannot be seen from here.
+            return None;
+        }
+        if !sighup_ignored {
+            return Some(parent);
+        }
+        let stat = proc::stat(parent);
+        // If it ended meanwhile, the process that adopted us has to be asked.
+        if pid::parent() == parent {
+            return stat
+                .map_or(true, |stat| stat.ignores(Signal::HUP))
+                .then_some(parent);
+        }
     }
 }
 
@@ -109,31 +131,58 @@ fn orphaned_before_start(parent: i32) -> bool {
         && fd::unread(fd::STDIN) == 0
 }
 
-/// Watches each process that holds our stdin as its own (`sh -c`, `npx`, `uv run` only pass it on),
-/// and the first one behind them, which made it. What may not be read ends the walk.
-fn find_behind_launchers(hosts: &mut Hosts, parent: i32, stdin: Identity) {
+/// Watches each process that is behind a launcher: what started the launcher wants the server, and the
+/// launcher may live on without it. What may not be read in `/proc` ends the walk.
+fn find_behind_launchers(
+    hosts: &mut Hosts,
+    parent: i32,
+    stdin: Option<Identity>,
+    sighup_ignored: bool,
+) {
+    let Ok(proc) = proc::view() else { return };
     let mut current = parent;
     for _ in 0..MAX_LAUNCHERS {
-        if fd::stdin_of(current) != Ok(stdin) {
-            return;
-        }
-        let Ok(above) = proc::stat(current).map(|stat| stat.parent) else {
+        let Some(above) = behind_launcher(proc, current, stdin) else {
             return;
         };
-        if above <= 1 {
+        // As with our own parent: `nohup` stands between the two.
+        if sighup_ignored && !proc.stat(above).is_ok_and(|stat| stat.ignores(Signal::HUP)) {
             return;
         }
-        let Ok(fd) = pidfd::open(above) else { return };
+        let opened = pidfd::open(above);
         // As with our own parent: only if it is still the parent now was it the one that we opened.
-        if proc::stat(current).map(|stat| stat.parent) != Ok(above) {
-            return;
+        match (opened, proc.stat(current).map(|stat| stat.parent)) {
+            (Ok(fd), Ok(parent)) if parent == above => hosts.watched.push(Watched {
+                fd,
+                trigger: Trigger::ParentExit,
+            }),
+            (_, Ok(parent)) if parent != above => {
+                hosts.gone = true;
+                return;
+            }
+            _ => return,
         }
-        hosts.watched.push(Watched {
-            fd,
-            trigger: Trigger::ParentExit,
-        });
         current = above;
     }
+}
+
+/// The parent of `current`, if `current` is a launcher: it holds our stdin (`npx`, `uv run` only pass it on),
+/// or it is a shell that was given a command. A shell in a session of its own (`setsid sh -c`) is meant to
+/// outlive its parent.
+fn behind_launcher(proc: View, current: i32, stdin: Option<Identity>) -> Option<i32> {
+    let passes_stdin_on = stdin.is_some() && fd::stdin_of(current).ok() == stdin;
+    if !passes_stdin_on && !is_shell_with_a_command(proc, current) {
+        return None;
+    }
+    let above = proc.stat(current).ok()?.parent;
+    let same_session = || pid::session(current) == pid::session(above);
+    (above > 1 && (passes_stdin_on || same_session())).then_some(above)
+}
+
+fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
+    let mut buffer = [0; 512];
+    proc.command_line(pid, &mut buffer)
+        .is_ok_and(shell::was_given_a_command)
 }
 
 /// Opens the nearest ancestor whose command name is `name` (of which the kernel keeps 15 bytes).

@@ -88,7 +88,7 @@ fn serve(config: &Config, inherited: &Inherited) -> Result<u8, Error> {
     });
     let notify_socket = relay.as_ref().map(|relay| relay.address.as_os_str());
     let image = spawn::prepare(&config.command, notify_socket)?;
-    let hosts = hosts::find(config)?;
+    let hosts = hosts::find(config, inherited.sighup_ignored)?;
     prepare_process(&hosts)?;
     let place = Place::look(inherited, config, passed_on)?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;

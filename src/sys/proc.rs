@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 
 use super::Errno;
+use super::signal::Signal;
 
 /// `/proc/PID/NAME` as a C string in a fixed buffer.
 struct Path {
@@ -86,6 +87,16 @@ pub struct Stat {
     pub group: i32,
     /// When it started, in clock ticks since boot: with the pid, a name for one process.
     pub started: u64,
+    /// The signals from 1 to 31 that it ignores, one bit each.
+    ignored: u64,
+}
+
+impl Stat {
+    /// Whether the process ignores `signal`, which is not a real-time one.
+    #[must_use]
+    pub fn ignores(&self, signal: Signal) -> bool {
+        self.ignored >> (signal.number() - 1) & 1 == 1
+    }
 }
 
 /// A command name: at most 15 bytes, whatever the process wrote there. Empty, and shown as `?`, where it
@@ -152,6 +163,17 @@ impl View {
     /// `ENOENT`, `ESRCH` gone; `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn stat(self, pid: i32) -> Result<Stat, Errno> {
         read_stat(open(Path::new(pid, "stat").as_c_str(), OFlags::empty())?.as_fd())
+    }
+
+    /// The start of the command line of a process, as much as fits into `buffer`: each word ends with a
+    /// zero byte. See `proc_pid_cmdline(5)`.
+    ///
+    /// # Errors
+    /// As [`View::stat`].
+    pub fn command_line(self, pid: i32, buffer: &mut [u8]) -> Result<&[u8], Errno> {
+        let file = open(Path::new(pid, "cmdline").as_c_str(), OFlags::empty())?;
+        let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer))?;
+        Ok(&buffer[..len])
     }
 
     /// The effective owner of a process. See `stat(2)` on `/proc/PID`.
@@ -234,16 +256,19 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let state = *fields.next()?.first()?;
     let parent = number(fields.next()?)?;
     let group = number(fields.next()?)?;
-    // Field 22 of the manual; three are taken, the name was the second.
-    let started = fields
-        .nth(16)
-        .and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+    let mut number_after = |fields_between| {
+        let text = fields.nth(fields_between)?;
+        std::str::from_utf8(text).ok()?.parse().ok()
+    };
+    // Fields 22 and 33 of the manual; three are taken, the name was the second.
+    let (started, ignored) = (number_after(16), number_after(10));
     Some(Stat {
         name,
         state,
         parent,
         group,
         started: started.unwrap_or(0),
+        ignored: ignored.unwrap_or(0),
     })
 }
 
@@ -302,13 +327,15 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_and_blanks_does_not_shift_the_fields() {
-        let stat = parse_stat(b"77 (a) R 1 (b) c) T 5 6 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0")
+        let stat = parse_stat(b"77 (a) R 1 (b) c) T 5 6 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 18446744073709551615 0 0 0 0 0 0 0 0 4097 0")
             .unwrap();
         assert_eq!(stat.name.as_bytes(), b"a) R 1 (b) c");
         assert_eq!(
             (stat.state, stat.parent, stat.group, stat.started),
             (b'T', 5, 6, 4711)
         );
+        assert!(stat.ignores(Signal::HUP) && stat.ignores(Signal::PIPE));
+        assert!(!stat.ignores(Signal::INT) && !stat.ignores(Signal::TERM));
         assert!(parse_stat(b"").is_none());
         assert!(parse_stat(b"77 (a").is_none());
     }

@@ -1,0 +1,107 @@
+//! Shells that were given a command (`sh -c`): they stand between a host and what it wanted to start.
+#![forbid(unsafe_code)]
+
+const SHELLS: [&[u8]; 13] = [
+    b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"ksh93", b"mksh", b"yash", b"fish", b"rbash",
+    b"tcsh", b"csh",
+];
+
+/// Options that take the next word as their value.
+const WITH_VALUE: [&[u8]; 6] = [
+    b"--rcfile",
+    b"--init-file",
+    b"--init-command",
+    b"--profile",
+    b"-C",
+    b"+C",
+];
+
+/// Whether this command line, as `/proc/PID/cmdline` holds it, is that of a shell with `-c`, also as
+/// one letter of several (`-ec`), and not that of a script file.
+pub fn was_given_a_command(command_line: &[u8]) -> bool {
+    let mut words = command_line.split(|byte| *byte == 0);
+    let mut name = base_name(words.next().unwrap_or_default());
+    if name == b"busybox" {
+        name = words.next().unwrap_or_default();
+    }
+    SHELLS.contains(&name) && has_command_option(words)
+}
+
+/// A login shell has a dash before its name.
+fn base_name(path: &[u8]) -> &[u8] {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.strip_prefix(b"-").unwrap_or(name)
+}
+
+fn has_command_option<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
+    while let Some(word) = words.next() {
+        match word {
+            b"--" | b"-" | b"+" => return false,
+            word if word == b"--command" || word.starts_with(b"--command=") => return true,
+            word if WITH_VALUE.contains(&word) => drop(words.next()),
+            word if word.starts_with(b"--") => {}
+            [b'-', letters @ ..] if letters.contains(&b'c') => return true,
+            // `-o pipefail`, `-eo pipefail`, `+O extglob`: each of these letters takes a word.
+            [b'-' | b'+', letters @ ..] => {
+                for _ in letters.iter().filter(|letter| b"oO".contains(letter)) {
+                    words.next();
+                }
+            }
+            // A script file, or the end of the words.
+            _ => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::was_given_a_command;
+
+    fn is_one(words: &[&str]) -> bool {
+        let line: Vec<u8> = words
+            .iter()
+            .flat_map(|word| word.bytes().chain([0]))
+            .collect();
+        was_given_a_command(&line)
+    }
+
+    #[test]
+    fn a_shell_with_a_command_is_one_however_it_is_written() {
+        for words in [
+            &["sh", "-c", "treaper server"][..],
+            &["/bin/sh", "-ec", "x"],
+            &["-bash", "-lc", "x"],
+            &["bash", "--norc", "--rcfile", "file", "-c", "x"],
+            &["bash", "-eo", "pipefail", "-c", "x"],
+            &["bash", "-o", "pipefail", "+O", "extglob", "-c", "x"],
+            &["/usr/bin/zsh", "-f", "-c", "x"],
+            &["busybox", "sh", "-c", "x"],
+            &["/bin/busybox", "ash", "-xc", "x"],
+            &["fish", "--command=x"],
+            &["fish", "-C", "init", "-c", "x"],
+        ] {
+            assert!(is_one(words), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_script_an_interactive_shell_and_another_program_are_none() {
+        for words in [
+            &["sh"][..],
+            &["-bash"],
+            &["sh", "script.sh", "-c"],
+            &["bash", "-e", "script.sh", "-c", "x"],
+            &["bash", "-o", "posix", "script.sh"],
+            &["bash", "--", "-c"],
+            &["sh", "-s", "-", "-c"],
+            &["fish", "-C", "init"],
+            &["make", "-c"],
+            &["python3", "-c", "x"],
+            &["busybox", "timeout", "-c"],
+            &[],
+        ] {
+            assert!(!is_one(words), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Who the host is when a shell, `nohup` or `setsid` stands between it and treaper.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{ACTOR, Run, Scene, Wrap, skip, sys};
+
+const TREE: &str = "server:on=TERM/3[worker:setsid,deep:daemon:ignore=TERM]";
+const QUICK: Wrap = Wrap::Treaper(&["-v", "--drain", "100ms", "--grace", "200ms"]);
+/// Long enough for a false alarm to show.
+const A_WHILE: Duration = Duration::from_millis(400);
+/// A command for `sh -c` that keeps the shell: it runs its arguments, and then has something left to do.
+const STAYS: &str = "\"$0\" \"$@\"; exit $?";
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+/// `before`, then treaper (or nothing) and the tree.
+fn command(before: &[&str], wrap: Wrap) -> Vec<String> {
+    [owned(before), wrap.tree(TREE)].concat()
+}
+
+fn all_ready(mut run: Run) -> Run {
+    for name in ["server", "worker", "deep"] {
+        run.log.ready(name);
+    }
+    run
+}
+
+/// A host with this stdin for its child, which is `before`, treaper and the tree.
+fn hosted(stdin: &str, before: &[&str], wrap: Wrap) -> Run {
+    let host = [ACTOR, "host", "--stdin", stdin, "--"];
+    let run = Scene::new().start(&[owned(&host), command(before, wrap)].concat());
+    let mut run = all_ready(run);
+    run.log.wait("host", "spawned");
+    run
+}
+
+fn is_there(program: &str) -> bool {
+    let path = std::env::var("PATH").unwrap();
+    path.split(':')
+        .any(|dir| std::path::Path::new(dir).join(program).exists())
+}
+
+/// The tree is not signalled, and goes when the shim is told to.
+fn lives_on(mut run: Run) {
+    let alarm = run.log.comes_within(A_WHILE, "server", "signal");
+    assert!(!alarm, "a false alarm: {}", run.stderr());
+    sys::kill(run.shim(), libc::SIGTERM).unwrap();
+    run.wait_empty();
+}
+
+#[test]
+fn nothing_outlives_a_host_behind_a_shell_that_was_given_a_command() {
+    for shell in [
+        &["dash", "-c"][..],
+        &["bash", "-c"],
+        &["bash", "--norc", "-eo", "pipefail", "-c"],
+        &["busybox", "sh", "-c"],
+        &["zsh", "-fc"],
+    ] {
+        if !is_there(shell[0]) {
+            skip("a shell that is not installed");
+            continue;
+        }
+        for stdin in ["null", "inherit"] {
+            let mut run = hosted(stdin, &[shell, &[STAYS]].concat(), QUICK);
+            run.signal(libc::SIGKILL);
+            run.wait_empty();
+            let stderr = run.stderr();
+            assert!(stderr.contains("parent-exit"), "{shell:?}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn control_without_treaper_everything_outlives_a_host_behind_a_shell() {
+    let mut run = hosted("null", &["sh", "-c", STAYS], Wrap::Bare);
+    run.signal(libc::SIGKILL);
+    // The shell is the fourth.
+    assert_eq!(run.wait().left.len(), 4);
+}
+
+#[test]
+fn shells_in_shells_hide_nothing() {
+    let shells = ["sh", "-c", STAYS, "sh", "-ec", STAYS, "sh", "-c", STAYS];
+    let mut run = hosted("null", &shells, QUICK);
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
+}
+
+#[test]
+fn nothing_outlives_a_host_behind_a_shell_as_an_unprivileged_user() {
+    if !sys::is_root() {
+        return skip("only root can become another user");
+    }
+    let host = [ACTOR, "host", "--stdin", "null", "--"];
+    let words = [owned(&host), command(&["sh", "-c", STAYS], QUICK)].concat();
+    let mut run = all_ready(Scene::new().uid(65534).start(&words));
+    run.log.wait("host", "spawned");
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+}
+
+#[test]
+fn a_shell_in_a_session_of_its_own_is_meant_to_outlive_its_host() {
+    let run = hosted("null", &["setsid", "sh", "-c", STAYS], QUICK);
+    run.signal(libc::SIGKILL);
+    lives_on(run);
+}
+
+#[test]
+fn the_shell_itself_is_the_parent_also_in_a_session_of_its_own() {
+    let mut run = hosted("null", &["setsid", "sh", "-c", STAYS], QUICK);
+    let shell = run.named("sh")[0].pid;
+    sys::kill(shell, libc::SIGKILL).unwrap();
+    run.wait_empty();
+    assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
+}
+
+#[test]
+fn what_nohup_starts_outlives_its_script_every_time() {
+    // One that ends at once, and one that has ended when treaper has long looked.
+    let ends = "nohup \"$0\" \"$@\" >/dev/null & exit 0";
+    let later = "nohup \"$0\" \"$@\" >/dev/null & read -r line";
+    for _ in 0..10 {
+        let run = Scene::new().start(&command(&["sh", "-c", ends], QUICK));
+        lives_on(all_ready(run));
+    }
+    let scene = Scene::new().stdin_pipe();
+    let mut run = all_ready(scene.start(&command(&["sh", "-c", later], QUICK)));
+    run.write_stdin(b"end\n");
+    run.wait();
+    lives_on(run);
+}
+
+#[test]
+fn control_without_nohup_it_ends_with_its_script() {
+    let later = "\"$0\" \"$@\" </dev/null & read -r line";
+    let scene = Scene::new().stdin_pipe();
+    let mut run = all_ready(scene.start(&command(&["sh", "-c", later], QUICK)));
+    run.write_stdin(b"end\n");
+    run.wait_empty();
+    assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
+}
+
+#[test]
+fn a_host_that_runs_under_nohup_is_a_host() {
+    for before in [&[][..], &["sh", "-c", STAYS]] {
+        let host = owned(&["nohup", ACTOR, "host", "--stdin", "null", "--"]);
+        let run = Scene::new().start(&[host, command(before, QUICK)].concat());
+        let mut run = all_ready(run);
+        run.log.wait("host", "spawned");
+        run.signal(libc::SIGKILL);
+        run.wait_empty();
+        assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
+    }
+}
+
+#[test]
+fn nohup_before_a_shell_lets_the_shell_outlive_the_host() {
+    let run = hosted("null", &["nohup", "sh", "-c", STAYS], QUICK);
+    run.signal(libc::SIGKILL);
+    lives_on(run);
+    // But the shell itself is the parent.
+    let mut run = hosted("null", &["nohup", "sh", "-c", STAYS], QUICK);
+    sys::kill(run.named("sh")[0].pid, libc::SIGKILL).unwrap();
+    run.wait_empty();
+}
