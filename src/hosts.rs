@@ -85,7 +85,7 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     let (kind, stdin) = fd::describe(fd::STDIN);
     let stdin = stdin.filter(|_| matches!(kind, Kind::Pipe | Kind::Socket));
     if !hosts.gone {
-        hosts.gone = stdin.is_some() && orphaned_before_start(parent);
+        hosts.gone = stdin.is_some() && was_adopted_by(parent) && fd::has_hung_up(fd::STDIN);
         find_behind_launchers(hosts, parent, stdin, sighup_ignored);
     }
 }
@@ -115,20 +115,29 @@ fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
     }
 }
 
-/// Whether the host had died before we could ask for our parent, so that we never saw it.
+/// Whether `parent` adopted us: the process that started us had ended before we could see it.
 ///
-/// Fork keeps the session, and setsid() makes one named by the caller's own pid. So a session that
-/// is neither our own nor our parent's came from another parent, unless that has left it since, as a
-/// monitor of ours does. Its end of our stdin must be gone
-/// as well, with nothing left to read: then nobody can ever ask anything of the server.
-fn orphaned_before_start(parent: i32) -> bool {
-    let own = pid::session(0).unwrap_or(0);
-    let foreign = own != pid::own() && own != 0 && pid::session(parent).is_ok_and(|sid| sid != own);
-    let monitor = |stat: proc::Stat| stat.name.as_bytes() == MONITOR.to_bytes();
-    foreign
-        && !proc::stat(parent).is_ok_and(monitor)
-        && fd::has_hung_up(fd::STDIN)
-        && fd::unread(fd::STDIN) == 0
+/// Fork keeps the session. The only way out of a session is setsid(), which makes its caller the leader of
+/// a new one. So a parent in another session either adopted us, or has called setsid() since it started us.
+fn was_adopted_by(parent: i32) -> bool {
+    let (Ok(session), Ok(parents)) = (pid::session(0), pid::session(parent)) else {
+        return false;
+    };
+    // We may have made our session ourselves, or it was made outside of our PID namespace (0).
+    let is_inherited = session != 0 && session != pid::own();
+    if !is_inherited || session == parents {
+        return false;
+    }
+    // A process that leads no session has never left one. Process 1 is older than any other session.
+    if parents != parent || parent == 1 {
+        return true;
+    }
+    // The parent can only have left our session if it was born in it, after the session's leader. A
+    // process that adopts us is an ancestor of that leader. If the leader is gone, this is not known.
+    match (proc::stat(session), proc::stat(parent)) {
+        (Ok(leader), Ok(stat)) => (stat.started, parent) < (leader.started, session),
+        _ => false,
+    }
 }
 
 /// Watches each process that is behind a launcher: what started the launcher wants the server, and the

@@ -132,7 +132,7 @@ fn prepare_process(hosts: &Hosts) -> Result<(), Error> {
     // A parent that died before the call above sends nothing.
     if hosts.gone || pid::parent() != parent {
         return Err(Error::usage(
-            "the parent process is gone, so COMMAND was not started",
+            "parent-exit: the process that started treaper is gone, so COMMAND was not started; --no-parent starts it",
         ));
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Who the host is when a shell, `nohup` or `setsid` stands between it and treaper.
+//! Who the host is when a shell, `nohup` or `setsid` stands between it and treaper, and what a host that
+//! was dead before treaper looked means.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -169,5 +170,58 @@ fn nohup_before_a_shell_lets_the_shell_outlive_the_host() {
     // But the shell itself is the parent.
     let mut run = hosted("null", &["nohup", "sh", "-c", STAYS], QUICK);
     sys::kill(run.named("sh")[0].pid, libc::SIGKILL).unwrap();
+    run.wait_empty();
+}
+
+/// Kills the host, and runs its arguments when that has been reaped.
+const ORPHAN: &str = "kill -9 $PPID; while [ -d /proc/$PPID ]; do :; done; exec \"$0\" \"$@\"";
+
+fn orphaned_before_the_start(host: &[&str]) -> Run {
+    let words = [
+        owned(&[ACTOR, "host", "--own-session"]),
+        owned(host),
+        owned(&["--"]),
+        command(&["sh", "-c", ORPHAN], QUICK),
+    ];
+    let mut run = Scene::new().start(&words.concat());
+    run.wait_empty();
+    run
+}
+
+#[test]
+fn a_host_that_was_dead_before_the_start_is_gone_whatever_it_has_written() {
+    for request in ["", "request\n"] {
+        for kind in ["pipe", "socketpair", "tcp"] {
+            let host = ["--stdin", kind, "--request", request];
+            let mut run = orphaned_before_the_start(&host);
+            let stderr = run.stderr();
+            assert!(stderr.contains("parent-exit"), "{kind}: {stderr}");
+            assert!(run.log.all("server", "ready").is_empty(), "{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_subreaper_that_leads_its_session_is_told_from_a_host() {
+    // The leader of our session lives on; what started us has ended; the arena, which made that leader, has us.
+    let orphan = "(while [ -d /proc/$$ ]; do :; done; exec \"$0\" \"$@\") 0<&3 & exit 0";
+    let script = format!(": | {{ sh -c '{orphan}' \"$0\" \"$@\" 3<&0; }}; read -r end");
+    let scene = Scene::new().stdin_pipe().before_exec(sys::setsid);
+    let words = command(&["setsid", "sh", "-c", &script], QUICK);
+    let mut run = scene.start(&words);
+    common::until("it is said", || run.stderr().contains("parent-exit"));
+    run.write_stdin(b"end\n");
+    run.wait_empty();
+    assert!(run.log.all("server", "ready").is_empty());
+}
+
+#[test]
+fn a_host_that_has_left_the_session_since_is_no_dead_one() {
+    let host = [ACTOR, "host", "--stdin", "hungup", "--late-session", "--"];
+    let words = [owned(&host), command(&[], QUICK)].concat();
+    let mut run = all_ready(Scene::new().start(&words));
+    run.log.wait("host", "spawned");
+    assert!(!run.log.comes_within(A_WHILE, "server", "signal"));
+    run.signal(libc::SIGKILL);
     run.wait_empty();
 }
