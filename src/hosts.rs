@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{self, Error};
 use crate::event::Trigger;
 use crate::sys::fd::{self, Identity, Kind};
 use crate::sys::proc::View;
@@ -54,11 +54,11 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
         hosts.watched.push(Watched { fd, trigger });
     }
     for name in &config.watch_ancestors {
-        let fd = find_ancestor(name.as_bytes()).map_err(|errno| {
-            Error::kernel(
-                &format!("find an ancestor named '{}'", name.display()),
-                errno,
-            )
+        let fd = find_ancestor(name.as_bytes()).map_err(|reason| {
+            let name = name.display();
+            Error::usage(format!(
+                "cannot find an ancestor named '{name}' (--watch-ancestor): {reason}"
+            ))
         })?;
         hosts.watched.push(Watched { fd, trigger });
     }
@@ -194,17 +194,24 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
         .is_ok_and(shell::was_given_a_command)
 }
 
-/// Opens the nearest ancestor whose command name is `name` (of which the kernel keeps 15 bytes).
-fn find_ancestor(name: &[u8]) -> Result<OwnedFd, Errno> {
+/// Opens the nearest ancestor whose command name is `name` (of which the kernel keeps 15 bytes). If there is
+/// none, says which ones there are.
+fn find_ancestor(name: &[u8]) -> Result<OwnedFd, String> {
     let name = &name[..name.len().min(15)];
     let mut current = pid::parent();
+    let mut seen = Vec::new();
     while current > 0 {
-        let fd = pidfd::open(current)?;
-        let stat = proc::stat(current)?;
+        let fd = pidfd::open(current).map_err(error::describe)?;
+        let stat = proc::stat(current).map_err(error::describe)?;
         if stat.name.as_bytes() == name {
             return Ok(fd);
         }
+        seen.push(format!("{}[{current}]", stat.name));
         current = stat.parent;
     }
-    Err(Errno::SRCH)
+    Err(if seen.is_empty() {
+        "there is none in this PID namespace".to_owned()
+    } else {
+        format!("there are {}", seen.join(", "))
+    })
 }

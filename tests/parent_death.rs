@@ -240,6 +240,12 @@ fn a_watched_ancestor_that_does_not_exist_is_an_error_before_the_start() {
         stderr.contains("no-such-name") && stderr.lines().count() == 1,
         "{stderr}"
     );
+    // The arena is an actor, too.
+    let arena = format!("there are actor[{}], ", run.arena());
+    assert!(
+        stderr.contains(&arena) && stderr.contains("[1]"),
+        "{stderr}"
+    );
     assert!(run.log.all("server", "ready").is_empty());
 }
 
