@@ -1,11 +1,12 @@
 //! The command-line grammar and every help text. The only file that knows clap.
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, error::ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 /// One option: the single source for the parser, the help, the variables and the checks of the documents.
 #[derive(Debug)]
@@ -263,23 +264,48 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Parsed, String> {
     if let Ok(matches) = grammar_of(mentioned()).try_get_matches_from(&arguments) {
         return Ok(Parsed::Run(collect(matches, mentioned())));
     }
-    match grammar().try_get_matches_from(arguments) {
+    match grammar().try_get_matches_from(&arguments) {
         Ok(matches) => Ok(Parsed::Run(collect(matches, OPTIONS.iter()))),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 Ok(Parsed::Print(error.to_string()))
             }
-            ErrorKind::MissingRequiredArgument => {
-                Err("no COMMAND was given; see treaper --help".to_owned())
-            }
-            _ => {
-                let text = error.to_string();
-                let line = text.lines().next().unwrap_or_default();
-                let line = line.strip_prefix("error: ").unwrap_or(line);
-                Err(format!("{line}; see treaper --help"))
-            }
+            _ => Err(format!(
+                "{}; see treaper --help",
+                explain(&error, &arguments)
+            )),
         },
     }
+}
+
+/// What is wrong with the `arguments`, in one line.
+fn explain(error: &clap::Error, arguments: &[OsString]) -> String {
+    if error.kind() == ErrorKind::MissingRequiredArgument {
+        return "no COMMAND was given".to_owned();
+    }
+    // Of `-v=2` clap names only the `=`, as an option of its own.
+    let given = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(given)) => given.as_bytes(),
+        _ => &[],
+    };
+    let by_value = matches!(given, [b'-', b'=' | b'0'..=b'9']) || given.starts_with(b"--verbose");
+    let mut words = arguments.iter().filter(|_| by_value);
+    if let Some(word) = words.find(|word| gives_verbose_a_value(word)) {
+        return format!("{}: -v takes no value; -vv tells more", word.display());
+    }
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+/// Whether `word` is `-v=2`, `-v2` or `--verbose=2`.
+fn gives_verbose_a_value(word: &OsStr) -> bool {
+    let word = word.as_bytes();
+    let is_value = |rest: &[u8]| {
+        let first = rest.iter().find(|byte| **byte != b'v');
+        first.is_some_and(|byte| *byte == b'=' || byte.is_ascii_digit())
+    };
+    word.starts_with(b"--verbose=") || word.strip_prefix(b"-v").is_some_and(is_value)
 }
 
 /// What was matched, of the `options` that the grammar had.
@@ -362,6 +388,10 @@ mod tests {
             ("--sginal TERM cmd", "--sginal"),
             ("-x cmd", "-x"),
             ("--signal", "--signal <SIGNAL>"),
+            ("-v=2 cmd", "-v=2: -v takes no value"),
+            ("-vv3 cmd", "-vv3: -v takes no value"),
+            ("--verbose=2 cmd", "--verbose=2: -v takes no value"),
+            ("-vx cmd -v=2", "-x"),
             ("-v", "no COMMAND"),
         ] {
             let words = ["treaper"].into_iter().chain(line.split(' '));
