@@ -68,7 +68,10 @@ impl Answer {
         let mut stdout = std::io::stdout();
         let written = stdout.write_all(self.stdout.as_bytes());
         let flushed = stdout.flush();
-        let _ = std::io::stderr().write_all(self.stderr.as_bytes());
+        // It names what others have named: a control character must not reach the terminal.
+        let hide = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
+        let stderr: String = self.stderr.chars().map(hide).collect();
+        let _ = std::io::stderr().write_all(stderr.as_bytes());
         if written.and(flushed).is_ok() {
             self.status
         } else {

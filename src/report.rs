@@ -79,13 +79,17 @@ impl Line {
 
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
-            if self.len + 1 == self.bytes.len() {
-                break;
+        for char in text.chars() {
+            // Names come from other programs: a control character must not reach the terminal. Those of
+            // C1 (U+0080 to U+009F) count as well: U+009B begins a sequence like ESC [ does.
+            let char = if char.is_control() { '?' } else { char };
+            let end = self.len + char.len_utf8();
+            if end >= self.bytes.len() {
+                // No part of a character is left at the end, and nothing follows the cut.
+                return Err(fmt::Error);
             }
-            // Names come from other programs: a control character must not reach the terminal.
-            self.bytes[self.len] = if byte.is_ascii_control() { b'?' } else { byte };
-            self.len += 1;
+            char.encode_utf8(&mut self.bytes[self.len..end]);
+            self.len = end;
         }
         Ok(())
     }
@@ -103,5 +107,23 @@ mod tests {
         assert_eq!(bytes.len(), 1024);
         assert!(bytes.starts_with(b"a?b?xx"));
         assert_eq!(bytes.split(|b| *b == b'\n').count(), 2);
+    }
+
+    #[test]
+    fn letters_stay_and_controls_of_both_sets_do_not() {
+        let mut line = Line::new();
+        let _ = write!(line, "größe 日本 \u{9b}31m\u{85}\u{7f}\u{a0}");
+        assert_eq!(line.finish(), "größe 日本 ?31m??\u{a0}\n".as_bytes());
+    }
+
+    #[test]
+    fn a_character_is_never_cut_in_two() {
+        for before in 1015..1024 {
+            let mut line = Line::new();
+            let _ = write!(line, "{}日本 and more", "x".repeat(before));
+            let text = std::str::from_utf8(line.finish()).unwrap();
+            assert!(text.len() > 1020 && text.ends_with('\n'), "{text}");
+            assert!(!text.contains("日本 and"), "{text}");
+        }
     }
 }

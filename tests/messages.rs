@@ -158,6 +158,29 @@ fn a_closed_stderr_or_one_without_a_reader_changes_nothing() {
     }
 }
 
+/// U+009B begins a control sequence as ESC [ does, and a lone byte 0x9b does the same in some terminals.
+#[test]
+fn a_name_cannot_control_the_terminal() {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::process::CommandExt;
+    let name = b"caf\xc3\xa9\xc2\x9b31m\x9bx\x1b[31m\x7f";
+    for program in ["treaper", "tini", "dumb-init"] {
+        let mut command = std::process::Command::new(common::TREAPER);
+        command.arg0(program).arg("--");
+        let output = command
+            .arg(std::ffi::OsStr::from_bytes(name))
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains("caf\u{e9}?31m"), "{program}: {text}");
+        assert!(
+            !text.trim_end().chars().any(char::is_control),
+            "{program}: {text:?}"
+        );
+    }
+}
+
 /// A failed write raises a signal, and forwarding a signal is a message again.
 #[test]
 fn a_message_that_cannot_be_written_is_no_signal_to_the_server() {
