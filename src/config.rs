@@ -78,6 +78,8 @@ pub struct Config {
     pub log: Option<String>,
     /// Only look at this machine.
     pub doctor: Option<DoctorFormat>,
+    /// Variables with our prefix that no option has.
+    pub unknown_variables: Vec<String>,
     /// COMMAND and its arguments.
     pub command: Vec<OsString>,
 }
@@ -196,26 +198,41 @@ impl Lookup<'_> {
     }
 }
 
-/// Collects our variables, and refuses those that nobody knows: a misspelt setting must not pass for set.
+/// The variables that set something: an empty one is not set. Then the names of those that no option
+/// has. These are no error: Kubernetes makes TREAPER_SERVICE_HOST for a service of that name.
 fn our_variables(
     environment: impl Iterator<Item = (OsString, OsString)>,
-) -> Result<Vec<(String, OsString)>, Error> {
-    let mut variables = Vec::new();
+) -> (Vec<(String, OsString)>, Vec<String>) {
+    let (mut known, mut unknown) = (Vec::new(), Vec::new());
     for (name, text) in environment {
         let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else {
             continue;
         };
-        let known = |option: &Opt| {
+        let has = |option: &Opt| {
             variable(option.long) == name && !matches!(option.takes, Takes::Maybe(_))
         };
-        if name != LOG && !OPTIONS.iter().any(known) {
-            return Err(Error::usage(format!(
-                "{name}: no such variable; see treaper --help"
-            )));
+        if name != LOG && !OPTIONS.iter().any(has) {
+            unknown.push(name.to_owned());
+        } else if !text.is_empty() {
+            known.push((name.to_owned(), text));
         }
-        variables.push((name.to_owned(), text));
     }
-    Ok(variables)
+    (known, unknown)
+}
+
+/// `--doctor` stands for a COMMAND, so there must be none.
+fn check_doctor(format: Option<DoctorFormat>, command: &[OsString]) -> Result<(), Error> {
+    let Some(first) = command.first().filter(|_| format.is_some()) else {
+        return Ok(());
+    };
+    Err(Error::usage(if first == "json" {
+        "--doctor: the format follows an equals sign: --doctor=json".to_owned()
+    } else {
+        format!(
+            "--doctor: starts no COMMAND, and '{}' was given",
+            first.display()
+        )
+    }))
 }
 
 /// Checks everything that was set. The command line wins over `environment`.
@@ -227,10 +244,18 @@ pub fn resolve(
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Config, Error> {
     let command = std::mem::take(&mut args.command);
+    let (variables, unknown_variables) = our_variables(environment);
     let given = Lookup {
         args: &args,
-        variables: our_variables(environment)?,
+        variables,
     };
+    let doctor = given.one("doctor", None, |text| {
+        let formats = [("", DoctorFormat::Table), ("json", DoctorFormat::Json)];
+        value::word(text, &formats)
+            .map(Some)
+            .map_err(|_| "expected json".to_owned())
+    })?;
+    check_doctor(doctor, &command)?;
     let plan = Settings {
         drain: given.one("drain", Duration::from_secs(5), value::duration)?,
         grace: given.one("grace", Duration::from_secs(10), value::duration)?,
@@ -301,12 +326,8 @@ pub fn resolve(
             Err(_) => Err("expected 0, 1 or 2".to_owned()),
         })?,
         log: given.log_filter()?,
-        doctor: given.one("doctor", None, |text| {
-            let formats = [("", DoctorFormat::Table), ("json", DoctorFormat::Json)];
-            value::word(text, &formats)
-                .map(Some)
-                .map_err(|_| "expected json".to_owned())
-        })?,
+        doctor,
+        unknown_variables,
         command,
     })
 }

@@ -118,7 +118,8 @@ impl Settings {
         };
         for (option, value) in defaults {
             let decided = args.values.iter().any(|(name, _)| *name == option);
-            if !decided && variable(&variables, &config::variable(option)).is_none() {
+            let set = variable(&variables, &config::variable(option));
+            if !decided && set.is_none_or(OsStr::is_empty) {
                 args.values.push((option, value.into()));
             }
         }

@@ -57,9 +57,13 @@ fn start_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> 
     let status = match program.parse(arguments, std::env::vars_os().collect()) {
         Ok(Asked::Run(config)) => {
             command = config.command.first().cloned().unwrap_or_default();
+            begin_to_report(&config);
             serve(&config, inherited)
         }
-        Ok(Asked::Pause(config)) => pause::run(&config),
+        Ok(Asked::Pause(config)) => {
+            begin_to_report(&config);
+            pause::run(&config)
+        }
         Ok(Asked::Say(answer)) => Ok(answer.give()),
         Err(error) => Err(error),
     };
@@ -72,6 +76,7 @@ fn start(arguments: Vec<OsString>, inherited: &Inherited) -> Result<u8, Error> {
         Parsed::Print(text) => return print(&text),
     };
     let config = config::resolve(args, startup::variables_with(config::PREFIX).into_iter())?;
+    begin_to_report(&config);
     if let Some(format) = config.doctor {
         let (text, available) = doctor::examine(config.contain, format);
         return print(&text).map(|_| if available { 0 } else { status::OWN_FAILURE });
@@ -79,9 +84,16 @@ fn start(arguments: Vec<OsString>, inherited: &Inherited) -> Result<u8, Error> {
     serve(&config, inherited)
 }
 
+fn begin_to_report(config: &Config) {
+    report::init(config.verbosity, config.log.as_deref());
+    if !config.unknown_variables.is_empty() {
+        let names = config.unknown_variables.join(", ");
+        log::warn!("ignored {names}: no option has such a variable; see treaper --help");
+    }
+}
+
 fn serve(config: &Config, inherited: &Inherited) -> Result<u8, Error> {
     let passed_on = fd::inherited();
-    report::init(config.verbosity, config.log.as_deref());
     let relay = Relay::open().unwrap_or_else(|error| {
         log::warn!("cannot talk to the service manager: {error}");
         None

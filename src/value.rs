@@ -115,28 +115,32 @@ pub fn pid(text: &str) -> Result<i32, String> {
 pub fn switch(text: &str) -> Result<bool, String> {
     match text {
         "1" | "true" | "yes" | "on" => Ok(true),
-        "0" | "false" | "no" | "off" | "" => Ok(false),
+        "0" | "false" | "no" | "off" => Ok(false),
         _ => Err("expected 1 or 0 (true, false, yes, no, on, off)".to_owned()),
     }
 }
 
-/// A filter of messages in `env_logger`'s form, such as `debug` or `treaper::kill=trace,info`.
+/// A filter of messages in `env_logger`'s form, such as `debug` or `treaper::kill=trace,info`. Modules
+/// of others are refused: they log nothing, so the filter would silence everything.
 ///
 /// # Errors
 /// A sentence that says what is expected.
 pub fn log_filter(text: &str) -> Result<String, String> {
-    let directives = text.split('/').next().unwrap_or_default().split(',');
-    for level in
-        directives.filter_map(|directive| directive.split_once('=').map(|(_, level)| level))
-    {
-        if level.trim().parse::<log::LevelFilter>().is_err() {
-            return Err(
-                "expected a level (off, error, warn, info, debug, trace) or MODULE=LEVEL"
-                    .to_owned(),
-            );
-        }
+    let is_level = |text: &str| text.trim().parse::<log::LevelFilter>().is_ok();
+    let is_ours = |text: &str| matches!(text.trim().split("::").next(), Some("treaper"));
+    let (directives, pattern) = text.split_once('/').unwrap_or((text, ""));
+    let mut directives = directives.split(',').filter(|text| !text.trim().is_empty());
+    let good = directives.all(|directive| match directive.split_once('=') {
+        Some((module, level)) => is_ours(module) && is_level(level),
+        None => is_level(directive) || is_ours(directive),
+    });
+    if good && !pattern.contains('/') {
+        return Ok(text.to_owned());
     }
-    Ok(text.to_owned())
+    Err(
+        "expected levels (off, error, warn, info, debug, trace), for modules treaper::NAME=LEVEL"
+            .to_owned(),
+    )
 }
 
 /// One of a few words.
@@ -187,6 +191,36 @@ mod tests {
             "99999999999999999999",
         ] {
             assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn log_filters_name_levels_and_our_modules() {
+        for good in [
+            "debug",
+            "OFF",
+            "treaper",
+            "treaper::kill=trace,info",
+            " warn , treaper::reap = debug ,",
+            "debug/pid 7",
+            ",",
+        ] {
+            assert_eq!(log_filter(good).as_deref(), Ok(good));
+        }
+        for bad in [
+            "bogus",
+            "debug,bogus",
+            "treaper=bogus",
+            "treaper==debug",
+            "treaper=",
+            "=debug",
+            "hyper=debug",
+            "treaperx",
+            "1",
+            "debug/a/b",
+            "debug;info",
+        ] {
+            assert!(log_filter(bad).is_err(), "{bad}");
         }
     }
 

@@ -140,7 +140,26 @@ fn every_good_value_is_accepted_as_option_and_as_variable() {
 fn every_bad_value_is_refused_by_the_name_of_its_option_or_variable() {
     for (option, value) in BAD {
         is_refused(&[&format!("{option}={value}")], &[], option);
-        is_refused(&[], &[(&variable(option), value)], &variable(option));
+        if !value.is_empty() {
+            is_refused(&[], &[(&variable(option), value)], &variable(option));
+        }
+    }
+}
+
+#[test]
+fn an_empty_variable_is_not_set() {
+    for (option, _) in GOOD.iter().chain(BAD) {
+        is_accepted(&[], &[(&variable(option), "")]);
+    }
+    for name in [
+        "TREAPER_GRACE",
+        "TREAPER_LOG",
+        "TREAPER_VERBOSE",
+        "TREAPER_NO_GUARD",
+        "TREAPER_NO_PARENT",
+        "TREAPER_WATCH_ANCESTOR",
+    ] {
+        is_accepted(&[], &[(name, "")]);
     }
 }
 
@@ -175,7 +194,9 @@ fn durations_have_units_and_a_range() {
             "∞",
         ] {
             is_refused(&[&format!("{option}={value}")], &[], option);
-            is_refused(&[], &[(&variable(option), value)], &variable(option));
+            if !value.is_empty() {
+                is_refused(&[], &[(&variable(option), value)], &variable(option));
+            }
         }
     }
 }
@@ -212,11 +233,85 @@ fn lists_are_separated_by_commas_or_blanks() {
 }
 
 #[test]
-fn an_unknown_option_or_variable_is_refused() {
+fn an_unknown_option_is_refused() {
     is_refused(&["--no-such"], &[], "--no-such");
-    is_refused(&[], &[("TREAPER_NO_SUCH", "1")], "TREAPER_NO_SUCH");
-    is_refused(&[], &[("TREAPER_GRAC", "1s")], "TREAPER_GRAC");
+}
+
+/// Kubernetes makes such variables for a service that is called treaper.
+#[test]
+fn an_unknown_variable_is_one_warning_and_the_server_starts() {
+    let foreign = [
+        ("TREAPER_SERVICE_HOST", "10.0.0.1"),
+        ("TREAPER_PORT", "tcp://10.0.0.1:80"),
+        ("TREAPER_GRAC", ""),
+        ("TREAPER_DOCTOR", "json"),
+    ];
+    for options in [&[][..], &["--no-guard"], &["-vv"]] {
+        let out = output(options, &foreign);
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(
+            (out.status.code(), &out.stdout[..]),
+            (Some(0), &b"started\n"[..])
+        );
+        let naming = |name: &str| text.lines().filter(|line| line.contains(name)).count();
+        for (name, _) in foreign {
+            assert_eq!(naming(name), 1, "{name}: {text}");
+        }
+        assert_eq!(naming("TREAPER_"), 1, "{text}");
+        if options.first() != Some(&"-vv") {
+            assert_eq!(text.lines().count(), 1, "{text}");
+        }
+    }
     is_accepted(&[], &[("TREAPERX", "1"), ("XTREAPER_GRACE", "x")]);
+    is_accepted(&[], &[("TREAPER_PORT", "x"), ("TREAPER_LOG", "error")]);
+}
+
+#[test]
+fn a_filter_of_messages_that_means_nothing_is_refused() {
+    for filter in [
+        "bogus",
+        "debug,bogus",
+        "treaper=bogus",
+        "hyper=info",
+        "debug/a/b",
+    ] {
+        is_refused(&[], &[("TREAPER_LOG", filter)], "TREAPER_LOG");
+    }
+    for filter in ["warn", "error,treaper::kill=warn", "off", "treaper=error"] {
+        is_accepted(&[], &[("TREAPER_LOG", filter)]);
+    }
+}
+
+/// `--doctor` stands for a COMMAND. A word behind it must not be ignored, nor be run.
+#[test]
+fn a_command_behind_doctor_is_a_mistake() {
+    for (words, culprit) in [
+        (&["--doctor", "json"][..], "--doctor=json"),
+        (&["--doctor", "--contain=group", "json"], "--doctor=json"),
+        (&["--doctor", "--", "json"], "--doctor=json"),
+        (&["--doctor", "touch", "json"], "'touch'"),
+        (&["--doctor=json", "echo"], "'echo'"),
+    ] {
+        let out = Command::new(TREAPER).args(words).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(
+            (out.status.code(), &*out.stdout),
+            (Some(125), &b""[..]),
+            "{words:?}"
+        );
+        assert!(text.starts_with("treaper: --doctor: "), "{words:?}: {text}");
+        assert!(
+            text.contains(culprit) && text.lines().count() == 1,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_value_for_v_is_named_as_it_was_given() {
+    for word in ["-v=2", "-v2", "-vv=", "--verbose=2"] {
+        is_refused(&[word], &[], &format!("{word}: -v takes no value; -vv"));
+    }
 }
 
 #[test]
