@@ -177,13 +177,22 @@ fn base_name(path: &OsStr) -> String {
     path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// The number that C's `atoi` finds at the start of `text`, and what is left behind it.
+/// The number that C's `strtol` finds at the start of `text`, and what is left behind it. Out of range
+/// it is the nearest one.
 fn leading_number(text: &str) -> (Option<i64>, &str) {
-    let start = text.trim_start();
+    let start = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let sign = usize::from(start.starts_with(['+', '-']));
     let digits = start[sign..].bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 0 {
+        return (None, text);
+    }
     let (number, rest) = start.split_at(sign + digits);
-    (number.parse().ok(), rest)
+    let nearest = if number.starts_with('-') {
+        i64::MIN
+    } else {
+        i64::MAX
+    };
+    (Some(number.parse().unwrap_or(nearest)), rest)
 }
 
 #[cfg(test)]
@@ -211,6 +220,13 @@ mod tests {
     fn numbers_are_read_as_c_reads_them() {
         assert_eq!(leading_number(" 12x"), (Some(12), "x"));
         assert_eq!(leading_number("-3"), (Some(-3), ""));
+        assert_eq!(leading_number("\t\x0b+7 8"), (Some(7), " 8"));
+        assert_eq!(leading_number("99999999999999999999"), (Some(i64::MAX), ""));
+        assert_eq!(
+            leading_number("-99999999999999999999"),
+            (Some(i64::MIN), "")
+        );
+        assert_eq!(leading_number("-"), (None, "-"));
         assert_eq!(leading_number("x"), (None, "x"));
         assert_eq!(leading_number(""), (None, ""));
     }

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use super::getopt::{Getopt, Grammar};
 use super::{Answer, Asked, OURS, Settings, Variables, leading_number, variable};
@@ -15,14 +15,15 @@ use crate::voice::{self, Step};
 /// The version whose command line this is; its first words are what `docker info` looks for.
 const VERSION: &str = "tini version 0.19.0";
 
-/// How much is told: 0 fatal, 1 warnings, 2 info, 3 debug, 4 trace.
-static VERBOSITY: AtomicI64 = AtomicI64::new(1);
+/// How much is logged: 0 fatal, 1 warnings, 2 info, 3 debug, 4 trace.
+static VERBOSITY: AtomicU32 = AtomicU32::new(1);
 static WARN_ON_REAP: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Asked, Error> {
-    let (name, words) = arguments
+    let (program, words) = arguments
         .split_first()
-        .map_or(("tini".into(), &[][..]), |(n, w)| (super::base_name(n), w));
+        .map_or((OsStr::new("tini"), &[][..]), |(n, w)| (n.as_os_str(), w));
+    let name = super::base_name(program);
     if matches!(words, [only] if only == "--version") {
         return Ok(Asked::Say(Answer::stdout(format!("{VERSION} ({OURS})\n"))));
     }
@@ -52,7 +53,9 @@ pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Aske
             // -s: we always are a subreaper.
             Ok(_) => {}
             Err(complaint) => {
-                let text = format!("{name}: {complaint}\n{}", usage(&name));
+                // This line is getopt's, which names the program as it was called.
+                let program = program.display();
+                let text = format!("{program}: {complaint}\n{}", usage(&name));
                 return Ok(Asked::Say(Answer::stderr(1, text)));
             }
         }
@@ -62,7 +65,8 @@ pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Aske
         return Ok(Asked::Say(Answer::stderr(1, usage(&name))));
     }
     if let Some(text) = variable(&variables, "TINI_VERBOSITY") {
-        verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0);
+        // An int of atoi in an unsigned variable: a negative number is the most that there is.
+        verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0) as u32;
     }
     VERBOSITY.store(verbosity, Relaxed);
     voice::set(tell);
@@ -156,7 +160,7 @@ pub(super) fn failed(error: &Error, command: &OsStr) -> Answer {
 /// tini tells this on stdout; that belongs to PROGRAM here, so it goes to stderr.
 fn tell(step: &Step<'_>) {
     let (verbosity, pid) = (VERBOSITY.load(Relaxed), voice::main_pid());
-    let say = |least: i64, level: &str, text: std::fmt::Arguments<'_>| {
+    let say = |least: u32, level: &str, text: std::fmt::Arguments<'_>| {
         if verbosity >= least {
             voice::line(format_args!("[{level} tini ({pid})] {text}"));
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{ACTOR, Scene, until};
-use crate::oracle::{Outcome, both, exchange, ours, plain_signals, real, received, without_pids};
+use crate::oracle::{Program, both, exchange, ours, plain_signals, real, received, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
 
@@ -77,14 +77,14 @@ fn complaints_are_those_of_tini() {
         assert_eq!(outcome.stdout, theirs.stdout);
     }
     for words in [&["-z"][..], &["-e"], &["--foo"]] {
-        let first = |outcome: &Outcome| outcome.stderr.lines().next().map(str::to_owned);
-        // Of glibc, which knows the program by the whole path.
-        let theirs = first(&tini.outcome(&[], words)).unwrap();
-        let mine = first(&ours("tini").outcome(&[], words)).unwrap();
-        assert_eq!(
-            mine.split_once(": ").unwrap().1,
-            theirs.split_once(": ").unwrap().1
-        );
+        // getopt names the program by the whole path, and the usage below by the last part of it.
+        let said = |program: &Program| {
+            let path = program.path.to_str().unwrap();
+            let text = program.outcome(&[], words).stderr;
+            assert!(text.starts_with(path), "{text}");
+            text.lines().next().unwrap()[path.len()..].to_owned()
+        };
+        assert_eq!(said(&ours("tini")), said(&tini));
     }
 }
 
@@ -184,6 +184,25 @@ fn what_is_told_is_in_the_words_of_tini() {
         loud.stderr.contains("Spawned child process 'true'"),
         "{loud:?}"
     );
+    for text in [
+        "-1",
+        "4",
+        "4294967295",
+        "2147483648",
+        "99999999999999999999",
+    ] {
+        for program in [&tini, &ours("tini")] {
+            let outcome = program.outcome(&[("TINI_VERBOSITY", text)], &["-s", "--", "true"]);
+            let all = outcome.stdout + &outcome.stderr;
+            assert!(all.contains("[TRACE tini"), "{text}: {program:?}: {all}");
+        }
+    }
+    for text in ["0", "", "x", "4294967296", "-99999999999999999999"] {
+        for program in [&tini, &ours("tini")] {
+            let outcome = program.outcome(&[("TINI_VERBOSITY", text)], &["-s", "--", "true"]);
+            assert_eq!(outcome.stdout + &outcome.stderr, "", "{text}: {program:?}");
+        }
+    }
     let quiet = ours("tini").outcome(&[("TINI_VERBOSITY", "1")], &["-vvv", "--", "true"]);
     assert_eq!(quiet.stderr, "");
 }
