@@ -257,14 +257,14 @@ fn mentions(arguments: &[OsString], option: &Opt) -> bool {
 ///
 /// # Errors
 /// One line that says what is wrong.
-pub fn parse(arguments: Vec<OsString>) -> Result<Parsed, String> {
+pub fn parse(arguments: &[OsString]) -> Result<Parsed, String> {
     // To build the whole grammar takes longer than all else that we do until the server runs. What is
     // not mentioned cannot be meant; and what the small grammar does not take, the whole one explains.
-    let mentioned = || OPTIONS.iter().filter(|option| mentions(&arguments, option));
-    if let Ok(matches) = grammar_of(mentioned()).try_get_matches_from(&arguments) {
+    let mentioned = || OPTIONS.iter().filter(|option| mentions(arguments, option));
+    if let Ok(matches) = grammar_of(mentioned()).try_get_matches_from(arguments) {
         return Ok(Parsed::Run(collect(matches, mentioned())));
     }
-    match grammar().try_get_matches_from(&arguments) {
+    match grammar().try_get_matches_from(arguments) {
         Ok(matches) => Ok(Parsed::Run(collect(matches, OPTIONS.iter()))),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -272,7 +272,7 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Parsed, String> {
             }
             _ => Err(format!(
                 "{}; see treaper --help",
-                explain(&error, &arguments)
+                explain(&error, arguments)
             )),
         },
     }
@@ -362,7 +362,7 @@ mod tests {
         ] {
             let words = ["treaper"].into_iter().chain(line.split(' '));
             let words: Vec<OsString> = words.map(OsString::from).collect();
-            let Ok(Parsed::Run(args)) = parse(words.clone()) else {
+            let Ok(Parsed::Run(args)) = parse(&words) else {
                 panic!("{line}");
             };
             let whole = grammar().try_get_matches_from(&words).unwrap();
@@ -395,12 +395,13 @@ mod tests {
             ("-v", "no COMMAND"),
         ] {
             let words = ["treaper"].into_iter().chain(line.split(' '));
-            let told = parse(words.map(OsString::from).collect()).unwrap_err();
+            let words: Vec<OsString> = words.map(OsString::from).collect();
+            let told = parse(&words).unwrap_err();
             assert!(told.contains(text), "{line}: {told}");
         }
         for line in ["--help", "-h", "-vh", "--version", "-V"] {
-            let words = ["treaper", line].map(OsString::from).to_vec();
-            assert!(matches!(parse(words), Ok(Parsed::Print(_))), "{line}");
+            let words = ["treaper", line].map(OsString::from);
+            assert!(matches!(parse(&words), Ok(Parsed::Print(_))), "{line}");
         }
     }
 }

@@ -37,12 +37,12 @@ use crate::watch::Watch;
 
 /// Runs treaper; returns the exit status of this process (of the monitor, in the monitor).
 #[must_use]
-pub fn main(arguments: Vec<OsString>) -> i32 {
+pub fn main(arguments: &[OsString]) -> i32 {
     let inherited = startup::capture();
     voice::set_main();
     let name = arguments.first().and_then(|name| Program::named(name));
     let status = match name {
-        Some(program) => start_as(program, &arguments, &inherited),
+        Some(program) => start_as(program, arguments, &inherited),
         None => start(arguments, &inherited).unwrap_or_else(|error| {
             report::line(format_args!("{error}"));
             error.status
@@ -70,7 +70,7 @@ fn start_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> 
     status.unwrap_or_else(|error| program.failed(&error, &command).give())
 }
 
-fn start(arguments: Vec<OsString>, inherited: &Inherited) -> Result<u8, Error> {
+fn start(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
     let args = match cli::parse(arguments).map_err(Error::usage)? {
         Parsed::Run(args) => args,
         Parsed::Print(text) => return print(&text),

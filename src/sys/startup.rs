@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use super::signal::{self, Mask, Signal};
 
-/// Defines the C `main` that calls `$run(arguments) -> i32`.
+/// Defines the C `main` that calls `$run(&arguments) -> i32`.
 ///
 /// An own `main` skips std's start-up, which would ignore SIGPIPE, open `/dev/null` on closed
 /// descriptors and set up a guard page; it saves time and memory, and keeps what we hand on true.
@@ -22,7 +22,7 @@ macro_rules! entry_point {
             arguments: *const *const ::std::ffi::c_char,
         ) -> ::std::ffi::c_int {
             // SAFETY: what the C runtime passes to `main`.
-            $run(unsafe { $crate::sys::startup::arguments(count, arguments) })
+            $run(&unsafe { $crate::sys::startup::arguments(count, arguments) })
         }
     };
 }
