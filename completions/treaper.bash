@@ -18,7 +18,7 @@ _treaper() {
         --)
             at=$((at + 1))
             break ;;
-        -s|--signal|-d|--drain|-g|--grace|--kill-timeout|-k|--kill-mode|--until|--stdin|--stdout|--hup|--term|--watch-pid|--watch-ancestor|--forward-to|--rewrite|--success|--contain)
+        -s|--signal|-d|--drain|-g|--grace|--stage|--kill-timeout|-k|--kill-mode|--until|--stdin|--stdout|--hup|--term|--watch-pid|--watch-ancestor|--forward-to|--rewrite|--success|--contain)
             at=$((at + 2))
             if [[ ${COMP_WORDS[at - 1]} == '=' ]]; then at=$((at + 1)); fi ;;
         =)
@@ -66,7 +66,7 @@ _treaper() {
         --doctor)
             words="json" ;;
         *)
-            words='--signal --drain --grace --kill-timeout --kill-mode --until --stdin --stdout --hup --term --no-parent --watch-pid --watch-ancestor --forward-to --rewrite --success --contain --no-guard --no-new-privs --verbose --doctor --help --version' ;;
+            words='--signal --drain --grace --stage --kill-timeout --kill-mode --until --stdin --stdout --hup --term --no-parent --watch-pid --watch-ancestor --forward-to --rewrite --success --contain --no-guard --no-new-privs --verbose --doctor --help --version' ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

@@ -10,7 +10,7 @@ function __treaper_command
             case --
                 set -e words[1]
                 break
-            case -s -d -g -k --signal --drain --grace --kill-timeout --kill-mode --until --stdin --stdout --hup --term --watch-pid --watch-ancestor --forward-to --rewrite --success --contain
+            case -s -d -g -k --signal --drain --grace --stage --kill-timeout --kill-mode --until --stdin --stdout --hup --term --watch-pid --watch-ancestor --forward-to --rewrite --success --contain
                 set -e words[1..2]
             case '-*'
                 set -e words[1]
@@ -27,10 +27,11 @@ function __treaper_options
 end
 
 complete -c treaper -f
-complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -d -g -k --signal --drain --grace --kill-timeout --kill-mode --until --stdin --stdout --hup --term --watch-pid --watch-ancestor --forward-to --rewrite --success --contain)'
+complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -d -g -k --signal --drain --grace --stage --kill-timeout --kill-mode --until --stdin --stdout --hup --term --watch-pid --watch-ancestor --forward-to --rewrite --success --contain)'
 complete -c treaper -n __treaper_options -s s -l signal -x -a "(kill -l | string split -n ' ')" -d 'Stop signal [TERM]'
 complete -c treaper -n __treaper_options -s d -l drain -x -d 'After end of input, time to leave unsignalled [5s]'
 complete -c treaper -n __treaper_options -s g -l grace -x -d 'From the stop signal to SIGKILL [10s]'
+complete -c treaper -n __treaper_options -l stage -x -d 'Before SIGKILL, time for the rest of the tree [2s]'
 complete -c treaper -n __treaper_options -l kill-timeout -x -d 'From SIGKILL until survivors are named and left [5s]'
 complete -c treaper -n __treaper_options -s k -l kill-mode -x -a "staged tree mixed" -d 'Stop signal to: staged, tree, mixed [staged]'
 complete -c treaper -n __treaper_options -l until -x -a "server tree" -d 'Run until the end of: server, tree [server]'

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::event::Trigger;
-use crate::plan::{KillMode, Plan, ROUND_MIN, Settings, State};
+use crate::plan::{KillMode, NAME_AFTER, NEVER, Plan, ROUND_MIN, Settings, State};
 use crate::status::Ended;
 use crate::sys::exec::Failure;
 use crate::sys::pid::Pid;
@@ -20,7 +20,9 @@ enum Word {
     Server,
     Ended,
     Trigger,
+    ServerTold,
     KillAt,
+    Named,
     GiveUpAt,
     HostGone,
     StoppedBy,
@@ -30,7 +32,7 @@ enum Word {
 
 /// The shared words.
 #[derive(Clone, Copy, Debug)]
-pub struct Board(&'static [AtomicU64; 9]);
+pub struct Board(&'static [AtomicU64; 11]);
 
 impl Board {
     /// A board that a fork shares.
@@ -100,6 +102,28 @@ impl Board {
         }
     }
 
+    /// Monitor: the server has got the stop signal, sent by us and not by the kernel.
+    pub fn set_server_told(self) {
+        self.set(Word::ServerTold, 1);
+    }
+
+    /// Whether it has.
+    #[must_use]
+    pub fn server_told(self) -> bool {
+        self.get(Word::ServerTold) != 0
+    }
+
+    /// Monitor: what the stop waits for was named, and that Ctrl-C kills it now.
+    pub fn set_named(self) {
+        self.set(Word::Named, 1);
+    }
+
+    /// Whether it was.
+    #[must_use]
+    pub fn named(self) -> bool {
+        self.get(Word::Named) != 0
+    }
+
     /// Why the tree is being stopped, if it is.
     #[must_use]
     pub fn trigger(self) -> Option<Trigger> {
@@ -111,7 +135,10 @@ impl Board {
     #[must_use]
     pub fn resume(self, settings: Settings, now: Duration) -> Plan {
         let trigger = self.trigger();
-        let kill_at = Duration::from_nanos(self.get(Word::KillAt));
+        let kill_at = match self.get(Word::KillAt) {
+            u64::MAX => NEVER,
+            nanos => Duration::from_nanos(nanos),
+        };
         let give_up_at = Duration::from_nanos(self.get(Word::GiveUpAt));
         let state = if !give_up_at.is_zero() {
             State::Killing {
@@ -120,9 +147,16 @@ impl Board {
                 give_up_at,
             }
         } else if !kill_at.is_zero() {
-            // Whom the monitor had told before it died is not known, so the tree is told again.
+            // Which processes the monitor had signalled is not known, so all are signalled again. The server most
+            // likely has the stop signal from the kernel.
+            let stage = settings.stage_of(settings.grace);
             State::Terminating {
-                sweep_at: (settings.kill_mode != KillMode::Mixed).then_some(now),
+                server_at: self.ended().is_none().then(|| match kill_at {
+                    NEVER => NEVER,
+                    at => at.saturating_sub(stage),
+                }),
+                rest_at: (settings.kill_mode != KillMode::Mixed).then_some(now),
+                name_at: (settings.at_terminal && !self.named()).then_some(now + NAME_AFTER),
                 kill_at,
             }
         } else {

@@ -66,6 +66,11 @@ pub const OPTIONS: &[Opt] = &[
         "From the stop signal to SIGKILL [10s]",
     ),
     opt(
+        "stage",
+        Takes::One("TIME"),
+        "Before SIGKILL, time for the rest of the tree [2s]",
+    ),
+    opt(
         "kill-timeout",
         Takes::One("TIME"),
         "From SIGKILL until survivors are named and left [5s]",

@@ -259,6 +259,7 @@ pub fn resolve(
     let plan = Settings {
         drain: given.one("drain", Duration::from_secs(5), value::duration)?,
         grace: given.one("grace", Duration::from_secs(10), value::duration)?,
+        stage: given.one("stage", None, |text| value::duration(text).map(Some))?,
         kill_timeout: given.one("kill-timeout", Duration::from_secs(5), value::kill_timeout)?,
         kill_mode: given.one("kill-mode", KillMode::Staged, |text| {
             let modes = [
@@ -271,6 +272,8 @@ pub fn resolve(
         until_tree: given.one("until", false, |text| {
             value::word(text, &[("server", false), ("tree", true)])
         })?,
+        manager_has_deadline: false,
+        at_terminal: false,
     };
     let mut success = SuccessSet::default();
     for code in given.many("success", value::status)? {

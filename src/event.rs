@@ -62,6 +62,15 @@ impl Trigger {
     pub const fn drains(self) -> bool {
         matches!(self, Self::StdinEof | Self::StdoutClosed)
     }
+
+    /// Whether it is the end of a process: of the host, of one that is watched, or of the pair.
+    #[must_use]
+    pub const fn is_end_of_process(self) -> bool {
+        matches!(
+            self,
+            Self::ParentExit | Self::WatchedExit | Self::ShimKilled | Self::MonitorKilled
+        )
+    }
 }
 
 impl fmt::Display for Trigger {
@@ -89,41 +98,47 @@ pub enum Event {
     Swept {
         progress: bool,
     },
+    /// Somebody at the terminal has read what the stop waits for, and pressed Ctrl-C.
+    KillNow,
 }
 
 /// What the plan wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The stop signal to the server, then SIGCONT if it is stopped.
+    /// The stop signal to the server, then SIGCONT if it is suspended. It may be left out if the kernel seems to
+    /// have sent it.
     StopServer,
+    /// The same to a server that has not got it from us: what the kernel seems to have sent proves nothing.
+    EnsureServerStop,
     /// The stop signal to each process of the tree but the server, then SIGCONT to what is stopped.
     StopRest,
+    /// Say what the stop waits for, and that Ctrl-C kills it.
+    NameWaiting,
     /// One kill round over the whole tree; answered by [`Event::Swept`].
     KillAll,
     /// Look for what is left, and name it.
     NameSurvivors,
 }
 
-/// What to do now, in order; never more than two.
+/// What to do now, in order; never more than three.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Actions([Option<Action>; 2]);
+pub struct Actions(pub [Option<Action>; 3]);
 
 impl Actions {
-    pub const NONE: Self = Self([None, None]);
+    pub const NONE: Self = Self([None; 3]);
 
     #[must_use]
     pub const fn one(first: Action) -> Self {
-        Self([Some(first), None])
+        Self([Some(first), None, None])
     }
 
     #[must_use]
     pub const fn two(first: Action, second: Action) -> Self {
-        Self([Some(first), Some(second)])
+        Self([Some(first), Some(second), None])
     }
 
     /// In order.
     pub fn iter(self) -> impl Iterator<Item = Action> {
-        let Self([first, second]) = self;
-        first.into_iter().chain(second)
+        self.0.into_iter().flatten()
     }
 }

@@ -28,8 +28,18 @@ pub struct Server {
     pub reaped: bool,
     /// Whether it is suspended, as far as it was reaped; `None`: another process has reaped that.
     pub suspended: Option<bool>,
-    /// The kernel has sent it the stop signal: its parent, the monitor, was killed.
-    pub told: bool,
+    /// Who has sent it the stop signal.
+    pub told: Told,
+}
+
+/// Who has sent the stop signal to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    No,
+    /// The kernel, when the monitor was killed; unless the server has disarmed its parent-death signal, which
+    /// leaves no trace.
+    PerhapsByKernel,
+    ByUs,
 }
 
 /// Whom SIGKILL has reached. A recycled pid only costs a short rest between rounds.
@@ -119,24 +129,40 @@ impl Killer {
         true
     }
 
-    /// The stop signal to the server, then SIGCONT if it is stopped: it could not see it otherwise.
-    pub fn stop_server(&self, signal: Signal) {
-        if self.server.as_ref().is_some_and(was_told) {
+    /// The stop signal to the server, unless the kernel seems to have sent it: a second one would pass for
+    /// impatience. Returns whether the server was there.
+    pub fn stop_server(&mut self, signal: Signal) -> bool {
+        if self.server.as_ref().is_some_and(seems_told) {
             log::info!("the kernel has sent {signal} to the server");
-            return;
+            return true;
         }
-        if self.signal_server(signal, None)
-            && let Some(server) = &self.server
-        {
-            log::info!("sent {signal} to the server, pid {}", server.pid);
-            if is_suspended(server) {
-                tell(
-                    server.pid,
-                    Signal::CONT,
-                    signal::kill(server.pid, Signal::CONT),
-                );
-            }
+        self.ensure_server_stop(signal)
+    }
+
+    /// The stop signal to the server, if it has not got it from us; then SIGCONT if it is suspended: it could not
+    /// see the signal otherwise. Returns whether the server was there.
+    pub fn ensure_server_stop(&mut self, signal: Signal) -> bool {
+        let Some(server) = self.server.as_mut().filter(|server| !server.reaped) else {
+            return false;
+        };
+        if server.told == Told::ByUs {
+            return true;
         }
+        server.told = Told::ByUs;
+        let pid = server.pid;
+        self.signal_server(signal, None);
+        log::info!("sent {signal} to the server, pid {pid}");
+        if self.server.as_ref().is_some_and(is_suspended) {
+            tell(pid, Signal::CONT, signal::kill(pid, Signal::CONT));
+        }
+        true
+    }
+
+    /// Whether the server has got the stop signal from us.
+    #[must_use]
+    pub fn server_is_told(&self) -> bool {
+        let server = self.server.as_ref();
+        server.is_some_and(|server| server.told == Told::ByUs)
     }
 
     /// The stop signal to everybody but the server, then SIGCONT, for whoever is stopped: to find out who is takes
@@ -337,10 +363,10 @@ fn signal_whole_group(server: &Server, signal: Signal) {
     );
 }
 
-/// Whether the parent-death signal has reached `server`: a second stop signal would pass for
-/// impatience. A change of uid would have disarmed it, and shows in the owner.
-fn was_told(server: &Server) -> bool {
-    server.told
+/// Whether the parent-death signal seems to have reached `server`. A change of uid would have disarmed it, and
+/// shows in the owner; what else disarms it does not show, see [`Killer::ensure_server_stop`].
+fn seems_told(server: &Server) -> bool {
+    server.told == Told::PerhapsByKernel
         && proc::owner(server.pid.get()) == Ok(namespace::own_ids().0)
         && !is_suspended(server)
 }

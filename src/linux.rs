@@ -103,13 +103,17 @@ impl World for Linux<'_> {
 
     fn apply(&mut self, action: Action) {
         match action {
-            Action::StopServer => self.killer.stop_server(self.stop_signal()),
+            Action::StopServer => self.stop_server(),
+            Action::EnsureServerStop => {
+                let _ = self.killer.ensure_server_stop(self.stop_signal());
+            }
             Action::StopRest => self.killer.stop_rest(self.stop_signal()),
             Action::KillAll => {
                 let progress = self.killer.kill_round();
                 self.pending = Some(Event::Swept { progress });
                 self.reap_first = true;
             }
+            Action::NameWaiting => {}
             Action::NameSurvivors => self.killer.name_survivors(),
         }
     }
@@ -196,6 +200,12 @@ impl Linux<'_> {
         let status = ended.code();
         voice::tell(&Step::Done { status });
         self.config.success.map(status)
+    }
+
+    fn stop_server(&mut self) {
+        if self.killer.stop_server(self.stop_signal()) && self.killer.server_is_told() {
+            self.board.set_server_told();
+        }
     }
 
     fn stop_signal(&self) -> Signal {

@@ -16,7 +16,7 @@ use crate::event::{Action, Actions, Event, Trigger};
 /// Who gets the stop signal, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KillMode {
-    /// The server first; the rest as soon as it is gone, at the latest after [`Settings::stage`].
+    /// The server first; the rest as soon as it is gone, at the latest [`Settings::stage`] before SIGKILL.
     #[default]
     Staged,
     /// All at once.
@@ -32,20 +32,46 @@ pub struct Settings {
     pub drain: Duration,
     /// From the first stop signal to SIGKILL.
     pub grace: Duration,
+    /// How long before SIGKILL the rest is told at the latest; `None`: see [`Self::stage_of`].
+    pub stage: Option<Duration>,
     /// From the first SIGKILL until what survives is named and left.
     pub kill_timeout: Duration,
     pub kill_mode: KillMode,
     /// Whether the end of the server leaves the rest of its tree running.
     pub until_tree: bool,
+    /// SIGTERM comes from a manager that has a deadline of its own, so the server gets none from us.
+    pub manager_has_deadline: bool,
+    /// At a terminal a stop that takes long names what it waits for, and Ctrl-C ends the waiting.
+    pub at_terminal: bool,
 }
 
 impl Settings {
-    /// How long the server has for itself in [`KillMode::Staged`].
+    /// How long before the end of a `grace` the rest is told in [`KillMode::Staged`].
     #[must_use]
-    pub fn stage(&self) -> Duration {
-        Duration::from_secs(2).min(self.grace / 4)
+    pub fn stage_of(&self, grace: Duration) -> Duration {
+        let stage = self.stage.unwrap_or(STAGE.min(grace / 4));
+        stage.min(grace)
+    }
+
+    /// The grace of a stop for `trigger`. Whoever kills the shim has lost patience, and may start the next server
+    /// at once, which would meet the ports and locks of this one.
+    #[must_use]
+    pub fn grace_for(&self, trigger: Trigger) -> Duration {
+        match trigger {
+            Trigger::ShimKilled => self.grace.min(GRACE_WITHOUT_SHIM),
+            _ => self.grace,
+        }
     }
 }
+
+/// The stage, unless a quarter of the grace is less: time for the rest to end by the stop signal.
+const STAGE: Duration = Duration::from_secs(2);
+/// The longest grace after the shim was killed.
+const GRACE_WITHOUT_SHIM: Duration = Duration::from_secs(2);
+/// At a terminal: how long a stop may take without a word.
+pub const NAME_AFTER: Duration = Duration::from_secs(1);
+/// The time of what has no deadline.
+pub const NEVER: Duration = Duration::MAX;
 
 /// While input is left, how often to look whether the server still takes it.
 const INPUT_CHECK: Duration = Duration::from_millis(50);
@@ -65,9 +91,15 @@ pub enum State {
         check: Option<Duration>,
         unread: Option<u64>,
     },
-    /// The stop signal is out; the rest of the tree gets it at `sweep_at`, SIGKILL comes at `kill_at`.
+    /// The stop signal is out, and SIGKILL comes at `kill_at`. What is still to be done before has a time, which
+    /// may be [`NEVER`]; `None`: it is done, or needs not be done.
     Terminating {
-        sweep_at: Option<Duration>,
+        /// The server gets the stop signal, unless we have sent it.
+        server_at: Option<Duration>,
+        /// The rest of the tree gets it.
+        rest_at: Option<Duration>,
+        /// What the stop waits for is named.
+        name_at: Option<Duration>,
         kill_at: Duration,
     },
     /// SIGKILL round after round; the next one at `next`, after a rest of `rest`.
@@ -148,8 +180,14 @@ impl Plan {
             State::Draining { until, check, .. } => {
                 Some(check.map_or(until, |check| check.min(until)))
             }
-            State::Terminating { sweep_at, kill_at } => {
-                Some(sweep_at.map_or(kill_at, |sweep| sweep.min(kill_at)))
+            State::Terminating {
+                server_at,
+                rest_at,
+                name_at,
+                kill_at,
+            } => {
+                let before = [server_at, rest_at, name_at].into_iter().flatten();
+                Some(before.fold(kill_at, Duration::min)).filter(|at| *at != NEVER)
             }
             State::Killing {
                 next, give_up_at, ..
@@ -165,6 +203,7 @@ impl Plan {
             Event::Reaped { server_gone, empty } => self.on_reaped(server_gone, empty, now),
             Event::Deadline { unread, hung_up } => self.on_deadline(unread, hung_up, now),
             Event::Swept { progress } => self.on_swept(progress, now),
+            Event::KillNow => self.on_kill_now(now),
         };
         (self, actions)
     }
@@ -185,6 +224,11 @@ impl Plan {
             State::Running => self.terminate(trigger, now),
             // The peer of stdin says nothing new during a drain; every other reason ends it.
             State::Draining { .. } if !trigger.drains() => self.terminate(trigger, now),
+            // A manager that is gone has no deadline any more; and see `grace_for`.
+            State::Terminating { .. } if trigger.is_end_of_process() => {
+                self.bound(self.settings.grace_for(trigger), now);
+                Actions::NONE
+            }
             State::Draining { .. }
             | State::Terminating { .. }
             | State::Killing { .. }
@@ -213,21 +257,23 @@ impl Plan {
             State::Running | State::Draining { .. } if self.settings.until_tree => Actions::NONE,
             // With the server gone nobody is left who could use the rest of a drain.
             State::Running | State::Draining { .. } => self.terminate(Trigger::ServerExit, now),
-            State::Terminating {
-                sweep_at: Some(_),
-                kill_at,
-            } => {
-                self.state = State::Terminating {
-                    sweep_at: None,
-                    kill_at,
-                };
-                Actions::one(Action::StopRest)
-            }
-            State::Terminating { sweep_at: None, .. }
-            | State::Killing { .. }
-            | State::Done
-            | State::GivenUp => Actions::NONE,
+            State::Terminating { .. } => self.server_is_gone(now),
+            State::Killing { .. } | State::Done | State::GivenUp => Actions::NONE,
         }
+    }
+
+    /// The server has ended in [`State::Terminating`]: the rest is told, if it was waiting for that.
+    fn server_is_gone(&mut self, now: Duration) -> Actions {
+        self.bound(self.settings.grace, now);
+        let State::Terminating {
+            server_at, rest_at, ..
+        } = &mut self.state
+        else {
+            return Actions::NONE;
+        };
+        *server_at = None;
+        let waiting = rest_at.take();
+        waiting.map_or(Actions::NONE, |_| Actions::one(Action::StopRest))
     }
 
     fn on_deadline(&mut self, unread: u64, hung_up: bool, now: Duration) -> Actions {
@@ -264,25 +310,8 @@ impl Plan {
                 };
                 Actions::NONE
             }
-            State::Terminating { kill_at, .. } if now >= kill_at => {
-                let give_up_at = now + self.settings.kill_timeout;
-                self.state = State::Killing {
-                    next: now + ROUND_MIN,
-                    rest: ROUND_MIN,
-                    give_up_at,
-                };
-                Actions::one(Action::KillAll)
-            }
-            State::Terminating {
-                sweep_at: Some(at),
-                kill_at,
-            } if now >= at => {
-                self.state = State::Terminating {
-                    sweep_at: None,
-                    kill_at,
-                };
-                Actions::one(Action::StopRest)
-            }
+            State::Terminating { kill_at, .. } if now >= kill_at => self.kill(now),
+            State::Terminating { .. } => self.do_what_is_due(now),
             State::Killing { give_up_at, .. } if now >= give_up_at => {
                 self.state = State::GivenUp;
                 Actions::one(Action::NameSurvivors)
@@ -299,12 +328,47 @@ impl Plan {
                 };
                 Actions::one(Action::KillAll)
             }
-            State::Running
-            | State::Terminating { .. }
-            | State::Killing { .. }
-            | State::Done
-            | State::GivenUp => Actions::NONE,
+            State::Running | State::Killing { .. } | State::Done | State::GivenUp => Actions::NONE,
         }
+    }
+
+    /// What has to be done before SIGKILL, and has come to its time.
+    fn do_what_is_due(&mut self, now: Duration) -> Actions {
+        let State::Terminating {
+            server_at,
+            rest_at,
+            name_at,
+            ..
+        } = &mut self.state
+        else {
+            return Actions::NONE;
+        };
+        let due = |at: &mut Option<Duration>, action| {
+            let due = at.is_some_and(|at| now >= at);
+            at.take_if(|_| due).map(|_| action)
+        };
+        Actions([
+            due(server_at, Action::EnsureServerStop),
+            due(rest_at, Action::StopRest),
+            due(name_at, Action::NameWaiting),
+        ])
+    }
+
+    fn on_kill_now(&mut self, now: Duration) -> Actions {
+        match self.state {
+            // Once it was said that Ctrl-C does that.
+            State::Terminating { name_at: None, .. } if self.settings.at_terminal => self.kill(now),
+            _ => Actions::NONE,
+        }
+    }
+
+    fn kill(&mut self, now: Duration) -> Actions {
+        self.state = State::Killing {
+            next: now + ROUND_MIN,
+            rest: ROUND_MIN,
+            give_up_at: now + self.settings.kill_timeout,
+        };
+        Actions::one(Action::KillAll)
     }
 
     fn on_swept(&mut self, progress: bool, now: Duration) -> Actions {
@@ -329,15 +393,41 @@ impl Plan {
     /// Begins the stop: the only place where the stop signal is ordered for the first time.
     fn terminate(&mut self, trigger: Trigger, now: Duration) -> Actions {
         self.trigger = self.trigger.or(Some(trigger));
-        let kill_at = now + self.settings.grace;
-        let staged = self.settings.kill_mode == KillMode::Staged && !self.server_gone;
-        let sweep_at = staged.then(|| now + self.settings.stage());
-        self.state = State::Terminating { sweep_at, kill_at };
-        match (self.settings.kill_mode, self.server_gone) {
-            (KillMode::Staged | KillMode::Mixed, false) => Actions::one(Action::StopServer),
-            (KillMode::Staged | KillMode::Tree, true) => Actions::one(Action::StopRest),
-            (KillMode::Tree, false) => Actions::two(Action::StopServer, Action::StopRest),
-            (KillMode::Mixed, true) => Actions::NONE,
+        let (mode, lives) = (self.settings.kill_mode, !self.server_gone);
+        self.state = State::Terminating {
+            server_at: lives.then_some(NEVER),
+            rest_at: (mode == KillMode::Staged && lives).then_some(NEVER),
+            name_at: self.settings.at_terminal.then(|| now + NAME_AFTER),
+            kill_at: NEVER,
+        };
+        let asked = trigger == Trigger::Terminate;
+        if !(self.settings.manager_has_deadline && asked && lives) {
+            self.bound(self.settings.grace_for(trigger), now);
+        }
+        match (mode, lives) {
+            (KillMode::Staged | KillMode::Mixed, true) => Actions::one(Action::StopServer),
+            (KillMode::Staged | KillMode::Tree, false) => Actions::one(Action::StopRest),
+            (KillMode::Tree, true) => Actions::two(Action::StopServer, Action::StopRest),
+            (KillMode::Mixed, false) => Actions::NONE,
+        }
+    }
+
+    /// SIGKILL comes when `grace` is over, if not sooner, and what has to be done before it comes before it.
+    /// A deadline that there is never moves to a later time.
+    fn bound(&mut self, grace: Duration, now: Duration) {
+        let stage = self.settings.stage_of(grace);
+        if let State::Terminating {
+            server_at,
+            rest_at,
+            kill_at,
+            ..
+        } = &mut self.state
+            && now + grace < *kill_at
+        {
+            *kill_at = now + grace;
+            for at in [server_at, rest_at].into_iter().flatten() {
+                *at = (*at).min(kill_at.saturating_sub(stage));
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::event::{Event, Trigger};
 use crate::guard::{End, Guard};
 use crate::hosts::{self, Hosts, Watched};
-use crate::kill::{Killer, Server};
+use crate::kill::{Killer, Server, Told};
 use crate::linux::{Linux, Role, Shim};
 use crate::place::Place;
 use crate::plan::{Plan, State};
@@ -391,7 +391,11 @@ fn take_over(guard: &Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> Result
         board,
         reaped: board.ended().is_some() || !wait::is_child(pid),
         suspended: None,
-        told: true,
+        told: if board.server_told() {
+            Told::ByUs
+        } else {
+            Told::PerhapsByKernel
+        },
     });
     let killer = Killer::new(server, job.place.strangers.clone(), cgroup);
     let mut linux = job.world(Role::Heir, Watch::signals_only(), killer);

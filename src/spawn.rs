@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::board::Board;
 use crate::error::{self, Error};
-use crate::kill::Server;
+use crate::kill::{Server, Told};
 use crate::status;
 use crate::sys::clone::{self, Group, Setup};
 use crate::sys::exec::{Failure, Image};
@@ -79,7 +79,7 @@ pub fn start(
         board,
         reaped: false,
         suspended: Some(false),
-        told: false,
+        told: Told::No,
     })
 }
 

@@ -16,6 +16,9 @@ fn the_plan_works_without_std() {
         drain: Duration::ZERO,
         grace: Duration::ZERO,
         kill_timeout: Duration::ZERO,
+        stage: None,
+        manager_has_deadline: false,
+        at_terminal: false,
         kill_mode: plan::KillMode::Tree,
         until_tree: false,
     };

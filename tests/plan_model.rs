@@ -13,6 +13,9 @@
 //! - the server's end does not end a drain: "the end of the server is a trigger, and ends a drain"
 //! - an empty tree is overlooked while killing: "done when the tree is empty, and only then"
 //! - a later trigger replaces the first: "the first trigger is the one that is told"
+//! - a shim that was killed changes no deadline, a server that has ended leaves the rest without one, the stage is
+//!   counted from the start: "SIGKILL as soon as the grace is over", "staged: the rest is told in time"
+//! - Ctrl-C kills before anything was named: "Ctrl-C kills only what was named"
 //! - `Killing` begins without a round: "killing begins with SIGKILL, and is the state of it"
 #![allow(clippy::panic, reason = "a test")]
 
@@ -21,7 +24,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use treaper::event::{Action, Event, Trigger};
-use treaper::plan::{KillMode, Plan, Settings, State};
+use treaper::plan::{KillMode, NEVER, Plan, Settings, State};
 
 #[path = "plan_model/promises.rs"]
 mod promises;
@@ -30,8 +33,11 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Events come at once, after this step, at the deadline, and late.
-const STEP: Duration = ms(20);
+/// Events come at once, after a step, at the deadline, and late.
+fn step(settings: Settings) -> Duration {
+    ms(20).max(settings.grace / 4)
+}
+
 const LATE: Duration = ms(3);
 /// "Now" in every state: its times are moved along, so that equal situations are equal states.
 const NOW: Duration = ms(10_000);
@@ -40,6 +46,10 @@ const MOST_RESTARTS: u8 = 2;
 
 /// What was seen on the way to a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each was seen or not, in any combination"
+)]
 struct Seen {
     trigger: Option<Trigger>,
     /// When the drain began, or input was last seen to be taken in it.
@@ -48,8 +58,14 @@ struct Seen {
     terminate: Option<Duration>,
     /// When the first SIGKILL was ordered.
     kill: Option<Duration>,
+    /// When SIGKILL is due; [`NEVER`] as long as the server has the time that its manager gives it.
+    due: Option<Duration>,
+    /// When the rest is told at the latest, and the server for certain.
+    stage: Option<Duration>,
     stop_server: bool,
+    ensured: bool,
     stop_rest: bool,
+    named: bool,
     server_gone: bool,
     /// Bytes that waited in stdin at the last look of the drain.
     unread: Option<u64>,
@@ -94,12 +110,13 @@ fn events() -> Vec<Event> {
         events.extend([0, 1, 2].map(|unread| Event::Deadline { unread, hung_up }));
     }
     events.extend([false, true].map(|progress| Event::Swept { progress }));
+    events.push(Event::KillNow);
     events
 }
 
 /// The moments at which the next event may come.
-fn moments(plan: &Plan) -> Vec<Duration> {
-    let mut moments = vec![NOW, NOW + STEP];
+fn moments(plan: &Plan, settings: Settings) -> Vec<Duration> {
+    let mut moments = vec![NOW, NOW + step(settings)];
     if let Some(deadline) = plan.deadline() {
         let due = deadline.max(NOW);
         moments.retain(|at| *at <= due);
@@ -112,7 +129,10 @@ fn moments(plan: &Plan) -> Vec<Duration> {
 
 /// The same situation, with what was `now` at [`NOW`].
 fn moved(node: Node, now: Duration, settings: Settings) -> Node {
-    let to = |time: Duration| (time + NOW).saturating_sub(now);
+    let to = |time: Duration| match time {
+        NEVER => NEVER,
+        time => (time + NOW).saturating_sub(now),
+    };
     let state = match node.plan.state() {
         State::Draining {
             until,
@@ -123,8 +143,15 @@ fn moved(node: Node, now: Duration, settings: Settings) -> Node {
             check: check.map(to),
             unread,
         },
-        State::Terminating { sweep_at, kill_at } => State::Terminating {
-            sweep_at: sweep_at.map(to),
+        State::Terminating {
+            server_at,
+            rest_at,
+            name_at,
+            kill_at,
+        } => State::Terminating {
+            server_at: server_at.map(to),
+            rest_at: rest_at.map(to),
+            name_at: name_at.map(to),
             kill_at: to(kill_at),
         },
         State::Killing {
@@ -139,7 +166,14 @@ fn moved(node: Node, now: Duration, settings: Settings) -> Node {
         other @ (State::Running | State::Done | State::GivenUp) => other,
     };
     let mut seen = node.seen;
-    for time in [&mut seen.drain, &mut seen.terminate, &mut seen.kill] {
+    let times = [
+        &mut seen.drain,
+        &mut seen.terminate,
+        &mut seen.kill,
+        &mut seen.due,
+        &mut seen.stage,
+    ];
+    for time in times {
         *time = time.map(to);
     }
     let plan = Plan::resume(
@@ -182,7 +216,7 @@ fn note(edge: &Edge) -> Seen {
             }
             seen.unread = Some(unread);
         }
-        Event::Reaped { .. } | Event::Deadline { .. } | Event::Swept { .. } => {}
+        Event::Reaped { .. } | Event::Deadline { .. } | Event::Swept { .. } | Event::KillNow => {}
     }
     if rank(to) == 1 {
         seen.drain = seen.drain.or(Some(edge.now));
@@ -191,9 +225,12 @@ fn note(edge: &Edge) -> Seen {
     }
     if rank(to) == 2 {
         seen.terminate = seen.terminate.or(Some(edge.now));
+        note_deadlines(edge, &mut seen);
     } else {
-        seen.terminate = None;
+        (seen.terminate, seen.due, seen.stage) = (None, None, None);
     }
+    seen.ensured |= edge.actions.contains(&Action::EnsureServerStop);
+    seen.named |= edge.actions.contains(&Action::NameWaiting);
     seen.stop_server |= edge.actions.contains(&Action::StopServer);
     seen.stop_rest |= edge.actions.contains(&Action::StopRest);
     if edge.actions.contains(&Action::KillAll) {
@@ -202,7 +239,35 @@ fn note(edge: &Edge) -> Seen {
     if edge.plan.is_over() {
         seen.kill = None;
     }
+    if rank(to) > 2 {
+        (seen.ensured, seen.named) = (false, false);
+    }
     seen
+}
+
+/// When SIGKILL and what comes before it are due, by the words of the manual.
+fn note_deadlines(edge: &Edge, seen: &mut Seen) {
+    let set = &edge.settings;
+    let begins = rank(edge.before.plan.state()) < 2;
+    let gone_now = seen.server_gone && !edge.before.seen.server_gone;
+    let grace = match edge.event {
+        Event::Trigger(Trigger::ShimKilled) => Some(set.grace.min(ms(2000))),
+        Event::Trigger(Trigger::Terminate) if begins && !seen.server_gone => {
+            (!set.manager_has_deadline).then_some(set.grace)
+        }
+        Event::Trigger(Trigger::ParentExit | Trigger::WatchedExit | Trigger::MonitorKilled) => {
+            Some(set.grace)
+        }
+        _ => (begins || gone_now).then_some(set.grace),
+    };
+    let due = seen.due.unwrap_or(NEVER);
+    (seen.due, seen.stage) = (Some(due), Some(seen.stage.unwrap_or(NEVER)));
+    if let Some(grace) = grace.filter(|grace| edge.now + *grace < due) {
+        let quarter = ms(2000).min(grace / 4);
+        let stage = set.stage.unwrap_or(quarter).min(grace);
+        seen.due = Some(edge.now + grace);
+        seen.stage = seen.stage.min(Some(edge.now + grace.saturating_sub(stage)));
+    }
 }
 
 fn search(settings: Settings) -> (usize, u64) {
@@ -214,7 +279,7 @@ fn search(settings: Settings) -> (usize, u64) {
     let events = events();
     while let Some(before) = pending.pop() {
         comes_to_an_end(&before, &settings);
-        let moments = moments(&before.plan);
+        let moments = moments(&before.plan, settings);
         // The loop promises it: a deadline that has passed comes before anything else.
         let overdue = before.plan.deadline().is_some_and(|at| at < NOW);
         let possible = |event: &&Event| !overdue || matches!(event, Event::Deadline { .. });
@@ -251,11 +316,26 @@ fn search(settings: Settings) -> (usize, u64) {
 fn comes_to_an_end(node: &Node, set: &Settings) {
     let (mut plan, mut now, mut steps) = (node.plan, NOW, 0);
     let running = node.plan.state() == State::Running;
+    let waits = node.seen.due == Some(NEVER);
+    let named = !matches!(
+        node.plan.state(),
+        State::Terminating {
+            name_at: Some(_),
+            ..
+        }
+    );
     assert_eq!(
         plan.deadline().is_none(),
-        running || plan.is_over(),
+        running || plan.is_over() || waits && named,
         "a deadline, or somebody to wait for, or the end: {node:?}"
     );
+    if waits {
+        let gone = Event::Reaped {
+            server_gone: true,
+            empty: false,
+        };
+        plan = plan.step(gone, now).0;
+    }
     while let Some(deadline) = plan.deadline() {
         now = now.max(deadline);
         let (next, actions) = plan.step(
@@ -280,20 +360,43 @@ fn comes_to_an_end(node: &Node, set: &Settings) {
     }
 }
 
+/// Drain, grace and kill-timeout, and the stage if it is set.
+type Times = ([u64; 3], Option<u64>);
+
+const SHORT: &[Times] = &[
+    ([0, 0, 0], None),
+    ([30, 0, 2], None),
+    ([0, 60, 1], None),
+    ([60, 40, 2], Some(10)),
+    ([110, 20, 0], Some(100)),
+];
+/// With a grace that the end of the shim shortens, and in which there is time to name what is waited for.
+const LONG: &[Times] = &[([0, 5000, 2], None), ([0, 5000, 2], Some(3000))];
+
+/// `until_tree`, `manager_has_deadline`, `at_terminal`.
+const SWITCHES: [([bool; 3], &[Times]); 5] = [
+    ([false, false, false], SHORT),
+    ([true, false, false], SHORT),
+    ([false, false, false], LONG),
+    ([true, true, false], LONG),
+    ([false, true, true], LONG),
+];
+
 #[test]
 fn every_promise_holds_in_every_reachable_state() {
     let (mut states, mut edges) = (0, 0);
     for kill_mode in [KillMode::Staged, KillMode::Tree, KillMode::Mixed] {
-        for until_tree in [false, true] {
-            for [drain, grace, kill_timeout] in
-                [[0, 0, 0], [30, 0, 2], [0, 60, 1], [60, 40, 2], [110, 20, 0]]
-            {
+        for ([until_tree, manager_has_deadline, at_terminal], times) in SWITCHES {
+            for ([drain, grace, kill_timeout], stage) in times.iter().copied() {
                 let settings = Settings {
                     drain: ms(drain),
                     grace: ms(grace),
+                    stage: stage.map(ms),
                     kill_timeout: ms(kill_timeout),
                     kill_mode,
                     until_tree,
+                    manager_has_deadline,
+                    at_terminal,
                 };
                 let (more_states, more_edges) = search(settings);
                 states += more_states;

@@ -43,9 +43,12 @@ fn random_settings(rng: &mut Rng) -> Settings {
     Settings {
         drain: ms(rng.pick(&[0, 5, 300, 1000])),
         grace: ms(rng.pick(&[0, 20, 1000, 2000])),
+        stage: rng.pick(&[None, None, Some(ms(0)), Some(ms(100)), Some(ms(5000))]),
         kill_timeout: ms(rng.pick(&[1000, 2000])),
         kill_mode: rng.pick(&[KillMode::Staged, KillMode::Tree, KillMode::Mixed]),
         until_tree: rng.percent(25),
+        manager_has_deadline: rng.percent(20),
+        at_terminal: rng.percent(20),
     }
 }
 
@@ -128,6 +131,14 @@ fn random_sim(rng: &mut Rng, kind: Kind) -> Sim {
     }
     // Something has to end it in the end.
     sim.triggers.push_back((at + ms(3000), Trigger::Terminate));
+    // And the manager, whose deadline it might be waiting for.
+    sim.triggers.push_back((at + ms(6000), Trigger::ParentExit));
+    sim.disarmed = rng.percent(30);
+    let mut key = Duration::ZERO;
+    for _ in 0..rng.pick(&[0, 0, 3]) {
+        key += rng.time(ms(4000));
+        sim.keys.push_back(key);
+    }
     if rng.percent(40) {
         sim.unread = rng.below(100_000);
         let mut at = Duration::ZERO;
@@ -199,12 +210,17 @@ fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: boo
     let late = sim.busy * 4 + ms(1);
     let from = sim.taken_at.map_or(told, |taken| taken.max(told) + LOOK);
     let stop_by = from + settings.drain + late;
-    let begun = first_stop.or(first_kill.map(|kill| kill - settings.grace));
+    let begun = first_stop.or(first_kill.map(|kill| kill.saturating_sub(settings.grace)));
     assert!(
         begun.is_none_or(|begun| begun <= stop_by + late),
         "stops too late: {begun:?}, by {stop_by:?}"
     );
-    let kill_by = stop_by + settings.grace + late;
+    // A manager's deadline counts until the manager, or one of the pair, is gone.
+    let patient = settings.manager_has_deadline.then(|| {
+        let ends = [sim.last_end, sim.server_gone].into_iter().flatten();
+        ends.fold(stop_by, Duration::max)
+    });
+    let kill_by = patient.unwrap_or(stop_by) + settings.grace + late;
     assert!(
         first_kill.is_none_or(|kill| kill <= kill_by),
         "kills too late: {first_kill:?}, by {kill_by:?}"
@@ -214,10 +230,13 @@ fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: boo
         "ends too late: {end:?}, kill by {kill_by:?}"
     );
     if let (Some(stop), Some(kill)) = (first_stop, first_kill) {
-        assert!(
-            kill >= stop + settings.grace,
-            "kills before the grace is over"
-        );
+        let without_shim = sim.shim_killed.map(|at| at + settings.grace.min(ms(2000)));
+        let by = without_shim.map_or(stop + settings.grace, |at| at.min(stop + settings.grace));
+        assert!(kill >= by || sim.pressed, "kills before the grace is over");
+    }
+
+    if inherited && first_kill.is_some_and(|kill| kill > stop_by + late) {
+        the_heir_tells_the_server(sim, settings, first_kill, late);
     }
 
     // Who is told.
@@ -238,17 +257,38 @@ fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: boo
             KillMode::Mixed => {}
             KillMode::Tree => assert_eq!(Some(rest), first_stop),
             KillMode::Staged => {
-                let told_first = times(Action::StopServer).any(|at| at + settings.stage() <= rest);
+                let own_time = settings.grace - settings.stage_of(settings.grace);
+                let own_time = sim.shim_killed.map_or(own_time, |_| Duration::ZERO);
+                let told_first = times(Action::StopServer).any(|at| at + own_time <= rest);
                 let gone = sim.server_gone.is_some_and(|gone| gone <= rest);
                 assert!(told_first || gone, "staged told the rest before its time");
             }
         }
     }
     // Those who leave when told are never killed (a grace of 0 gives them no time; mixed tells only the server).
-    let has_time = settings.grace >= ms(1000) && settings.kill_mode != KillMode::Mixed;
+    let stage = settings.stage_of(settings.grace);
+    let told_late = inherited && sim.disarmed && stage < ms(100);
+    let has_time =
+        settings.grace >= ms(1000) && settings.kill_mode != KillMode::Mixed && !told_late;
     if kind == Kind::Polite && has_time {
         assert_eq!(first_kill, None, "killed, though all leave when told");
     }
+}
+
+/// Whether or not the kernel has told the server when the monitor was killed.
+fn the_heir_tells_the_server(
+    sim: &Sim,
+    settings: &Settings,
+    first_kill: Option<Duration>,
+    late: Duration,
+) {
+    let gone_before = |kill| sim.server_gone.is_some_and(|gone| gone < kill);
+    let told = sim.board.server_told() || !sim.disarmed || first_kill.is_some_and(gone_before);
+    let has_stage = settings.stage_of(settings.grace) > late;
+    assert!(
+        told || sim.pressed || !has_stage,
+        "killed a server that was not told"
+    );
 }
 
 fn run(seed: u64) -> (State, bool) {

@@ -74,15 +74,42 @@ fn staged_tells_the_server_first_and_the_others_when_it_is_gone() {
     );
 }
 
-#[test]
-fn staged_tells_the_others_after_a_quarter_of_the_grace_at_the_latest() {
-    let tree = "server:ignore=TERM[worker:setsid:on=TERM/0]";
-    let mut run = start(&["--grace", "4s"], tree, &["server", "worker"]);
+/// How long after SIGTERM the worker of a deaf server is told, and all are gone.
+fn worker_is_told_and_all_are_gone_after(options: &[&str]) -> (i64, i64) {
+    let tree = "server:ignore=TERM[worker:setsid:record]";
+    let mut run = start(options, tree, &["server", "worker"]);
     let before = sys::now_ms() as i64;
     run.signal(libc::SIGTERM);
     run.wait_clean();
-    let told = at(&run.log.wait("worker", "signal")) - before;
-    assert!((995..4000).contains(&told), "after {told} ms");
+    let gone = sys::now_ms() as i64 - before;
+    (at(&run.log.wait("worker", "signal")) - before, gone)
+}
+
+#[test]
+fn staged_tells_the_others_a_quarter_of_the_grace_before_sigkill_at_the_latest() {
+    let (told, gone) = worker_is_told_and_all_are_gone_after(&["--grace", "2s"]);
+    assert!((1495..2000).contains(&told), "after {told} ms");
+    assert!(gone >= 1995, "gone after {gone} ms");
+}
+
+#[test]
+fn the_stage_can_be_set_and_one_longer_than_the_grace_tells_all_at_once() {
+    let options = ["--grace", "2s", "--stage", "1s"];
+    let (told, _) = worker_is_told_and_all_are_gone_after(&options);
+    assert!((995..1500).contains(&told), "after {told} ms");
+    let options = ["--grace", "1s", "--stage", "1m"];
+    let (told, _) = worker_is_told_and_all_are_gone_after(&options);
+    assert!((0..500).contains(&told), "after {told} ms");
+}
+
+#[test]
+fn a_server_that_finishes_its_work_is_not_disturbed_by_the_end_of_its_workers() {
+    let tree = "server:on=TERM/0:slow=3000[worker:setsid:record]";
+    let mut run = start(&["--grace", "20s"], tree, &["server", "worker"]);
+    run.signal(libc::SIGTERM);
+    let left = at(&run.log.wait("server", "leaving"));
+    let told = at(&run.log.wait("worker", "signal"));
+    assert!(told >= left, "told {} ms too early", left - told);
 }
 
 #[test]

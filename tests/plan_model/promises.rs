@@ -1,5 +1,7 @@
 //! What the plan promises, checked on one edge.
 
+use std::time::Duration;
+
 use treaper::event::{Action, Event};
 use treaper::plan::{KillMode, State};
 
@@ -104,9 +106,11 @@ fn signals(edge: &Edge, seen: &Seen) -> Checks {
     let mode = edge.settings.kill_mode;
     let begins = from < 2 && to == 2;
     let staged = mode == KillMode::Staged && !seen.server_gone;
-    let had_its_time = was
-        .terminate
-        .is_some_and(|begun| edge.now >= begun + edge.settings.stage());
+    let had_its_time = seen.stage.is_some_and(|at| edge.now >= at);
+    let (ensured, named) = (count(Action::EnsureServerStop), count(Action::NameWaiting));
+    let looked = matches!(edge.event, Event::Deadline { .. }) && from == 2 && to == 2;
+    let second = seen.terminate.map(|begun| begun + Duration::from_secs(1));
+    let a_second_over = second.is_some_and(|at| edge.now >= at);
     vec![
         (
             to < 2 && !edge.actions.is_empty(),
@@ -141,6 +145,30 @@ fn signals(edge: &Edge, seen: &Seen) -> Checks {
             "staged: the server has its time",
         ),
         (
+            looked && mode == KillMode::Staged && had_its_time && !seen.stop_rest,
+            "staged: the rest is told in time",
+        ),
+        (
+            ensured + usize::from(was.ensured) > 1 || ensured > 0 && seen.server_gone,
+            "a server that lives is told for certain, once",
+        ),
+        (
+            ensured > 0 && (to != 2 || !had_its_time),
+            "the server is told for certain when it is time",
+        ),
+        (
+            looked && had_its_time && !seen.server_gone && !seen.ensured,
+            "a server that lives is told for certain in time",
+        ),
+        (
+            named > 0 && !(looked && edge.settings.at_terminal && a_second_over && !was.named),
+            "what the stop waits for is named at a terminal, once, after a second",
+        ),
+        (
+            looked && edge.settings.at_terminal && a_second_over && !seen.named,
+            "what the stop waits for is named in time",
+        ),
+        (
             mode == KillMode::Staged && to == 2 && seen.server_gone && !seen.stop_rest,
             "staged: the rest is told when the server is gone",
         ),
@@ -160,11 +188,15 @@ fn times(edge: &Edge, seen: &Seen) -> Checks {
     let set = &edge.settings;
     let was = &edge.before.seen;
     let (from, to) = (edge.before.plan.state(), edge.plan.state());
+    let from_rank = rank(from);
     let kills = edge.actions.contains(&Action::KillAll);
-    let due = was.terminate.map(|begun| begun + set.grace);
+    let due = was.due;
+    let by_key = edge.event == Event::KillNow;
     let moved = match (from, to) {
-        (State::Terminating { kill_at: a, .. }, State::Terminating { kill_at: b, .. })
-        | (State::Killing { give_up_at: a, .. }, State::Killing { give_up_at: b, .. }) => a != b,
+        (State::Terminating { kill_at: a, .. }, State::Terminating { kill_at: b, .. }) => {
+            b > a || Some(b) != seen.due
+        }
+        (State::Killing { give_up_at: a, .. }, State::Killing { give_up_at: b, .. }) => a != b,
         (State::Draining { until: a, .. }, State::Draining { until: b, .. }) => {
             a != b && seen.restarts == was.restarts
         }
@@ -177,12 +209,17 @@ fn times(edge: &Edge, seen: &Seen) -> Checks {
     vec![
         (
             moved,
-            "no deadline moves, but a drain's by input that was taken",
+            "no deadline moves, but a drain's by input that was taken, and SIGKILL's to an earlier time",
         ),
         (
-            was.kill.is_none() && kills && due.is_none_or(|due| edge.now < due),
+            was.kill.is_none() && kills && !by_key && due.is_none_or(|due| edge.now < due),
             "no SIGKILL before the grace is over",
         ),
+        (
+            by_key && from_rank == 2 && kills != (was.named && set.at_terminal),
+            "Ctrl-C kills only what was named, and does so",
+        ),
+        (by_key && from_rank != 2 && kills, "Ctrl-C begins no stop"),
         (
             deadline_came && rank(from) == 2 && !kills && due.is_some_and(|due| edge.now >= due),
             "SIGKILL as soon as the grace is over",

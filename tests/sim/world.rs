@@ -14,10 +14,20 @@ use super::table::{SERVER, Table, US};
 /// Unwinds out of the loop: this process is no more.
 pub struct Killed;
 
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, in any combination"
+)]
 pub struct Sim {
     pub table: Table,
     /// What is going to happen: the earliest first.
     pub triggers: VecDeque<(Duration, Trigger)>,
+    /// When Ctrl-C is pressed.
+    pub keys: VecDeque<Duration>,
+    /// The server has disarmed its parent-death signal.
+    pub disarmed: bool,
+    /// The monitor's death seems to have told the server.
+    seems_told: bool,
     /// The server takes this many bytes of stdin at each of these times.
     pub input: VecDeque<(Duration, u64)>,
     pub unread: u64,
@@ -39,6 +49,10 @@ pub struct Sim {
     pub done: Vec<(Duration, Action)>,
     /// The first trigger that the loop was told.
     pub told: Option<(Duration, Trigger)>,
+    /// Those that shorten or prolong a grace, each with its last time.
+    pub shim_killed: Option<Duration>,
+    pub pressed: bool,
+    pub last_end: Option<Duration>,
     /// The last one that was told.
     pub plan: Option<Plan>,
     /// How long the longest action took: the loop cannot react meanwhile.
@@ -50,6 +64,9 @@ impl Sim {
         Self {
             table,
             triggers: VecDeque::new(),
+            keys: VecDeque::new(),
+            disarmed: false,
+            seems_told: false,
             input: VecDeque::new(),
             unread: 0,
             next_writer: None,
@@ -63,18 +80,25 @@ impl Sim {
             server_gone: None,
             done: Vec::new(),
             told: None,
+            shim_killed: None,
+            pressed: false,
+            last_end: None,
             plan: None,
             busy: Duration::ZERO,
         }
     }
 
-    /// The monitor is gone: its tree is ours, and its death told the server to stop.
+    /// The monitor is gone: its tree is ours, and its death told the server to stop, if that was not disarmed.
     pub fn inherit(&mut self) {
         self.killed_at_call = None;
         self.pending = Some(Event::Trigger(Trigger::MonitorKilled));
         self.reap_first = true;
         self.plan = None;
-        self.table.stop_signal(SERVER);
+        self.last_end = Some(self.table.now);
+        self.seems_told = !self.board.server_told();
+        if !self.disarmed {
+            self.table.stop_signal(SERVER);
+        }
     }
 
     fn overdue(&self) -> Event {
@@ -161,8 +185,20 @@ impl World for Sim {
                 return self.overdue();
             }
             if let Some((_, trigger)) = pop_due(&mut self.triggers, self.table.now) {
-                self.told = self.told.or(Some((self.table.now, trigger)));
+                let now = self.table.now;
+                self.told = self.told.or(Some((now, trigger)));
+                if trigger == Trigger::ShimKilled {
+                    self.shim_killed = Some(now);
+                }
+                if trigger.is_end_of_process() {
+                    self.last_end = Some(now);
+                }
                 return Event::Trigger(trigger);
+            }
+            if self.keys.front().is_some_and(|at| *at <= self.table.now) {
+                self.keys.pop_front();
+                self.pressed |= self.board.named();
+                return Event::KillNow;
             }
             if self.table.sigchld {
                 return self.reap();
@@ -171,6 +207,7 @@ impl World for Sim {
                 deadline,
                 self.table.next(),
                 self.triggers.front().map(|(at, _)| *at),
+                self.keys.front().copied(),
                 self.input.front().map(|(at, _)| *at),
             ];
             let next = sources.into_iter().flatten().min();
@@ -203,12 +240,15 @@ impl World for Sim {
     fn apply(&mut self, action: Action) {
         self.done.push((self.table.now, action));
         match action {
-            Action::StopServer => {
-                if self.server_gone.is_none() {
+            Action::StopServer if self.seems_told => {}
+            Action::StopServer | Action::EnsureServerStop => {
+                if self.server_gone.is_none() && !self.board.server_told() {
                     self.table.stop_signal(SERVER);
                     self.table.go_on(SERVER);
+                    self.board.set_server_told();
                 }
             }
+            Action::NameWaiting => self.board.set_named(),
             // Who comes to us in the middle of a walk is met in the next one.
             Action::StopRest => {
                 let mut told = BTreeSet::from([SERVER]);

@@ -1,0 +1,275 @@
+//! The times of a stop, as the manual gives them: in seconds, not by what the plan says of itself.
+
+#![allow(clippy::panic, reason = "a test")]
+
+use std::time::Duration;
+
+use treaper::event::{Action, Event, Trigger};
+use treaper::plan::{KillMode, Plan, Settings, State};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+const SETTINGS: Settings = Settings {
+    drain: ms(5000),
+    grace: ms(10_000),
+    stage: None,
+    kill_timeout: ms(5000),
+    kill_mode: KillMode::Staged,
+    until_tree: false,
+    manager_has_deadline: false,
+    at_terminal: false,
+};
+
+const SERVER_GONE: Event = Event::Reaped {
+    server_gone: true,
+    empty: false,
+};
+
+const OVERDUE: Event = Event::Deadline {
+    unread: 0,
+    hung_up: true,
+};
+
+/// A plan, and everything that it ordered, with the times.
+struct Stop {
+    plan: Plan,
+    now: Duration,
+    orders: Vec<(Duration, Action)>,
+}
+
+impl Stop {
+    fn new(settings: Settings) -> Self {
+        Self {
+            plan: Plan::new(settings),
+            now: Duration::ZERO,
+            orders: Vec::new(),
+        }
+    }
+
+    /// A stop that begins at 0 by `trigger`.
+    fn by(trigger: Trigger, settings: Settings) -> Self {
+        let mut stop = Self::new(settings);
+        stop.tell(Duration::ZERO, Event::Trigger(trigger));
+        stop
+    }
+
+    /// Lets the time pass up to `now`, and tells `event`.
+    fn tell(&mut self, now: Duration, event: Event) {
+        self.pass(now);
+        self.step(event);
+    }
+
+    fn pass(&mut self, until: Duration) {
+        let mut steps = 0;
+        while let Some(at) = self.plan.deadline().filter(|at| *at <= until) {
+            steps += 1;
+            assert!(steps < 100_000, "a deadline that changes nothing");
+            self.now = self.now.max(at);
+            self.step(OVERDUE);
+        }
+        self.now = until;
+    }
+
+    fn step(&mut self, event: Event) {
+        let (plan, actions) = self.plan.step(event, self.now);
+        self.plan = plan;
+        self.orders
+            .extend(actions.iter().map(|action| (self.now, action)));
+    }
+
+    /// When `action` was ordered for the first time within the next hour.
+    fn first(&mut self, action: Action) -> Option<Duration> {
+        self.pass(self.now + ms(3_600_000));
+        let found = self.orders.iter().find(|(_, ordered)| *ordered == action);
+        found.map(|(at, _)| *at)
+    }
+}
+
+#[test]
+fn the_rest_is_told_two_seconds_or_a_quarter_of_the_grace_before_sigkill() {
+    for (grace, stage, told) in [
+        (4000, None, 3000),
+        (8000, None, 6000),
+        (10_000, None, 8000),
+        (20_000, None, 18_000),
+        (60_000, None, 58_000),
+        (400, None, 300),
+        (10_000, Some(5000), 5000),
+        (10_000, Some(1), 9999),
+        (10_000, Some(10_000), 0),
+        (10_000, Some(60_000), 0),
+    ] {
+        let settings = Settings {
+            grace: ms(grace),
+            stage: stage.map(ms),
+            ..SETTINGS
+        };
+        let mut stop = Stop::by(Trigger::Terminate, settings);
+        assert_eq!(stop.first(Action::StopServer), Some(Duration::ZERO));
+        assert_eq!(
+            stop.first(Action::StopRest),
+            Some(ms(told)),
+            "{grace} {stage:?}"
+        );
+        assert_eq!(
+            stop.first(Action::KillAll),
+            Some(ms(grace)),
+            "{grace} {stage:?}"
+        );
+    }
+}
+
+#[test]
+fn a_server_of_which_only_the_kernel_says_that_it_was_told_is_told_at_the_stage() {
+    for kill_mode in [KillMode::Staged, KillMode::Tree, KillMode::Mixed] {
+        let settings = Settings {
+            kill_mode,
+            ..SETTINGS
+        };
+        let mut stop = Stop::by(Trigger::MonitorKilled, settings);
+        assert_eq!(stop.first(Action::EnsureServerStop), Some(ms(8000)));
+    }
+    let mut stop = Stop::by(Trigger::MonitorKilled, SETTINGS);
+    stop.tell(ms(100), SERVER_GONE);
+    assert_eq!(stop.first(Action::EnsureServerStop), None);
+}
+
+#[test]
+fn after_the_end_of_the_shim_there_are_two_seconds_at_most() {
+    let long = Settings {
+        grace: ms(60_000),
+        ..SETTINGS
+    };
+    let mut stop = Stop::by(Trigger::ShimKilled, long);
+    assert_eq!(stop.first(Action::StopRest), Some(ms(1500)));
+    assert_eq!(stop.first(Action::KillAll), Some(ms(2000)));
+
+    let short = Settings {
+        grace: ms(700),
+        ..SETTINGS
+    };
+    let mut stop = Stop::by(Trigger::ShimKilled, short);
+    assert_eq!(stop.first(Action::KillAll), Some(ms(700)));
+
+    // In the middle of another stop, and near its end.
+    for (at, kill) in [(1000, 3000), (9000, 10_000)] {
+        let mut stop = Stop::by(Trigger::Terminate, SETTINGS);
+        stop.tell(ms(at), Event::Trigger(Trigger::ShimKilled));
+        assert_eq!(stop.first(Action::KillAll), Some(ms(kill)), "{at}");
+    }
+
+    // It ends a drain, and does not prolong it.
+    let mut stop = Stop::by(Trigger::StdinEof, SETTINGS);
+    stop.tell(ms(1000), Event::Trigger(Trigger::ShimKilled));
+    assert_eq!(stop.first(Action::StopServer), Some(ms(1000)));
+    assert_eq!(stop.first(Action::KillAll), Some(ms(3000)));
+}
+
+#[test]
+fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
+    let managed = Settings {
+        manager_has_deadline: true,
+        ..SETTINGS
+    };
+    for (kill_mode, rest) in [
+        (KillMode::Staged, Some(600_000)),
+        (KillMode::Tree, Some(0)),
+        (KillMode::Mixed, None),
+    ] {
+        let settings = Settings {
+            kill_mode,
+            ..managed
+        };
+        let mut stop = Stop::by(Trigger::Terminate, settings);
+        assert_eq!(stop.plan.deadline(), None);
+        stop.tell(ms(600_000), SERVER_GONE);
+        assert_eq!(stop.first(Action::StopRest), rest.map(ms), "{kill_mode:?}");
+        assert_eq!(
+            stop.first(Action::KillAll),
+            Some(ms(610_000)),
+            "{kill_mode:?}"
+        );
+    }
+    // Other reasons have our deadline, and one that comes later sets it; further requests do not.
+    for trigger in Trigger::ALL {
+        let asked = trigger == Trigger::Terminate;
+        let drains = matches!(trigger, Trigger::StdinEof | Trigger::StdoutClosed);
+        let kill = match trigger {
+            Trigger::Terminate => None,
+            Trigger::ShimKilled => Some(ms(2000)),
+            _ if drains => Some(ms(15_000)),
+            _ => Some(ms(10_000)),
+        };
+        assert_eq!(Stop::by(trigger, managed).first(Action::KillAll), kill);
+        let mut stop = Stop::by(Trigger::Terminate, managed);
+        stop.tell(ms(1000), Event::Trigger(trigger));
+        let later = match trigger {
+            Trigger::Hangup | Trigger::ServerExit => None,
+            _ if asked || drains => None,
+            _ => kill.map(|kill| kill + ms(1000)),
+        };
+        assert_eq!(stop.first(Action::KillAll), later, "{trigger}");
+    }
+    // SIGTERM in a drain counts as well.
+    let mut stop = Stop::by(Trigger::StdinEof, managed);
+    stop.tell(ms(1000), Event::Trigger(Trigger::Terminate));
+    assert_eq!(stop.first(Action::KillAll), None);
+}
+
+#[test]
+fn at_a_terminal_a_stop_of_more_than_a_second_names_what_it_waits_for_and_ctrl_c_kills_that() {
+    let terminal = Settings {
+        at_terminal: true,
+        ..SETTINGS
+    };
+    let mut stop = Stop::by(Trigger::Terminate, terminal);
+    stop.tell(ms(999), Event::KillNow);
+    stop.tell(ms(1500), Event::KillNow);
+    assert_eq!(stop.first(Action::NameWaiting), Some(ms(1000)));
+    assert_eq!(stop.first(Action::KillAll), Some(ms(1500)));
+
+    let mut stop = Stop::by(Trigger::Terminate, SETTINGS);
+    stop.tell(ms(1500), Event::KillNow);
+    assert_eq!(stop.first(Action::NameWaiting), None);
+    assert_eq!(stop.first(Action::KillAll), Some(ms(10_000)));
+}
+
+/// How long the plan pauses after a kill round of which this is known.
+fn pause_after(plan: Plan, progress: bool, now: Duration) -> (Plan, Duration) {
+    let (plan, _) = plan.step(Event::Swept { progress }, now);
+    let State::Killing { next, .. } = plan.state() else {
+        panic!("{plan:?}");
+    };
+    (plan, next.saturating_sub(now))
+}
+
+#[test]
+fn kill_rounds_pause_for_200_us_that_double_up_to_10_ms_until_one_meets_a_new_process() {
+    let mut stop = Stop::by(Trigger::Terminate, SETTINGS);
+    stop.pass(ms(10_000));
+    let (mut plan, mut now) = (stop.plan, ms(10_000));
+    let pauses = [400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000];
+    for (round, expected) in pauses.into_iter().enumerate() {
+        let pause;
+        (plan, pause) = pause_after(plan, false, now);
+        assert_eq!(pause, us(expected), "round {round}");
+        assert_eq!(plan.deadline(), Some(now + pause));
+        now += pause;
+        let (next, actions) = plan.step(OVERDUE, now);
+        assert!(actions.iter().eq([Action::KillAll]), "round {round}");
+        plan = next;
+    }
+    for expected in [200, 200] {
+        let (next, pause) = pause_after(plan, true, now);
+        assert_eq!(pause, us(expected));
+        plan = next;
+    }
+    let (_, pause) = pause_after(plan, false, now);
+    assert_eq!(pause, us(400));
+}
