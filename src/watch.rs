@@ -8,8 +8,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::event::Trigger;
+use crate::sys::Errno;
 use crate::sys::fd::{self, HANG_UP};
 use crate::sys::signal::{self, Arrival, SignalFd};
+
+/// When poll is tried again after it had no memory.
+const RETRY: Duration = Duration::from_millis(10);
 
 /// Why the watch returned.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ pub struct Watch {
     signals: Option<SignalFd>,
     sources: Vec<Source>,
     polled: Vec<libc::pollfd>,
+    /// Whether the user was told that poll is refused.
+    refused: bool,
     /// When stdin was last written to before it hung up; `None` while it has not.
     stdin_ended: Option<(i64, u64)>,
 }
@@ -47,6 +53,7 @@ impl Watch {
             signals: None,
             sources: Vec::new(),
             polled: Vec::new(),
+            refused: false,
             stdin_ended: None,
         }
     }
@@ -63,6 +70,7 @@ impl Watch {
             signals: Some(signals),
             sources: Vec::new(),
             polled,
+            refused: false,
             stdin_ended: None,
         }
     }
@@ -162,9 +170,19 @@ impl Watch {
         loop {
             match fd::poll(&mut self.polled, timeout) {
                 Ok(0) => return Woken::TimedOut,
-                // Interrupted by a stop and continue; or out of memory for a moment.
-                Err(_) => {
-                    if let Some(arrival) = signals.read() {
+                Err(errno) => {
+                    // Until poll can be had again, signals are all that can be waited for.
+                    let patience = match errno {
+                        Errno::INTR => Some(Duration::ZERO),
+                        Errno::NOMEM => Some(timeout.unwrap_or(RETRY).min(RETRY)),
+                        _ => {
+                            if !std::mem::replace(&mut self.refused, true) {
+                                log::warn!("cannot poll: {errno}: only signals are noticed");
+                            }
+                            timeout
+                        }
+                    };
+                    if let Some(arrival) = signal::wait_any(patience) {
                         return Woken::Signal(arrival);
                     }
                     if timeout.is_some() {

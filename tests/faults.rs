@@ -37,18 +37,18 @@ const CALLS: &[(&str, &[&str])] = &[
     ("pidfd_open", &["ENOSYS", "EMFILE", "EPERM"]),
     ("pidfd_send_signal", &["ENOSYS", "EPERM"]),
     ("poll", &["ENOMEM", "EINTR"]),
-    ("ppoll", &["ENOMEM", "EINTR"]),
+    ("ppoll", &["ENOMEM", "EINTR", "EPERM"]),
     ("prctl", &["EINVAL", "EPERM"]),
     ("pread64", &["EINTR"]),
     ("read", &["EINTR", "EAGAIN", "ENOMEM"]),
-    ("rt_sigtimedwait", &["EINTR", "EAGAIN"]),
+    ("rt_sigtimedwait", &["EINTR", "EPERM", "ENOSYS"]),
     ("setpgid", &["EPERM", "EACCES"]),
     ("setsid", &["EPERM"]),
     ("signalfd4", &["EMFILE", "ENOMEM", "ENOSYS"]),
     ("stat", &["ENOMEM", "EACCES"]),
     ("statx", &["ENOSYS", "ENOMEM"]),
     ("wait4", &["EINTR", "EPERM"]),
-    ("waitid", &["EINTR", "ENOSYS"]),
+    ("waitid", &["EPERM", "ENOSYS"]),
     ("write", &["EAGAIN", "EINTR"]),
 ];
 
@@ -76,8 +76,8 @@ const WITHOUT_FAULT: &[&str] = &[
     "uname",
 ];
 
-/// Without these nobody can hear, signal or reap anybody for ever: there is nothing to be kept then.
-const ONCE_ONLY: &[&str] = &["kill", "rt_sigtimedwait", "wait4", "waitid"];
+/// Without this one nobody can be signalled for ever: there is nothing to be kept then.
+const ONCE_ONLY: &[&str] = &["kill"];
 
 /// Without these for ever `/proc` is of no use, which is for `fallbacks.rs` as well: the millions of
 /// calls that find children then take minutes under strace.

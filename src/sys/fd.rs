@@ -89,7 +89,8 @@ pub const HANG_UP: i16 = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
 /// Waits until a descriptor is ready, at most for `timeout` (`None`: for ever); how many are. See `ppoll(2)`.
 ///
 /// # Errors
-/// `EINTR` after a stop and continue.
+/// `EINTR` after a stop and continue; `ENOMEM`; another one if a filter refuses it, or if there are more
+/// descriptors than `RLIMIT_NOFILE` allows.
 pub fn poll(
     fds: &mut [libc::pollfd],
     timeout: Option<std::time::Duration>,
@@ -108,7 +109,30 @@ pub fn poll(
             std::ptr::null(),
         )
     };
-    check(ret.into()).map(|n| n as usize)
+    match check(ret.into()) {
+        Err(errno) if !matches!(errno, Errno::INTR | Errno::NOMEM) => older_poll(fds, timeout),
+        other => other.map(|n| n as usize),
+    }
+}
+
+/// For filters that know only the older call. See `poll(2)`.
+#[cfg(target_arch = "x86_64")]
+fn older_poll(
+    fds: &mut [libc::pollfd],
+    timeout: Option<std::time::Duration>,
+) -> Result<usize, Errno> {
+    let limit = timeout.map_or(-1, |t| {
+        i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+    });
+    // SAFETY: the array is live and its length is told.
+    let ret = unsafe { libc::syscall(libc::SYS_poll, fds.as_mut_ptr(), fds.len(), limit) };
+    check(ret).map(|n| n as usize)
+}
+
+/// There is no older call.
+#[cfg(not(target_arch = "x86_64"))]
+fn older_poll(_: &mut [libc::pollfd], _: Option<std::time::Duration>) -> Result<usize, Errno> {
+    Err(Errno::NOSYS)
 }
 
 /// How many bytes wait to be read from stdin; 0 if that cannot be told. See `FIONREAD` in `ioctl_pipe(2)`.

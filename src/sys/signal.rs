@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use super::pid::Pid;
-use super::{Errno, check};
+use super::{Errno, check, fd};
 
 /// A signal number, 1 to 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,22 +236,31 @@ impl SignalFd {
     /// The next pending signal; `None` if there is none.
     #[must_use]
     pub fn read(&self) -> Option<Arrival> {
+        // If it cannot be read, a signal that stays there would wake us for ever.
+        self.take()
+            .unwrap_or_else(|_| wait_any(Some(Duration::ZERO)))
+    }
+
+    /// # Errors
+    /// `EAGAIN` there is none; others if it cannot be read.
+    fn take(&self) -> Result<Option<Arrival>, Errno> {
         let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
-        let got = rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut info));
-        if got != Ok(info.len()) {
-            // Also if it cannot be read: a signal that stays there would wake us for ever.
-            return wait_any(Some(Duration::ZERO));
+        let len = rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut info))?;
+        if len != info.len() {
+            return Err(Errno::IO);
         }
         // SAFETY: a whole signalfd_siginfo was read; it is plain data and valid for every bit pattern.
         let info: libc::signalfd_siginfo =
             unsafe { std::ptr::read_unaligned(info.as_ptr().cast()) };
-        Some(Arrival {
-            signal: Signal::from_number(info.ssi_signo as i32)?,
-            sender: info.ssi_pid as i32,
-            from_terminal: is_from_terminal(info.ssi_signo as i32, info.ssi_code),
-            from_monitor: is_from_monitor(info.ssi_signo as i32, info.ssi_code),
-            value: (info.ssi_code == libc::SI_QUEUE).then_some(info.ssi_ptr),
-        })
+        Ok(
+            Signal::from_number(info.ssi_signo as i32).map(|signal| Arrival {
+                signal,
+                sender: info.ssi_pid as i32,
+                from_terminal: is_from_terminal(info.ssi_signo as i32, info.ssi_code),
+                from_monitor: is_from_monitor(info.ssi_signo as i32, info.ssi_code),
+                value: (info.ssi_code == libc::SI_QUEUE).then_some(info.ssi_ptr),
+            }),
+        )
     }
 }
 
@@ -289,7 +298,12 @@ pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
             8_usize,
         )
     };
-    let number = check(ret).ok()?;
+    let number = match check(ret) {
+        Ok(number) => number,
+        Err(Errno::AGAIN | Errno::INTR) => return None,
+        // Only a seccomp filter fails this way.
+        Err(_) => return wait_by_descriptor(timeout),
+    };
     // SI_SIGIO: of a descriptor that has become readable.
     let by_kernel = matches!(info.si_code, libc::SI_KERNEL | libc::SI_SIGIO);
     // SAFETY: the field is inside of every siginfo; whom it names is used only where a process sent it.
@@ -338,6 +352,30 @@ pub fn remove_own(signal: Signal) {
         // SAFETY: the siginfo is live, and is the one that the kernel gave us.
         unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, own, number, &raw const info) };
     }
+}
+
+/// How long nothing is looked at where a filter refuses every call that waits. Without a rest we would
+/// use up a processor.
+const REST: Duration = Duration::from_millis(10);
+
+/// As [`wait_any`], by a signalfd of the moment.
+fn wait_by_descriptor(timeout: Option<Duration>) -> Option<Arrival> {
+    let signals = SignalFd::new().ok();
+    let mut one = [libc::pollfd {
+        fd: signals.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    let waited = signals.as_ref().map(|_| fd::poll(&mut one, timeout));
+    if !matches!(waited, Some(Ok(_) | Err(Errno::INTR))) {
+        let rest = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: timeout.unwrap_or(REST).min(REST).subsec_nanos().into(),
+        };
+        // SAFETY: the time is live; what is left of it is not asked for.
+        unsafe { libc::nanosleep(&raw const rest, std::ptr::null_mut()) };
+    }
+    signals?.take().ok().flatten()
 }
 
 /// Sends `signal` to one process. See `kill(2)`.

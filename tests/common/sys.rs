@@ -318,10 +318,13 @@ pub fn poll(fds: &[(RawFd, i16)], deadline: Option<Instant>) -> Vec<i16> {
         })
         .collect();
     loop {
-        let time = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
-        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the list and the time live over the call; no mask is given.
-        let n = unsafe { libc::ppoll(list.as_mut_ptr(), list.len() as _, time, std::ptr::null()) };
+        // Rounded up: one that comes early would be asked again and again. Not ppoll, which scenes refuse.
+        let time = deadline.map_or(-1, |at| {
+            let left = at.saturating_duration_since(Instant::now());
+            i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+        });
+        // SAFETY: the list lives over the call.
+        let n = unsafe { libc::poll(list.as_mut_ptr(), list.len() as _, time) };
         if n >= 0 || Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
             return list.iter().map(|entry| entry.revents).collect();
         }
@@ -346,8 +349,8 @@ fn timespec(time: Duration) -> libc::timespec {
 /// A pause that belongs to a scene (a chain that moves on every 2 ms), never a wait for something.
 pub fn pause_for(time: Duration) {
     let time = timespec(time);
-    // SAFETY: polls nothing; the time lives over the call.
-    unsafe { libc::ppoll(std::ptr::null_mut(), 0, &raw const time, std::ptr::null()) };
+    // SAFETY: the time lives over the call; what is left of it is not asked for.
+    unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
 }
 
 /// Milliseconds on the clock that all processes share.
