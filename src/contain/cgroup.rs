@@ -224,7 +224,10 @@ fn own_path() -> Result<PathBuf, String> {
 }
 
 /// `mounts` is `/proc/self/mountinfo`, `groups` is `/proc/self/cgroup`. See `proc_pid_mountinfo(5)`, `cgroups(7)`.
-fn find(mounts: &[u8], groups: &[u8]) -> Result<PathBuf, String> {
+///
+/// # Errors
+/// A sentence with the cause and the remedy.
+pub fn find(mounts: &[u8], groups: &[u8]) -> Result<PathBuf, String> {
     let own = groups
         .split(|byte| *byte == b'\n')
         .find_map(|line| line.strip_prefix(b"0::"))

@@ -243,8 +243,9 @@ fn read_stat(file: BorrowedFd<'_>) -> Result<Stat, Errno> {
     parse_stat(&text[..len]).ok_or(Errno::IO)
 }
 
-/// The name is in parentheses and may itself hold any, so it ends at the last one.
-fn parse_stat(text: &[u8]) -> Option<Stat> {
+/// The text of `/proc/PID/stat`. The name is in parentheses and may itself hold any, so it ends at the last one.
+#[must_use]
+pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let start = text.iter().position(|b| *b == b'(')? + 1;
     let end = text.iter().rposition(|b| *b == b')')?;
     let raw = text.get(start..end)?;
