@@ -1,0 +1,85 @@
+//! A kernel without pidfds: the parent-death signal is all that tells of the host's end, and `getppid()` whether it is true.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{ACTOR, Run, Scene, Wrap, sys};
+
+const TREE: &str = "server:ignore=TERM[worker:setsid:ignore=TERM,deep:daemon:ignore=TERM]";
+/// Both, with and without a process that guards the other; and where the shim's numbers mean nothing to the monitor.
+const WAYS: [&[&str]; 3] = [&[], &["--no-guard"], &["--contain=pidns"]];
+/// Long enough for a false alarm to show.
+const A_WHILE: Duration = Duration::from_millis(400);
+
+/// Below a host, whose stdin tells nothing.
+fn hosted(wrap: Wrap, host: &[&str]) -> Run {
+    let host = [&[ACTOR, "host", "--stdin", "null"], host, &["--"]].concat();
+    let faults = [ACTOR, "faults", "pidfd_open=ENOSYS", "--"];
+    let before = [&host[..], &faults].concat();
+    let before: Vec<String> = before.iter().map(|&word| word.to_owned()).collect();
+    let mut run = Scene::new().start(&[before, wrap.tree(TREE)].concat());
+    for name in ["server", "worker", "deep"] {
+        run.log.ready(name);
+    }
+    run.log.wait("host", "spawned");
+    run
+}
+
+fn options<'a>(way: &[&'a str]) -> Vec<&'a str> {
+    [&["-v", "--grace=200ms"], way].concat()
+}
+
+#[test]
+fn nothing_outlives_a_killed_host() {
+    for way in WAYS {
+        let mut run = hosted(Wrap::Treaper(&options(way)), &[]);
+        run.signal(libc::SIGKILL);
+        run.wait_empty();
+        let stderr = run.stderr();
+        assert!(stderr.contains("parent-exit"), "{way:?}: {stderr}");
+    }
+}
+
+#[test]
+fn control_without_treaper_everything_outlives_a_killed_host() {
+    let mut run = hosted(Wrap::Bare, &[]);
+    run.signal(libc::SIGKILL);
+    assert_eq!(run.wait().left.len(), 3);
+}
+
+#[test]
+fn nothing_outlives_a_killed_shim_or_monitor() {
+    for way in [WAYS[0], WAYS[2]] {
+        for kill_shim in [true, false] {
+            let mut run = hosted(Wrap::Treaper(&options(way)), &[]);
+            let (victim, trigger) = if kill_shim {
+                (run.shim(), "shim-killed")
+            } else {
+                (run.monitor(), "monitor-killed")
+            };
+            sys::kill(victim, libc::SIGKILL).unwrap();
+            run.wait_empty();
+            // The kernel has killed a namespace without its init: nothing is left to be stopped.
+            let stderr = run.stderr();
+            let by_kernel = !kill_shim && way == WAYS[2];
+            assert!(by_kernel || stderr.contains(trigger), "{way:?}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn a_host_whose_spawning_thread_ends_keeps_its_server() {
+    for way in WAYS {
+        let mut run = hosted(Wrap::Treaper(&options(way)), &["--thread"]);
+        run.log.wait("host", "thread-ended");
+        let before = run.survivors().len();
+        assert!(!run.log.comes_within(A_WHILE, "server", "signal"));
+        assert_eq!(run.survivors().len(), before, "{way:?}: {}", run.stderr());
+        // And the false alarm has not made it deaf.
+        run.signal(libc::SIGKILL);
+        run.wait_empty();
+        assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
+    }
+}
