@@ -39,6 +39,8 @@ pub struct Guard<'a> {
     pub bell: Option<OwnedFd>,
     /// The server, once a signal was handed to it.
     pub server: Option<OwnedFd>,
+    /// Real-time signals go through the monitor: one of them had to, and the next ones must not overtake it.
+    pub queued_by_monitor: bool,
 }
 
 impl Guard<'_> {
@@ -136,8 +138,7 @@ impl Guard<'_> {
             Route::Forward(_) if self.job_control && arrival.from_terminal => {}
             Route::Forward(signal)
                 if self.config.forward_to == ForwardTo::Server
-                    && arrival.value.is_none()
-                    && self.signal_server(signal) =>
+                    && self.signal_server(signal, arrival.value) =>
             {
                 forward::tell(arrival.signal, Some(signal));
             }
@@ -151,18 +152,23 @@ impl Guard<'_> {
     }
 
     /// Signals the server itself: one process less to be woken on the way. False if it has to go through the monitor.
-    fn signal_server(&mut self, signal: Signal) -> bool {
+    fn signal_server(&mut self, signal: Signal, value: Option<u64>) -> bool {
+        if signal.is_real_time() && self.queued_by_monitor {
+            return false;
+        }
         if self.server.is_none() {
             self.server = self.open_server();
         }
-        match &self.server {
+        let sent = match &self.server {
             // ESRCH: it has ended, and nobody is left to get the signal.
             Some(server) => matches!(
-                pidfd::send(server.as_fd(), signal),
+                pidfd::send_value(server.as_fd(), signal, value),
                 Ok(()) | Err(Errno::SRCH)
             ),
             None => false,
-        }
+        };
+        self.queued_by_monitor |= signal.is_real_time() && !sent;
+        sent
     }
 
     /// A pidfd of the server, if what has its pid is proven to be a child of the monitor.

@@ -239,6 +239,7 @@ fn pair(
                 sighup_ignored: job.inherited.sighup_ignored,
                 bell: bell.map(|(read, _)| read),
                 server: None,
+                queued_by_monitor: false,
             };
             shim_main(guard, &job, cgroup)
         }

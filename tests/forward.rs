@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::proc::Process;
-use common::{Run, Scene, Wrap, signals, sys, until};
+use common::{ACTOR, Run, Scene, Wrap, signals, sys, until};
 
 /// Those that can be sent to treaper and mean something to a server. SIGTERM and SIGHUP stop, CHLD is
 /// about our own children, faults are about the program itself, STOP and KILL cannot be caught.
@@ -98,6 +98,42 @@ fn real_time_signals_are_queued_and_none_is_lost() {
                 .count(),
             40
         );
+    }
+}
+
+#[test]
+fn real_time_signals_arrive_in_the_order_in_which_they_were_sent() {
+    for before in [
+        &[][..],
+        &[ACTOR, "faults", "pidfd_open=ENOSYS", "--"],
+        &[ACTOR, "faults", "pidfd_send_signal=ENOSYS", "--"],
+    ] {
+        for options in [&[][..], &["--no-guard"]] {
+            let mut words: Vec<String> = before.iter().map(|&word| word.to_owned()).collect();
+            words.extend(Wrap::Treaper(options).tree("server:queue"));
+            let mut run = Scene::new().start(&words);
+            run.log.ready("server");
+            let treaper = run.shim();
+            let sent: Vec<(i64, i64)> = (1..=200)
+                .map(|value| {
+                    if value % 2 == 0 {
+                        sys::kill(treaper, signals::RTMIN).unwrap();
+                        (libc::SI_USER.into(), 0)
+                    } else {
+                        sys::queue(treaper, signals::RTMIN, value).unwrap();
+                        (libc::SI_QUEUE.into(), value as i64)
+                    }
+                })
+                .collect();
+            let came = run.log.wait_for(sent.len(), "server", "signal");
+            // A plain one carries no value: what is read there is the sender's.
+            let came: Vec<(i64, i64)> = came
+                .iter()
+                .map(|line| (line.number("code"), line.number("value")))
+                .map(|(code, value)| (code, if code == 0 { 0 } else { value }))
+                .collect();
+            assert_eq!(came, sent, "{before:?} {options:?}");
+        }
     }
 }
 

@@ -25,6 +25,51 @@ pub fn send(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     send_raw(fd, signal.number().into(), 0)
 }
 
+/// Sends `signal`, with the value of `sigqueue(3)` if there is one. As [`send`].
+///
+/// # Errors
+/// Also `EAGAIN`: too many signals are queued.
+pub fn send_value(fd: BorrowedFd<'_>, signal: Signal, value: Option<u64>) -> Result<(), Errno> {
+    let number = i32::from(signal.number());
+    let Some(value) = value else {
+        return send_raw(fd, number, 0);
+    };
+    let queued = Queued {
+        signo: number,
+        errno: 0,
+        code: libc::SI_QUEUE,
+        sender: Sender {
+            pid: super::pid::own(),
+            uid: rustix::process::getuid().as_raw(),
+            value: value as *mut libc::c_void,
+        },
+    };
+    // SAFETY: an all-zero siginfo is a valid value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: what is written is the beginning of a siginfo, and neither larger nor more aligned.
+    unsafe { (&raw mut info).cast::<Queued>().write(queued) };
+    send_info(fd, number, &raw const info, 0)
+}
+
+/// A siginfo as the kernel has it for `SI_QUEUE`.
+#[repr(C)]
+struct Queued {
+    signo: libc::c_int,
+    errno: libc::c_int,
+    code: libc::c_int,
+    sender: Sender,
+}
+
+#[repr(C)]
+struct Sender {
+    pid: libc::pid_t,
+    uid: libc::uid_t,
+    value: *mut libc::c_void,
+}
+
+const _: () = assert!(size_of::<Queued>() <= size_of::<libc::siginfo_t>());
+const _: () = assert!(align_of::<Queued>() <= align_of::<libc::siginfo_t>());
+
 /// Whether the process behind `fd` still owns its pid, that is, has not been reaped; a zombie does.
 ///
 /// # Errors
@@ -61,8 +106,16 @@ pub fn send_group(leader: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
 }
 
 fn send_raw(fd: BorrowedFd<'_>, signal: i32, flags: libc::c_uint) -> Result<(), Errno> {
-    let info = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: a live descriptor and numbers; a null siginfo asks for the one of kill(2).
+    send_info(fd, signal, std::ptr::null(), flags)
+}
+
+fn send_info(
+    fd: BorrowedFd<'_>,
+    signal: i32,
+    info: *const libc::siginfo_t,
+    flags: libc::c_uint,
+) -> Result<(), Errno> {
+    // SAFETY: a live descriptor and numbers; the siginfo is live, or null, which asks for the one of kill(2).
     check(unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,

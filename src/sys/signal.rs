@@ -118,6 +118,12 @@ impl Signal {
         DESCRIPTIONS.get(at).copied().unwrap_or("Real-time signal")
     }
 
+    /// One of those that are queued, each with its value, and keep their order.
+    #[must_use]
+    pub const fn is_real_time(self) -> bool {
+        self.0 > libc::SIGSYS as u8
+    }
+
     /// A stop that job control makes: TSTP, TTIN or TTOU.
     #[must_use]
     pub const fn is_job_stop(self) -> bool {
