@@ -46,7 +46,7 @@ pub fn tell(from: Signal, to: Option<Signal>) {
 pub fn stop_with(arrival: &Arrival, config: &Config, job_control: bool) {
     let by_terminal = job_control && arrival.from_terminal;
     if config.stop_with_signals && arrival.signal.is_job_stop() && !by_terminal {
-        signal::stop_self(Signal::STOP);
+        signal::suspend_self(Signal::STOP, &|| true);
     }
 }
 
@@ -56,7 +56,7 @@ pub fn stop_as_server(signal: Signal, server: Option<Pid>) {
     let own = pid::group();
     let its = server.and_then(|pid| pid::group_of(pid.get()).ok());
     let had_front = its.filter(|group| *group != own && tty::front_group() == Some(*group));
-    signal::stop_self(signal);
+    signal::suspend_self(signal, &|| true);
     if let Some(group) = had_front {
         tty::hand_over(own, group);
     }

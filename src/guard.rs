@@ -106,7 +106,7 @@ impl Guard<'_> {
                     Change::Killed(_) => return Some(End::TakeOver),
                     // A stopped monitor sees nothing, so it never stays stopped.
                     Change::Stopped(_) => self.signal_monitor(Signal::CONT, None),
-                    Change::Continued => {}
+                    Change::Trapped | Change::Continued => {}
                 },
                 Found::Child(..) => {}
                 Found::Nothing => return None,

@@ -253,8 +253,8 @@ impl Linux<'_> {
         }
         match reaped.server_job.filter(|_| self.job_control) {
             // During a stop nobody waits for a job to go on, and we must not stop in the middle of it.
-            Some(Job::Stopped(number)) if self.board.trigger().is_none() => {
-                self.stop_with_server(number);
+            Some(Job::Stopped(signal)) if self.board.trigger().is_none() => {
+                self.stop_with_server(signal.number());
             }
             Some(Job::Continued) => {
                 let _ = self.board.take_stopped_by();

@@ -22,8 +22,8 @@ pub struct Reaped {
 /// What job control did to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Stopped by the signal of this number.
-    Stopped(u8),
+    /// Suspended by this signal.
+    Stopped(Signal),
     Continued,
 }
 
@@ -57,7 +57,7 @@ fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {
     let ended = match change {
         Change::Exited(code) => Some(Ended::Exited(code)),
         Change::Killed(signal) => Some(Ended::Killed(signal)),
-        Change::Stopped(_) | Change::Continued => None,
+        Change::Stopped(_) | Change::Trapped | Change::Continued => None,
     };
     killer
         .strangers
@@ -68,8 +68,10 @@ fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {
         .filter(|server| server.pid.get() == pid && !server.reaped)
     {
         reaped.server_job = match change {
-            Change::Stopped(signal) => Some(Job::Stopped(signal)),
+            Change::Stopped(number) => Signal::from_number(number.into()).map(Job::Stopped),
             Change::Continued => Some(Job::Continued),
+            // A tracing stop is no news of the job: a shell could not resume the server.
+            Change::Trapped => reaped.server_job,
             Change::Exited(_) | Change::Killed(_) => None,
         };
         server.suspended = Some(matches!(change, Change::Stopped(_)));

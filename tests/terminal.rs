@@ -95,6 +95,32 @@ fn the_job_is_stopped_and_continued_as_one() {
     }
 }
 
+/// The kernel makes us the tracer of a server that calls `PTRACE_TRACEME`, and then every signal stops it.
+#[test]
+fn a_server_that_is_held_for_its_tracer_neither_suspends_nor_ends_us() {
+    let with_namespace = Wrap::Treaper(&["--contain=pidns", "--grace", "300ms"]);
+    for wrap in WRAPS.into_iter().chain([with_namespace]) {
+        for signal in ["USR1", "TRAP", "TSTP", "STOP"] {
+            let tree = format!("server:trapped={signal}[worker:setsid:ignore=TERM]");
+            let (scene, _master) = Scene::new().terminal();
+            let mut run = scene.start(&wrap.tree(&tree));
+            run.log.ready("worker");
+            run.log.ready("server");
+            until("a server in a tracing stop", || {
+                run.named("server").iter().any(|server| server.state == 't')
+            });
+            // Whatever the stop could do to us comes before this.
+            run.signal(libc::SIGTERM);
+            let exit = run.wait_clean();
+            assert_eq!(
+                (exit.code(), exit.signal()),
+                (None, Some(libc::SIGKILL)),
+                "{wrap:?} {signal}"
+            );
+        }
+    }
+}
+
 /// Such as `docker exec -it` and `script -c`: a stop would be for ever, so the kernel makes none.
 #[test]
 fn where_no_shell_could_continue_it_the_keyboard_stops_nothing() {

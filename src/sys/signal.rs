@@ -124,6 +124,12 @@ impl Signal {
         self.0 > libc::SIGSYS as u8
     }
 
+    /// A signal that suspends: STOP, TSTP, TTIN or TTOU.
+    #[must_use]
+    pub const fn suspends(self) -> bool {
+        self.0 == Self::STOP.0 || self.is_job_stop()
+    }
+
     /// A stop that job control makes: TSTP, TTIN or TTOU.
     #[must_use]
     pub const fn is_job_stop(self) -> bool {
@@ -412,10 +418,26 @@ pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Errno> {
     check(unsafe { libc::kill(-leader.get(), signal.0.into()) }.into()).map(drop)
 }
 
-/// Stops us as `signal` (a stop signal at its default action) would; returns when we are continued,
-/// or at once where job control does not stop (an orphaned process group).
-pub fn stop_self(signal: Signal) {
-    deliver_to_self(signal);
+/// Suspends this process by `signal`, if that is a stop signal and `still` says that the reason stands. Returns
+/// when the process is resumed, or at once where job control suspends nothing (an orphaned process group).
+///
+/// Whatever takes the reason away has to send SIGCONT, which removes a pending stop signal. So `still` is asked
+/// again while the stop signal is pending: nothing is lost between that question and the suspension. SIGSTOP
+/// cannot be blocked; there, what happens within that moment is lost.
+pub fn suspend_self(signal: Signal, still: &dyn Fn() -> bool) {
+    if !signal.suspends() || !still() {
+        return;
+    }
+    kill_self(signal);
+    if signal != Signal::STOP {
+        // The stop signal has removed a pending SIGCONT, if there was one, and the news that it brought.
+        if still() {
+            let_through(signal);
+        } else {
+            // Removes the stop signal again. It arrives as well, so that everything is looked at once more.
+            kill_self(Signal::CONT);
+        }
+    }
 }
 
 /// Ends us as `signal` at its default action would, without a core file of ours; returns where it
@@ -429,14 +451,18 @@ pub fn die_of(signal: Signal) {
     // A core pattern that is a pipe does not ask for the limit.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     set_ignored(signal, false);
-    deliver_to_self(signal);
+    kill_self(signal);
+    let_through(signal);
 }
 
-/// Sends `signal` to us and lets it through: blocked, it would only wait.
-fn deliver_to_self(signal: Signal) {
+fn kill_self(signal: Signal) {
     // SAFETY: takes numbers only; the target is ourselves. (`raise` would ask the libc for the
     // thread, which does not know that it was forked.)
     unsafe { libc::kill(super::pid::own(), signal.0.into()) };
+}
+
+/// Lets a pending `signal` act: blocked, it would only wait.
+fn let_through(signal: Signal) {
     set_mask(Mask(Mask::ALL.0 & !(1 << (signal.0 - 1))));
     set_mask(Mask::ALL);
 }

@@ -11,8 +11,10 @@ pub enum Change {
     Exited(u8),
     /// The number of the signal that ended it.
     Killed(u8),
-    /// The number of the signal that stopped it.
+    /// Job control has suspended it, by the signal of this number.
     Stopped(u8),
+    /// It is in a tracing stop, which any signal causes, since it has called `PTRACE_TRACEME`.
+    Trapped,
     Continued,
 }
 
@@ -26,7 +28,7 @@ pub enum Found {
     NoChildren,
 }
 
-/// Takes one change of any child, reaping it if it ended. See `wait4(2)`.
+/// Takes one change of any child, reaping it if it ended. See `waitid(2)`.
 pub fn any() -> Found {
     one(-1)
 }
@@ -40,24 +42,26 @@ fn one(pid: i32) -> Found {
     let flags = libc::WNOHANG | libc::__WALL | libc::WUNTRACED | libc::WCONTINUED;
     let mut tries = 3;
     loop {
+        match ask(pid, EVERY_CHANGE | libc::WNOHANG) {
+            Ok(Some((pid, change))) => return Found::Child(pid, change),
+            Ok(None) => return Found::Nothing,
+            Err(Errno::INTR) => continue,
+            Err(Errno::CHILD) => return Found::NoChildren,
+            // Only a seccomp filter fails this way. The other call does the same, except that it does not
+            // distinguish a tracing stop from one of job control.
+            Err(_) => {}
+        }
         let mut status = 0;
         // SAFETY: the status is a live int; no rusage is asked for.
         let ret = unsafe { libc::wait4(pid, &raw mut status, flags, std::ptr::null_mut()) };
         match check(ret.into()) {
             Ok(0) => return Found::Nothing,
             Ok(pid) => return Found::Child(pid as i32, decode(status)),
-            Err(Errno::INTR) => continue,
-            Err(Errno::CHILD) => return Found::NoChildren,
-            // Only a seccomp filter fails this way. The other call does the same.
-            Err(_) => {}
-        }
-        match ask(pid, EVERY_CHANGE | libc::WNOHANG) {
-            Ok(Some((pid, change))) => return Found::Child(pid, change),
             Err(Errno::CHILD) => return Found::NoChildren,
             // This must not be taken for an empty tree. No signal will come again for a child that has
             // ended, so one refusal is not final.
             Err(_) if tries > 0 => tries -= 1,
-            Ok(None) | Err(_) => return Found::Nothing,
+            Err(_) => return Found::Nothing,
         }
     }
 }
@@ -101,6 +105,7 @@ fn ask(pid: i32, flags: i32) -> Result<Option<(i32, Change)>, Errno> {
         libc::CLD_EXITED => Change::Exited(status as u8),
         libc::CLD_KILLED | libc::CLD_DUMPED => Change::Killed(status as u8),
         libc::CLD_CONTINUED => Change::Continued,
+        libc::CLD_TRAPPED => Change::Trapped,
         _ => Change::Stopped(status as u8),
     };
     Ok((pid != 0).then_some((pid, change)))
@@ -129,6 +134,16 @@ pub fn has_ended(pid: Pid) -> bool {
         Err(Errno::CHILD) => false,
         Err(_) => proc::stat(pid.get()).is_ok_and(|stat| matches!(stat.state, b'Z' | b'X')),
     }
+}
+
+/// Whether the suspended child `pid` has been resumed, or has ended, since [`any`] last reported on it.
+/// Takes nothing.
+#[must_use]
+pub fn goes_on(pid: Pid) -> bool {
+    matches!(
+        ask(pid.get(), libc::WEXITED | libc::WCONTINUED | PEEK),
+        Ok(Some(_))
+    )
 }
 
 /// The last stop or continue of the child `pid`, if it was not taken yet. Takes nothing. The kernel

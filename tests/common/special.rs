@@ -108,13 +108,45 @@ pub fn mount_proc() -> Result<()> {
 /// Stops a foreign process in ptrace-stop and keeps it there as long as we live.
 pub fn ptrace_stop(pid: i32) -> Result<()> {
     assert!(pid > 1, "refusing to trace pid {pid}");
-    // SAFETY: seizing takes no address and no data; the kernel checks the permission.
-    let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) };
+    // Otherwise the kernel does not say which system call is entered.
+    let options = libc::PTRACE_O_TRACESYSGOOD;
+    // SAFETY: seizing takes no address, and options as its data; the kernel checks the permission.
+    let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, options) };
     sys::check(seized as libc::c_int)?;
     // SAFETY: the same.
     let stopped = unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) };
     sys::check(stopped as libc::c_int)?;
     Ok(())
+}
+
+/// Holds a foreign process at the entry of the system call `number`, each time that this is called: it has done
+/// all that it does before, and sees what happens meanwhile only after.
+pub fn hold_at(pid: i32, number: u64) -> Result<()> {
+    ptrace_stop(pid)?;
+    loop {
+        sys::wait_for(pid);
+        // SAFETY: an all-zero struct is a valid value.
+        let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
+        let size = size_of_val(&info);
+        // SAFETY: the kernel fills a live struct of the size that it is told.
+        unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, pid, size, &raw mut info) };
+        // SAFETY: the kernel says which part of the union it has filled; plain numbers either way.
+        let entered = unsafe { info.u.entry.nr };
+        if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY && entered == number {
+            return Ok(());
+        }
+        // SAFETY: no address and no signal is passed.
+        let next = unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, 0) };
+        sys::check(next as libc::c_int)?;
+    }
+}
+
+/// Makes our parent our tracer, which does not know it, and then stops by `signal`.
+pub fn trap_for_parent(signal: libc::c_int) {
+    // SAFETY: this request takes nothing.
+    let traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
+    sys::check(traced as libc::c_int).unwrap();
+    sys::raise(signal);
 }
 
 /// Makes the terminal the controlling one of this session.
