@@ -12,6 +12,7 @@ use crate::plan::{KillMode, NAME_AFTER, NEVER, Plan, ROUND_MIN, Settings, State}
 use crate::status::Ended;
 use crate::sys::exec::Failure;
 use crate::sys::pid::Pid;
+use crate::sys::signal::Signal;
 use crate::sys::{Errno, shared};
 
 /// The words; zero means "not yet" in each.
@@ -25,7 +26,7 @@ enum Word {
     Named,
     GiveUpAt,
     HostGone,
-    StoppedBy,
+    Suspension,
     LeaveWith,
     Failure,
 }
@@ -176,15 +177,22 @@ impl Board {
         self.take(Word::HostGone) != 0
     }
 
-    /// Monitor: the server was stopped by signal `number`; job control wants the shim to stop alike.
-    pub fn set_stopped_by(self, number: u8) {
-        self.set(Word::StoppedBy, number.into());
+    /// Monitor: job control has suspended the server by signal `number`, and wants the shim to be suspended alike.
+    pub fn order_suspension(self, number: u8) {
+        let Suspension(last) = self.suspension();
+        self.set(Word::Suspension, (last | 0xff) + 1 + u64::from(number));
     }
 
-    /// Shim: takes the order to stop.
+    /// Monitor: the server goes on, and so the order does not stand any more.
+    pub fn withdraw_suspension(self) {
+        let Suspension(last) = self.suspension();
+        self.set(Word::Suspension, last & !0xff);
+    }
+
+    /// Shim: the last order to be suspended.
     #[must_use]
-    pub fn take_stopped_by(self) -> Option<u8> {
-        Some(self.take(Word::StoppedBy) as u8).filter(|n| *n != 0)
+    pub fn suspension(self) -> Suspension {
+        Suspension(self.get(Word::Suspension))
     }
 
     /// Monitor: the shim is to leave with `status` now, though some of the tree could not be killed.
@@ -197,6 +205,19 @@ impl Board {
         Some(self.get(Word::LeaveWith))
             .filter(|n| *n != 0)
             .map(|n| n as u8)
+    }
+}
+
+/// An order to be suspended: the number of the signal in the lowest byte, 0 once it was withdrawn. The count of the
+/// orders is above it, so that no two are equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Suspension(u64);
+
+impl Suspension {
+    /// By which signal, if the order stands.
+    #[must_use]
+    pub fn signal(self) -> Option<Signal> {
+        Signal::from_number((self.0 & 0xff) as i32)
     }
 }
 

@@ -3,9 +3,7 @@
 
 use crate::config::Config;
 use crate::event::Trigger;
-use crate::sys::pid::{self, Pid};
-use crate::sys::signal::{self, Arrival, Signal};
-use crate::sys::tty;
+use crate::sys::signal::Signal;
 use crate::voice::{self, Step};
 
 /// What is to be done with a signal.
@@ -39,25 +37,4 @@ pub fn route(signal: Signal, config: &Config, sighup_ignored: bool) -> Route {
 /// Tells that `from` goes to the server as `to` (`None`: that it does not).
 pub fn tell(from: Signal, to: Option<Signal>) {
     voice::tell(&Step::Forwarding { from, to });
-}
-
-/// After SIGTSTP, SIGTTIN or SIGTTOU was forwarded: stops us as well, where that was asked for. With
-/// job control the terminal's own do not need it: we stop as the server does.
-pub fn stop_with(arrival: &Arrival, config: &Config, job_control: bool) {
-    let by_terminal = job_control && arrival.from_terminal;
-    if config.stop_with_signals && arrival.signal.is_job_stop() && !by_terminal {
-        signal::suspend_self(Signal::STOP, &|| true);
-    }
-}
-
-/// Stops us as the server was stopped, until a shell continues us. The shell then puts our group in front, the
-/// only one that it knows; a server with one of its own (a shell again) gets back the place that it had.
-pub fn stop_as_server(signal: Signal, server: Option<Pid>) {
-    let own = pid::group();
-    let its = server.and_then(|pid| pid::group_of(pid.get()).ok());
-    let had_front = its.filter(|group| *group != own && tty::front_group() == Some(*group));
-    signal::suspend_self(signal, &|| true);
-    if let Some(group) = had_front {
-        tty::hand_over(own, group);
-    }
 }

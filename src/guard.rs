@@ -4,9 +4,10 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::board::Board;
+use crate::board::{Board, Suspension};
 use crate::config::{Config, ForwardTo};
 use crate::forward::{self, Route};
+use crate::job;
 use crate::relay::Relay;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Arrival, Signal};
@@ -41,25 +42,30 @@ pub struct Guard<'a> {
     pub server: Option<OwnedFd>,
     /// Real-time signals go through the monitor: one of them had to, and the next ones must not overtake it.
     pub queued_by_monitor: bool,
+    /// The last order to be suspended that was obeyed.
+    pub obeyed: Suspension,
 }
 
 impl Guard<'_> {
     /// Waits until the monitor has ended.
+    ///
+    /// The monitor's end arrives as SIGCONT. A stop signal that is sent to the shim removes a pending SIGCONT, and
+    /// then arrives itself. So the shim looks at the monitor whatever has arrived.
     pub fn run(&mut self) -> End {
         loop {
             let arrival = signal::wait_any(None);
             if let Some(arrival) = arrival.filter(|arrival| !arrival.from_monitor) {
-                self.hand_on(arrival);
+                self.hand_on(&arrival);
             }
             self.check_parent();
-            // A pending SIGCONT swallows further ones, so any may stand for the end of the monitor.
             let news = arrival.is_none_or(|a| matches!(a.signal, Signal::CHLD | Signal::CONT));
             if news && let Some(relay) = self.relay {
                 relay.pass_on(self.server_here());
             }
-            if news && let Some(end) = self.look_at_monitor() {
+            if let Some(end) = self.look_at_monitor() {
                 return end;
             }
+            self.suspend(arrival.as_ref());
         }
     }
 
@@ -91,14 +97,6 @@ impl Guard<'_> {
         if let Some(status) = self.board.leave_with() {
             return Some(End::Leave(status));
         }
-        if let Some(signal) = self
-            .board
-            .take_stopped_by()
-            .and_then(|n| Signal::from_number(n.into()))
-            .filter(|_| self.job_is_stopped())
-        {
-            forward::stop_as_server(signal, self.server_here());
-        }
         loop {
             match wait::any() {
                 Found::Child(pid, change) if pid == self.monitor.get() => match change {
@@ -116,19 +114,29 @@ impl Guard<'_> {
         }
     }
 
-    /// Whether the order to stop still stands: the job may have gone on since, or be ending.
-    fn job_is_stopped(&self) -> bool {
-        let stopped = self
-            .server_here()
-            .is_none_or(|pid| match proc::stat(pid.get()) {
-                Ok(stat) => stat.state == b'T',
-                // The monitor's word is all there is; it takes it back when the job goes on.
-                Err(errno) => errno == proc::FOREIGN,
-            });
-        stopped && self.board.trigger().is_none()
+    /// Suspends the shim as the server was suspended, or, if that was asked for, after a stop signal was handed on.
+    fn suspend(&mut self, arrival: Option<&Arrival>) {
+        let (board, monitor) = (self.board, self.monitor);
+        let order = board.suspension();
+        if order != self.obeyed {
+            self.obeyed = order;
+            // The server may have been resumed since, or may be ending.
+            let still = || {
+                board.suspension() == order
+                    && board.trigger().is_none()
+                    && !wait::has_ended(monitor)
+            };
+            if let Some(signal) = order.signal() {
+                job::suspend_as_server(signal, self.server_here(), &still);
+            }
+        }
+        if let Some(arrival) = arrival {
+            let still = || !wait::has_ended(monitor);
+            job::suspend_with(arrival, self.config, self.job_control, &still);
+        }
     }
 
-    fn hand_on(&mut self, arrival: Arrival) {
+    fn hand_on(&mut self, arrival: &Arrival) {
         let by_us = arrival.sender == pid::own() || arrival.sender == self.monitor.get();
         if by_us && arrival.signal == Signal::CONT {
             // The monitor has resumed us.
@@ -148,7 +156,6 @@ impl Guard<'_> {
             Route::Drop => forward::tell(arrival.signal, None),
             Route::Child => {}
         }
-        forward::stop_with(&arrival, self.config, self.job_control);
     }
 
     /// Signals the server itself: one process less to be woken on the way. False if it has to go through the monitor.

@@ -14,6 +14,7 @@ pub mod event;
 pub mod forward;
 pub mod guard;
 pub mod hosts;
+pub mod job;
 pub mod kill;
 pub mod linux;
 pub mod place;

@@ -8,6 +8,7 @@ use crate::board::Board;
 use crate::config::{Config, ForwardTo};
 use crate::event::{Action, Event, Trigger};
 use crate::forward::{self, Route};
+use crate::job;
 use crate::kill::Killer;
 use crate::plan::{Plan, State};
 use crate::reap::{self, Job, Left, Reaped};
@@ -16,7 +17,7 @@ use crate::status;
 use crate::supervise::World;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Arrival, Signal};
-use crate::sys::{clock, fd};
+use crate::sys::{clock, fd, wait};
 use crate::voice::{self, Seconds, Step, Victims};
 use crate::watch::{Watch, Woken};
 
@@ -252,12 +253,12 @@ impl Linux<'_> {
             self.board.set_ended(ended);
         }
         match reaped.server_job.filter(|_| self.job_control) {
-            // During a stop nobody waits for a job to go on, and we must not stop in the middle of it.
+            // During a stop no shell waits for the job to go on, and we must not be suspended in the middle of it.
             Some(Job::Stopped(signal)) if self.board.trigger().is_none() => {
-                self.stop_with_server(signal.number());
+                self.suspend_with_server(signal);
             }
             Some(Job::Continued) => {
-                let _ = self.board.take_stopped_by();
+                self.board.withdraw_suspension();
                 self.wake_shim();
             }
             Some(Job::Stopped(_)) | None => {}
@@ -275,24 +276,22 @@ impl Linux<'_> {
         {
             relay.pass_on(self.board.server());
         }
-        if matches!(arrival.signal, Signal::CONT | Signal::CHLD)
-            && let Some(trigger) = self.check_parent()
-        {
-            self.reap_first = true;
-            return Some(Event::Trigger(trigger));
-        }
+        let gone = self.check_parent();
+        self.reap_first |= gone.is_some();
         match forward::route(arrival.signal, self.config, self.sighup_ignored) {
-            Route::Trigger(trigger) => return Some(Event::Trigger(trigger)),
+            // It has brought the news of the parent's end.
+            Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
+            Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
             Route::Child => return Some(self.reap()),
             Route::Forward(_) if self.is_told_in_passing(&arrival) => {}
             Route::Forward(signal) => self.forward(signal, &arrival),
             Route::Drop => forward::tell(arrival.signal, None),
         }
-        // The monitor is not who was told to stop.
+        // The request to suspend was for the shim, not for the monitor.
         if matches!(self.role, Role::Alone { .. }) && self.board.trigger().is_none() {
-            forward::stop_with(&arrival, self.config, self.job_control);
+            job::suspend_with(&arrival, self.config, self.job_control, &|| true);
         }
-        None
+        gone.map(Event::Trigger)
     }
 
     /// Whether the service manager signals all that there is (`systemctl kill`), and so the shim as well, which
@@ -305,7 +304,8 @@ impl Linux<'_> {
     }
 
     /// SIGCONT is our parent-death signal, and only a hint: it also comes when a thread of the
-    /// parent ends. Whether the parent is gone, `getppid()` tells.
+    /// parent ends. `getppid()` tells whether the parent is gone. It is asked whatever signal arrives, since a
+    /// stop signal removes a SIGCONT that is pending.
     fn check_parent(&mut self) -> Option<Trigger> {
         match &self.role {
             Role::Alone {
@@ -363,18 +363,20 @@ impl Linux<'_> {
         }
     }
 
-    /// The shell waits for the process that it knows: that one stops as the server did.
-    fn stop_with_server(&self, number: u8) {
+    /// The shell waits for the process that it knows: that one is suspended as the server was.
+    fn suspend_with_server(&mut self, signal: Signal) {
         match self.role {
             Role::Monitor { .. } => {
-                self.board.set_stopped_by(number);
+                self.board.order_suspension(signal.number());
                 self.call_shim();
             }
-            Role::Alone { .. } | Role::Heir => {
-                if let Some(signal) = Signal::from_number(number.into()) {
-                    forward::stop_as_server(signal, self.board.server());
-                }
+            Role::Alone { .. } => {
+                let server = self.board.server();
+                let still = || !server.is_some_and(wait::goes_on);
+                job::suspend_as_server(signal, server, &still);
             }
+            // The stop has begun.
+            Role::Heir => {}
         }
     }
 

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::fd::AsFd;
 
-use crate::board::Board;
+use crate::board::{Board, Suspension};
 use crate::cli::{self, Parsed};
 use crate::config::{self, Config};
 use crate::contain::cgroup::Cgroup;
@@ -240,6 +240,7 @@ fn pair(
                 bell: bell.map(|(read, _)| read),
                 server: None,
                 queued_by_monitor: false,
+                obeyed: Suspension::default(),
             };
             shim_main(guard, &job, cgroup)
         }

@@ -205,3 +205,56 @@ fn a_shim_that_is_stopped_by_a_terminal_signal_stops_and_continues_like_any_chil
     run.signal(libc::SIGTERM);
     run.wait_clean();
 }
+
+/// Somebody who holds a process where it is about to wait, until this is dropped.
+fn hold(pid: i32, call: libc::c_long) -> Run {
+    let (pid, call) = (pid.to_string(), call.to_string());
+    let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid, &call]);
+    let tried = tracer.log.wait("tracer", "tried");
+    assert_eq!(tried.text("error"), "none", "ptrace is needed");
+    tracer
+}
+
+const STOP_SIGNALS: [i32; 4] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGSTOP];
+
+/// The kernel removes a pending SIGCONT, as which the news comes, when a stop signal is sent.
+#[test]
+fn no_stop_signal_hides_the_end_of_the_monitor_from_the_shim() {
+    for signal in STOP_SIGNALS {
+        let mut run = direct(QUICK);
+        let (shim, monitor) = (run.main, run.monitor());
+        let tracer = hold(shim, libc::SYS_rt_sigtimedwait);
+        sys::kill(monitor, libc::SIGKILL).unwrap();
+        until("a dead monitor", || {
+            Process::read(monitor).is_some_and(|p| p.state == 'Z')
+        });
+        run.signal(signal);
+        drop(tracer);
+        if signal == libc::SIGSTOP {
+            run.signal(libc::SIGCONT);
+        }
+        assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
+    }
+}
+
+/// Without pidfds `getppid()` alone tells, and has to be asked.
+#[test]
+fn no_stop_signal_hides_the_end_of_the_parent_from_the_loop() {
+    let without = [ACTOR, "faults", "pidfd_open=ENOSYS", "--"].map(str::to_owned);
+    for signal in STOP_SIGNALS {
+        let mut run = Scene::new().start(&[&without[..], &QUICK.tree(STUBBORN)].concat());
+        ready(&mut run);
+        let monitor = run.monitor();
+        let tracer = hold(monitor, libc::SYS_ppoll);
+        sys::kill(run.shim(), libc::SIGKILL).unwrap();
+        until("a monitor without its shim", || {
+            Process::read(monitor).is_some_and(|p| p.ppid != run.main)
+        });
+        sys::kill(monitor, signal).unwrap();
+        drop(tracer);
+        if signal == libc::SIGSTOP {
+            sys::kill(monitor, libc::SIGCONT).unwrap();
+        }
+        run.wait_empty();
+    }
+}
