@@ -4,7 +4,7 @@
 use crate::config::Config;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Arrival, Signal};
-use crate::sys::tty;
+use crate::sys::{tty, wait};
 
 /// After SIGTSTP, SIGTTIN or SIGTTOU was forwarded: suspends this process as well, where that was asked for. With
 /// job control the terminal's own signals do not need it: treaper is suspended when the server is. `still` as in
@@ -31,5 +31,44 @@ pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -
     signal::suspend_self(signal, still);
     if let Some(group) = had_front {
         tty::hand_over(own, group);
+    }
+}
+
+/// With `--no-guard`: what is known of the suspension of the server.
+///
+/// A suspended treaper cannot notice that its server is resumed or ends: the kernel sends SIGCHLD, which resumes no
+/// process. So treaper is suspended only where a shell is expected to resume the whole job. That is after SIGTSTP,
+/// SIGTTIN and SIGTTOU, which job control uses; and after SIGSTOP if the terminal has sent a stop signal as well: some
+/// servers catch that, tidy up the screen, and then suspend themselves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Alone {
+    server: Option<Signal>,
+    terminal: bool,
+}
+
+impl Alone {
+    /// The server was suspended by `signal`.
+    pub fn server_suspended(&mut self, signal: Signal) {
+        self.server = Some(signal);
+    }
+
+    /// The server was resumed.
+    pub fn server_goes_on(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The terminal has sent a stop signal to the job.
+    pub fn terminal_suspends(&mut self) {
+        self.terminal = true;
+    }
+
+    /// Suspends this process if the server `pid` is suspended and a shell is expected to resume both.
+    pub fn follow(&mut self, pid: Option<Pid>) {
+        let followed = |signal: &Signal| signal.is_job_stop() || self.terminal;
+        if let Some(signal) = self.server.filter(followed) {
+            // Only once for each stop: a process that resumes treaper alone means it.
+            *self = Self::default();
+            suspend_as_server(signal, pid, &|| !pid.is_some_and(wait::goes_on));
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::status;
 use crate::supervise::World;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Arrival, Signal};
-use crate::sys::{clock, fd, wait};
+use crate::sys::{clock, fd};
 use crate::voice::{self, Seconds, Step, Victims};
 use crate::watch::{Watch, Woken};
 
@@ -58,6 +58,7 @@ pub struct Linux<'a> {
     pub relay: Option<&'a Relay>,
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
+    pub alone: job::Alone,
     /// The service manager, if we are of a unit's main process.
     pub manager: Option<i32>,
     pub sighup_ignored: bool,
@@ -259,6 +260,7 @@ impl Linux<'_> {
             }
             Some(Job::Continued) => {
                 self.board.withdraw_suspension();
+                self.alone.server_goes_on();
                 self.wake_shim();
             }
             Some(Job::Stopped(_)) | None => {}
@@ -278,6 +280,9 @@ impl Linux<'_> {
         }
         let gone = self.check_parent();
         self.reap_first |= gone.is_some();
+        if arrival.signal == Signal::CONT {
+            self.resume_shim(&arrival);
+        }
         match forward::route(arrival.signal, self.config, self.sighup_ignored) {
             // It has brought the news of the parent's end.
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
@@ -289,9 +294,26 @@ impl Linux<'_> {
         }
         // The request to suspend was for the shim, not for the monitor.
         if matches!(self.role, Role::Alone { .. }) && self.board.trigger().is_none() {
-            job::suspend_with(&arrival, self.config, self.job_control, &|| true);
+            self.suspend_after(&arrival);
         }
         gone.map(Event::Trigger)
+    }
+
+    fn suspend_after(&mut self, arrival: &Arrival) {
+        job::suspend_with(arrival, self.config, self.job_control, &|| true);
+        if self.job_control && arrival.from_terminal && arrival.signal.is_job_stop() {
+            self.alone.terminal_suspends();
+            self.alone.follow(self.board.server());
+        }
+    }
+
+    /// Whatever has resumed the monitor resumes the shim as well: if both were suspended, neither could have resumed
+    /// the other.
+    fn resume_shim(&self, arrival: &Arrival) {
+        let by_shim = arrival.sender != 0 && arrival.sender == pid::parent();
+        if !by_shim {
+            self.wake_shim();
+        }
     }
 
     /// Whether the service manager signals all that there is (`systemctl kill`), and so the shim as well, which
@@ -371,9 +393,8 @@ impl Linux<'_> {
                 self.call_shim();
             }
             Role::Alone { .. } => {
-                let server = self.board.server();
-                let still = || !server.is_some_and(wait::goes_on);
-                job::suspend_as_server(signal, server, &still);
+                self.alone.server_suspended(signal);
+                self.alone.follow(self.board.server());
             }
             // The stop has begun.
             Role::Heir => {}

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::event::{Event, Trigger};
 use crate::guard::{End, Guard};
 use crate::hosts::{self, Hosts, Watched};
+use crate::job;
 use crate::kill::{Killer, Server, Told};
 use crate::linux::{Linux, Role, Shim};
 use crate::place::Place;
@@ -170,6 +171,7 @@ impl Job<'_> {
             board: self.board,
             relay: self.relay.as_ref(),
             job_control: self.place.job_control,
+            alone: job::Alone::default(),
             manager: self.place.manager,
             sighup_ignored: self.inherited.sighup_ignored,
             pending: None,

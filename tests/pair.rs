@@ -258,3 +258,65 @@ fn no_stop_signal_hides_the_end_of_the_parent_from_the_loop() {
         run.wait_empty();
     }
 }
+
+fn is_suspended(pid: i32) -> bool {
+    Process::read(pid).is_some_and(|p| p.state == 'T')
+}
+
+/// Both, in this order: each would resume the other, if it were not suspended itself.
+fn suspend(first: i32, second: i32) {
+    sys::kill(first, libc::SIGSTOP).unwrap();
+    sys::kill(second, libc::SIGSTOP).unwrap();
+    // The shim may have been faster, and have resumed the monitor in between.
+    until("both suspended", || {
+        for pid in [first, second] {
+            if !is_suspended(pid) {
+                sys::kill(pid, libc::SIGSTOP).unwrap();
+            }
+        }
+        is_suspended(first) && is_suspended(second)
+    });
+}
+
+#[test]
+fn whatever_resumes_one_of_the_pair_resumes_the_other() {
+    for shim_first in [true, false] {
+        for resume_shim in [true, false] {
+            let mut run = direct(QUICK);
+            let (shim, monitor) = (run.main, run.monitor());
+            if shim_first {
+                suspend(shim, monitor);
+            } else {
+                suspend(monitor, shim);
+            }
+            let resumed = if resume_shim { shim } else { monitor };
+            sys::kill(resumed, libc::SIGCONT).unwrap();
+            until("both resumed", || {
+                !is_suspended(shim) && !is_suspended(monitor)
+            });
+            // And both do their work.
+            let server = run.log.ready("server");
+            sys::kill(server, libc::SIGKILL).unwrap();
+            assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
+        }
+    }
+}
+
+#[test]
+fn the_death_of_the_host_resumes_both_of_the_pair() {
+    let mut run = hosted(QUICK);
+    suspend(run.shim(), run.monitor());
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+}
+
+#[test]
+fn a_suspended_shim_does_not_hide_the_end_of_the_server() {
+    let mut run = direct(QUICK);
+    let server = run.log.ready("server");
+    run.signal(libc::SIGSTOP);
+    let main = run.main;
+    until("a suspended shim", || is_suspended(main));
+    sys::kill(server, libc::SIGKILL).unwrap();
+    assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
+}

@@ -4,11 +4,11 @@
 mod common;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use common::proc::Process;
+use common::proc::{self, Process};
 use common::{Run, Scene, Wrap, sys, until};
 
 const WRAPS: [Wrap; 2] = [
@@ -117,6 +117,59 @@ fn a_server_that_is_held_for_its_tracer_neither_suspends_nor_ends_us() {
                 (None, Some(libc::SIGKILL)),
                 "{wrap:?} {signal}"
             );
+        }
+    }
+}
+
+/// Once suspended it could not notice that the server goes on: only a shell would resume it.
+#[test]
+fn with_no_guard_a_server_that_another_process_suspends_is_not_followed() {
+    for wrap in [WRAPS[1], WRAPS[0]] {
+        let (mut run, _master) = start(wrap, "server:record");
+        let server = run.log.ready("server");
+        let before = proc::switches(run.main);
+        sys::kill(server, libc::SIGSTOP).unwrap();
+        until("a look at the suspended server", || {
+            proc::switches(run.main) > before
+        });
+        sys::kill(server, libc::SIGCONT).unwrap();
+        run.signal(libc::SIGUSR1);
+        let came = run.log.wait_for(2, "server", "signal");
+        let came = came.iter().map(|line| line.number("sig") as i32);
+        let mut came: Vec<i32> = came.collect();
+        came.sort_unstable();
+        assert_eq!(came, [libc::SIGUSR1, libc::SIGCONT], "{wrap:?}");
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+    }
+}
+
+/// As editors do, which tidy up the screen first.
+#[test]
+fn a_server_that_suspends_itself_when_the_keyboard_asks_is_followed() {
+    let script = "trap 'kill -STOP $$' TSTP; echo ready; while :; do sleep 60 & wait; done";
+    for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
+        let (scene, master) = Scene::new().terminal();
+        let run = scene.start(&wrap.command(&["bash", "-c", script]));
+        let mut text = String::new();
+        while !text.contains("ready") {
+            let mut buffer = [0; 64];
+            let count = File::from(master.try_clone().unwrap())
+                .read(&mut buffer)
+                .unwrap();
+            text += &String::from_utf8_lossy(&buffer[..count]);
+        }
+        for _ in 0..2 {
+            press(&master, 26);
+            let main = run.main;
+            let state = |pid| Process::read(pid).map_or('-', |p| p.state);
+            until("a suspended job", || {
+                state(main) == 'T' && run.named("bash").iter().all(|p| p.state == 'T')
+            });
+            sys::kill_group(main, libc::SIGCONT).unwrap();
+            until("a job that goes on", || {
+                state(main) == 'S' && run.named("bash").iter().all(|p| p.state == 'S')
+            });
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::board::Board;
 use crate::config::Config;
 use crate::error::Error;
 use crate::event::{Event, Trigger};
+use crate::job;
 use crate::kill::Killer;
 use crate::linux::{Linux, Role};
 use crate::plan::{Plan, State};
@@ -43,6 +44,7 @@ pub fn run(config: &Config) -> Result<u8, Error> {
         board,
         relay: None,
         job_control: false,
+        alone: job::Alone::default(),
         manager: None,
         sighup_ignored: false,
         pending: Some(Event::Trigger(Trigger::Terminate)),
