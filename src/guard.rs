@@ -44,6 +44,9 @@ pub struct Guard<'a> {
     pub queued_by_monitor: bool,
     /// The last order to be suspended that was obeyed.
     pub obeyed: Suspension,
+    /// Children of the shim that are not of the tree: those from before treaper, and the orphans that these leave.
+    /// `None` if there were none from before.
+    pub strangers: Option<Vec<i32>>,
 }
 
 impl Guard<'_> {
@@ -106,11 +109,42 @@ impl Guard<'_> {
                     Change::Stopped(_) => self.signal_monitor(Signal::CONT, None),
                     Change::Trapped | Change::Continued => {}
                 },
+                // Its number is free now, and a process of the tree may get it.
+                Found::Child(pid, Change::Exited(_) | Change::Killed(_)) => {
+                    if let Some(strangers) = &mut self.strangers {
+                        strangers.retain(|stranger| *stranger != pid);
+                    }
+                }
                 Found::Child(..) => {}
-                Found::Nothing => return None,
+                Found::Nothing => {
+                    self.note_strangers();
+                    return None;
+                }
                 // It cannot be: the monitor was ours to reap.
                 Found::NoChildren => return Some(End::TakeOver),
             }
+        }
+    }
+
+    /// Remembers new children. While the monitor lives, it adopts all orphans of the tree. So an orphan that comes
+    /// to the shim meanwhile was left by a child from before treaper.
+    fn note_strangers(&mut self) {
+        let Some(strangers) = &mut self.strangers else {
+            return;
+        };
+        let (known, monitor) = (strangers.len(), self.monitor);
+        let _ = proc::children(pid::own(), &mut |child| {
+            let is_new = child != monitor.get() && !strangers.contains(&child);
+            if is_new
+                && Pid::new(child).is_some_and(wait::is_child)
+                && strangers.try_reserve(1).is_ok()
+            {
+                strangers.push(child);
+            }
+        });
+        // If the monitor has ended by now, orphans of the tree may be among them.
+        if wait::has_ended(monitor) {
+            strangers.truncate(known);
         }
     }
 

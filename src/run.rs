@@ -243,6 +243,8 @@ fn pair(
                 server: None,
                 queued_by_monitor: false,
                 obeyed: Suspension::default(),
+                strangers: Some(std::mem::take(&mut job.place.strangers))
+                    .filter(|strangers| !strangers.is_empty()),
             };
             shim_main(guard, &job, cgroup)
         }
@@ -375,25 +377,27 @@ fn shim_main(mut guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> Res
             guard.finish();
             status
         }
-        End::TakeOver => take_over(&guard, job, cgroup)?,
+        End::TakeOver => take_over(guard, job, cgroup)?,
     };
     job.place.leave(job.board, status);
     Ok(status)
 }
 
-fn take_over(guard: &Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> Result<u8, Error> {
+fn take_over(guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> Result<u8, Error> {
     let board = job.board;
     if guard.bell.is_some() && board.ended().is_none() {
         // The monitor was the init of a namespace: with it the kernel has killed all.
         board.set_ended(Ended::Killed(Signal::KILL.number()));
     }
+    let has_bell = guard.bell.is_some();
+    let strangers = guard.strangers.unwrap_or_default();
     // Unless it is our child by now, somebody else may have its pid.
     let server = board.server().map(|pid| Server {
         pid,
         pidfd: None,
         leads_group: !job.place.job_control,
         board,
-        reaped: board.ended().is_some() || !wait::is_child(pid),
+        reaped: board.ended().is_some() || !wait::is_child(pid) || strangers.contains(&pid.get()),
         suspended: None,
         told: if board.server_told() {
             Told::ByUs
@@ -401,10 +405,10 @@ fn take_over(guard: &Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> Result
             Told::PerhapsByKernel
         },
     });
-    let killer = Killer::new(server, job.place.strangers.clone(), cgroup);
+    let killer = Killer::new(server, strangers, cgroup);
     let mut linux = job.world(Role::Heir, Watch::signals_only(), killer);
     // The pid of a server in a namespace that is gone is somebody else's here.
-    linux.relay = linux.relay.filter(|_| guard.bell.is_none());
+    linux.relay = linux.relay.filter(|_| !has_bell);
     linux.pending = Some(Event::Trigger(Trigger::MonitorKilled));
     linux.reap_first = true;
     let plan = supervise::run(&mut linux, board.resume(job.config.plan, clock::now()));

@@ -4,7 +4,7 @@
 mod common;
 
 use common::proc::{self, Process};
-use common::{ACTOR, Run, Scene, Wrap, sys, until};
+use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
 
 /// Nobody in it leaves by being asked.
 const STUBBORN: &str = "server:ignore=TERM[worker*2:setsid:ignore=TERM,deep:daemon:ignore=TERM[\
@@ -319,4 +319,71 @@ fn a_suspended_shim_does_not_hide_the_end_of_the_server() {
     until("a suspended shim", || is_suspended(main));
     sys::kill(server, libc::SIGKILL).unwrap();
     assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
+}
+
+/// A FIFO in the directory of the scene, as a word for a shell, that is opened to give a cue.
+fn cue(scene: &Scene) -> String {
+    let path = scene.directory().join("cue");
+    sys::mkfifo(&path);
+    path.to_str().unwrap().to_owned()
+}
+
+fn give(cue: &str) {
+    drop(std::fs::OpenOptions::new().write(true).open(cue).unwrap());
+}
+
+/// `helper & exec treaper ...` makes the helper a child of the shim.
+#[test]
+fn what_a_child_from_before_leaves_behind_is_not_of_the_tree() {
+    let scene = Scene::new();
+    let cue = cue(&scene);
+    let script = "(read x < $0; setsid sleep 77 & setsid sleep 78 &) & exec \"$@\"";
+    let mut words = ["sh", "-c", script, &cue].map(str::to_owned).to_vec();
+    words.extend(QUICK.tree(STUBBORN));
+    let mut run = scene.start(&words);
+    ready(&mut run);
+    give(&cue);
+    let main = run.main;
+    until("two daemons of a helper that is gone", || {
+        let left = run.named("sleep");
+        let children = proc::children(main);
+        left.len() == 2 && left.iter().all(|p| p.ppid == main) && children.len() == 3
+    });
+    let mut daemons: Vec<i32> = run.named("sleep").iter().map(|p| p.pid).collect();
+    // One that has ended is forgotten.
+    sys::kill(daemons.pop().unwrap(), libc::SIGKILL).unwrap();
+    until("one daemon", || run.named("sleep").len() == 1);
+    sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+    let exit = run.wait();
+    assert_eq!((exit.code(), exit.left), (Some(137), daemons));
+}
+
+/// The number of a child from before is free once the shim has reaped it.
+#[test]
+fn a_process_of_the_tree_with_the_number_of_a_child_from_before_is_stopped() {
+    if !sys::is_root() {
+        return skip("only root can set the next process number");
+    }
+    let scene = Scene::new().pidns();
+    let cue = cue(&scene);
+    let server = "while [ -d /proc/$H ]; do sleep .01; done; echo $((H - 1)) > \
+                  /proc/sys/kernel/ns_last_pid; setsid sleep 77 & echo $! $H; wait";
+    // The first process takes what is left, and looks whether there is anything.
+    let script = "D=$0; export D; sh -c '(read x < $D) & H=$!; export H; echo $H > $D.pid; exec \"$@\"' sh \"$@\"; \
+                  [ -d /proc/$(cat $D.pid) ] && echo left || echo gone";
+    let mut words = ["sh", "-c", script, &cue].map(str::to_owned).to_vec();
+    words.extend(QUICK.command(&["sh", "-c", server]));
+    let mut run = scene.start(&words);
+    let monitor = run.monitor();
+    give(&cue);
+    let mut said = String::new();
+    until("a sleep with the helper's number", || {
+        said = run.stdout();
+        said.ends_with('\n')
+    });
+    let numbers: Vec<&str> = said.split_whitespace().collect();
+    assert_eq!(numbers[0], numbers[1], "the scene shows nothing");
+    sys::kill(monitor, libc::SIGKILL).unwrap();
+    run.wait_empty();
+    assert!(run.stdout().ends_with("gone\n"), "{}", run.stdout());
 }
