@@ -56,7 +56,8 @@ impl Guard<'_> {
     /// then arrives itself. So the shim looks at the monitor whatever has arrived.
     pub fn run(&mut self) -> End {
         loop {
-            let arrival = signal::wait_any(None);
+            let retry = self.relay.and_then(|relay| relay.retry(self.server_here()));
+            let arrival = signal::wait_any(retry);
             if let Some(arrival) = arrival.filter(|arrival| !arrival.from_monitor) {
                 self.hand_on(&arrival);
             }

@@ -135,6 +135,9 @@ impl Linux<'_> {
             if timeout == Some(Duration::ZERO) {
                 return self.overdue();
             }
+            let retry = self
+                .relay
+                .and_then(|relay| relay.retry(self.board.server()));
             let again = std::mem::take(&mut self.reap_again);
             let patience = if again {
                 Some(Duration::ZERO)
@@ -143,7 +146,12 @@ impl Linux<'_> {
             } else {
                 timeout
             };
-            let event = match self.watch.wait(patience) {
+            let retry = retry.filter(|retry| patience.is_none_or(|patience| *retry < patience));
+            let event = match self.watch.wait(retry.or(patience)) {
+                Woken::TimedOut if retry.is_some() => {
+                    self.reap_again |= again;
+                    None
+                }
                 Woken::TimedOut if again || self.look_again => Some(self.reap()),
                 Woken::TimedOut => Some(self.overdue()),
                 Woken::CgroupChanged => {

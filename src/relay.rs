@@ -5,13 +5,15 @@
 //! server gets a socket of ours. Nobody else's words are passed on.
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
+use std::time::Duration;
 
-use crate::sys::Errno;
 use crate::sys::notify::{self, Message, Sockets};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
+use crate::sys::{Errno, clock};
 use crate::tree;
 
 /// How many messages are passed on before we look at everything else.
@@ -19,10 +21,15 @@ const BATCH: usize = 8;
 /// How many of the last ones, at most: more than the manager's queue takes.
 const LAST: usize = 1000;
 
+/// How long to wait for a manager that has not read what came before.
+const RETRY: Duration = Duration::from_millis(10);
+
 /// What the manager's main process passes on.
 #[derive(Debug)]
 pub struct Relay {
     sockets: Sockets,
+    /// When to send again what the manager had no room for.
+    retry_at: Cell<Option<Duration>>,
     /// The `NOTIFY_SOCKET` of the server.
     pub address: OsString,
 }
@@ -38,27 +45,45 @@ impl Relay {
         };
         let sockets = Sockets::open(&manager)?;
         if notify::takes_notify_access() {
-            return sockets
-                .send(&mut Message::new(b"NOTIFYACCESS=all"))
-                .map(|()| None);
+            match sockets.send(&mut Message::new(b"NOTIFYACCESS=all")) {
+                // There is no room for it now, and the server may send READY=1 before there is.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                sent => return sent.map(|()| None),
+            }
         }
         let address = sockets.address()?;
-        Ok(Some(Self { sockets, address }))
+        Ok(Some(Self {
+            sockets,
+            retry_at: Cell::new(None),
+            address,
+        }))
     }
 
     /// Passes on what has come, of our tree: to be called at every SIGCHLD. `server`: its pid, if it has one here.
     pub fn pass_on(&self, server: Option<Pid>) {
+        self.retry_at.set(None);
         for _ in 0..BATCH {
             match self.pass_one_on(server) {
                 Passed::One => {}
                 Passed::Nothing => return,
-                Passed::Later => return self.sockets.call_again(),
+                Passed::Later => return self.retry_at.set(Some(clock::now() + RETRY)),
             }
         }
         // There may be more, for which no signal comes any more; but first everything else.
         if let Some(own) = Pid::new(pid::own()) {
             let _ = signal::kill(own, Signal::CHLD);
         }
+    }
+
+    /// Sends again what the manager had no room for, if it is time. Returns how long to wait until
+    /// the next attempt, if there is to be one.
+    ///
+    /// No timer calls: RLIMIT_SIGPENDING may allow none.
+    pub fn retry(&self, server: Option<Pid>) -> Option<Duration> {
+        if self.retry_at.get()? <= clock::now() {
+            self.pass_on(server);
+        }
+        Some(self.retry_at.get()?.saturating_sub(clock::now()))
     }
 
     /// The last words, before we end.

@@ -4,10 +4,12 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use common::proc::Process;
-use common::{ACTOR, TREAPER, sys, until};
+use common::{ACTOR, TREAPER, patience, special, sys, until};
 use treaper::sys::notify::{Message, Sockets};
 
 /// All that can be had here.
@@ -52,8 +54,38 @@ impl Manager {
         command
     }
 
+    /// Fills the queue.
+    fn fill(&self) {
+        let filler = Sockets::open(&self.0.address().unwrap()).unwrap();
+        while filler.send(&mut Message::new(b"FILLER=1")).is_ok() {}
+    }
+
+    /// The first message behind what [`Self::fill`] has sent.
+    fn next_behind_fillers(&self) -> Message {
+        loop {
+            let message = self.next();
+            if text(&message) != "FILLER=1" {
+                return message;
+            }
+        }
+    }
+
     fn start(&self, main_pid: &str, mode: &str, script: &str) -> (Child, BufReader<ChildStdout>) {
-        let mut command = self.command(main_pid, mode, script);
+        Self::started(self.command(main_pid, mode, script))
+    }
+
+    fn start_with(
+        &self,
+        change: impl Fn(&mut Command),
+        mode: &str,
+        script: &str,
+    ) -> (Child, BufReader<ChildStdout>) {
+        let mut command = self.command("$$", mode, script);
+        change(&mut command);
+        Self::started(command)
+    }
+
+    fn started(mut command: Command) -> (Child, BufReader<ChildStdout>) {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -71,6 +103,11 @@ fn go_on(child: &mut Child) {
 }
 
 fn line(stdout: &mut BufReader<ChildStdout>) -> String {
+    if stdout.buffer().is_empty() {
+        let wanted = [(stdout.get_ref().as_raw_fd(), libc::POLLIN)];
+        let came = sys::poll(&wanted, Some(patience()));
+        assert_ne!(came, [0], "waited too long for a line");
+    }
     let mut text = String::new();
     stdout.read_line(&mut text).unwrap();
     text.trim_end().to_owned()
@@ -153,23 +190,54 @@ fn what_came_while_it_was_stopped_is_not_lost() {
     }
 }
 
+/// No signal can be queued, and no timer made.
+fn without_queued_signals(command: &mut Command) {
+    #[allow(unsafe_code, reason = "the one way to run code between fork and exec")]
+    // SAFETY: two plain system calls.
+    unsafe {
+        command.pre_exec(|| {
+            special::set_limit(libc::RLIMIT_SIGPENDING, 0);
+            Ok(())
+        });
+    }
+}
+
 #[test]
 fn a_manager_that_does_not_read_delays_the_message_and_nothing_else() {
     let manager = Manager::new();
-    let filler = Sockets::open(&manager.0.address().unwrap()).unwrap();
-    for mode in modes() {
-        while filler.send(&mut Message::new(b"FILLER=1")).is_ok() {}
+    let limits: [fn(&mut Command); 2] = [|_| {}, without_queued_signals];
+    for (mode, limit) in modes()
+        .into_iter()
+        .flat_map(|mode| limits.map(|l| (mode, l)))
+    {
+        manager.fill();
         let script =
             r#"trap "echo told" USR1; exec 3<&0; "$0" notify READY=1 <&3 & until wait; do :; done"#;
-        let (mut child, mut stdout) = manager.start("$$", mode, script);
+        let (mut child, mut stdout) = manager.start_with(limit, mode, script);
         assert_eq!(line(&mut stdout), "sent");
         sys::kill(child.id() as i32, libc::SIGUSR1).unwrap();
         assert_eq!(line(&mut stdout), "told", "{mode}");
-        let mut next = manager.next();
-        while text(&next) == "FILLER=1" {
-            next = manager.next();
-        }
-        assert_eq!(text(&next), "READY=1", "{mode}");
+        assert_eq!(text(&manager.next_behind_fillers()), "READY=1", "{mode}");
+        go_on(&mut child);
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+/// Since systemd 254 it is asked to hear the server itself; but there is no room for that.
+#[test]
+fn a_newer_manager_that_cannot_be_asked_hears_the_server_by_us() {
+    let manager = Manager::new();
+    for mode in modes() {
+        manager.fill();
+        let newer = |command: &mut Command| {
+            command.env("MEMORY_PRESSURE_WATCH", "/dev/null");
+        };
+        let script = r#"echo up; "$0" notify READY=1"#;
+        let (mut child, mut stdout) = manager.start_with(newer, mode, script);
+        assert_eq!(line(&mut stdout), "up", "{mode}");
+        let message = manager.next_behind_fillers();
+        assert_eq!(text(&message), "READY=1", "{mode}");
+        assert_eq!(message.sender, child.id() as i32, "{mode}");
         go_on(&mut child);
         assert!(child.wait().unwrap().success());
     }

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
 
 use super::signal::Signal;
 use super::{Errno, check, environment, fd, startup};
@@ -19,8 +18,6 @@ const MOST: usize = 253;
 const HEAD: usize = size_of::<usize>() + 8;
 /// For the sender's `struct ucred` and that many descriptors.
 const CONTROL: usize = 2 * HEAD + 16 + MOST * 4 + 8;
-/// After how long a manager is tried again that has not read what came before.
-const AGAIN: Duration = Duration::from_millis(10);
 
 /// The manager's socket, `NOTIFY_SOCKET`, if `SYSTEMD_EXEC_PID` says that we are the main process of its unit.
 #[must_use]
@@ -144,7 +141,6 @@ pub struct Sockets {
     ours: UnixDatagram,
     out: UnixDatagram,
     manager: SocketAddr,
-    timer: libc::timer_t,
 }
 
 impl Sockets {
@@ -170,13 +166,7 @@ impl Sockets {
         let ret = unsafe { libc::setsockopt(ours.as_raw_fd(), level, option, at.cast(), size) };
         check(ret.into())?;
         fd::call_us(ours.as_fd(), Signal::CHLD)?;
-        let timer = make_timer()?;
-        Ok(Self {
-            ours,
-            out,
-            manager,
-            timer,
-        })
+        Ok(Self { ours, out, manager })
     }
 
     /// The server's `NOTIFY_SOCKET`.
@@ -239,31 +229,12 @@ impl Sockets {
         let mut text = io_slice(&mut message.text[..message.length]);
         let mut header = header(&mut text, &mut control[..length]);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let socket = self.out.as_raw_fd();
+        // The raw call, since musl's copies the control data into 1,024 bytes, and refuses more.
         // SAFETY: the header names buffers that are alive, and their sizes.
-        let sent = unsafe { libc::sendmsg(self.out.as_raw_fd(), &raw mut header, flags) };
-        check(sent as libc::c_long).map(drop).map_err(Errno::into)
+        let sent = unsafe { libc::syscall(libc::SYS_sendmsg, socket, &raw mut header, flags) };
+        check(sent).map(drop).map_err(Errno::into)
     }
-
-    /// Sends us a SIGCHLD in a moment. See `timer_settime(2)`.
-    pub fn call_again(&self) {
-        // SAFETY: zeros are a valid value.
-        let mut once: libc::itimerspec = unsafe { std::mem::zeroed() };
-        once.it_value.tv_nsec = AGAIN.as_nanos() as _;
-        // SAFETY: our timer, and a value that is alive; the old one is not asked for.
-        unsafe { libc::timer_settime(self.timer, 0, &raw const once, std::ptr::null_mut()) };
-    }
-}
-
-/// A timer that sends us SIGCHLD. A child does not inherit it. See `timer_create(2)`.
-fn make_timer() -> Result<libc::timer_t, Errno> {
-    // SAFETY: zeros are a valid value.
-    let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
-    event.sigev_notify = libc::SIGEV_SIGNAL;
-    event.sigev_signo = libc::SIGCHLD;
-    let mut timer: libc::timer_t = std::ptr::null_mut();
-    // SAFETY: both are alive.
-    let ret = unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) };
-    check(ret.into()).map(|_| timer)
 }
 
 fn io_slice(bytes: &mut [u8]) -> libc::iovec {
@@ -335,6 +306,20 @@ mod tests {
         let length = manager.recv(&mut text).unwrap();
         assert_eq!(&text[..length], b"FDSTORE=1");
         assert!(has_ended(&reader));
+    }
+
+    #[test]
+    fn a_message_carries_as_many_descriptors_as_the_kernel_lets_it() {
+        let receiver = Sockets::open(&"@nobody".into()).unwrap();
+        let sender = Sockets::open(&receiver.address().unwrap()).unwrap();
+        let mut sent = Message::new(b"FDSTORE=1");
+        for place in &mut sent.descriptors {
+            *place = Some(sender.out.as_fd().try_clone_to_owned().unwrap());
+        }
+        sender.send(&mut sent).unwrap();
+        let got = receiver.peek().unwrap();
+        assert!(got.whole);
+        assert_eq!(got.descriptors.iter().flatten().count(), 253);
     }
 
     #[test]
