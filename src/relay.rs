@@ -136,13 +136,20 @@ impl Relay {
             return Ok(());
         }
         // Ours stays the main process: its end is the unit's, and its status the server's.
-        let something_left = message.retain_lines(|line| !line.starts_with(b"MAINPID"));
+        let something_left = message.retain_lines(|line| !names_main_process(line));
         if something_left {
             self.sockets.send(&mut message)
         } else {
             Ok(())
         }
     }
+}
+
+/// Whether systemd may take `line` for `MAINPID=` or `MAINPIDFDID=`. Its newer versions remove
+/// backslashes, also from the middle of a name.
+fn names_main_process(line: &[u8]) -> bool {
+    let mut letters = line.iter().filter(|byte| **byte != b'\\');
+    b"MAINPID".iter().all(|byte| letters.next() == Some(byte))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

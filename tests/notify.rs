@@ -149,9 +149,11 @@ fn treaper_stays_the_main_process() {
     let manager = Manager::new();
     let script = r#""$0" notify "MAINPID=$$" "MAINPID=$$
 READY=1
-MAINPIDFDID=7" WATCHDOG=1"#;
+MAINPIDFDID=7" "$(printf "READY=1\rMAINPID=$$\rSTATUS=a\\\\b")" "$(printf "\\\\MA\\\\INPID=$$\nSTATUS=c")" WATCHDOG=1"#;
     let (mut child, _stdout) = manager.start("$$", "", script);
     assert_eq!(text(&manager.next()), "READY=1\n");
+    assert_eq!(text(&manager.next()), "READY=1\rSTATUS=a\\b");
+    assert_eq!(text(&manager.next()), "STATUS=c");
     assert_eq!(text(&manager.next()), "WATCHDOG=1");
     go_on(&mut child);
     assert!(child.wait().unwrap().success());

@@ -18,6 +18,8 @@ const MOST: usize = 253;
 const HEAD: usize = size_of::<usize>() + 8;
 /// For the sender's `struct ucred` and that many descriptors.
 const CONTROL: usize = 2 * HEAD + 16 + MOST * 4 + 8;
+/// systemd splits a message into lines at both.
+const LINE_ENDS: [u8; 2] = *b"\n\r";
 
 /// The manager's socket, `NOTIFY_SOCKET`, if `SYSTEMD_EXEC_PID` says that we are the main process of its unit.
 #[must_use]
@@ -72,13 +74,13 @@ impl Message {
         &self.text[..self.length]
     }
 
-    /// Leaves out the lines for which `keep` is false; false if nothing is left of what was there.
+    /// Leaves out the lines for which `keep` is false, each with its end; false if nothing is left of what was there.
     pub fn retain_lines(&mut self, keep: impl Fn(&[u8]) -> bool) -> bool {
         let before = self.length;
         let (mut from, mut to) = (0, 0);
         while from < self.length {
             let rest = &self.text[from..self.length];
-            let end = rest.iter().position(|byte| *byte == b'\n');
+            let end = rest.iter().position(|byte| LINE_ENDS.contains(byte));
             let line = end.map_or(rest.len(), |at| at + 1);
             if keep(&rest[..end.unwrap_or(line)]) {
                 self.text.copy_within(from..from + line, to);
@@ -267,6 +269,8 @@ mod tests {
             (b"X=2", b""),
             (b"", b""),
             (b"\n\nX=\nA=1", b"\n\nA=1"),
+            (b"A=1\rX=2\rB=3\n", b"A=1\rB=3\n"),
+            (b"A=1\r\nX=2\r\nB=3", b"A=1\r\n\nB=3"),
         ] {
             let mut message = Message::new(text);
             let something = message.retain_lines(|line| !line.starts_with(b"X="));
