@@ -15,9 +15,9 @@ use crate::value;
 /// Whether the hang-up of stdin is a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdinMode {
-    /// If it is a pipe, FIFO or socket that was still open at start.
+    /// If it is a pipe, FIFO or socket, and not in the first second.
     Auto,
-    /// It must be one of these; one that has hung up already stops at once.
+    /// It must be one of these; its end counts at any time.
     Watch,
     Ignore,
 }

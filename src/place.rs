@@ -118,11 +118,7 @@ fn stdin_trigger(
         (_, Kind::Terminal) => Some(Trigger::Hangup),
         // Its end is that of the input, not of the host.
         (StdinMode::Auto, Kind::Pipe) if in_pipeline => None,
-        // One that had hung up before we started says nothing about a host: it is input, complete.
-        (StdinMode::Auto, Kind::Pipe | Kind::Socket) => {
-            (!fd::has_hung_up(fd::STDIN)).then_some(Trigger::StdinEof)
-        }
-        (StdinMode::Watch, Kind::Pipe | Kind::Socket) => Some(Trigger::StdinEof),
+        (StdinMode::Auto | StdinMode::Watch, Kind::Pipe | Kind::Socket) => Some(Trigger::StdinEof),
         (StdinMode::Watch, Kind::Other) => {
             return Err(Error::usage(
                 "--stdin or TREAPER_STDIN: stdin is not a pipe, FIFO or socket, so it cannot be watched",

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 
 use crate::board::{Board, Suspension};
 use crate::cli::{self, Parsed};
-use crate::config::{self, Config};
+use crate::config::{self, Config, StdinMode};
 use crate::contain::cgroup::Cgroup;
 use crate::contain::{self, Containment, pidns};
 use crate::doctor;
@@ -352,11 +352,11 @@ fn make_watch(signals: SignalFd, job: &Job<'_>, hosts: Hosts, cgroup: Option<&Cg
     }
     // Our copies of stdin and stdout must not keep a pipe alive that the server has given up.
     match job.place.stdin {
-        Some(trigger) => watch.add_standard(fd::STDIN, trigger),
+        Some(trigger) => watch.add_stdin(trigger, job.config.stdin == StdinMode::Auto),
         None => fd::give_up(fd::STDIN),
     }
     if job.config.watch_stdout {
-        watch.add_standard(fd::STDOUT, Trigger::StdoutClosed);
+        watch.add_stdout();
     } else {
         fd::give_up(fd::STDOUT);
     }

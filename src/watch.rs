@@ -8,9 +8,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::event::Trigger;
-use crate::sys::Errno;
-use crate::sys::fd::{self, HANG_UP};
+use crate::sys::fd::{self, HANG_UP, Kind};
 use crate::sys::signal::{self, Arrival, SignalFd};
+use crate::sys::{Errno, clock};
 
 /// When poll is tried again after it had no memory.
 const RETRY: Duration = Duration::from_millis(10);
@@ -31,7 +31,32 @@ struct Source {
     trigger: Option<Trigger>,
     /// Keeps a pidfd open; a standard descriptor is not ours to close.
     _owned: Option<OwnedFd>,
+    standard: Option<Standard>,
 }
+
+/// What is known of stdin or stdout, whose errors are no event.
+#[derive(Debug)]
+struct Standard {
+    fd: i32,
+    /// The answers of poll that are the event.
+    hang_up: i16,
+    /// Until then its end is that of a complete input.
+    complete_until: Option<Duration>,
+    /// Polled in its place since it reported something else, which poll would report again at once.
+    news: Option<fd::News>,
+}
+
+/// What a report of poll means.
+enum Meaning {
+    Nothing,
+    CompleteInput,
+    Event,
+}
+
+/// An end of input in this time is that of a complete input (`echo x | treaper job`), not that of a host: else it
+/// would depend on the machine's load whether the input ends before we look or after. It begins with the
+/// first look, so that an end before that one is always within it.
+const FIRST_SECOND: Duration = Duration::from_secs(1);
 
 /// Everything that can wake us. `polled[0]` is the signals, `polled[n]` belongs to `sources[n - 1]`.
 #[derive(Debug)]
@@ -82,6 +107,7 @@ impl Watch {
             Source {
                 trigger: Some(trigger),
                 _owned: Some(pidfd),
+                standard: None,
             },
             fd,
             libc::POLLIN,
@@ -94,6 +120,7 @@ impl Watch {
         let source = Source {
             trigger: Some(Trigger::ShimKilled),
             _owned: None,
+            standard: None,
         };
         self.add(source, bell.as_raw_fd(), 0);
     }
@@ -103,6 +130,7 @@ impl Watch {
         let source = Source {
             trigger: None,
             _owned: None,
+            standard: None,
         };
         self.add(source, events.as_raw_fd(), libc::POLLPRI);
     }
@@ -123,19 +151,40 @@ impl Watch {
         self.sources.remove(at);
     }
 
-    /// The hang-up of a standard descriptor is `trigger`.
-    pub fn add_standard(&mut self, fd: i32, trigger: Trigger) {
-        // A half-closed socket shows as POLLRDHUP only, and only if it is asked for. For stdout that is
-        // no loss: the peer writes no more, but it reads.
-        let events = if fd == fd::STDIN { libc::POLLRDHUP } else { 0 };
-        self.add(
-            Source {
-                trigger: Some(trigger),
-                _owned: None,
-            },
-            fd,
-            events,
-        );
+    /// The hang-up of stdin is `trigger`. `lenient`: but not in the first second.
+    pub fn add_stdin(&mut self, trigger: Trigger, lenient: bool) {
+        let lenient = lenient && trigger == Trigger::StdinEof;
+        let standard = Standard {
+            fd: fd::STDIN,
+            hang_up: HANG_UP,
+            complete_until: lenient.then(|| clock::now() + FIRST_SECOND),
+            news: None,
+        };
+        // A half-closed socket shows as POLLRDHUP only, and only if it is asked for.
+        self.add_standard(trigger, standard, libc::POLLRDHUP);
+    }
+
+    /// The loss of stdout's reader is a trigger. A pipe reports it as POLLERR. A peer that writes no more, as
+    /// POLLRDHUP says, still reads.
+    pub fn add_stdout(&mut self) {
+        let pipe = fd::describe(fd::STDOUT).0 == Kind::Pipe;
+        let standard = Standard {
+            fd: fd::STDOUT,
+            hang_up: libc::POLLHUP | if pipe { libc::POLLERR } else { 0 },
+            complete_until: None,
+            news: None,
+        };
+        self.add_standard(Trigger::StdoutClosed, standard, 0);
+    }
+
+    fn add_standard(&mut self, trigger: Trigger, standard: Standard, events: i16) {
+        let fd = standard.fd;
+        let source = Source {
+            trigger: Some(trigger),
+            _owned: None,
+            standard: Some(standard),
+        };
+        self.add(source, fd, events);
     }
 
     /// Whether stdin, which had hung up, has got another writer since, as a FIFO can: one that is still
@@ -150,7 +199,7 @@ impl Watch {
     /// Watches stdin again, whose hang-up was reported. Allocates nothing: its place was freed then.
     pub fn watch_stdin_again(&mut self) {
         self.stdin_ended = None;
-        self.add_standard(fd::STDIN, Trigger::StdinEof);
+        self.add_stdin(Trigger::StdinEof, false);
     }
 
     fn add(&mut self, source: Source, fd: i32, events: i16) {
@@ -164,9 +213,9 @@ impl Watch {
 
     /// Waits for the next event, at most for `timeout` (`None`: for ever).
     pub fn wait(&mut self, timeout: Option<Duration>) -> Woken {
-        let Some(signals) = &self.signals else {
+        if self.signals.is_none() {
             return signal::wait_any(timeout).map_or(Woken::TimedOut, Woken::Signal);
-        };
+        }
         loop {
             match fd::poll(&mut self.polled, timeout) {
                 Ok(0) => return Woken::TimedOut,
@@ -192,24 +241,83 @@ impl Watch {
                 }
                 Ok(_) => {}
             }
-            let ready = |polled: &libc::pollfd| {
-                polled.revents & (HANG_UP | libc::POLLIN | libc::POLLPRI | libc::POLLNVAL) != 0
-            };
             // Sources first: that the host is gone outweighs what it may have signalled before.
-            if let Some(at) = self.polled[1..].iter().position(ready) {
-                let Some(trigger) = self.sources[at].trigger else {
-                    return Woken::CgroupChanged;
-                };
-                if trigger == Trigger::StdinEof {
-                    self.stdin_ended = Some(fd::last_write(fd::STDIN));
-                }
-                // Once is enough: a hang-up stays, and would wake us for ever.
-                self.forget(at);
-                return Woken::Trigger(trigger);
+            if let Some(woken) = self.look_at_sources() {
+                return woken;
             }
-            if let Some(arrival) = signals.read() {
+            if let Some(arrival) = self.signals.as_ref().and_then(SignalFd::read) {
                 return Woken::Signal(arrival);
             }
         }
+    }
+
+    /// The first event that the last poll has reported.
+    fn look_at_sources(&mut self) -> Option<Woken> {
+        for at in 0..self.sources.len() {
+            let polled = &mut self.polled[at + 1];
+            if polled.revents == 0 {
+                continue;
+            }
+            let source = &mut self.sources[at];
+            let meaning = source
+                .standard
+                .as_mut()
+                .map_or(Meaning::Event, |standard| standard.examine(polled));
+            match (meaning, source.trigger) {
+                (Meaning::Nothing, _) => {}
+                (Meaning::Event, None) => return Some(Woken::CgroupChanged),
+                (Meaning::Event, Some(trigger)) => {
+                    if trigger == Trigger::StdinEof {
+                        self.stdin_ended = Some(fd::last_write(fd::STDIN));
+                    }
+                    // Once is enough: a hang-up stays, and would wake us for ever.
+                    self.forget(at);
+                    return Some(Woken::Trigger(trigger));
+                }
+                (Meaning::CompleteInput, _) => {
+                    log::info!("the input ended in the first second: it is complete, no trigger");
+                    self.forget(at);
+                    fd::give_up(fd::STDIN);
+                    return None;
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Standard {
+    /// What the report in `polled` means. A report that means nothing does not come again.
+    fn examine(&mut self, polled: &mut libc::pollfd) -> Meaning {
+        let reported = self.news.as_ref().map_or(polled.revents, fd::News::take);
+        let is_input = self.fd == fd::STDIN;
+        let only_half = is_input && reported & libc::POLLHUP == 0;
+        if reported & (self.hang_up | libc::POLLNVAL) != 0
+            && !(only_half && fd::peer_can_send(self.fd))
+        {
+            let early = self
+                .complete_until
+                .is_some_and(|until| clock::now() < until);
+            return if early {
+                Meaning::CompleteInput
+            } else {
+                Meaning::Event
+            };
+        }
+        if self.news.is_none() {
+            match fd::News::of(self.fd) {
+                Ok(news) => {
+                    (polled.fd, polled.events) = (news.as_raw_fd(), libc::POLLIN);
+                    self.news = Some(news);
+                }
+                Err(errno) => {
+                    let name = if is_input { "stdin" } else { "stdout" };
+                    log::warn!("cannot watch {name} any more: {errno}");
+                    // poll skips it.
+                    polled.fd = -1;
+                }
+            }
+        }
+        Meaning::Nothing
     }
 }

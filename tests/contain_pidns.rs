@@ -142,7 +142,13 @@ fn orphans_are_reaped_inside() {
 fn stdin_that_closes_drains_and_then_ends_the_tree() {
     for (name, user) in users() {
         let scene = scene(user).stdin_pipe();
-        let wrap = Wrap::Treaper(&["-v", "--contain=pidns", "--drain=20s", "--grace=200ms"]);
+        let wrap = Wrap::Treaper(&[
+            "-v",
+            "--contain=pidns",
+            "--stdin=watch",
+            "--drain=20s",
+            "--grace=200ms",
+        ]);
         let tree = "server:eof=4:slow=100[a:setsid:ignore=TERM]";
         let mut run = start(scene, &wrap.tree(tree), &["server", "a"]);
         run.close_stdin();

@@ -11,7 +11,11 @@ use std::time::Duration;
 use common::{ACTOR, Run, Scene, Wrap, sys};
 
 const A_WHILE: Duration = Duration::from_millis(400);
-const QUICK: Wrap = Wrap::Treaper(&["-v", "--drain", "200ms", "--grace", "300ms"]);
+/// Takes the end of stdin for the host's at any time; by default not in the first second.
+const QUICK: Wrap = Wrap::Treaper(&[
+    "-v", "--stdin", "watch", "--drain", "200ms", "--grace", "300ms",
+]);
+const AUTO: Wrap = Wrap::Treaper(&["-v", "--drain", "200ms", "--grace", "300ms"]);
 /// A server that does not care for its stdin.
 const DEAF: &str = "server:on=TERM/3[worker:setsid,deep:daemon:ignore=TERM]";
 
@@ -141,10 +145,138 @@ fn a_pipe_written_and_closed_after_the_start_gets_its_whole_answer() {
 }
 
 #[test]
-fn a_stdin_that_was_hung_up_at_the_start_is_not_watched() {
-    let mut run = hosted(QUICK, "hungup", DEAF);
+fn a_stdin_that_was_hung_up_at_the_start_is_a_complete_input() {
+    let mut run = hosted(AUTO, "hungup", DEAF);
     assert!(!run.ends_within(A_WHILE), "{}", run.stderr());
     assert_eq!(run.log.all("server", "signal").len(), 0);
+    // Unless every end is to count.
+    let mut run = hosted(QUICK, "hungup", DEAF);
+    run.wait_empty();
+    assert!(run.stderr().contains("stdin-eof"), "{}", run.stderr());
+}
+
+#[test]
+fn an_end_of_input_in_the_first_second_is_a_complete_input_whatever_the_moment() {
+    for kind in ["pipe", "socketpair", "tcp", "fifo"] {
+        for after in [0, 30, 100] {
+            let host = [ACTOR, "host", "--stdin", kind, "--"].map(str::to_owned);
+            let mut run = Scene::new().start(&[&host[..], &AUTO.tree(DEAF)].concat());
+            run.log.wait("host", "spawned");
+            sys::pause_for(Duration::from_millis(after));
+            run.signal(libc::SIGUSR1);
+            run.log.ready("deep");
+            // Longer than the drain.
+            assert!(!run.ends_within(A_WHILE), "{kind}: {}", run.stderr());
+            assert_eq!(run.log.all("server", "signal").len(), 0);
+            // The host's death is seen all the same.
+            run.signal(libc::SIGKILL);
+            run.wait_empty();
+            assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
+        }
+    }
+}
+
+#[test]
+fn an_end_of_input_after_the_first_second_is_that_of_a_host() {
+    for kind in ["pipe", "socketpair"] {
+        let mut run = hosted(AUTO, kind, DEAF);
+        run.log.ready("deep");
+        // The second begins somewhere about here.
+        sys::pause_for(Duration::from_secs(3));
+        let before = sys::now_ms() as i64;
+        run.signal(libc::SIGUSR1);
+        is_drained_then_stopped(run, before);
+    }
+}
+
+#[test]
+fn one_shot_commands_with_input_run_to_their_end() {
+    // Each is longer than drain and grace, and the input ends before or after treaper looks.
+    let script = "echo x | \"$@\"; (sleep 0.1) | \"$@\"; printf 'a\\nb\\n' | while read -r line; do \"$@\"; done";
+    let wrap = Wrap::Treaper(&["--drain", "100ms", "--grace", "100ms"]);
+    let job = wrap.command(&["sh", "-c", "sleep 0.7; echo done"]);
+    let mut words = ["sh", "-c", script, "sh"].map(str::to_owned).to_vec();
+    words.extend(job);
+    let mut run = Scene::new().start(&words);
+    run.wait_clean();
+    assert_eq!(run.stdout(), "done\n".repeat(4), "{}", run.stderr());
+}
+
+/// The processor time of a process, in ticks of 10 ms.
+fn ticks(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+    let times = fields.skip(11).take(2);
+    times.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+/// With what has happened to its stdin the server runs on, and treaper takes no processor time.
+fn is_no_hang_up(run: &mut Run) {
+    assert!(!run.ends_within(A_WHILE), "{}", run.stderr());
+    assert_eq!(run.log.all("server", "signal").len(), 0);
+    let (monitor, before) = (run.monitor(), ticks(run.monitor()));
+    assert!(!run.ends_within(A_WHILE));
+    let used = ticks(monitor) - before;
+    assert!(used < 10, "{used} ticks of processor time for nothing");
+}
+
+fn on_socket(socket: impl Into<std::os::fd::OwnedFd>) -> Run {
+    let socket = socket.into();
+    let scene = Scene::new().with(|command| {
+        command.stdin(socket);
+    });
+    let mut run = scene.start(&QUICK.tree(DEAF));
+    run.log.ready("deep");
+    run
+}
+
+#[test]
+fn a_refused_datagram_is_no_hang_up() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(other.local_addr().unwrap()).unwrap();
+    let mut run = on_socket(socket.try_clone().unwrap());
+    drop(other);
+    socket.send(b"x").unwrap();
+    is_no_hang_up(&mut run);
+    sys::kill(run.shim(), libc::SIGTERM).unwrap();
+    run.wait_empty();
+}
+
+fn tcp() -> (std::net::TcpStream, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+#[test]
+fn an_error_queued_on_a_socket_neither_is_nor_hides_its_hang_up() {
+    for again in [false, true] {
+        let (near, far) = tcp();
+        let mut run = on_socket(near.try_clone().unwrap());
+        sys::send_zerocopy(near.as_raw_fd(), b"x");
+        is_no_hang_up(&mut run);
+        if again {
+            sys::send_zerocopy(near.as_raw_fd(), b"y");
+            is_no_hang_up(&mut run);
+        }
+        drop(near);
+        let before = sys::now_ms() as i64;
+        drop(far);
+        is_drained_then_stopped(run, before);
+    }
+}
+
+#[test]
+fn a_tcp_server_that_shuts_its_own_input_down_has_a_peer_still() {
+    let (near, far) = tcp();
+    let mut run = on_socket(near.try_clone().unwrap());
+    near.shutdown(std::net::Shutdown::Read).unwrap();
+    is_no_hang_up(&mut run);
+    drop(near);
+    let before = sys::now_ms() as i64;
+    drop(far);
+    is_drained_then_stopped(run, before);
 }
 
 #[test]

@@ -367,6 +367,17 @@ pub fn dup2(from: RawFd, to: RawFd) {
     check(unsafe { libc::dup2(from, to) }).unwrap();
 }
 
+/// Sends so that the kernel reports on the socket's error queue when it is done with the buffer.
+pub fn send_zerocopy(fd: RawFd, text: &'static [u8]) {
+    let (on, size): (c_int, _) = (1, size_of::<c_int>() as libc::socklen_t);
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_ZEROCOPY);
+    // SAFETY: the option's value lives over the call.
+    check(unsafe { libc::setsockopt(fd, level, name, (&raw const on).cast(), size) }).unwrap();
+    // SAFETY: the buffer is static, so the kernel may use it for as long as it wants.
+    let sent = unsafe { libc::send(fd, text.as_ptr().cast(), text.len(), libc::MSG_ZEROCOPY) };
+    assert_eq!(sent, text.len() as isize);
+}
+
 pub fn close(fd: RawFd) {
     // SAFETY: only for descriptors that no Rust value owns (inherited ones).
     unsafe { libc::close(fd) };

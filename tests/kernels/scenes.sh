@@ -110,7 +110,7 @@ is_stopped "the host killed"
 mkfifo /tmp/stdin
 sleep 1000 >/tmp/stdin &
 writer=$!
-treaper --drain 100ms --grace 300ms -- sh /tmp/tree </tmp/stdin 2>/tmp/stderr &
+treaper --stdin watch --drain 100ms --grace 300ms -- sh /tmp/tree </tmp/stdin 2>/tmp/stderr &
 shim=$!
 until_so ready
 kill -KILL $writer
