@@ -280,6 +280,20 @@ fn a_tcp_server_that_shuts_its_own_input_down_has_a_peer_still() {
 }
 
 #[test]
+fn a_terminal_that_is_not_the_controlling_one_hangs_up_as_one() {
+    let (master, slave) = common::special::pty();
+    let scene = Scene::new().with(|command| {
+        command.stdin(slave);
+    });
+    let mut run = scene.start(&AUTO.tree(DEAF));
+    run.log.ready("deep");
+    assert!(!run.ends_within(A_WHILE / 4));
+    drop(master);
+    run.wait_clean();
+    assert!(run.stderr().contains("hangup"), "{}", run.stderr());
+}
+
+#[test]
 fn dev_null_a_file_and_a_closed_stdin_are_not_watched() {
     let closed = Scene::new().before_exec(|| sys::close(0));
     let null = Scene::new();

@@ -46,7 +46,7 @@ pub fn describe(fd: i32) -> (Kind, Option<Identity>) {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Fifo => Kind::Pipe,
         FileType::Socket => Kind::Socket,
-        FileType::CharacterDevice if super::tty::foreground(fd).is_some() => Kind::Terminal,
+        FileType::CharacterDevice if super::tty::is_terminal(fd) => Kind::Terminal,
         _ => Kind::Other,
     };
     (

@@ -62,6 +62,13 @@ fn set_front(terminal: &OwnedFd, group: i32) {
     unsafe { libc::tcsetpgrp(terminal.as_raw_fd(), group) };
 }
 
+/// Whether `fd` is a terminal, our controlling one or another. See `isatty(3)`.
+#[must_use]
+pub fn is_terminal(fd: i32) -> bool {
+    // SAFETY: takes a number.
+    unsafe { libc::isatty(fd) == 1 }
+}
+
 /// The foreground group of the terminal on `fd`, if it is our controlling terminal. See `tcgetpgrp(3)`.
 #[must_use]
 pub fn foreground(fd: i32) -> Option<i32> {
