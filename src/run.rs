@@ -94,6 +94,22 @@ fn begin_to_report(config: &Config) {
 }
 
 fn serve(config: &Config, inherited: &Inherited) -> Result<u8, Error> {
+    let (job, hosts, image, containment) = get_ready(config, inherited)?;
+    let two = config.guard && pid::own() != 1 || matches!(containment, Containment::Pidns);
+    if two {
+        pair(job, hosts, image, containment)
+    } else {
+        alone(&job, hosts, image, containment)
+    }
+}
+
+/// Everything that can be known or fail before the first child. Not inlined: its frame is twice as large as that of
+/// all that follows, and on a small stack (`ulimit -s 32`) the stop needs the room.
+#[inline(never)]
+fn get_ready<'a>(
+    config: &'a Config,
+    inherited: &'a Inherited,
+) -> Result<(Job<'a>, Hosts, Image, Containment), Error> {
     let passed_on = fd::inherited();
     let relay = Relay::open().unwrap_or_else(|error| {
         log::warn!("cannot talk to the service manager: {error}");
@@ -113,12 +129,7 @@ fn serve(config: &Config, inherited: &Inherited) -> Result<u8, Error> {
         board,
         relay,
     };
-    let two = config.guard && pid::own() != 1 || matches!(containment, Containment::Pidns);
-    if two {
-        pair(job, hosts, image, containment)
-    } else {
-        alone(&job, hosts, image, containment)
-    }
+    Ok((job, hosts, image, containment))
 }
 
 fn print(text: &str) -> Result<u8, Error> {

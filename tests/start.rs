@@ -7,9 +7,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use common::scene::Directory;
-use common::{ACTOR, Scene, TREAPER, Wrap, special, sys};
+use common::{ACTOR, Scene, TREAPER, Wrap, special, sys, until};
 
 /// Without an arena, for servers that just print and leave.
 fn output<S: AsRef<OsStr>>(words: &[S]) -> Output {
@@ -341,4 +342,33 @@ fn a_script_without_an_interpreter_line_runs_as_a_shell_would_run_it() {
     let out = output(&[script.to_str().unwrap(), "a b", "-c"]);
     assert_eq!(out.status.code(), Some(7), "{out:?}");
     assert_eq!(out.stdout, b"a b|-c|");
+}
+
+/// Small machines and some service managers set such limits. What runs bare runs below treaper, and can be stopped.
+#[test]
+fn a_small_stack_is_enough_for_a_start_and_for_a_stop() {
+    let tree =
+        "trap '' TERM; (setsid sh -c \"trap '' TERM; sleep 1000; :\" &); echo ready; sleep 1001; :";
+    let small = ["sh", "-c", "ulimit -s 28; exec \"$@\"", "sh"];
+    for options in [
+        &["--grace", "100ms"][..],
+        &["--grace", "100ms", "--no-guard"],
+    ] {
+        let scene = Scene::new().with(|command| {
+            command.env_clear().env("PATH", "/usr/bin:/bin");
+        });
+        let ours = Wrap::Treaper(options).command(&["sh", "-c", tree]);
+        let mut run = scene.start(&[&small.map(str::to_owned)[..], &ours].concat());
+        until("a server or an end", || {
+            run.stdout() == "ready\n" || run.ends_within(Duration::ZERO)
+        });
+        run.signal(libc::SIGTERM);
+        let code = run.wait_clean().code();
+        assert_eq!(
+            code,
+            Some(128 + libc::SIGKILL),
+            "{options:?}: {}",
+            run.stderr()
+        );
+    }
 }

@@ -183,11 +183,6 @@ pub fn for_success(pid: Pid) -> bool {
     take_end(pid) == Some(Change::Exited(0))
 }
 
-/// Waits until the child `pid` has ended, and takes it. Only for one that is about to end.
-pub fn discard(pid: Pid) {
-    let _ = take_end(pid);
-}
-
 fn take_end(pid: Pid) -> Option<Change> {
     loop {
         let mut status = 0;
