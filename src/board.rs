@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::event::Trigger;
 use crate::plan::{KillMode, NAME_AFTER, NEVER, Plan, ROUND_MIN, Settings, State};
 use crate::status::Ended;
-use crate::sys::exec::Failure;
+use crate::sys::exec::{Failure, Text};
 use crate::sys::pid::Pid;
 use crate::sys::signal::Signal;
 use crate::sys::{Errno, shared};
@@ -33,7 +33,9 @@ enum Word {
 
 /// The shared words.
 #[derive(Clone, Copy, Debug)]
-pub struct Board(&'static [AtomicU64; 11]);
+pub struct Board(&'static [AtomicU64; WORDS + Text::WORDS]);
+
+const WORDS: usize = Word::Failure as usize + 1;
 
 impl Board {
     /// A board that a fork shares.
@@ -72,6 +74,12 @@ impl Board {
     #[must_use]
     pub fn failure(self) -> Option<Failure> {
         Failure::decode(self.get(Word::Failure))
+    }
+
+    /// Where that process leaves the name of the interpreter that is missing, if this is why.
+    #[must_use]
+    pub fn interpreter(self) -> Text {
+        Text(&self.0[WORDS..])
     }
 
     /// The server's pid, from its start on.

@@ -1,7 +1,9 @@
 //! Why treaper did not start the server. After the server has started there are no errors, only messages.
 #![forbid(unsafe_code)]
 
-use std::fmt;
+use std::ffi::OsStr;
+use std::fmt::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::io::Errno;
 
@@ -56,6 +58,26 @@ pub fn describe(errno: Errno) -> String {
     }
 }
 
+/// A name as a message shows it. Bytes that are not UTF-8 are escaped, and so are control characters.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a>(pub &'a OsStr);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.as_bytes().utf8_chunks() {
+            for char in chunk.valid().chars() {
+                if char.is_control() {
+                    write!(f, "{}", char.escape_default())?;
+                } else {
+                    f.write_char(char)?;
+                }
+            }
+            write!(f, "{}", chunk.invalid().escape_ascii())?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -63,3 +85,16 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_shown_without_anything_that_a_terminal_would_obey() {
+        let shown = |name: &[u8]| Shown(OsStr::from_bytes(name)).to_string();
+        assert_eq!(shown("/bin/sé rver'".as_bytes()), "/bin/sé rver'");
+        assert_eq!(shown(b"a\xff\xc3b\r"), "a\\xff\\xc3b\\r");
+        assert_eq!(shown("\u{1b}[2J\u{9b}2J".as_bytes()), "\\u{1b}[2J\\u{9b}2J");
+    }
+}

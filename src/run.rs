@@ -201,7 +201,10 @@ impl Job<'_> {
     /// After the loop: whether there ever was a server. If not, its end is no news, and its status says nothing.
     fn check_start(&self, plan: &Plan) -> Result<(), Error> {
         match self.board.failure() {
-            Some(failure) if plan.state() == State::Done => Err(spawn::error(failure, self.name())),
+            Some(failure) if plan.state() == State::Done => {
+                let interpreter = self.board.interpreter();
+                Err(spawn::error(failure, self.name(), interpreter))
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -347,6 +350,7 @@ fn start_server(
         no_new_privs: job.config.no_new_privs,
         announce: job.board.server_word(),
         failure: job.board.failure_word(),
+        interpreter: job.board.interpreter(),
     };
     let (name, cgroup) = (job.name(), cgroup.map(|cgroup| cgroup.dir.as_fd()));
     let server = spawn::start(image, setup, cgroup, job.board, name)?;

@@ -6,12 +6,12 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::board::Board;
-use crate::error::{self, Error};
+use crate::error::{self, Error, Shown};
 use crate::kill::{Server, Told};
 use crate::status;
 use crate::sys::clone::{self, Group, Setup};
-use crate::sys::exec::{Failure, Image};
-use crate::sys::startup;
+use crate::sys::exec::{Failure, Image, Text};
+use crate::sys::{Errno, startup};
 
 /// Where a shell looks when PATH is not set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -71,7 +71,8 @@ pub fn start(
 ) -> Result<Server, Error> {
     let leads_group = setup.group == Group::Own;
     let spawned = clone::spawn(image, setup, cgroup);
-    let (pid, pidfd) = spawned.map_err(|errno| error(Failure::Clone(errno), name))?;
+    let (pid, pidfd) =
+        spawned.map_err(|errno| error(Failure::Clone(errno), name, board.interpreter()))?;
     Ok(Server {
         pid,
         pidfd,
@@ -83,20 +84,56 @@ pub fn start(
     })
 }
 
-/// Why there was no server `name`: 127 not found, 126 not executable, 125 no process could be made.
+/// Why there was no server `name`: 127 not found, 126 not executable, 125 no process could be made. `interpreter`: the
+/// one that is missing, if that is why.
 #[must_use]
-pub fn error(failure: Failure, name: &OsStr) -> Error {
-    let name = name.display();
+pub fn error(failure: Failure, name: &OsStr, interpreter: Text) -> Error {
+    let name = Shown(name);
     match failure {
-        Failure::NotFound(errno) => {
-            let message = format!("cannot find '{name}': {}", error::describe(errno));
-            Error::exec(status::NOT_FOUND, errno, message)
+        Failure::NotFound => {
+            let message = format!("cannot find '{name}': {}", error::describe(Errno::NOENT));
+            Error::exec(status::NOT_FOUND, Errno::NOENT, message)
+        }
+        Failure::NotSearched(at) => {
+            let directory = directory_of_path(at);
+            let directory = Shown(&directory);
+            let message =
+                format!("cannot find '{name}' in PATH, of which '{directory}' may not be searched");
+            Error::exec(status::NOT_FOUND, Errno::ACCESS, message)
         }
         Failure::NotExecutable(errno) => {
             let message = format!("cannot execute '{name}': {}", error::describe(errno));
             Error::exec(status::NOT_EXECUTABLE, errno, message)
         }
+        Failure::NoInterpreter => {
+            let missing = missing(&interpreter.get());
+            let message = format!("cannot execute '{name}': {missing}");
+            Error::exec(status::NOT_EXECUTABLE, Errno::NOENT, message)
+        }
         Failure::Clone(errno) => Error::kernel(&format!("start '{name}'"), errno),
         Failure::Orphaned => Error::usage("the monitor is gone, so COMMAND was not started"),
+    }
+}
+
+fn missing(interpreter: &[u8]) -> String {
+    if interpreter.is_empty() {
+        return "the dynamic loader that it names does not exist".to_owned();
+    }
+    let remedy = if interpreter.ends_with(b"\r") {
+        "; the lines of this file end with CR LF"
+    } else {
+        ""
+    };
+    let interpreter = Shown(OsStr::from_bytes(interpreter));
+    format!("its interpreter '{interpreter}' does not exist{remedy}")
+}
+
+/// The directory of PATH with this number.
+fn directory_of_path(at: usize) -> OsString {
+    let path = startup::variable("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let directory = path.as_bytes().split(|byte| *byte == b':').nth(at);
+    match directory {
+        Some(directory) if !directory.is_empty() => OsStr::from_bytes(directory).to_owned(),
+        Some(_) | None => ".".into(),
     }
 }

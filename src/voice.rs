@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::error::Shown;
 use crate::report;
 use crate::status::Ended;
 use crate::sys::pid::{self, Pid};
@@ -73,7 +74,7 @@ pub fn line(text: fmt::Arguments<'_>) {
 
 fn log(step: &Step<'_>) {
     match *step {
-        Step::Started { name, pid, .. } => log::info!("starting '{}', pid {pid}", name.display()),
+        Step::Started { name, pid, .. } => log::info!("starting '{}', pid {pid}", Shown(name)),
         Step::Forwarding { to: Some(to), .. } => log::debug!("forwarding {to}"),
         Step::Forwarding { from, to: None } => log::debug!("dropped {from}"),
         Step::Reaped {

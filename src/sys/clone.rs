@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use super::exec::{Failure, Image};
+use super::exec::{Failure, Image, Text};
 use super::pid::Pid;
 use super::signal::{self, Signal};
 use super::startup::Inherited;
@@ -113,6 +113,8 @@ pub struct Setup {
     pub announce: &'static AtomicU64,
     /// Where it writes why it could not become the server: shared memory.
     pub failure: &'static AtomicU64,
+    /// Where it writes which interpreter is missing, if one is: shared memory.
+    pub interpreter: Text,
 }
 
 /// What the child needs, for as long as its exec takes: until then it shares our memory, and we go on.
@@ -221,7 +223,7 @@ extern "C" fn run_child(start: *mut c_void) -> ! {
     let start = unsafe { &mut *start.cast::<Start>() };
     start.setup.announce.store(super::pid::own() as u64, SeqCst);
     let failure = match set_up(start) {
-        Ok(()) => start.image.execute(),
+        Ok(()) => start.image.execute(start.setup.interpreter),
         Err(failure) => failure,
     };
     start.setup.failure.store(failure.encode(), SeqCst);

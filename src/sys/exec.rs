@@ -4,8 +4,9 @@
 //! anything that can fail (that would overwrite our `errno`), or changes what we read.
 
 use std::ffi::{CStr, CString, OsStr, c_char};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Mode, OFlags};
 
 use super::environment::Environment;
 use super::{Errno, pid, raw, startup};
@@ -50,26 +51,32 @@ impl Image {
         }
     }
 
-    /// Tries the candidates as a shell does; returns only what went wrong.
-    pub fn execute(&mut self) -> Failure {
+    /// Tries the candidates as a shell does; returns only what went wrong. If an interpreter is missing, its name
+    /// is left in `interpreter`.
+    pub fn execute(&mut self, interpreter: Text) -> Failure {
         if let Some(environment) = &mut self.environment {
             environment.fill_in(pid::own());
         }
-        let (mut found, mut missing) = (None, Errno::NOENT);
+        let (mut found, mut closed, mut missing) = (None, None, Errno::NOENT);
         for at in 0..self.candidates.len() {
             let errno = self.try_candidate(at);
             // A directory of the command's name in PATH is no command.
             if exists(&self.candidates[at], self.searched) {
-                found = found.or(Some(errno));
+                found = found.or(Some((errno, at)));
             } else if errno != Errno::NOENT {
                 missing = errno;
+                closed = closed.or((errno == Errno::ACCESS).then_some(at));
             }
         }
         match found {
-            Some(errno) => Failure::NotExecutable(errno),
-            // A directory of PATH that may not be searched hides nothing that we could run.
-            None if self.searched => Failure::NotFound(Errno::NOENT),
-            None if matches!(missing, Errno::NOENT | Errno::NOTDIR) => Failure::NotFound(missing),
+            // The file is there, so something else is not.
+            Some((Errno::NOENT | Errno::NOTDIR, at)) => {
+                interpreter.read_from(&self.candidates[at]);
+                Failure::NoInterpreter
+            }
+            Some((errno, _)) => Failure::NotExecutable(errno),
+            None if self.searched => closed.map_or(Failure::NotFound, Failure::NotSearched),
+            None if missing == Errno::NOENT => Failure::NotFound,
             None => Failure::NotExecutable(missing),
         }
     }
@@ -113,6 +120,46 @@ fn exists(path: &CStr, but_no_directory: bool) -> bool {
     })
 }
 
+/// A short text in shared memory, left by the process that could not be executed: these words, all zero at first.
+#[derive(Clone, Copy, Debug)]
+pub struct Text(pub &'static [AtomicU64]);
+
+impl Text {
+    /// How many words are enough for a name.
+    pub const WORDS: usize = 8;
+
+    /// Remembers the interpreter that the first line of the script `path` names, as the kernel reads that line: up to
+    /// the first blank. Nothing else ends the name, so that in a file from elsewhere a carriage return is a part of it.
+    fn read_from(self, path: &CStr) {
+        let mut line = [0_u8; 2 + Self::WORDS * 8];
+        let Ok(file) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        else {
+            return;
+        };
+        let len = rustix::io::read(&file, &mut line).unwrap_or(0);
+        // It is closed by the end of this process, and not by the libc.
+        std::mem::forget(file);
+        let Some(rest) = line[..len].strip_prefix(b"#!") else {
+            return;
+        };
+        let is_blank = |byte: &u8| matches!(*byte, b' ' | b'\t');
+        let start = rest.iter().take_while(|byte| is_blank(byte)).count();
+        let name = rest[start..].split(|byte| is_blank(byte) || *byte == b'\n');
+        for (byte, at) in name.take(1).flatten().zip(0..) {
+            if let Some(word) = self.0.get(at / 8) {
+                word.fetch_or(u64::from(*byte) << (at % 8 * 8), SeqCst);
+            }
+        }
+    }
+
+    /// What was left, up to the first NUL. Allocates.
+    #[must_use]
+    pub fn get(self) -> Vec<u8> {
+        let words = self.0.iter().map(|word| word.load(SeqCst).to_le_bytes());
+        words.flatten().take_while(|byte| *byte != 0).collect()
+    }
+}
+
 /// Why no server was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -121,22 +168,28 @@ pub enum Failure {
     /// Its parent was gone before it could be armed against that.
     Orphaned,
     /// Nothing of that name.
-    NotFound(Errno),
+    NotFound,
+    /// Nothing of that name in those directories of PATH that may be searched; this one, counted from 0, may not.
+    NotSearched(usize),
     /// Something of that name, which cannot be executed.
     NotExecutable(Errno),
+    /// A script whose interpreter is not there, or a program whose dynamic loader is not.
+    NoInterpreter,
 }
 
 impl Failure {
     /// As a non-zero word.
     #[must_use]
     pub fn encode(self) -> u64 {
-        let (kind, errno) = match self {
-            Self::Clone(errno) => (1, errno),
-            Self::NotFound(errno) => (2, errno),
-            Self::NotExecutable(errno) => (3, errno),
-            Self::Orphaned => (4, Errno::CHILD),
+        let (kind, detail) = match self {
+            Self::Clone(errno) => (1, errno.raw_os_error()),
+            Self::NotFound => (2, 0),
+            Self::NotExecutable(errno) => (3, errno.raw_os_error()),
+            Self::Orphaned => (4, 0),
+            Self::NotSearched(at) => (5, at as i32),
+            Self::NoInterpreter => (6, 0),
         };
-        kind << 32 | errno.raw_os_error() as u64
+        kind << 32 | detail as u64
     }
 
     /// The reverse; `None` for zero.
@@ -145,9 +198,11 @@ impl Failure {
         let errno = || Errno::from_raw_os_error(word as i32);
         Some(match word >> 32 {
             1 => Self::Clone(errno()),
-            2 => Self::NotFound(errno()),
+            2 => Self::NotFound,
             3 => Self::NotExecutable(errno()),
             4 => Self::Orphaned,
+            5 => Self::NotSearched(word as u32 as usize),
+            6 => Self::NoInterpreter,
             _ => return None,
         })
     }

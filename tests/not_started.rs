@@ -1,0 +1,138 @@
+//! What is said of a COMMAND that cannot be executed: which thing is missing, and with which status.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::place::Place;
+use common::scene::Directory;
+use common::{Scene, TREAPER, skip, sys};
+
+fn program(directory: &Path, name: &str, text: &[u8]) -> String {
+    let path = directory.join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// The status, and the one line.
+fn failed(options: &[&str], command: &OsStr) -> (i32, String) {
+    let mut treaper = Command::new(TREAPER);
+    treaper
+        .args(options)
+        .arg("--")
+        .arg(command)
+        .stdin(Stdio::null());
+    let output = treaper.output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    (output.status.code().unwrap(), text.trim_end().to_owned())
+}
+
+#[test]
+fn a_missing_interpreter_is_named_and_not_the_script() {
+    let directory = Directory::new();
+    let script = |name: &str, text: &str| program(&directory.0, name, text.as_bytes());
+    for (path, missing) in [
+        (
+            script("windows", "#!/bin/sh\r\nexit 0\r\n"),
+            "its interpreter '/bin/sh\\r' does not exist; the lines of this file end with CR LF",
+        ),
+        (
+            script("nowhere", "#! \t/no/such/interpreter -x\n"),
+            "its interpreter '/no/such/interpreter' does not exist",
+        ),
+        (
+            script("through", "#!/etc/passwd/x\n"),
+            "its interpreter '/etc/passwd/x' does not exist",
+        ),
+    ] {
+        for options in [&[][..], &["--no-guard"]] {
+            let (status, text) = failed(options, OsStr::new(&path));
+            assert_eq!(text, format!("treaper: cannot execute '{path}': {missing}"));
+            assert_eq!(status, 126, "{path}");
+        }
+    }
+}
+
+#[test]
+fn so_is_the_interpreter_of_a_script_in_a_cgroup() {
+    if Place::new().is_none() {
+        return skip("no cgroup v2 that is ours to change");
+    }
+    let directory = Directory::new();
+    let path = program(&directory.0, "script", b"#!/no/such/interpreter\n");
+    let (status, text) = failed(&["--contain=cgroup"], OsStr::new(&path));
+    assert!(
+        text.contains("interpreter '/no/such/interpreter'"),
+        "{text}"
+    );
+    assert_eq!(status, 126);
+}
+
+#[test]
+fn a_missing_dynamic_loader_is_named_as_that() {
+    let directory = Directory::new();
+    let mut elf = fs::read(TREAPER).unwrap();
+    let Some(at) = elf
+        .windows(5)
+        .position(|bytes| bytes == b"/lib/" || bytes == b"/lib6")
+    else {
+        return skip("treaper has no dynamic loader");
+    };
+    elf[at..at + 5].copy_from_slice(b"/nope");
+    let path = program(&directory.0, "program", &elf);
+    let (status, text) = failed(&[], OsStr::new(&path));
+    assert!(
+        text.ends_with("the dynamic loader that it names does not exist"),
+        "{text}"
+    );
+    assert_eq!(status, 126);
+}
+
+#[test]
+fn a_path_through_a_file_is_126_as_in_a_shell() {
+    let (status, text) = failed(&[], OsStr::new("/etc/passwd/x"));
+    assert_eq!(
+        text,
+        "treaper: cannot execute '/etc/passwd/x': Not a directory"
+    );
+    assert_eq!(status, 126);
+    let shell = Command::new("bash").args(["-c", "/etc/passwd/x"]).output();
+    assert!(shell.is_err() || shell.unwrap().status.code() == Some(126));
+}
+
+#[test]
+fn a_directory_of_path_that_may_not_be_searched_is_named() {
+    let directory = Directory::new();
+    let closed = directory.0.join("closed");
+    fs::create_dir(&closed).unwrap();
+    program(&closed, "hidden", b"#!/bin/sh\n");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+    let path = format!("/usr/bin:{}:/bin", closed.display());
+    let mut scene = Scene::new().env("PATH", &path);
+    if sys::is_root() {
+        scene = scene.uid(12345);
+    }
+    let mut run = scene.start(&[TREAPER, "--", "hidden"]);
+    assert_eq!(run.wait_clean().code(), Some(127));
+    let expected = format!(
+        "treaper: cannot find 'hidden' in PATH, of which '{}' may not be searched\n",
+        closed.display()
+    );
+    assert_eq!(run.stderr(), expected);
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_name_that_is_not_utf8_is_shown_escaped() {
+    let (status, text) = failed(&[], OsStr::from_bytes(b"/no/such\xff\xfe\x1b[2J"));
+    let expected = "treaper: cannot find '/no/such\\xff\\xfe\\u{1b}[2J': No such file or directory";
+    assert_eq!((status, text.as_str()), (127, expected));
+}
