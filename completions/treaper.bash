@@ -52,7 +52,7 @@ _treaper() {
         --stdout)
             words="watch ignore" ;;
         --hup)
-            words="stop forward" ;;
+            words="auto stop forward" ;;
         --term)
             words="stop forward" ;;
         --watch-pid)

@@ -37,7 +37,7 @@ complete -c treaper -n __treaper_options -s k -l kill-mode -x -a "staged tree mi
 complete -c treaper -n __treaper_options -l until -x -a "server tree" -d 'Run until the end of: server, tree [server]'
 complete -c treaper -n __treaper_options -l stdin -x -a "auto watch ignore" -d 'Hang-up of stdin stops: auto, watch, ignore [auto]'
 complete -c treaper -n __treaper_options -l stdout -x -a "watch ignore" -d 'Loss of stdout\'s reader stops: watch, ignore [ignore]'
-complete -c treaper -n __treaper_options -l hup -x -a "stop forward" -d 'SIGHUP is to: stop, forward [stop]'
+complete -c treaper -n __treaper_options -l hup -x -a "auto stop forward" -d 'SIGHUP is to: auto, stop, forward [auto]'
 complete -c treaper -n __treaper_options -l term -x -a "stop forward" -d 'SIGTERM is to: stop, forward [stop]'
 complete -c treaper -n __treaper_options -l no-parent -d 'Do not stop when the parent process is gone'
 complete -c treaper -n __treaper_options -l watch-pid -x -a "(__fish_complete_pids)" -d 'Stop when process PID is gone'

@@ -99,7 +99,7 @@ pub const OPTIONS: &[Opt] = &[
     opt(
         "hup",
         Takes::One("MODE"),
-        "SIGHUP is to: stop, forward [stop]",
+        "SIGHUP is to: auto, stop, forward [auto]",
     ),
     opt(
         "term",

@@ -22,6 +22,15 @@ pub enum StdinMode {
     Ignore,
 }
 
+/// What SIGHUP does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HupMode {
+    /// It stops, except where it asks for a reload or for nothing: see [`crate::place::Place::forward_hup`].
+    Auto,
+    Stop,
+    Forward,
+}
+
 /// How `--doctor` tells what it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoctorFormat {
@@ -46,13 +55,14 @@ pub enum ForwardTo {
 )]
 pub struct Config {
     pub plan: Settings,
+    /// Whether the grace was asked for; else it is our default.
+    pub grace_is_set: bool,
     /// The stop signal.
     pub signal: Signal,
     pub stdin: StdinMode,
     /// Whether the loss of stdout's reader is a trigger.
     pub watch_stdout: bool,
-    /// Whether SIGHUP is a signal as any other.
-    pub forward_hup: bool,
+    pub hup: HupMode,
     /// Whether SIGTERM is a signal as any other.
     pub forward_term: bool,
     /// Whether the end of the parent is a trigger.
@@ -281,6 +291,7 @@ pub fn resolve(
     }
     Ok(Config {
         plan,
+        grace_is_set: !given.all("grace").is_empty(),
         signal: given.one("signal", Signal::TERM, value::signal)?,
         stdin: given.one("stdin", StdinMode::Auto, |text| {
             let modes = [
@@ -293,8 +304,13 @@ pub fn resolve(
         watch_stdout: given.one("stdout", false, |text| {
             value::word(text, &[("watch", true), ("ignore", false)])
         })?,
-        forward_hup: given.one("hup", false, |text| {
-            value::word(text, &[("stop", false), ("forward", true)])
+        hup: given.one("hup", HupMode::Auto, |text| {
+            let modes = [
+                ("auto", HupMode::Auto),
+                ("stop", HupMode::Stop),
+                ("forward", HupMode::Forward),
+            ];
+            value::word(text, &modes)
         })?,
         forward_term: given.one("term", false, |text| {
             value::word(text, &[("stop", false), ("forward", true)])

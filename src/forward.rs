@@ -17,9 +17,9 @@ pub enum Route {
     Drop,
 }
 
-/// Decides for `signal`. `sighup_ignored`: SIGHUP was ignored when we started (`nohup`).
+/// Decides for `signal`. `forward_hup`: SIGHUP is a signal as any other.
 #[must_use]
-pub fn route(signal: Signal, config: &Config, sighup_ignored: bool) -> Route {
+pub fn route(signal: Signal, config: &Config, forward_hup: bool) -> Route {
     if signal == Signal::CHLD {
         return Route::Child;
     }
@@ -29,7 +29,7 @@ pub fn route(signal: Signal, config: &Config, sighup_ignored: bool) -> Route {
     };
     match signal {
         Signal::TERM if !config.forward_term => Route::Trigger(Trigger::Terminate),
-        Signal::HUP if !config.forward_hup && !sighup_ignored => Route::Trigger(Trigger::Hangup),
+        Signal::HUP if !forward_hup => Route::Trigger(Trigger::Hangup),
         other => Route::Forward(other),
     }
 }

@@ -34,7 +34,7 @@ pub struct Guard<'a> {
     pub parent: Option<i32>,
     /// The server is in our process group, where the terminal reaches it without us.
     pub job_control: bool,
-    pub sighup_ignored: bool,
+    pub forward_hup: bool,
     /// Rung by a monitor that cannot signal us, since it is in a PID namespace of its own: its pids
     /// mean nothing here.
     pub bell: Option<OwnedFd>,
@@ -177,7 +177,7 @@ impl Guard<'_> {
             // The monitor has resumed us.
             return;
         }
-        match forward::route(arrival.signal, self.config, self.sighup_ignored) {
+        match forward::route(arrival.signal, self.config, self.forward_hup) {
             Route::Forward(_) if self.job_control && arrival.from_terminal => {}
             Route::Forward(signal)
                 if self.config.forward_to == ForwardTo::Server

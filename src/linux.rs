@@ -61,7 +61,7 @@ pub struct Linux<'a> {
     pub alone: job::Alone,
     /// The service manager, if we are of a unit's main process.
     pub manager: Option<i32>,
-    pub sighup_ignored: bool,
+    pub forward_hup: bool,
     /// Found out before, to be told first.
     pub pending: Option<Event>,
     /// Children may have died without a signal left to tell.
@@ -291,7 +291,7 @@ impl Linux<'_> {
         if arrival.signal == Signal::CONT {
             self.resume_shim(&arrival);
         }
-        match forward::route(arrival.signal, self.config, self.sighup_ignored) {
+        match forward::route(arrival.signal, self.config, self.forward_hup) {
             // It has brought the news of the parent's end.
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
             Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),

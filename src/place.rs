@@ -2,9 +2,10 @@
 #![forbid(unsafe_code)]
 
 use crate::board::Board;
-use crate::config::{Config, StdinMode};
+use crate::config::{Config, HupMode, StdinMode};
 use crate::error::Error;
 use crate::event::Trigger;
+use crate::plan::Settings;
 use crate::status::Ended;
 use crate::sys::clone::Group;
 use crate::sys::fd::{self, Kind};
@@ -17,6 +18,10 @@ use crate::sys::{environment, proc, tty, wait};
 pub struct Place {
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
+    /// What the user has set for the plan, and what the place says.
+    pub settings: Settings,
+    /// SIGHUP goes to the server: a manager sends it to ask for a reload, and under `nohup` it asks for nothing.
+    pub forward_hup: bool,
     /// The service manager, if we are the main process of a unit.
     pub manager: Option<i32>,
     /// It is to see how the server ended.
@@ -50,9 +55,22 @@ impl Place {
         }
         let (job_control, group) = (tty::have_controlling_terminal(), pid::group());
         let is_unit = environment::names_us("SYSTEMD_EXEC_PID");
+        let is_managed = is_unit || pid::own() == 1;
+        let settings = Settings {
+            // Of these two each kills what is left at a deadline of its own, and only it knows when.
+            manager_has_deadline: is_managed && config.own_name && !config.grace_is_set,
+            at_terminal: job_control,
+            ..config.plan
+        };
         let in_pipeline = job_control && is_of_a_sibling(group);
         Ok(Self {
             job_control,
+            settings,
+            forward_hup: match config.hup {
+                HupMode::Auto => is_managed || inherited.sighup_ignored,
+                HupMode::Stop => false,
+                HupMode::Forward => true,
+            },
             manager: is_unit.then(pid::parent),
             dies_as_server: job_control || is_unit && config.own_name,
             group,
@@ -114,7 +132,8 @@ fn stdin_trigger(
     let (kind, _) = fd::describe(fd::STDIN);
     Ok(match (config.stdin, kind) {
         (StdinMode::Ignore, _) | (StdinMode::Auto, Kind::Other) => None,
-        (_, Kind::Terminal) if inherited.sighup_ignored || config.forward_hup => None,
+        (_, Kind::Terminal) if config.hup == HupMode::Forward => None,
+        (_, Kind::Terminal) if config.hup == HupMode::Auto && inherited.sighup_ignored => None,
         (_, Kind::Terminal) => Some(Trigger::Hangup),
         // Its end is that of the input, not of the host.
         (StdinMode::Auto, Kind::Pipe) if in_pipeline => None,

@@ -184,7 +184,7 @@ impl Job<'_> {
             job_control: self.place.job_control,
             alone: job::Alone::default(),
             manager: self.place.manager,
-            sighup_ignored: self.inherited.sighup_ignored,
+            forward_hup: self.place.forward_hup,
             pending: None,
             reap_first: false,
             reap_again: false,
@@ -252,7 +252,7 @@ fn pair(
                 relay: job.relay.as_ref(),
                 parent: hosts.parent,
                 job_control: job.place.job_control,
-                sighup_ignored: job.inherited.sighup_ignored,
+                forward_hup: job.place.forward_hup,
                 bell: bell.map(|(read, _)| read),
                 server: None,
                 queued_by_monitor: false,
@@ -327,7 +327,7 @@ fn server_and_loop(
     }
     let mut linux = job.world(role, watch, killer);
     memory::give_back();
-    let plan = supervise::run(&mut linux, Plan::new(job.config.plan));
+    let plan = supervise::run(&mut linux, Plan::new(job.place.settings));
     job.check_start(&plan)?;
     let status = linux.finish(&plan);
     if plan.state() == State::GivenUp && linux.leave_shim(status) {
@@ -426,7 +426,7 @@ fn take_over(guard: Guard<'_>, job: &Job<'_>, cgroup: Option<Cgroup>) -> Result<
     linux.relay = linux.relay.filter(|_| !has_bell);
     linux.pending = Some(Event::Trigger(Trigger::MonitorKilled));
     linux.reap_first = true;
-    let plan = supervise::run(&mut linux, board.resume(job.config.plan, clock::now()));
+    let plan = supervise::run(&mut linux, board.resume(job.place.settings, clock::now()));
     job.check_start(&plan)?;
     Ok(linux.finish(&plan))
 }

@@ -62,7 +62,7 @@ fn variable(option: &str) -> String {
     )
 }
 
-const DURATIONS: &[&str] = &["--drain", "--grace", "--kill-timeout"];
+const DURATIONS: &[&str] = &["--drain", "--grace", "--stage", "--kill-timeout"];
 
 const GOOD: &[(&str, &str)] = &[
     ("--signal", "TERM"),
@@ -81,6 +81,7 @@ const GOOD: &[(&str, &str)] = &[
     ("--stdin", "ignore"),
     ("--stdout", "ignore"),
     ("--stdout", "watch"),
+    ("--hup", "auto"),
     ("--hup", "stop"),
     ("--hup", "forward"),
     ("--watch-pid", "1"),

@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::log::Line;
-use common::{ACTOR, Run, Scene, Wrap, sys};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, sys};
 
 fn start(options: &[&str], tree: &str, names: &[&str]) -> Run {
     start_in(Scene::new(), Wrap::Treaper(options), tree, names)
@@ -323,11 +323,116 @@ fn a_hang_up_stops_unless_it_was_ignored_at_the_start_or_is_to_be_forwarded() {
     run.signal(libc::SIGHUP);
     assert!(!run.ends_within(Duration::from_millis(300)));
 
+    let nohup = Scene::new().before_exec(|| sys::ignore(libc::SIGHUP, true));
+    let options = ["--hup", "stop", "--grace", "200ms"];
+    let mut run = start_in(nohup, Wrap::Treaper(&options), tree, &["server"]);
+    run.signal(libc::SIGHUP);
+    run.wait_clean();
+
     let options = ["--hup", "forward", "--grace", "200ms"];
     let mut run = start(&options, tree, &["server"]);
     run.signal(libc::SIGHUP);
     assert_eq!(run.log.wait("server", "signal").number("sig"), 1);
     assert!(!run.ends_within(Duration::from_millis(300)));
+}
+
+/// Treaper with `options` as the main process of a systemd unit: the variable names it by its pid.
+fn as_main_process(options: &str, tree: &str) -> Run {
+    let command = format!("SYSTEMD_EXEC_PID=$$ exec \"$0\" {options} -- \"$1\" tree \"$2\"");
+    let mut run = Scene::new().start(&["sh", "-c", &command, TREAPER, ACTOR, tree]);
+    run.log.ready("server");
+    run
+}
+
+/// The same as PID 1.
+fn as_pid_1(options: &str, tree: &str) -> Run {
+    let options: Vec<&str> = options.split_whitespace().collect();
+    let scene = Scene::new().pidns();
+    start_in(scene, Wrap::Treaper(&options), tree, &["server"])
+}
+
+type Start = fn(&str, &str) -> Run;
+const MANAGED: [(&str, Start); 2] = [("PID 1", as_pid_1), ("unit", as_main_process)];
+
+#[test]
+fn a_manager_asks_for_a_reload_by_sighup() {
+    let tree = "server:record";
+    for (place, start) in MANAGED {
+        if place == "PID 1" && !sys::is_root() {
+            common::skip("only root can make a PID namespace with a /proc here");
+            continue;
+        }
+        let mut run = start("--grace 200ms", tree);
+        run.signal(libc::SIGHUP);
+        let told = run.log.wait("server", "signal").number("sig");
+        assert_eq!(told, i64::from(libc::SIGHUP), "{place}");
+        assert!(!run.ends_within(Duration::from_millis(300)), "{place}");
+
+        let mut run = start("--grace 200ms --hup stop", tree);
+        run.signal(libc::SIGHUP);
+        let told = run.log.wait("server", "signal").number("sig");
+        assert_eq!(told, i64::from(libc::SIGTERM), "{place}");
+        run.wait_clean();
+    }
+}
+
+#[test]
+fn the_deadline_of_a_manager_counts_unless_a_grace_was_set() {
+    let tree = "server:on=TERM/7:slow=11500";
+    let mut runs = Vec::new();
+    for (place, start) in MANAGED {
+        if place == "PID 1" && !sys::is_root() {
+            common::skip("only root can make a PID namespace with a /proc here");
+            continue;
+        }
+        runs.push((place, start("", tree), 7));
+        runs.push((place, start("--grace 10s", tree), 128 + libc::SIGKILL));
+        runs.push((place, start("--hup stop", tree), -1));
+    }
+    runs.push((
+        "elsewhere",
+        start(&[], tree, &["server"]),
+        128 + libc::SIGKILL,
+    ));
+    for (_, run, status) in &runs {
+        let signal = if *status < 0 {
+            libc::SIGHUP
+        } else {
+            libc::SIGTERM
+        };
+        run.signal(signal);
+    }
+    for (place, mut run, status) in runs {
+        // Only SIGTERM comes with a deadline.
+        let expected = if status < 0 {
+            128 + libc::SIGKILL
+        } else {
+            status
+        };
+        // As the main process of a unit it ends by the signal that ended the server.
+        let code = run.wait_clean().code().unwrap_or(128 + libc::SIGKILL);
+        assert_eq!(code, expected, "{place}: {status}");
+    }
+}
+
+#[test]
+fn after_the_end_of_the_shim_the_rest_is_gone_within_seconds() {
+    let tree = "server:ignore=TERM[worker:setsid:ignore=TERM]";
+    let mut run = start(&["--grace", "60s"], tree, &["server", "worker"]);
+    let before = sys::now_ms();
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    let took = sys::now_ms() - before;
+    assert!((1990..30_000).contains(&took), "took {took} ms");
+
+    // In the middle of a stop as well.
+    let mut run = start(&["--grace", "60s"], tree, &["server", "worker"]);
+    let before = sys::now_ms();
+    run.signal(libc::SIGTERM);
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    let took = sys::now_ms() - before;
+    assert!((1990..30_000).contains(&took), "took {took} ms");
 }
 
 #[test]

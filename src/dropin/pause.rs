@@ -46,7 +46,7 @@ pub fn run(config: &Config) -> Result<u8, Error> {
         job_control: false,
         alone: job::Alone::default(),
         manager: None,
-        sighup_ignored: false,
+        forward_hup: true,
         pending: Some(Event::Trigger(Trigger::Terminate)),
         reap_first: true,
         reap_again: false,

@@ -63,7 +63,7 @@ cp "$(command -v tini-static)" "$W/out-tini" && {
 }
 started kill t /server; docker kill -s USR1 kill >/dev/null; ok "docker kill -s USR1 reaches the server" "$(code kill)" 5
 started hup t /server; docker kill -s HUP hup >/dev/null; s=$(code hup)
-ok "docker kill -s HUP stops: SIGTERM to the server" "$s" 3
+ok "docker kill -s HUP reaches the server" "$s" 4
 started huptini --entrypoint /tini t -- /server; docker kill -s HUP huptini >/dev/null
 ok "docker kill -s HUP as tini reaches the server" "$(code huptini)" 4
 started killed t /server
