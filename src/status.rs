@@ -1,6 +1,10 @@
 //! Exit statuses: the only place that knows their numbers.
 #![forbid(unsafe_code)]
 
+use std::fmt;
+
+use crate::sys::signal::Signal;
+
 /// Some processes could not be killed.
 pub const SURVIVORS: u8 = 123;
 /// treaper itself failed or was misused; the server never started.
@@ -48,6 +52,18 @@ impl Ended {
     }
 }
 
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Exited(code) => write!(f, "exited with status {code}"),
+            Self::Killed(number) => match Signal::from_number(number.into()) {
+                Some(signal) => write!(f, "was ended by {signal}"),
+                None => write!(f, "was ended by signal {number}"),
+            },
+        }
+    }
+}
+
 /// The statuses that `--success` maps to 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SuccessSet([u64; 4]);
@@ -89,6 +105,17 @@ mod tests {
             assert_eq!(Ended::Killed(n).code(), 128 + n);
         }
         assert_eq!(Ended::decode(0), None);
+    }
+
+    #[test]
+    fn an_end_is_told_in_words() {
+        for (ended, text) in [
+            (Ended::Exited(0), "exited with status 0"),
+            (Ended::Killed(15), "was ended by SIGTERM"),
+            (Ended::Killed(35), "was ended by SIGRTMIN+1"),
+        ] {
+            assert_eq!(ended.to_string(), text);
+        }
     }
 
     #[test]

@@ -81,8 +81,8 @@ fn log(step: &Step<'_>) {
             pid,
             ended,
             server: true,
-        } => log::info!("the server, pid {pid}, ended: {ended:?}"),
-        Step::Reaped { pid, ended, .. } => log::debug!("reaped pid {pid}: {ended:?}"),
+        } => log::info!("the server, pid {pid}, {ended}"),
+        Step::Reaped { pid, ended, .. } => log::debug!("pid {pid} {ended}"),
         Step::Done { status } => {
             log::info!("done: the tree is empty; the server's status is {status}");
         }

@@ -87,9 +87,14 @@ fn verbose_tells_each_step_and_very_verbose_each_process() {
     };
     let (v, _) = said(&["-v"], None);
     assert!(v.contains("terminate"), "{v}");
+    assert!(v.contains(" exited with status 0"), "{v}");
     let (vv, worker) = said(&["-vv"], None);
     assert!(vv.lines().count() > v.lines().count(), "{v}\n---\n{vv}");
     assert!(vv.contains(&worker), "{vv}");
+    assert!(
+        vv.contains(&format!("pid {worker} was ended by SIGKILL")),
+        "{vv}"
+    );
     let (logged, _) = said(&[], Some(("TREAPER_LOG", "debug")));
     assert!(logged.lines().count() > 1, "{logged}");
 }
