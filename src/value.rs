@@ -35,12 +35,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
     let out_of_range = || "out of range: at most 365 days (8760h)".to_owned();
     let nanos = whole.parse::<u64>().map_err(|_| out_of_range())?;
-    let mut nanos = u128::from(nanos) * nanos_each;
-    let mut place = nanos_each;
-    for digit in fraction.bytes() {
-        place /= 10;
-        nanos += u128::from(digit - b'0') * place;
+    let nanos = u128::from(nanos) * nanos_each;
+    // So many digits that nothing is rounded before the end; further ones are less than a nanosecond.
+    let mut places = (0_u128, 1_u128);
+    for digit in fraction.bytes().take(18) {
+        places = (places.0 * 10 + u128::from(digit - b'0'), places.1 * 10);
     }
+    let nanos = nanos + places.0 * nanos_each / places.1;
     match u64::try_from(nanos).map(Duration::from_nanos) {
         Ok(duration) if duration <= LONGEST => Ok(duration),
         _ => Err(out_of_range()),
@@ -104,7 +105,7 @@ pub fn status(text: &str) -> Result<u8, String> {
 pub fn pid(text: &str) -> Result<i32, String> {
     text.parse()
         .ok()
-        .filter(|pid| *pid > 0)
+        .filter(|pid| *pid > 0 && !text.starts_with('+'))
         .ok_or_else(|| "expected a process id, 1 or more".to_owned())
 }
 
@@ -185,6 +186,7 @@ mod tests {
             "inf",
             "nan",
             "5sm",
+            "+5",
             ".",
             "1.2.3",
             "9000h",

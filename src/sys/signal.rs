@@ -81,8 +81,8 @@ impl Signal {
     /// By number (`15`) or name, in any case, with or without `SIG`: `TERM`, `SIGUSR1`, `RTMIN+3`, `RTMAX-1`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        if let Ok(number) = text.parse() {
-            return Self::from_number(number);
+        if let Some(number) = digits(text) {
+            return Self::from_number(number.into());
         }
         let upper = text.to_ascii_uppercase();
         let name = upper.strip_prefix("SIG").unwrap_or(&upper);
@@ -98,9 +98,9 @@ impl Signal {
             _ => {}
         }
         let number = if let Some(up) = name.strip_prefix("RTMIN+") {
-            RTMIN.checked_add(up.parse().ok()?)?
+            RTMIN.checked_add(digits(up)?)?
         } else {
-            RTMAX.checked_sub(name.strip_prefix("RTMAX-")?.parse().ok()?)?
+            RTMAX.checked_sub(digits(name.strip_prefix("RTMAX-")?)?)?
         };
         (RTMIN..=RTMAX).contains(&number).then_some(Self(number))
     }
@@ -135,6 +135,12 @@ impl Signal {
     pub const fn is_job_stop(self) -> bool {
         matches!(self.0 as i32, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
     }
+}
+
+/// A number of digits alone, without the sign that `str::parse` takes.
+fn digits(text: &str) -> Option<u8> {
+    let all = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| all)
 }
 
 impl fmt::Display for Signal {
@@ -484,7 +490,8 @@ mod tests {
         assert_eq!(Signal::parse("sigterm"), Some(Signal::TERM));
         assert_eq!(Signal::parse("rtmax-1").map(Signal::number), Some(63));
         for bad in [
-            "", "0", "65", "-1", "SIG", "TERMX", "RTMIN+31", "RTMAX-31", "RTMIN-1",
+            "", "0", "65", "-1", "+1", "RTMIN++1", "SIG", "TERMX", "RTMIN+31", "RTMAX-31",
+            "RTMIN-1",
         ] {
             assert_eq!(Signal::parse(bad), None, "{bad}");
         }
