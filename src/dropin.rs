@@ -7,7 +7,7 @@
 
 mod catatonit;
 mod dumb_init;
-mod getopt;
+pub mod getopt;
 pub mod pause;
 mod tini;
 
@@ -179,7 +179,8 @@ fn base_name(path: &OsStr) -> String {
 
 /// The number that C's `strtol` finds at the start of `text`, and what is left behind it. Out of range
 /// it is the nearest one.
-fn leading_number(text: &str) -> (Option<i64>, &str) {
+#[must_use]
+pub fn leading_number(text: &str) -> (Option<i64>, &str) {
     let start = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let sign = usize::from(start.starts_with(['+', '-']));
     let digits = start[sign..].bytes().take_while(u8::is_ascii_digit).count();

@@ -1,0 +1,152 @@
+//! mountinfo, stat, lists of pids and lines of a notification: what other programs and the kernel write.
+
+use std::io::{Seek, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+
+use proptest::prelude::*;
+use treaper::contain::cgroup;
+use treaper::sys::notify::Message;
+use treaper::sys::proc;
+use treaper::sys::signal::Signal;
+
+use crate::config;
+
+/// As the kernel writes a path into mountinfo.
+fn escaped(path: &[u8]) -> Vec<u8> {
+    let write = |byte: &u8| match byte {
+        b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+        other => vec![*other],
+    };
+    path.iter().flat_map(write).collect()
+}
+
+/// `/a/b`, with names that need escaping; the root is empty.
+fn path(depth: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
+    let name = prop::collection::vec(prop::sample::select(b"ab \\\t07-.".to_vec()), 1..4)
+        .prop_filter("a name", |name| !matches!(name.as_slice(), b"." | b".."));
+    prop::collection::vec(name, depth).prop_map(|names| {
+        let parts = names
+            .into_iter()
+            .map(|name| [b"/", name.as_slice()].concat());
+        parts.flatten().collect()
+    })
+}
+
+fn or_root(path: &[u8]) -> &[u8] {
+    if path.is_empty() { b"/" } else { path }
+}
+
+fn file_with(text: &[u8]) -> std::fs::File {
+    let mut file = std::fs::File::from(
+        rustix::fs::memfd_create(c"text", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
+    );
+    file.write_all(text).unwrap();
+    file.rewind().unwrap();
+    file
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// The group is below what is mounted, beside it, or above it.
+    #[test]
+    fn our_group_is_found_where_the_hierarchy_is_mounted(
+        mounted in path(0..3),
+        below in path(0..3),
+        elsewhere in path(1..3),
+        points in (path(1..3), path(1..3)),
+        inside in any::<bool>(),
+        optional in "( shared:[0-9]| master:1){0,2}",
+    ) {
+        let own = if inside { [&mounted[..], &below].concat() } else { elsewhere.clone() };
+        let line = |root: &[u8], point: &[u8], kind: &str| {
+            let options = format!(" rw,nosuid{optional} - {kind} none rw\n");
+            [b"30 23 0:26 ", &escaped(or_root(root))[..], b" ", &escaped(point), options.as_bytes()].concat()
+        };
+        let mounts = [
+            line(b"", b"/proc", "proc"),
+            line(b"", &points.0, "cgroup"),
+            line(&mounted, &points.1, "cgroup2"),
+        ].concat();
+        let groups = [b"12:pids:/x\n0::", or_root(&own), b"\n"].concat();
+        let rest = own.strip_prefix(mounted.as_slice()).filter(|rest| rest.is_empty() || rest[0] == b'/');
+        let expected = rest.map(|rest| [&points.1[..], rest].concat());
+        let found = cgroup::find(&mounts, &groups).ok();
+        let found = found.map(|path| path.as_os_str().as_bytes().to_vec());
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn no_mountinfo_crashes_it(mounts in "([-/ a:\\\\0-9]|cgroup2|\\n){0,60}", groups in "(0::)?(/|\\.\\.|a|\\n){0,8}") {
+        if let Ok(path) = cgroup::find(mounts.as_bytes(), groups.as_bytes()) {
+            let up = path.as_os_str().as_bytes().split(|byte| *byte == b'/').any(|part| part == b"..");
+            prop_assert!(!up || mounts.contains(".."), "{:?}", path);
+        }
+    }
+
+    /// The name is the process's own: it may look like what comes behind it.
+    #[test]
+    fn a_stat_is_read_as_it_was_written(
+        pid in 1..i32::MAX,
+        name in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(b"() R1".to_vec())], 0..16),
+        state in prop::sample::select(b"RSDZTtXI".to_vec()),
+        parent in 0..i32::MAX,
+        group in 0..i32::MAX,
+        started in any::<u64>(),
+        ignored in any::<u64>(),
+    ) {
+        // Fields 6 to 21, 22, 23 to 32, 33, and the rest.
+        let zeros = |count| vec!["0"; count].join(" ");
+        let fields = format!(
+            ") {} {parent} {group} {} {started} {} {ignored} {}\n",
+            char::from(state), zeros(16), zeros(10), zeros(19),
+        );
+        let text = [format!("{pid} (").as_bytes(), &name, fields.as_bytes()].concat();
+        let stat = proc::parse_stat(&text).unwrap();
+        prop_assert_eq!(stat.name.as_bytes(), &name[..]);
+        prop_assert_eq!((stat.state, stat.parent, stat.group), (state, parent, group));
+        prop_assert_eq!(stat.started, started);
+        for number in 1..=31 {
+            let signal = Signal::from_number(number).unwrap();
+            prop_assert_eq!(stat.ignores(signal), ignored >> (number - 1) & 1 == 1);
+        }
+        // Cut anywhere, it is no crash.
+        for length in 0..text.len() {
+            let _ = proc::parse_stat(&text[..length]);
+        }
+    }
+
+    #[test]
+    fn no_stat_crashes_it(text in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(b"() 19".to_vec())], 0..80)) {
+        let _ = proc::parse_stat(&text);
+    }
+
+    /// Longer than what is read at once, so that a number lies across the border.
+    #[test]
+    fn every_number_of_a_list_is_read(numbers in prop::collection::vec(1..i32::MAX, 0..900), mark in "[ \n]") {
+        let text: String = numbers.iter().map(|number| format!("{number}{mark}")).collect();
+        let file = file_with(text.as_bytes());
+        let mut found = Vec::new();
+        proc::each_number(file.as_fd(), &mut |number| found.push(number)).unwrap();
+        prop_assert_eq!(found, numbers);
+    }
+
+    /// What is left out goes with its end, and every other byte stays where it was.
+    #[test]
+    fn lines_of_a_notification_are_kept_whole_or_left_out(
+        lines in prop::collection::vec(("(MAINPID|MAIN|X)?=?[a-z0-9\\\\]{0,4}", "[\r\n]"), 0..8),
+        last in "(MAINPID|X)?=?[0-9]{0,3}",
+    ) {
+        let lines: Vec<(&str, &str)> = lines.iter().map(|(line, end)| (line.as_str(), end.as_str())).chain([(last.as_str(), "")]).collect();
+        let join = |lines: &[(&str, &str)]| lines.iter().map(|(line, end)| format!("{line}{end}")).collect::<String>();
+        let keep = |line: &str| !line.starts_with("MAINPID");
+        let mut kept = lines.clone();
+        kept.retain(|(line, _)| keep(line));
+        let mut message = Message::new(join(&lines).as_bytes());
+        let something = message.retain_lines(|line| keep(std::str::from_utf8(line).unwrap()));
+        let (before, after) = (join(&lines), join(&kept));
+        prop_assert_eq!(std::str::from_utf8(message.text()).unwrap(), &after);
+        prop_assert_eq!(something, before.is_empty() || !after.is_empty());
+    }
+}

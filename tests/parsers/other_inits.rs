@@ -1,0 +1,232 @@
+//! The other inits' command lines, against the C library that they themselves use.
+#![allow(unsafe_code, reason = "the oracles are functions of the C library")]
+
+use std::ffi::{CStr, CString, OsString, c_char, c_int};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Mutex;
+
+use proptest::prelude::*;
+use treaper::dropin::getopt::{Getopt, Grammar};
+use treaper::dropin::{Asked, Program, leading_number};
+
+use crate::config;
+
+/// As in `<getopt.h>`.
+#[repr(C)]
+struct LongOption {
+    name: *const c_char,
+    has_argument: c_int,
+    flag: *mut c_int,
+    value: c_int,
+}
+
+unsafe extern "C" {
+    static mut optind: c_int;
+    static mut opterr: c_int;
+    static optarg: *const c_char;
+    fn getopt_long(
+        count: c_int,
+        words: *mut *mut c_char,
+        short: *const c_char,
+        long: *const LongOption,
+        index: *mut c_int,
+    ) -> c_int;
+}
+
+/// What a command line gives: options up to the first mistake (`None`), then the operands.
+type Outcome = (Vec<Option<(u8, Option<OsString>)>>, Vec<OsString>);
+
+fn of_the_c_library(grammar: &Grammar, words: &[String]) -> Outcome {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap();
+    let text = |text: &str| CString::new(text).unwrap();
+    let words: Vec<CString> = ["program"]
+        .into_iter()
+        .chain(words.iter().map(String::as_str))
+        .map(text)
+        .collect();
+    let mut pointers: Vec<*mut c_char> =
+        words.iter().map(|word| word.as_ptr().cast_mut()).collect();
+    pointers.push(std::ptr::null_mut());
+    let names: Vec<CString> = grammar.long.iter().map(|long| text(long.0)).collect();
+    let end = LongOption {
+        name: std::ptr::null(),
+        has_argument: 0,
+        flag: std::ptr::null_mut(),
+        value: 0,
+    };
+    let long = grammar
+        .long
+        .iter()
+        .zip(&names)
+        .map(|(long, name)| LongOption {
+            name: name.as_ptr(),
+            has_argument: long.1.into(),
+            flag: std::ptr::null_mut(),
+            value: long.2.into(),
+        });
+    let long: Vec<LongOption> = long.chain([end]).collect();
+    let short = text(&format!(
+        "{}{}",
+        if grammar.permute { "" } else { "+" },
+        grammar.short
+    ));
+    let owned = |pointer: *const c_char| {
+        // SAFETY: one of the words, or a part of one.
+        let text = unsafe { CStr::from_ptr(pointer) };
+        OsString::from_vec(text.to_bytes().to_vec())
+    };
+    // SAFETY: the lock is held, and nothing else here uses getopt. Zero begins anew.
+    unsafe { optind = 0 };
+    // SAFETY: as above.
+    unsafe { opterr = 0 };
+    let mut options = Vec::new();
+    loop {
+        let (count, list) = (words.len() as c_int, pointers.as_mut_ptr());
+        // SAFETY: all lists are alive, and end as it expects.
+        let found = unsafe {
+            getopt_long(
+                count,
+                list,
+                short.as_ptr(),
+                long.as_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        if found == -1 {
+            break;
+        }
+        if found == c_int::from(b'?') {
+            options.push(None);
+            return (options, Vec::new());
+        }
+        // SAFETY: set by the call.
+        let argument = unsafe { optarg };
+        options.push(Some((
+            found as u8,
+            (!argument.is_null()).then(|| owned(argument)),
+        )));
+    }
+    // SAFETY: the lock is held.
+    let first = unsafe { optind } as usize;
+    let operands = pointers[first..words.len()].iter().map(|word| owned(*word));
+    (options, operands.collect())
+}
+
+fn of_ours(grammar: &Grammar, words: &[String]) -> Outcome {
+    let mut getopt = Getopt::new(*grammar, words.iter().map(OsString::from).collect());
+    let mut options = Vec::new();
+    while let Some(given) = getopt.next_option() {
+        let Ok(given) = given else {
+            options.push(None);
+            return (options, Vec::new());
+        };
+        options.push(Some(given));
+    }
+    (options, getopt.operands())
+}
+
+/// Those of dumb-init and catatonit, and one of several long options.
+const GRAMMARS: [Grammar; 3] = [
+    Grammar {
+        short: "hvVcr:",
+        long: &[
+            ("help", false, b'h'),
+            ("single-child", false, b'c'),
+            ("rewrite", true, b'r'),
+            ("verbose", false, b'v'),
+            ("version", false, b'V'),
+        ],
+        permute: false,
+    },
+    Grammar {
+        short: "ghLPV",
+        long: &[("version", false, b'V')],
+        permute: true,
+    },
+    Grammar {
+        short: "r:e:v",
+        long: &[
+            ("re", true, b'e'),
+            ("rewrite", true, b'r'),
+            ("verbose", false, b'v'),
+        ],
+        permute: true,
+    },
+];
+
+fn word() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "--?(he|help|single|re|rewrite|ver|verb|verbose|version|vx)(=(1:2)?)?",
+        "-[hvVcrgLPex:=-]{1,4}",
+        "-{0,3}",
+        "[a-c:]{0,2}",
+    ]
+}
+
+/// C reads its own kind of text only.
+fn c_text() -> impl Strategy<Value = String> {
+    "[ \t\n\x0b]?[-+]?[0-9]{0,22}[ :x]?[-+]?[0-9]{0,3}"
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    #[cfg(target_env = "gnu")]
+    fn options_are_what_the_c_library_finds(which in 0..3_usize, words in prop::collection::vec(word(), 0..7)) {
+        let grammar = &GRAMMARS[which];
+        prop_assert_eq!(of_ours(grammar, &words), of_the_c_library(grammar, &words));
+    }
+
+    #[test]
+    fn numbers_are_what_the_c_library_finds(text in c_text()) {
+        let c = CString::new(text.as_str()).unwrap();
+        let mut end = std::ptr::null_mut();
+        // SAFETY: a string that is alive, and a place for the end.
+        let number = unsafe { libc::strtol(c.as_ptr(), &raw mut end, 10) };
+        let read = end as usize - c.as_ptr() as usize;
+        let expected = ((read > 0).then_some(number), &text[read..]);
+        prop_assert_eq!(leading_number(&text), expected);
+    }
+
+    /// dumb-init reads them with sscanf; what is out of range for an int is another story there.
+    #[test]
+    fn rewrites_of_dumb_init_are_what_the_c_library_finds(text in "[ \t]?[-+]?[0-9]{0,3}:?[ +-]?[0-9]{0,3}[:x ]?") {
+        let (mut from, mut to): (c_int, c_int) = (0, 0);
+        let c = CString::new(text.as_str()).unwrap();
+        // SAFETY: strings that are alive, and a place for each of the two numbers.
+        let count = unsafe { libc::sscanf(c.as_ptr(), c"%d:%d".as_ptr(), &raw mut from, &raw mut to) };
+        let expected = count == 2 && (1..=31).contains(&from) && (0..=31).contains(&to);
+        let words = ["dumb-init", "-c", "-r", &text, "true"].map(OsString::from);
+        match Program::DumbInit.parse(&words, Vec::new()).unwrap() {
+            Asked::Run(config) => {
+                prop_assert!(expected, "{} was accepted", text);
+                let found = config.rewrites.iter().map(|(from, to)| (from.number().into(), to.map_or(0, |to| to.number().into())));
+                prop_assert_eq!(found.collect::<Vec<(c_int, c_int)>>(), [(from, to)]);
+            }
+            Asked::Say(answer) => prop_assert!(!expected && answer.status == 1, "{} was refused", text),
+            Asked::Pause(_) => prop_assert!(false, "{}", text),
+        }
+    }
+
+    #[test]
+    fn no_command_line_of_theirs_crashes_it(
+        which in 0..3_usize,
+        words in prop::collection::vec(prop_oneof![word().prop_map(String::into_bytes), prop::collection::vec(1..=255_u8, 0..5)], 0..6),
+    ) {
+        let (program, name) = [
+            (Program::Tini, "tini"),
+            (Program::DumbInit, "dumb-init"),
+            (Program::Catatonit, "catatonit"),
+        ][which];
+        let words = words.into_iter().map(OsString::from_vec);
+        let words: Vec<OsString> = [OsString::from(name)].into_iter().chain(words).collect();
+        let asked = program.parse(&words, Vec::new());
+        if let Ok(Asked::Run(config)) = asked {
+            prop_assert!(!config.command.is_empty());
+            let all = config.command.iter().all(|word| words.contains(word) || word.as_bytes().is_empty());
+            prop_assert!(all, "{:?}", config.command);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Durations, signals, rewrites, statuses, pids, filters: what users write.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use treaper::cli;
+use treaper::sys::signal::Signal;
+use treaper::value;
+
+use crate::config;
+
+/// Every spelling of every signal, in capitals and without `SIG`.
+fn spellings() -> HashMap<String, u8> {
+    let names = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP \
+                 TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS";
+    let mut all: HashMap<String, u8> = names
+        .split_whitespace()
+        .map(str::to_owned)
+        .zip(1..)
+        .collect();
+    let more = [
+        ("CLD", 17),
+        ("POLL", 29),
+        ("IOT", 6),
+        ("RTMIN", 34),
+        ("RTMAX", 64),
+    ];
+    all.extend(more.map(|(name, number)| (name.to_owned(), number)));
+    for n in 0..=30 {
+        all.insert(format!("RTMIN+{n}"), 34 + n);
+        all.insert(format!("RTMAX-{n}"), 64 - n);
+    }
+    all
+}
+
+/// What the text means, if it means a signal.
+fn meaning(text: &str) -> Option<u8> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.parse().ok().filter(|number| (1..=64).contains(number));
+    }
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    // Zeros in front of the number of a real-time signal change nothing.
+    let plain = match name.split_once(['+', '-']) {
+        Some((start, number)) if !number.is_empty() => {
+            let mark = &name[start.len()..=start.len()];
+            let digits = number.trim_start_matches('0');
+            format!(
+                "{start}{mark}{}",
+                if digits.is_empty() { "0" } else { digits }
+            )
+        }
+        _ => name.to_owned(),
+    };
+    spellings().get(&plain).copied()
+}
+
+/// Texts that are nearly signals.
+fn like_a_signal() -> impl Strategy<Value = String> {
+    let known: Vec<String> = spellings().into_keys().collect();
+    let cased =
+        (prop::sample::select(known), any::<u32>(), any::<bool>()).prop_map(|(name, bits, sig)| {
+            let text = if sig { format!("SIG{name}") } else { name };
+            let lower = |(at, c): (usize, char)| {
+                if bits >> (at % 32) & 1 == 1 {
+                    c.to_ascii_lowercase()
+                } else {
+                    c
+                }
+            };
+            text.chars().enumerate().map(lower).collect()
+        });
+    prop_oneof![
+        cased,
+        "(SIG|sig)?(RTMIN|RTMAX|rtmin)[-+]{0,2}[0-9]{0,3}",
+        "[-+ ]?[0-9]{1,3}",
+        "\\PC*"
+    ]
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// Against fractions of whole numbers, where nothing is rounded before the end.
+    #[test]
+    fn a_duration_is_exact(whole in "[0-9]{1,8}", fraction in "(\\.[0-9]{1,15})?", unit in "(ms|s|m|h)?") {
+        let digits = fraction.trim_start_matches('.');
+        let nanos_each: u128 = match unit.as_str() {
+            "ms" => 1_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => 1_000_000_000,
+        };
+        let number: u128 = format!("{whole}{digits}").parse().unwrap();
+        let nanos = number * nanos_each / 10_u128.pow(digits.len() as u32);
+        let expected = u64::try_from(nanos).ok().map(Duration::from_nanos).filter(|time| *time <= value::LONGEST);
+        let text = format!("{whole}{fraction}{unit}");
+        prop_assert_eq!(value::duration(&text).ok(), expected, "{}", text);
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused(text in prop_oneof!["[0-9.msh +e-]{0,8}", "\\PC*"]) {
+        let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let number = &text[..text.len() - unit.len()];
+        let parts: Vec<&str> = number.split('.').collect();
+        let is_number = parts.len() <= 2 && parts.iter().all(|part| !part.is_empty());
+        if !is_number || !["", "ms", "s", "m", "h"].contains(&unit) {
+            prop_assert!(value::duration(&text).is_err(), "{}", text);
+            prop_assert!(value::kill_timeout(&text).is_err(), "{}", text);
+        }
+    }
+
+    #[test]
+    fn a_signal_is_one_of_the_known_spellings(text in like_a_signal()) {
+        prop_assert_eq!(Signal::parse(&text).map(Signal::number), meaning(&text), "{}", text);
+    }
+
+    #[test]
+    fn a_rewrite_is_two_signals(from in like_a_signal(), mark in "[:;]?:?", to in prop_oneof![like_a_signal(), Just("0".to_owned())]) {
+        let text = format!("{from}{mark}{to}");
+        let expected = text.split_once(':').and_then(|(from, to)| {
+            let to = if to == "0" { Some(None) } else { meaning(to).map(Some) };
+            Some((meaning(from)?, to?))
+        });
+        let found = value::rewrite(&text).ok();
+        let found = found.map(|(from, to)| (from.number(), to.map(Signal::number)));
+        prop_assert_eq!(found, expected, "{}", text);
+    }
+
+    #[test]
+    fn a_status_is_a_number_or_a_signal(text in prop_oneof![like_a_signal(), "[0-9]{1,4}"]) {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        let expected = if is_number { text.parse().ok() } else { meaning(&text).map(|number| 128 + number) };
+        prop_assert_eq!(value::status(&text).ok(), expected, "{}", text);
+    }
+
+    #[test]
+    fn a_pid_is_digits(text in prop_oneof!["[-+ ]?[0-9]{1,11}", "\\PC*"]) {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let expected = text.parse::<i64>().ok().filter(|pid| digits && (1..=i64::from(i32::MAX)).contains(pid));
+        prop_assert_eq!(value::pid(&text).ok().map(i64::from), expected, "{}", text);
+    }
+
+    /// Else a mistake would pass for a setting, and everything or nothing would be logged.
+    #[test]
+    fn a_filter_is_taken_as_a_whole_or_not_at_all(
+        parts in prop::collection::vec(("(treaper(::[a-z]{1,4})?=?)?", "(off|warn|DEBUG|bogus|1)?"), 0..4),
+    ) {
+        let directives: Vec<String> = parts.iter().map(|(module, level)| format!("{module}{level}")).collect();
+        let good = parts.iter().all(|(module, level)| match (module.as_str(), level.as_str()) {
+            ("", "bogus" | "1") => false,
+            (module, level) if module.ends_with('=') => ["off", "warn", "DEBUG"].contains(&level),
+            // The level is a part of the module's name; behind no `::` that is another module.
+            (module, level) => module.is_empty() || level.is_empty() || module.contains("::"),
+        });
+        let text = directives.join(",");
+        prop_assert_eq!(value::log_filter(&text).is_ok(), good, "{}", text);
+    }
+
+    #[test]
+    fn no_command_line_is_too_strange(words in prop::collection::vec("-{0,2}[a-z=-]{0,6}|-v=?[0-9]|\\PC{0,6}", 0..6)) {
+        let words: Vec<OsString> = [&["treaper".to_owned()], &words[..]].concat().into_iter().map(Into::into).collect();
+        if let Err(text) = cli::parse(&words) {
+            prop_assert!(!text.is_empty() && !text.starts_with("error"), "{}", text);
+        }
+    }
+}
