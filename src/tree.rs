@@ -11,6 +11,8 @@
 //! find or to prove: every number that `/proc` lists is ours.
 #![forbid(unsafe_code)]
 
+mod path;
+
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
@@ -19,14 +21,12 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, View};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{Errno, pidfd, wait};
+use path::Path;
 
 /// The numbers of the processes still to be visited. Static: a walk must not need memory.
 static PENDING: Mutex<[i32; 64 * 1024]> = Mutex::new([0; 64 * 1024]);
 /// One scan of `/proc`: (pid, parent).
 static SCANNED: Mutex<[(i32, i32); 64 * 1024]> = Mutex::new([(0, 0); 64 * 1024]);
-/// How deep one walk goes, and how many descriptors it holds at most. What is deeper becomes our
-/// child when its ancestors die, and is met in a later walk.
-const DEPTH: usize = 4000;
 
 /// How the children of a process are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,13 +135,6 @@ pub fn walk(
     gaps
 }
 
-/// A visited process whose children are visited now.
-struct Frame {
-    member: Member,
-    /// Where the children of the one above it begin among the pending.
-    outer: usize,
-}
-
 struct Walk<'a> {
     strangers: &'a [i32],
     pending: &'a mut [i32],
@@ -163,72 +156,67 @@ impl Walk<'_> {
             }
             self.source = Source::Files;
         }
-        // Without memory for the path the walk still reaches our own children, and by and by all.
-        let mut path: Vec<Frame> = Vec::new();
-        let _ = path.try_reserve_exact(DEPTH);
-        self.find_children(self.own, true);
+        let mut path = Path::new();
+        self.find_children(self.own, &mut path);
         if self.source == Source::Wait {
             return self.visit_own(visit);
         }
         let mut first = 0;
         loop {
             while self.len == first {
-                let Some(done) = path.pop() else { return };
-                first = done.outer;
+                let Some(outer) = path.pop() else { return };
+                first = outer;
             }
             self.len -= 1;
             let number = self.pending[self.len];
-            let Some(member) = self.prove(number, path.last().map(|frame| &frame.member)) else {
+            let above = path.len();
+            let proven = path.restore(&mut |path, number, depth| self.prove(number, path, depth));
+            // Whoever has lost a parent that is no more has become our child.
+            let depth = if proven { above } else { 0 };
+            self.disturbed |= !proven;
+            let Some(member) = self.prove(number, &mut path, depth) else {
                 self.disturbed |= !self.strangers.contains(&number);
                 continue;
             };
             let len = self.len;
-            self.find_children(member.pid.get(), false);
+            self.find_children(member.pid.get(), &mut path);
             self.disturbed = self.disturbed || member.has_ended();
             visit(&member);
             if self.len == len {
                 continue;
             }
-            if path.len() == path.capacity() {
+            if path.push(member, first) {
+                first = len;
+            } else {
                 // Too deep for one walk: forget its children, the next one comes to them.
                 self.len = len;
-                continue;
             }
-            path.push(Frame {
-                member,
-                outer: first,
-            });
-            first = len;
         }
     }
 
-    /// The process `number`, found among the children of `parent` (`None`: us), if it is proven to be one.
-    fn prove(&mut self, number: i32, parent: Option<&Member>) -> Option<Member> {
+    /// The process `number`, found among the children of the one before `depth` on the path (0: of us), if
+    /// it is proven to be one.
+    fn prove(&mut self, number: i32, path: &mut Path, depth: usize) -> Option<Member> {
         let pid = Pid::new(number).filter(|pid| pid.get() != self.own)?;
-        let Some(parent) = parent else {
+        let Some(above) = depth.checked_sub(1) else {
             return self.own_child(pid);
         };
-        let handle = match pidfd::of(pid) {
-            Err(Errno::NOSYS) => self.view?.open_dir(number),
-            other => other,
-        };
-        let handle = match handle {
-            Ok(handle) => handle,
-            Err(errno) => {
-                self.note(errno);
-                return None;
+        let (member, parent_now) = loop {
+            match self.open(pid) {
+                Ok(found) => break found,
+                Err(Errno::MFILE | Errno::NFILE) if path.release(above) => {}
+                Err(errno) => {
+                    self.note(errno);
+                    return None;
+                }
             }
         };
-        let member = Member {
-            pid,
-            handle: Some(handle),
-        };
-        let parent_now = self.parent_of(&member)?;
         if parent_now == self.own {
             // Its parent died meanwhile, and it came to us.
             self.disturbed = true;
             return self.own_child(pid);
         }
+        let parent = path.proven(above)?;
         (parent_now == parent.pid.get() && parent.is_unreaped()).then_some(member)
     }
 
@@ -239,12 +227,17 @@ impl Walk<'_> {
     }
 
     /// Appends the children of `pid` to the pending.
-    fn find_children(&mut self, pid: i32, own: bool) {
-        if self.source == Source::Files {
-            let len = self.len;
+    fn find_children(&mut self, pid: i32, path: &mut Path) {
+        let own = pid == self.own;
+        let len = self.len;
+        while self.source == Source::Files {
             let Some(view) = self.view else { return };
             match view.children(pid, &mut |child| push(self.pending, &mut self.len, child)) {
                 Ok(()) | Err(Errno::SRCH) => return,
+                Err(Errno::MFILE | Errno::NFILE) if path.release(usize::MAX) => {
+                    self.len = len;
+                    continue;
+                }
                 Err(Errno::NOENT) if !own => return,
                 Err(Errno::NOSYS | Errno::NOENT | Errno::PERM | Errno::ACCESS) => {}
                 Err(errno) => {
@@ -317,18 +310,34 @@ impl Walk<'_> {
         }
     }
 
-    /// The parent of `member`, read so that it cannot be that of a successor with the same pid.
-    fn parent_of(&self, member: &Member) -> Option<i32> {
-        let handle = member.handle.as_ref()?;
-        if PIDFD_INFO.get() {
-            match pidfd::parent(handle.as_fd()) {
-                Ok(parent) => return Some(parent),
-                Err(Errno::SRCH) => return None,
-                Err(_) => PIDFD_INFO.set(false),
-            }
+    /// Opens a process, and reads who is its parent so that this cannot be that of a successor with the same
+    /// pid.
+    fn open(&self, pid: Pid) -> Result<(Member, i32), Errno> {
+        let view = self.view.ok_or(proc::FOREIGN)?;
+        let handle = match pidfd::of(pid) {
+            Err(Errno::NOSYS) => view.open_dir(pid.get()),
+            other => other,
+        }?;
+        let known = if PIDFD_INFO.get() {
+            pidfd::parent(handle.as_fd())
+        } else {
+            Err(Errno::NOTTY)
+        };
+        let member = Member {
+            pid,
+            handle: Some(handle),
+        };
+        match known {
+            Ok(parent) => return Ok((member, parent)),
+            Err(Errno::SRCH) => return Err(Errno::SRCH),
+            Err(_) => PIDFD_INFO.set(false),
         }
-        let parent = self.view?.stat(member.pid.get()).ok()?.parent;
-        member.is_unreaped().then_some(parent)
+        let parent = view.stat(pid.get())?.parent;
+        if member.is_unreaped() {
+            Ok((member, parent))
+        } else {
+            Err(Errno::SRCH)
+        }
     }
 
     fn note(&mut self, errno: Errno) {

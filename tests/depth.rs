@@ -1,0 +1,112 @@
+//! A tree deeper than `RLIMIT_NOFILE`: the stop signal reaches every level of it, long before SIGKILL.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::collections::HashSet;
+
+use common::log::Line;
+use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
+
+const USER: u32 = 65534;
+
+/// A chain of `depth` processes, in which each has `leaves` further children that were born before.
+fn chain(depth: usize, leaves: &str) -> String {
+    let levels = vec![format!("n:record[{leaves}"); depth - 1];
+    format!("{}n:record{}", levels.concat(), "]".repeat(depth - 1))
+}
+
+fn start(uid: Option<u32>, before: &[&str], limit: usize, command: &[String]) -> Run {
+    let script = format!("ulimit -n {limit}; exec \"$@\"");
+    let mut words: Vec<String> = before.iter().map(|&word| word.to_owned()).collect();
+    words.extend(["sh", "-c", &script, "sh"].map(str::to_owned));
+    words.extend_from_slice(command);
+    let scene = uid.map_or_else(Scene::new, |uid| Scene::new().uid(uid));
+    scene.start(&words)
+}
+
+/// How often processes have logged that SIGTERM came, and how many they are.
+fn told(run: &mut Run) -> (usize, usize) {
+    run.log.drain();
+    let is_term = |line: &&Line| line.event == "signal" && line.number("sig") == 15;
+    let pids: Vec<i32> = run
+        .log
+        .lines
+        .iter()
+        .filter(is_term)
+        .map(Line::pid)
+        .collect();
+    (pids.len(), pids.iter().collect::<HashSet<_>>().len())
+}
+
+fn every_level_is_told(before: &[&str], limit: usize, depth: usize, leaves: &str) {
+    let count = if leaves.is_empty() {
+        depth
+    } else {
+        2 * depth - 1
+    };
+    for uid in [None, sys::is_root().then_some(USER)] {
+        // No SIGKILL comes to the help of a walk that ends too early.
+        let wrap = Wrap::Treaper(&["--kill-mode=tree", "--grace=1h"]);
+        let mut run = start(uid, before, limit, &wrap.tree(&chain(depth, leaves)));
+        run.log.wait_for(depth, "n", "ready");
+        let shim = if before.is_empty() {
+            run.main
+        } else {
+            run.shim()
+        };
+        sys::kill(shim, libc::SIGTERM).unwrap();
+        until("a tree of which every process is told", || {
+            told(&mut run).1 == count
+        });
+        // Nobody is told twice.
+        assert_eq!(told(&mut run).0, count, "{before:?} {limit}");
+    }
+}
+
+#[test]
+fn a_chain_is_told_to_the_last_level_with_hardly_a_descriptor() {
+    every_level_is_told(&[], 20, 150, "");
+}
+
+#[test]
+fn who_has_older_siblings_is_told_and_so_are_they() {
+    every_level_is_told(&[], 20, 100, "leaf:record,");
+    // Above the number that a walk holds at most.
+    every_level_is_told(&[], 1024, 100, "leaf:record,");
+}
+
+#[test]
+fn so_it_is_where_parents_are_read_in_proc() {
+    for rule in ["ioctl=ENOTTY", "pidfd_open=ENOSYS"] {
+        let before = [ACTOR, "faults", rule, "--"];
+        every_level_is_told(&before, 24, 80, "leaf:record,");
+    }
+}
+
+#[test]
+fn a_deep_tree_that_ignores_the_stop_signal_is_killed_whole() {
+    let options = ["--grace=100ms"];
+    for limit in [20, 1024] {
+        let tree = chain(100, "leaf:ignore=TERM,").replace(":record", ":ignore=TERM");
+        let mut run = start(None, &[], limit, &Wrap::Treaper(&options).tree(&tree));
+        run.log.wait_for(100, "n", "ready");
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
+    }
+}
+
+#[test]
+fn control_bare_a_signal_reaches_one_process_only() {
+    if !sys::is_root() {
+        return skip("the other tests show all that this one does");
+    }
+    let mut run = start(None, &[], 1024, &Wrap::Bare.tree(&chain(50, "")));
+    run.log.wait_for(50, "n", "ready");
+    run.signal(libc::SIGTERM);
+    until("the first one", || told(&mut run).1 == 1);
+    let more = run
+        .log
+        .comes_within(std::time::Duration::from_millis(100), "n", "never");
+    assert!(!more && told(&mut run).1 == 1);
+}
