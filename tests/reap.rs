@@ -115,8 +115,8 @@ fn data_on_stdin_and_work_of_the_server_wake_nobody() {
 #[test]
 fn a_hung_up_stdin_does_not_spin_during_the_drain() {
     for wrap in [
-        Wrap::Treaper(&["-v", "-d", "20s"]),
-        Wrap::Treaper(&["-v", "-d", "20s", "--no-guard"]),
+        Wrap::Treaper(&["-v", "--stdin=watch", "-d", "20s"]),
+        Wrap::Treaper(&["-v", "--stdin=watch", "-d", "20s", "--no-guard"]),
     ] {
         let mut run = Scene::new().stdin_pipe().start(&wrap.tree("server"));
         run.log.ready("server");

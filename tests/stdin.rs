@@ -193,13 +193,15 @@ fn an_end_of_input_after_the_first_second_is_that_of_a_host() {
 fn one_shot_commands_with_input_run_to_their_end() {
     // Each is longer than drain and grace, and the input ends before or after treaper looks.
     let script = "echo x | \"$@\"; (sleep 0.1) | \"$@\"; printf 'a\\nb\\n' | while read -r line; do \"$@\"; done";
-    let wrap = Wrap::Treaper(&["--drain", "100ms", "--grace", "100ms"]);
-    let job = wrap.command(&["sh", "-c", "sleep 0.7; echo done"]);
-    let mut words = ["sh", "-c", script, "sh"].map(str::to_owned).to_vec();
-    words.extend(job);
-    let mut run = Scene::new().start(&words);
-    run.wait_clean();
-    assert_eq!(run.stdout(), "done\n".repeat(4), "{}", run.stderr());
+    for more in [&[][..], &["--no-guard"]] {
+        let options = [&["--drain", "100ms", "--grace", "100ms"], more].concat();
+        let job = Wrap::Treaper(&options).command(&["sh", "-c", "sleep 0.7; echo done"]);
+        let mut words = ["sh", "-c", script, "sh"].map(str::to_owned).to_vec();
+        words.extend(job);
+        let mut run = Scene::new().start(&words);
+        run.wait_clean();
+        assert_eq!(run.stdout(), "done\n".repeat(4), "{}", run.stderr());
+    }
 }
 
 /// The processor time of a process, in ticks of 10 ms.
