@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use common::proc::{self, Process};
-use common::{Run, Scene, Wrap, sys, until};
+use common::{Run, Scene, Wrap, skip, sys, until};
 
 const WRAPS: [Wrap; 2] = [
     Wrap::Treaper(&["--grace", "300ms"]),
@@ -118,6 +118,41 @@ fn a_server_that_is_held_for_its_tracer_neither_suspends_nor_ends_us() {
                 "{wrap:?} {signal}"
             );
         }
+    }
+}
+
+/// `/proc` shows such a server in a tracing stop. The kernel reports its suspension to the monitor all the same.
+#[test]
+fn a_tracer_of_the_server_does_not_hide_its_suspension() {
+    for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
+        let (mut run, master) = start(wrap, "server");
+        let server = run.log.ready("server");
+        let mut strace = std::process::Command::new("strace");
+        strace.args(["-qq", "-o", "/dev/null", "-p", &server.to_string()]);
+        let Ok(mut strace) = strace.stderr(std::process::Stdio::null()).spawn() else {
+            return skip("needs strace");
+        };
+        let traced = || proc::status(server, "TracerPid").is_some_and(|pid| pid != "0");
+        until("a tracer", || {
+            traced() || strace.try_wait().unwrap().is_some()
+        });
+        if !traced() {
+            return skip("tracing is not allowed here");
+        }
+        let main = run.main;
+        press(&master, 26);
+        let suspended = if matches!(wrap, Wrap::Bare) { 't' } else { 'T' };
+        until("a suspended job", || {
+            Process::read(main).is_some_and(|p| p.state == suspended)
+        });
+        sys::kill_group(main, libc::SIGCONT).unwrap();
+        until("a job that goes on", || {
+            Process::read(main).is_some_and(|p| p.state == 'S')
+        });
+        strace.kill().unwrap();
+        strace.wait().unwrap();
+        sys::kill(main, libc::SIGTERM).unwrap();
+        run.wait_clean();
     }
 }
 
