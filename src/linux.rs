@@ -148,11 +148,8 @@ impl Linux<'_> {
             };
             let retry = retry.filter(|retry| patience.is_none_or(|patience| *retry < patience));
             let event = match self.watch.wait(retry.or(patience)) {
-                Woken::TimedOut if retry.is_some() => {
-                    self.reap_again |= again;
-                    None
-                }
                 Woken::TimedOut if again || self.look_again => Some(self.reap()),
+                Woken::TimedOut if retry.is_some() => None,
                 Woken::TimedOut => Some(self.overdue()),
                 Woken::CgroupChanged => {
                     // Until it is read the news stays news, and would wake us before any signal. What cannot be
