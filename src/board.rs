@@ -24,6 +24,8 @@ enum Word {
     ServerTold,
     KillAt,
     Named,
+    KillNow,
+    TerminalGone,
     GiveUpAt,
     HostGone,
     Suspension,
@@ -131,6 +133,28 @@ impl Board {
     #[must_use]
     pub fn named(self) -> bool {
         self.get(Word::Named) != 0
+    }
+
+    /// Shim: Ctrl-C was pressed after that.
+    pub fn set_kill_now(self) {
+        self.set(Word::KillNow, 1);
+    }
+
+    /// Monitor: takes that news.
+    #[must_use]
+    pub fn take_kill_now(self) -> bool {
+        self.take(Word::KillNow) != 0
+    }
+
+    /// Shim: the SIGHUP that it hands on is the kernel's, since the terminal is gone.
+    pub fn set_terminal_gone(self) {
+        self.set(Word::TerminalGone, 1);
+    }
+
+    /// Whether the shim has seen the end of the terminal.
+    #[must_use]
+    pub fn terminal_gone(self) -> bool {
+        self.get(Word::TerminalGone) != 0
     }
 
     /// Why the tree is being stopped, if it is.

@@ -178,6 +178,12 @@ impl Guard<'_> {
             return;
         }
         match forward::route(arrival.signal, self.config, self.forward_hup) {
+            Route::Forward(Signal::INT)
+                if self.job_control && arrival.from_terminal && self.board.named() =>
+            {
+                self.board.set_kill_now();
+                self.signal_monitor(Signal::CHLD, None);
+            }
             Route::Forward(_) if self.job_control && arrival.from_terminal => {}
             Route::Forward(signal)
                 if self.config.forward_to == ForwardTo::Server
@@ -186,6 +192,9 @@ impl Guard<'_> {
                 forward::tell(arrival.signal, Some(signal));
             }
             Route::Forward(_) | Route::Trigger(_) => {
+                if arrival.signal == Signal::HUP && arrival.by_kernel {
+                    self.board.set_terminal_gone();
+                }
                 self.signal_monitor(arrival.signal, arrival.value);
             }
             Route::Drop => forward::tell(arrival.signal, None),

@@ -263,6 +263,23 @@ impl Killer {
         cgroup.kill()
     }
 
+    /// The first few of the living processes, and how many there are.
+    pub fn living(&mut self) -> ([Option<(Pid, Name)>; NAMED], usize) {
+        let (mut named, mut count) = ([None; NAMED], 0);
+        self.walk(&mut |member| match proc::stat(member.pid.get()) {
+            Ok(stat) if is_dead(stat.state) => {}
+            Ok(stat) => {
+                if let Some(slot) = named.get_mut(count) {
+                    *slot = Some((member.pid, stat.name));
+                }
+                count += 1;
+            }
+            Err(proc::FOREIGN) => count += 1,
+            Err(_) => {}
+        });
+        (named, count)
+    }
+
     /// Names everybody who is left: the living; or, if there are none, the dead that a tracer holds
     /// back from us.
     pub fn name_survivors(&mut self) {

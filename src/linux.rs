@@ -72,6 +72,12 @@ pub struct Linux<'a> {
     pub look_again: bool,
     /// How many processes ended by our SIGKILL.
     pub killed: u32,
+    /// A process has sent the SIGHUP that is the next trigger.
+    pub hangup_asked: bool,
+    /// The last trigger, if no process has asked for the stop by a signal.
+    pub unasked: Option<Trigger>,
+    /// When the stop signal was sent first; `None` too if another process has sent it.
+    pub stopping_since: Option<Duration>,
 }
 
 /// How often the heir looks for the end of whom nobody announces: it makes no descriptors.
@@ -86,11 +92,17 @@ impl World for Linux<'_> {
         let event = self.wait_for_event(deadline);
         if let Event::Trigger(trigger) = event {
             log::info!("trigger: {trigger}");
+            let asked = std::mem::take(&mut self.hangup_asked) && trigger == Trigger::Hangup;
+            self.unasked = Some(trigger).filter(|_| !asked);
         }
         event
     }
 
     fn planned(&mut self, before: &Plan, after: &Plan) {
+        let terminating = |plan: &Plan| matches!(plan.state(), State::Terminating { .. });
+        if terminating(after) && !terminating(before) {
+            self.stopping_since = Some(clock::now());
+        }
         self.board.set_plan(after);
         if before.state() == State::Running && after.state() != State::Running {
             self.wake_shim();
@@ -115,7 +127,7 @@ impl World for Linux<'_> {
                 self.pending = Some(Event::Swept { progress });
                 self.reap_first = true;
             }
-            Action::NameWaiting => {}
+            Action::NameWaiting => self.name_waiting(),
             Action::NameSurvivors => self.killer.name_survivors(),
         }
     }
@@ -210,9 +222,37 @@ impl Linux<'_> {
     }
 
     fn stop_server(&mut self) {
-        if self.killer.stop_server(self.stop_signal()) && self.killer.server_is_told() {
+        let signal = self.stop_signal();
+        if !self.killer.stop_server(signal) {
+            return;
+        }
+        if self.killer.server_is_told() {
             self.board.set_server_told();
         }
+        // After the signal: no message delays a stop.
+        if let Some(trigger) = self.unasked.take() {
+            voice::stopped_unasked(trigger, signal);
+        }
+    }
+
+    /// Says what the stop waits for; from then on Ctrl-C kills it.
+    fn name_waiting(&mut self) {
+        let (named, count) = self.killer.living();
+        if count == 0 || !log::log_enabled!(log::Level::Warn) {
+            return;
+        }
+        self.board.set_named();
+        let named = &named;
+        let trigger = self.board.trigger().map_or("?", Trigger::name);
+        let waiting = Victims { named, count };
+        log::warn!("{trigger}: waiting for {waiting} to end; Ctrl-C kills them now");
+    }
+
+    /// Whether it is the Ctrl-C that was offered. The monitor is out of the terminal's reach, so the shim hands it on.
+    fn is_kill_key(&self, arrival: &Arrival) -> bool {
+        let pressed = arrival.signal == Signal::INT && arrival.from_terminal && self.job_control;
+        let handed_on = arrival.signal == Signal::CHLD && self.board.take_kill_now();
+        handed_on || pressed && self.board.named()
     }
 
     fn stop_signal(&self) -> Signal {
@@ -288,6 +328,13 @@ impl Linux<'_> {
         if arrival.signal == Signal::CONT {
             self.resume_shim(&arrival);
         }
+        if self.is_kill_key(&arrival) {
+            self.pending = gone.map(Event::Trigger);
+            self.reap_first = true;
+            return Some(Event::KillNow);
+        }
+        self.hangup_asked =
+            arrival.signal == Signal::HUP && !arrival.by_kernel && !self.board.terminal_gone();
         match forward::route(arrival.signal, self.config, self.forward_hup) {
             // It has brought the news of the parent's end.
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
@@ -416,9 +463,13 @@ impl Linux<'_> {
             named,
             count: self.killed as usize,
         };
-        let grace = Seconds(self.config.plan.grace);
-        let signal = self.stop_signal();
-        log::warn!("{trigger}: had to SIGKILL {victims}, alive {grace} after {signal}");
+        let (signal, since) = (self.stop_signal(), self.stopping_since);
+        let time = self.killer.killing_since.zip(since);
+        if let Some(time) = time.map(|(kill, stop)| Seconds::about(kill.saturating_sub(stop))) {
+            log::warn!("{trigger}: had to SIGKILL {victims}, alive {time} after {signal}");
+        } else {
+            log::warn!("{trigger}: had to SIGKILL {victims}, alive after {signal}");
+        }
     }
 }
 

@@ -190,6 +190,9 @@ impl Job<'_> {
             reap_again: false,
             look_again: false,
             killed: 0,
+            hangup_asked: false,
+            unasked: None,
+            stopping_since: None,
         }
     }
 

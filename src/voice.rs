@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::error::Shown;
+use crate::event::Trigger;
 use crate::report;
 use crate::status::Ended;
 use crate::sys::pid::{self, Pid};
@@ -89,7 +90,35 @@ fn log(step: &Step<'_>) {
     }
 }
 
-/// The number and the first names of those who were killed.
+/// Says why a live server got the stop signal though no process has asked for that, and what changes it.
+pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
+    let (why, change) = match trigger {
+        Trigger::ParentExit => (
+            "the process that started treaper is gone",
+            " (--no-parent changes that)",
+        ),
+        Trigger::StdinEof => (
+            "the other end of stdin has hung up and the drain is over",
+            " (--stdin and --drain change that)",
+        ),
+        Trigger::Hangup => ("the terminal is gone", " (--hup=forward changes that)"),
+        Trigger::WatchedExit => (
+            "a process of --watch-pid or --watch-ancestor is gone",
+            " (without that option it goes on)",
+        ),
+        Trigger::StdoutClosed => (
+            "stdout has no reader any more and the drain is over",
+            " (--stdout and --drain change that)",
+        ),
+        Trigger::ShimKilled => ("the treaper process that the host knows was killed", ""),
+        Trigger::MonitorKilled => ("the monitor process of treaper was killed", ""),
+        // SIGTERM is a request, and a server that has ended gets no signal.
+        Trigger::Terminate | Trigger::ServerExit => return,
+    };
+    log::warn!("{trigger}: {why}, so {signal} was sent to the server{change}");
+}
+
+/// The number and the first names of processes.
 #[derive(Debug)]
 pub struct Victims<'a> {
     pub named: &'a [Option<(Pid, Name)>],
@@ -117,6 +146,20 @@ impl fmt::Display for Victims<'_> {
 /// A duration as users write it.
 #[derive(Clone, Copy, Debug)]
 pub struct Seconds(pub Duration);
+
+impl Seconds {
+    /// What was measured: from a second on, to a tenth of one.
+    #[must_use]
+    pub fn about(time: Duration) -> Self {
+        let millis = time.as_millis() as u64;
+        let tenths = (millis + 50) / 100;
+        Self(Duration::from_millis(if millis < 1000 {
+            millis
+        } else {
+            tenths * 100
+        }))
+    }
+}
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

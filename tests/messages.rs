@@ -261,3 +261,117 @@ fn stderr_is_not_kept_open_beyond_our_end() {
     )[0];
     assert_ne!(hung_up & libc::POLLHUP, 0);
 }
+
+/// What treaper says when `act` makes it stop a server, and the server's pid.
+fn said_when(scene: Scene, options: &[&str], tree: &str, act: impl FnOnce(&mut Run)) -> String {
+    let mut run = scene.start(&Wrap::Treaper(options).tree(tree));
+    run.log.ready("server");
+    act(&mut run);
+    run.wait_empty();
+    run.stderr()
+}
+
+#[test]
+fn no_live_server_is_stopped_without_a_word() {
+    let tree = "server:on=TERM/0";
+    let quick = &["--drain", "50ms"][..];
+    let close = |run: &mut Run| drop(run.stdin.take());
+    let watch = ["--stdin", "watch", "--drain", "50ms"];
+    let stdin = said_when(Scene::new().stdin_pipe(), &watch, tree, close);
+    let shim = said_when(Scene::new(), quick, tree, |run| run.signal(libc::SIGKILL));
+    let monitor = said_when(Scene::new(), quick, tree, |run| {
+        sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+    });
+    for (said, trigger, option) in [
+        (stdin, "stdin-eof", "--stdin"),
+        (shim, "shim-killed", ""),
+        (monitor, "monitor-killed", ""),
+    ] {
+        assert_eq!(said.lines().count(), 1, "{trigger}: {said}");
+        assert!(said.starts_with(&format!("treaper: {trigger}: ")), "{said}");
+        assert!(said.contains("SIGTERM was sent to the server"), "{said}");
+        assert!(said.contains(option), "{said}");
+    }
+}
+
+#[test]
+fn the_end_of_a_host_is_told_when_its_server_lives() {
+    let mut other = Scene::new().start(&[ACTOR, "tree", "other"]);
+    let pid = other.log.ready("other").to_string();
+    let options = ["--watch-pid", &pid];
+    let said = said_when(Scene::new(), &options, "server:on=TERM/0", |_| {
+        other.signal(libc::SIGKILL);
+    });
+    assert!(said.starts_with("treaper: watched-exit: "), "{said}");
+    assert!(said.contains("--watch-pid"), "{said}");
+
+    let host = [ACTOR, "host", "--stdin", "null", "--"];
+    let command = Wrap::Treaper(&[]).tree("server:on=TERM/0");
+    let command: Vec<&str> = host
+        .into_iter()
+        .chain(command.iter().map(String::as_str))
+        .collect();
+    let mut run = Scene::new().start(&command);
+    run.log.ready("server");
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    let said = run.stderr();
+    assert!(said.starts_with("treaper: parent-exit: "), "{said}");
+    assert!(said.contains("--no-parent"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_stop_that_was_asked_for_or_met_no_server_is_silent() {
+    let tree = "server:on=TERM/0:eof=0";
+    let watch = ["--stdin", "watch", "--drain", "60s"];
+    let left = said_when(Scene::new().stdin_pipe(), &watch, tree, |run| {
+        drop(run.stdin.take());
+    });
+    let asked = said_when(
+        Scene::new().stdin_pipe(),
+        &watch,
+        "server:on=TERM/0",
+        |run| {
+            drop(run.stdin.take());
+            run.signal(libc::SIGTERM);
+        },
+    );
+    let gone = said_when(Scene::new(), &[], "server:exit=0[worker:daemon]", |_| {});
+    for said in [left, asked, gone] {
+        assert_eq!(said, "");
+    }
+}
+
+#[test]
+fn the_killed_are_counted_and_the_first_four_named() {
+    for (count, text) in [
+        (1, "1 process ("),
+        (2, "2 processes ("),
+        (6, "6 processes ("),
+    ] {
+        let tree = format!("server:on=TERM/0[worker*{count}:setsid:ignore=TERM]");
+        let mut run = start(&["--grace", "150ms"], &tree);
+        let workers = run.log.wait_for(count, "worker", "ready");
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+        let said = run.stderr();
+        assert!(
+            said.starts_with("treaper: terminate: had to SIGKILL "),
+            "{said}"
+        );
+        assert!(said.contains(text), "{said}");
+        let named = |line: &common::log::Line| said.contains(&format!("worker[{}]", line.pid()));
+        let named = workers.iter().filter(|line| named(line)).count();
+        assert_eq!(named, count.min(4), "{said}");
+        assert_eq!(said.contains(", ...)"), count > 4, "{said}");
+        let time = said
+            .split("alive ")
+            .nth(1)
+            .unwrap()
+            .split("ms after SIGTERM")
+            .next()
+            .unwrap();
+        assert!((150..10_000).contains(&time.parse().unwrap()), "{said}");
+    }
+}

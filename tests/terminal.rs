@@ -259,3 +259,64 @@ fn control_without_treaper_the_tree_outlives_its_terminal() {
     assert!(!run.ends_within(Duration::from_millis(300)));
     assert_eq!(run.survivors().len(), 2);
 }
+
+/// Reads what the terminal shows until `text` is there.
+fn wait_to_read(master: &OwnedFd, text: &str) -> String {
+    let mut shown = Vec::new();
+    let mut terminal = File::from(master.try_clone().unwrap());
+    loop {
+        let mut buffer = [0; 4096];
+        let n = terminal.read(&mut buffer).unwrap();
+        shown.extend_from_slice(&buffer[..n]);
+        let shown = String::from_utf8_lossy(&shown);
+        if shown.contains(text) {
+            return shown.into_owned();
+        }
+    }
+}
+
+#[test]
+fn a_stop_that_takes_long_names_what_it_waits_for_and_ctrl_c_kills_that() {
+    for wrap in [
+        Wrap::Treaper(&["--grace", "100s"]),
+        Wrap::Treaper(&["--no-guard", "--grace", "100s"]),
+        Wrap::Treaper(&["--contain", "pidns", "--grace", "100s"]),
+    ] {
+        if matches!(wrap, Wrap::Treaper(["--contain", ..])) && !sys::is_root() {
+            common::skip("pidns without root depends on the machine");
+            continue;
+        }
+        let (mut run, master) = start(wrap, "server:on=TERM/0[worker:setsid:record]");
+        let worker = run.log.ready("worker");
+        let before = sys::now_ms();
+        run.signal(libc::SIGTERM);
+        run.log.wait("worker", "signal");
+        // Before the line it is a key as any other.
+        press(&master, 3);
+        let shown = wait_to_read(&master, "Ctrl-C kills");
+        assert!(
+            sys::now_ms() - before >= 995,
+            "{wrap:?}: too early: {shown}"
+        );
+        let own_numbers = !matches!(wrap, Wrap::Treaper(["--contain", ..]));
+        let expected = format!("waiting for 1 process (worker[{worker}]) to end");
+        assert!(
+            !own_numbers || shown.contains(&expected),
+            "{wrap:?}: {shown}"
+        );
+        assert!(!run.ends_within(Duration::from_millis(200)), "{wrap:?}");
+        press(&master, 3);
+        assert_eq!(run.wait_clean().code(), Some(0), "{wrap:?}");
+        assert!(sys::now_ms() - before < 50_000, "{wrap:?}");
+    }
+}
+
+#[test]
+fn the_heir_of_a_stop_takes_ctrl_c_as_well() {
+    let wrap = Wrap::Treaper(&["--grace", "100s"]);
+    let (mut run, master) = start(wrap, "server:ignore=INT+TERM");
+    sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+    wait_to_read(&master, "Ctrl-C kills");
+    press(&master, 3);
+    run.wait_clean();
+}

@@ -52,6 +52,9 @@ pub fn run(config: &Config) -> Result<u8, Error> {
         reap_again: false,
         look_again: false,
         killed: 0,
+        hangup_asked: false,
+        unasked: None,
+        stopping_since: None,
     };
     let plan = Plan::resume(config.plan, State::Running, None, true);
     let plan = supervise::run(&mut linux, plan);

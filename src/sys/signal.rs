@@ -208,6 +208,8 @@ pub struct Arrival {
     pub sender: i32,
     /// Made by the kernel for the whole foreground group (Ctrl-C, Ctrl-Z, a resize).
     pub from_terminal: bool,
+    /// Made by the kernel, for whatever reason: no process has asked for it.
+    pub by_kernel: bool,
     /// Made by the kernel for a descriptor or a child of ours: the monitor has ended, or has rung.
     pub from_monitor: bool,
     /// The value of `sigqueue(3)`, if it was sent so.
@@ -275,6 +277,7 @@ impl SignalFd {
                 signal,
                 sender: info.ssi_pid as i32,
                 from_terminal: is_from_terminal(info.ssi_signo as i32, info.ssi_code),
+                by_kernel: info.ssi_code == libc::SI_KERNEL,
                 from_monitor: is_from_monitor(info.ssi_signo as i32, info.ssi_code),
                 value: (info.ssi_code == libc::SI_QUEUE).then_some(info.ssi_ptr),
             }),
@@ -332,6 +335,7 @@ pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
         signal: Signal::from_number(number as i32)?,
         sender: if by_kernel { 0 } else { sender },
         from_terminal: is_from_terminal(number as i32, info.si_code),
+        by_kernel: info.si_code == libc::SI_KERNEL,
         from_monitor: is_from_monitor(number as i32, info.si_code),
         value: (info.si_code == libc::SI_QUEUE).then_some(value),
     })
