@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use common::held::{Held, slow_path};
 use common::place::Place;
 use common::proc::{self, Process};
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, sys, until};
+use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
 
 const LEVELS: [&[&str]; 6] = [
     &[],
@@ -125,23 +125,21 @@ fn control_without_treaper_it_outlives_its_host() {
 
 #[test]
 fn a_server_that_does_not_hear_the_stop_signal_yet_is_killed_after_the_grace() {
-    let scene = Scene::new().before_exec(|| {
-        sys::mask(libc::SIG_BLOCK, &[libc::SIGTERM]);
-    });
-    let Some(held) = held(&scene) else { return };
-    let words = [
-        TREAPER,
-        "--grace",
-        "200ms",
-        "--",
-        held.name(),
-        "tree",
-        "server",
-    ];
-    let mut run = scene.start(&words);
-    held.wait();
-    run.signal(libc::SIGTERM);
-    assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
+    use Reason::{HostKilled, MonitorKilled, ShimKilled, Terminate};
+    for reason in [Terminate, ShimKilled, MonitorKilled, HostKilled] {
+        let scene = Scene::new().before_exec(|| {
+            sys::mask(libc::SIG_BLOCK, &[libc::SIGTERM]);
+        });
+        let Some(held) = held(&scene) else { return };
+        let command = hosted(&["--grace", "200ms"], &[held.name(), "tree", "server"]);
+        let mut run = scene.start(&command);
+        held.wait();
+        give(reason, &run);
+        run.wait_empty();
+        let stderr = run.stderr();
+        let killed = stderr.contains("had to SIGKILL 1 process");
+        assert!(killed, "{reason:?}: {stderr}");
+    }
 }
 
 #[test]
