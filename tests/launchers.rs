@@ -140,6 +140,19 @@ fn what_nohup_starts_outlives_its_script_every_time() {
 }
 
 #[test]
+fn the_other_ways_into_the_background_need_only_no_parent() {
+    for form in ["(\"$0\" \"$@\" &)", "setsid -f \"$0\" \"$@\" </dev/null"] {
+        let script = format!("{form}; read -r line");
+        let options = ["-v", "--grace", "200ms", "--no-parent"];
+        let words = command(&["sh", "-c", &script], Wrap::Treaper(&options));
+        let mut run = Scene::new().stdin_pipe().start(&words);
+        run.write_stdin(b"end\n");
+        run.wait();
+        lives_on(all_ready(run));
+    }
+}
+
+#[test]
 fn control_without_nohup_it_ends_with_its_script() {
     let later = "\"$0\" \"$@\" </dev/null & read -r line";
     let scene = Scene::new().stdin_pipe();
