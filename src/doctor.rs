@@ -1,4 +1,6 @@
 //! `--doctor`: what this machine and place offer, what would be chosen, and what that guarantees.
+//!
+//! A level is available if a start with it has just worked, and for no other reason.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write;
@@ -7,9 +9,10 @@ use std::os::fd::AsFd;
 use serde_json::{Value, json};
 
 use crate::config::DoctorFormat;
+use crate::contain::Level;
 use crate::contain::cgroup::Cgroup;
-use crate::contain::{Level, pidns};
-use crate::sys::{Errno, clone, kernel_release, namespace, pid, pidfd, prctl, proc, tty};
+use crate::sys::signal::SignalFd;
+use crate::sys::{Errno, clone, kernel_release, pid, pidfd, prctl, proc, tty};
 
 /// One thing that is there or not.
 struct Check {
@@ -26,6 +29,9 @@ struct Offer {
     missing: Option<String>,
 }
 
+/// The event for which it matters whom we may signal.
+const OTHER_UIDS: &str = "processes of another uid";
+
 /// What can happen, and what is left then at each level: group, cgroup, pidns.
 const GUARANTEES: [(&str, [&str; 3]); 8] = [
     ("the host ends, crashes or is SIGKILLed", ["nothing"; 3]),
@@ -41,8 +47,8 @@ const GUARANTEES: [(&str, [&str; 3]); 8] = [
     ),
     ("a fork bomb", ["nothing"; 3]),
     (
-        "processes of another uid",
-        ["these, without root", "nothing", "nothing"],
+        OTHER_UIDS,
+        ["these", "those that the server moves out of it", "nothing"],
     ),
     (
         "started by others: docker exec, systemd-run",
@@ -50,11 +56,14 @@ const GUARANTEES: [(&str, [&str; 3]); 8] = [
     ),
 ];
 
+/// Starts a server at the level of this name; why that failed.
+pub type Start<'a> = &'a dyn Fn(&str) -> Result<(), String>;
+
 /// Looks, and tells. The second value is whether `asked` can be had.
 #[must_use]
-pub fn examine(asked: Level, format: DoctorFormat) -> (String, bool) {
+pub fn examine(asked: Level, format: DoctorFormat, start: Start<'_>) -> (String, bool) {
+    let offers = offers(start);
     let checks = checks();
-    let offers = offers();
     let chosen = match asked {
         Level::Auto => Level::Group,
         level => level,
@@ -70,11 +79,32 @@ pub fn examine(asked: Level, format: DoctorFormat) -> (String, bool) {
 }
 
 fn checks() -> Vec<Check> {
-    let yes_no = |name, result: Result<(), Errno>, detail: &str| Check {
+    let mut checks = features();
+    checks.extend(surroundings());
+    checks
+}
+
+fn yes_no(name: &'static str, result: Result<(), Errno>, detail: &str) -> Check {
+    Check {
         name,
         ok: Some(result.is_ok()),
         detail: result.map_or_else(crate::error::describe, |()| detail.to_owned()),
-    };
+    }
+}
+
+/// What the kernel has, since its `version`.
+fn since(name: &'static str, result: Result<(), Errno>, version: &str, detail: &str) -> Check {
+    match result {
+        Err(Errno::NOSYS | Errno::NOTTY | Errno::INVAL) => Check {
+            name,
+            ok: Some(false),
+            detail: format!("missing, as before Linux {version}, or hidden by a filter"),
+        },
+        other => yes_no(name, other, detail),
+    }
+}
+
+fn features() -> Vec<Check> {
     let own = pidfd::open(pid::own());
     let info = own
         .as_ref()
@@ -84,30 +114,49 @@ fn checks() -> Vec<Check> {
         .as_ref()
         .map_err(|errno| *errno)
         .and_then(|fd| pidfd::is_unreaped(fd.as_fd()).map(drop));
-    let children = proc::children(pid::own(), &mut |_| ());
-    let parent = pid::parent();
     vec![
-        yes_no(
+        since(
             "subreaper",
             prctl::become_subreaper(),
+            "3.4",
             "orphans of the tree come to treaper",
         ),
         yes_no(
+            "signalfd",
+            SignalFd::new().map(drop),
+            "signals are read by it",
+        ),
+        since(
             "pidfd_open",
             own.as_ref().map(drop).map_err(|errno| *errno),
+            "5.3",
             "the host is watched by it",
         ),
-        yes_no("pidfd_send_signal", send, "a recycled pid cannot be hit"),
-        yes_no(
+        since(
+            "pidfd_send_signal",
+            send,
+            "5.1",
+            "a recycled pid cannot be hit",
+        ),
+        since(
             "PIDFD_GET_INFO",
             info,
-            "parents are checked without /proc (Linux 6.13)",
+            "6.13",
+            "parents are checked without /proc",
         ),
-        yes_no(
+        since(
             "clone3",
             clone::has_clone3(),
+            "5.3",
             "the server can be born in a cgroup",
         ),
+    ]
+}
+
+fn surroundings() -> Vec<Check> {
+    let children = proc::children(pid::own(), &mut |_| ());
+    let parent = pid::parent();
+    vec![
         Check {
             name: "/proc",
             ok: Some(proc::is_ours()),
@@ -172,18 +221,25 @@ fn container() -> Option<&'static str> {
     }
 }
 
-fn offers() -> Vec<Offer> {
-    let cgroup = Cgroup::make().map(drop);
-    let offer = |level, name, result: Result<(), String>| Offer {
-        level,
-        name,
-        missing: result.err(),
-    };
-    vec![
-        offer(Level::Group, "group", Ok(())),
-        offer(Level::Cgroup, "cgroup", cgroup),
-        offer(Level::Pidns, "pidns", pidns::probe()),
-    ]
+fn offers(start: Start<'_>) -> Vec<Offer> {
+    let levels = Level::NAMES.into_iter();
+    let levels = levels.filter(|(_, level)| *level != Level::Auto);
+    levels
+        .map(|(name, level)| Offer {
+            level,
+            name,
+            missing: start(name).err().map(|said| reason(&said).to_owned()),
+        })
+        .collect()
+}
+
+/// What was said without what is known: who says it, and which option it is about.
+fn reason(said: &str) -> &str {
+    let said = said.strip_prefix("treaper: ").unwrap_or(said);
+    match said.split_once(": ") {
+        Some((option, reason)) if option.starts_with("--contain=") => reason,
+        _ => said,
+    }
 }
 
 fn left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -193,17 +249,18 @@ fn left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
         Level::Pidns => 2,
     };
     GUARANTEES.into_iter().map(move |(event, left)| {
-        let left = left[column];
-        // Root may signal every uid.
-        (
-            event,
-            if left == "these, without root" && namespace::own_ids().0 == 0 {
-                "nothing"
-            } else {
-                left
-            },
-        )
+        let left = match left[column] {
+            _ if event == OTHER_UIDS && !prctl::uids_out_of_reach() => "nothing",
+            _ if event == OTHER_UIDS && column == 1 && !kills_group() => "these",
+            left => left,
+        };
+        (event, left)
     })
+}
+
+/// Whether a group of ours can be killed at one stroke, whatever the uid of its members.
+fn kills_group() -> bool {
+    Cgroup::make().is_ok_and(|cgroup| cgroup.kill())
 }
 
 fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> String {

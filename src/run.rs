@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 
 use crate::board::{Board, Suspension};
@@ -12,7 +12,7 @@ use crate::contain::cgroup::Cgroup;
 use crate::contain::{self, Containment, pidns};
 use crate::doctor;
 use crate::dropin::{Asked, Program, pause};
-use crate::error::Error;
+use crate::error::{self, Error};
 use crate::event::{Event, Trigger};
 use crate::guard::{End, Guard};
 use crate::hosts::{self, Hosts, Watched};
@@ -79,10 +79,60 @@ fn start(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
     let config = config::resolve(args, startup::variables_with(config::PREFIX).into_iter())?;
     begin_to_report(&config);
     if let Some(format) = config.doctor {
-        let (text, available) = doctor::examine(config.contain, format);
+        let start = |level: &str| try_start(level, arguments, inherited);
+        let (text, available) = doctor::examine(config.contain, format, &start);
         return print(&text).map(|_| if available { 0 } else { status::OWN_FAILURE });
     }
     serve(&config, inherited)
+}
+
+/// A start as any other, of a server that ends at once: treaper itself, which every place has.
+fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let (mut said, words) = std::io::pipe().map_err(|error| text(&error))?;
+    let own = std::env::current_exe().ok();
+    let own = own.map(OsString::from).or(arguments.first().cloned());
+    let contain = format!("--contain={level}");
+    let command = [
+        "treaper".into(),
+        contain.into(),
+        "--".into(),
+        own.unwrap_or_default(),
+        "--version".into(),
+    ];
+    let Parsed::Run(args) = cli::parse(&command).map_err(|error| text(&error))? else {
+        return Ok(());
+    };
+    let config = config::resolve(args, std::iter::empty()).map_err(|error| text(&error))?;
+    match clone::fork().map_err(error::describe)? {
+        Fork::Parent(child) => {
+            drop(words);
+            let mut said_so = String::new();
+            let _ = said.read_to_string(&mut said_so);
+            if wait::for_success(child) {
+                return Ok(());
+            }
+            Err(said_so
+                .lines()
+                .next()
+                .unwrap_or("no reason is known")
+                .to_owned())
+        }
+        Fork::Child => {
+            if let Ok(null) = std::fs::File::open("/dev/null") {
+                fd::redirect(null.as_fd(), fd::STDIN);
+            }
+            fd::redirect(words.as_fd(), fd::STDOUT);
+            fd::redirect(words.as_fd(), fd::STDERR);
+            drop((said, words));
+            voice::set_main();
+            let status = serve(&config, inherited).unwrap_or_else(|error| {
+                report::line(format_args!("{error}"));
+                error.status
+            });
+            clone::exit_child(status.into())
+        }
+    }
 }
 
 fn begin_to_report(config: &Config) {

@@ -8,7 +8,7 @@
 
 use crate::error::{self, Error};
 use crate::sys::clone::{self, Fork, Namespaces};
-use crate::sys::{Errno, namespace, wait};
+use crate::sys::{Errno, namespace};
 
 /// Forks the monitor into a new PID namespace, and sets that up in it.
 ///
@@ -21,21 +21,6 @@ pub fn fork() -> Result<Fork, Error> {
         set_up(kind, ids)?;
     }
     Ok(forked)
-}
-
-/// Whether it can be had here: by making one.
-///
-/// # Errors
-/// The cause and the remedy.
-pub fn probe() -> Result<(), String> {
-    let ids = namespace::own_ids();
-    match fork_bare().map_err(|error| error.to_string())? {
-        (Fork::Child, kind) => clone::exit_child(set_up(kind, ids).is_err().into()),
-        (Fork::Parent(pid), _) if wait::for_success(pid) => Ok(()),
-        (Fork::Parent(_), _) => {
-            Err("a namespace can be made, but no /proc be mounted in it; in a container it needs CAP_SYS_ADMIN and an uncovered /proc".to_owned())
-        }
-    }
 }
 
 fn fork_bare() -> Result<(Fork, Namespaces), Error> {
@@ -52,11 +37,20 @@ fn set_up(kind: Namespaces, (uid, gid): (u32, u32)) -> Result<(), Error> {
     if kind == Namespaces::WithUser {
         namespace::map_ids(uid, gid).map_err(|errno| cannot("map our uid", errno))?;
     }
-    namespace::mount_own_proc().map_err(|errno| cannot("mount /proc", errno))
+    namespace::mount_own_proc().map_err(|errno| match errno {
+        Errno::INVAL => cannot(
+            "mount /proc below a root directory that is no mount point",
+            errno,
+        ),
+        errno => cannot("mount /proc", errno),
+    })
 }
 
 fn cannot(what: &str, errno: Errno) -> Error {
     let remedy = match errno {
+        Errno::INVAL if what.contains("mount point") => {
+            "; in a chroot: bind its directory onto itself before (mount --bind)"
+        }
         Errno::NOSPC => {
             "; the limit of namespaces is reached: sysctl user.max_user_namespaces and user.max_pid_namespaces"
         }

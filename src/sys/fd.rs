@@ -12,7 +12,8 @@ use super::{Errno, check};
 pub const STDIN: i32 = 0;
 /// Standard output.
 pub const STDOUT: i32 = 1;
-const STDERR: i32 = 2;
+/// Standard error.
+pub const STDERR: i32 = 2;
 
 /// What kind of file a standard descriptor is, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -290,6 +291,12 @@ fn write_quietly(fd: BorrowedFd<'_>, bytes: &[u8]) {
         Err(Errno::FBIG) => signal::remove_own(Signal::XFSZ),
         _ => {}
     }
+}
+
+/// Makes the standard descriptor `to` a copy of `from`. See `dup2(2)`.
+pub fn redirect(from: BorrowedFd<'_>, to: i32) {
+    // SAFETY: the one is open; the other one is a number of which the old file is meant to be closed.
+    unsafe { libc::dup2(from.as_raw_fd(), to) };
 }
 
 /// Opens a directory below another one.

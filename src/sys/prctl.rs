@@ -29,6 +29,28 @@ fn set(attribute: i32, value: usize) -> Result<(), Errno> {
     unsafe { raw::call(libc::SYS_prctl, arguments) }.map(drop)
 }
 
+/// Whether a process that we start can come to have a uid that we may not signal: `CAP_KILL` is not in
+/// effect, and the uid can be changed, by `CAP_SETUID` or by a setuid program. See `capabilities(7)`.
+#[must_use]
+pub fn uids_out_of_reach() -> bool {
+    const CAP_KILL: u32 = 5;
+    const CAP_SETUID: u32 = 7;
+    let capabilities = effective_capabilities();
+    let has = |number: u32| capabilities & (1 << number) != 0;
+    let setuid_programs = nix::sys::prctl::get_no_new_privs() != Ok(true);
+    !has(CAP_KILL) && (has(CAP_SETUID) || setuid_programs)
+}
+
+/// The first 32 of them; none if they cannot be read. See `capget(2)`.
+fn effective_capabilities() -> u32 {
+    const VERSION_3: u32 = 0x2008_0522;
+    // The version and the pid (0: us); then twice the effective, permitted and inheritable ones.
+    let (mut header, mut sets) = ([VERSION_3, 0], [0_u32; 6]);
+    // SAFETY: both are live and of the sizes that this version has.
+    let ret = unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) };
+    if ret == 0 { sets[0] } else { 0 }
+}
+
 /// Sets our command name (at most 15 bytes count). See `PR_SET_NAME(2const)`.
 pub fn set_name(name: &std::ffi::CStr) {
     let _ = nix::sys::prctl::set_name(name);

@@ -9,8 +9,7 @@
 
 use super::Member;
 
-/// As many processes as a walk can have pending, so the depth is no limit of its own. If there is no
-/// memory for them: as many as fit into a few pages.
+/// More levels than `pid_max` usually allows. If there is no memory for so many, a few pages of them.
 const DEPTHS: [usize; 2] = [32 * 1024, 1024];
 /// How many of the lowest keep their descriptors: more than trees are deep, and few beside
 /// what a process may have open.

@@ -1,0 +1,209 @@
+//! What `--doctor` says is what then happens, in each kind of place.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod common;
+
+use common::{ACTOR, Scene, TREAPER, Wrap, place, skip, sys};
+use serde_json::Value;
+
+const USER: u32 = 65534;
+const LEVELS: [&str; 3] = ["group", "cgroup", "pidns"];
+const OTHERS: &str = "processes of another uid";
+
+/// The machine's files below a root directory that is no mount point.
+const CHROOT: &str = "cd \"$0\" && for f in /*; do
+    if [ -L $f ]; then cp -P $f .; elif [ -d $f ]; then mkdir .$f && mount --rbind $f .$f; fi
+    done; exec chroot . \"$@\"";
+
+struct Where {
+    name: &'static str,
+    before: &'static [&'static str],
+    uid: Option<u32>,
+}
+
+const fn root(name: &'static str, before: &'static [&'static str]) -> Where {
+    Where {
+        name,
+        before,
+        uid: None,
+    }
+}
+
+const PLACES: &[Where] = &[
+    root("all that there is", &[]),
+    root(
+        "older kernel",
+        &[ACTOR, "faults", "ioctl=ENOTTY", "clone3=ENOSYS", "--"],
+    ),
+    root("prctl is refused", &[ACTOR, "faults", "prctl=EPERM", "--"]),
+    root(
+        "no subreaper",
+        &[ACTOR, "faults", "prctl:0=36=EINVAL", "--"],
+    ),
+    root(
+        "signalfd is refused",
+        &[ACTOR, "faults", "signalfd4=EPERM", "--"],
+    ),
+    root(
+        "no namespaces",
+        &[ACTOR, "faults", "clone3=EPERM", "clone=EPERM", "--"],
+    ),
+    root("a foreign /proc", &["unshare", "-pf"]),
+    root(
+        "no CAP_KILL",
+        &["setpriv", "--bounding-set", "-kill", "--inh-caps", "-kill"],
+    ),
+    Where {
+        name: "a user",
+        before: &[],
+        uid: Some(USER),
+    },
+    Where {
+        name: "a user without new privileges whose mounts are refused",
+        before: &[ACTOR, "faults", "mount=EPERM", "--"],
+        uid: Some(USER),
+    },
+];
+
+impl Where {
+    fn scene(&self) -> Scene {
+        self.uid
+            .map_or_else(Scene::new, |uid| Scene::new().uid(uid))
+    }
+
+    fn words(&self, command: &[String]) -> Vec<String> {
+        let before = self.before.iter().map(|&word| word.to_owned());
+        before.chain(command.iter().cloned()).collect()
+    }
+
+    fn report(&self) -> Value {
+        let mut run = self
+            .scene()
+            .start(&self.words(&[TREAPER.into(), "--doctor=json".into()]));
+        run.wait_empty();
+        let text = run.stdout();
+        serde_json::from_str(&text)
+            .unwrap_or_else(|_| panic!("{}: {text}{}", self.name, run.stderr()))
+    }
+}
+
+/// Whether what the report says of each level is what a start at it does.
+fn compare(name: &str, report: &Value, start: impl Fn(&[String]) -> (Option<i32>, String)) {
+    for level in LEVELS {
+        let contain = format!("--contain={level}");
+        let (code, said) = start(&Wrap::Treaper(&[&contain]).command(&["true"]));
+        let available = report["levels"][level]["available"] == true;
+        assert_eq!(
+            code == Some(0),
+            available,
+            "{name}, {level}: {said}: {report:#}"
+        );
+        let reason = report["levels"][level]["reason"].as_str().unwrap_or("");
+        assert!(said.contains(reason), "{name}, {level}: {said}: {reason}");
+    }
+}
+
+fn here() -> bool {
+    let root = sys::is_root();
+    if !root {
+        skip("only root can make these places");
+    }
+    root
+}
+
+#[test]
+fn a_level_is_available_if_and_only_if_a_start_with_it_works() {
+    for place in PLACES.iter().filter(|_| here()) {
+        compare(place.name, &place.report(), |command| {
+            let mut run = place.scene().start(&place.words(command));
+            (run.wait_empty().code(), run.stderr())
+        });
+    }
+}
+
+#[test]
+fn in_a_root_directory_that_is_no_mount_point_too() {
+    if !here() {
+        return;
+    }
+    let start = |command: &[String]| {
+        let scene = Scene::new();
+        let root = scene.directory().join("root");
+        std::fs::create_dir(&root).unwrap();
+        let before = ["unshare", "-m", "sh", "-c", CHROOT, root.to_str().unwrap()];
+        let words: Vec<&str> = before
+            .into_iter()
+            .chain(command.iter().map(String::as_str))
+            .collect();
+        let mut run = scene.start(&words);
+        (run.wait_empty().code(), run.stderr(), run.stdout())
+    };
+    let (_, _, text) = start(&[TREAPER.into(), "--doctor=json".into()]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["levels"]["pidns"]["available"], false);
+    let reason = report["levels"]["pidns"]["reason"].as_str().unwrap();
+    assert!(reason.contains("mount point"), "{reason}");
+    compare("a chroot", &report, |command| {
+        let (code, stderr, _) = start(command);
+        (code, stderr)
+    });
+}
+
+#[test]
+fn processes_of_another_uid_are_left_where_it_says_so_and_nowhere_else() {
+    for place in PLACES.iter().filter(|_| here()) {
+        let report = place.report();
+        for level in LEVELS {
+            if report["levels"][level]["available"] != true {
+                continue;
+            }
+            let contain = format!("--doctor=json --contain={level}");
+            let ask: Vec<String> = contain.split(' ').map(str::to_owned).collect();
+            let ask = [vec![TREAPER.to_owned()], ask].concat();
+            let mut run = place.scene().start(&place.words(&ask));
+            run.wait_empty();
+            let report: Value = serde_json::from_str(&run.stdout()).unwrap();
+            let promised = report["left"][OTHERS] != "these";
+
+            let scene = place.scene();
+            let tree = if place.uid.is_some() {
+                let setuid = place::setuid_actor(&scene);
+                format!("server:ignore=TERM[other:via={setuid}:setuid:ignore=TERM]")
+            } else {
+                "server:ignore=TERM[other:uid=1234:ignore=TERM]".to_owned()
+            };
+            let options = [
+                format!("--contain={level}"),
+                "--grace=50ms".to_owned(),
+                "--kill-timeout=300ms".to_owned(),
+            ];
+            let options: Vec<&str> = options.iter().map(String::as_str).collect();
+            let words = place.words(&Wrap::Treaper(&options).tree(&tree));
+            let mut run = scene.start(&words);
+            run.log.ready("other");
+            sys::kill(run.shim(), libc::SIGTERM).unwrap();
+            if promised {
+                // At the latest by the end of PID 1 of its namespace.
+                run.wait_empty();
+            } else {
+                assert_eq!(run.wait().code(), Some(123), "{}, {level}", place.name);
+                let left = run.named("other").len();
+                assert_eq!(left, 1, "{}, {level}: {}", place.name, run.stderr());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_is_named_by_its_kernel() {
+    for place in PLACES.iter().filter(|p| p.name == "older kernel" && here()) {
+        let report = place.report();
+        for (check, version) in [("PIDFD_GET_INFO", "6.13"), ("clone3", "5.3")] {
+            let detail = report["checks"][check]["detail"].as_str().unwrap();
+            assert!(
+                detail.contains(&format!("before Linux {version}")),
+                "{detail}"
+            );
+        }
+    }
+}
