@@ -11,8 +11,8 @@ use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change};
-use crate::sys::{Errno, clock, namespace, pidfd};
-use crate::tree::{self, Member, Source};
+use crate::sys::{Errno, clock, namespace, pid, pidfd};
+use crate::tree::{self, Member, Scope, Source};
 
 /// The main process.
 #[derive(Debug)]
@@ -73,9 +73,21 @@ impl PidSet {
     }
 }
 
-/// For how long a cgroup that dies at one call is left to it: a walk would only be in the way. Who has moved
-/// out of it comes after that.
+/// How long members of a group that die of one call are left alone: a walk would only take the processor from
+/// them. Processes that have left the group come after that.
 const GROUP_FIRST: Duration = Duration::from_millis(75);
+/// How long no process may have ended before the rest of the tree is walked.
+const QUIET: Duration = Duration::from_millis(2);
+
+/// The stop signal went to the server's process group in one call, and most of the tree is ending.
+#[derive(Clone, Copy, Debug)]
+struct GroupStop {
+    since: Duration,
+    /// When to look what is left; `None`: that was done.
+    look_at: Option<Duration>,
+    /// How many processes had been reaped at the last look.
+    reaped: u64,
+}
 
 /// How many of the killed are named in the message.
 pub const NAMED: usize = 4;
@@ -91,6 +103,9 @@ pub struct Killer {
     of_namespace: bool,
     /// How the children were found by the last walk.
     source: Source,
+    group_stop: Option<GroupStop>,
+    /// How many processes have been reaped.
+    pub reaped: u64,
     /// When SIGKILL was sent for the first time.
     pub killing_since: Option<Duration>,
     /// The first ones that SIGKILL found alive.
@@ -106,6 +121,8 @@ impl Killer {
             cgroup,
             of_namespace: false,
             source: Source::Files,
+            group_stop: None,
+            reaped: 0,
             killing_since: None,
             victims: [None; NAMED],
         }
@@ -165,27 +182,80 @@ impl Killer {
         server.is_some_and(|server| server.told == Told::ByUs)
     }
 
-    /// The stop signal to everybody but the server, then SIGCONT, for whoever is stopped: to find out who is takes
-    /// longer, and the others take no notice.
+    /// The stop signal to the rest of the tree, then SIGCONT. SIGCONT goes to all: that is cheaper than finding out
+    /// which processes are suspended, and harmless to the others.
+    ///
+    /// If the server is gone, its process group gets the signal by one call. What is not in the group gets it at
+    /// once where it is our child, and otherwise by [`Self::continue_stop`], when the group had time to end: to
+    /// look up a thousand processes that are ending takes as long as their end.
     pub fn stop_rest(&mut self, signal: Signal) {
+        let group = self.stop_group(signal);
+        self.tell_rest(signal, group);
+        if group.is_some() {
+            let since = clock::now();
+            self.group_stop = Some(GroupStop {
+                since,
+                look_at: Some(since + QUIET),
+                reaped: self.reaped,
+            });
+        }
+    }
+
+    /// When [`Self::continue_stop`] is to be called.
+    #[must_use]
+    pub fn continues_at(&self) -> Option<Duration> {
+        self.group_stop.and_then(|stop| stop.look_at)
+    }
+
+    /// The second step of [`Self::stop_rest`], as soon as no more processes end.
+    pub fn continue_stop(&mut self, signal: Signal) {
+        let now = clock::now();
+        let Some(stop) = &mut self.group_stop else {
+            return;
+        };
+        if self.reaped != stop.reaped && now < stop.since + GROUP_FIRST {
+            (stop.reaped, stop.look_at) = (self.reaped, Some(now + QUIET));
+            return;
+        }
+        stop.look_at = None;
+        self.tell_rest(signal, None);
+    }
+
+    /// The stop signal to the group that the server has led, unless the server would get it a second time;
+    /// the group, if a process of it was there.
+    fn stop_group(&self, signal: Signal) -> Option<i32> {
+        let gone = |server: &&Server| server.leads_group && server.reaped;
+        let server = self.server.as_ref().filter(gone)?;
+        signal_whole_group(server, signal).ok()?;
+        let _ = signal_whole_group(server, Signal::CONT);
+        log::info!("sent {signal} to the server's process group");
+        Some(server.pid.get())
+    }
+
+    /// The stop signal to each process that has not got it yet. `without`: neither to the members of that process
+    /// group nor to what is below them.
+    fn tell_rest(&mut self, signal: Signal, without: Option<i32>) {
         let mut count = 0;
         let end = clock::now() + WALKS_TIME;
         if let Some(server) = self.living_server() {
             TOLD.insert(server);
         }
+        let led = || self.server.as_ref().map(|server| server.pid.get());
+        let told = without.or_else(|| self.group_stop.and_then(|_| led()));
         for _ in 0..WALKS {
             let before = count;
-            let disturbed = self.watchful_walk(&mut |member| {
-                if !TOLD.insert(member.pid) {
+            let missed = self.walk_and_tell(true, without, &mut |member| {
+                let by_group = told.is_some() && pid::group_of(member.pid.get()).ok() == told;
+                if by_group || !TOLD.insert(member.pid) {
                     return;
                 }
                 count += 1;
                 tell(member.pid, signal, member.send(signal));
                 tell(member.pid, Signal::CONT, member.send(Signal::CONT));
             });
-            // A list of a namespace misses who was born while it was read.
-            let missed = disturbed || self.of_namespace && count > before;
-            if !missed || clock::now() > end {
+            // A list of a namespace misses processes that were born while it was read.
+            let missed = missed || self.of_namespace && count > before;
+            if !missed || without.is_some() || clock::now() > end {
                 break;
             }
         }
@@ -202,7 +272,7 @@ impl Killer {
     pub fn signal_group(&mut self, signal: Signal) {
         let Some(server) = &self.server else { return };
         if server.leads_group {
-            signal_whole_group(server, signal);
+            let _ = signal_whole_group(server, signal);
             return;
         }
         let Ok(group) = proc::stat(server.pid.get()).map(|stat| stat.group) else {
@@ -220,12 +290,13 @@ impl Killer {
     pub fn kill_round(&mut self) -> bool {
         let now = clock::now();
         let began = *self.killing_since.get_or_insert(now);
+        self.group_stop = None;
         // The groups first: one call each that no fork can outrun.
         if self.kill_cgroup() && now < began + GROUP_FIRST {
             return false;
         }
         if let Some(server) = self.server.as_ref().filter(|server| server.leads_group) {
-            signal_whole_group(server, Signal::KILL);
+            let _ = signal_whole_group(server, Signal::KILL);
         }
         let mut progress = false;
         let mut victims = self.victims;
@@ -321,22 +392,29 @@ impl Killer {
     }
 
     fn walk(&mut self, visit: &mut dyn FnMut(&Member)) {
-        self.walk_and_tell(false, visit);
+        self.walk_and_tell(false, None, visit);
     }
 
-    /// Whether somebody may have been missed, since others died or moved meanwhile.
-    fn watchful_walk(&mut self, visit: &mut dyn FnMut(&Member)) -> bool {
-        self.walk_and_tell(true, visit)
-    }
-
-    fn walk_and_tell(&mut self, watchful: bool, visit: &mut dyn FnMut(&Member)) -> bool {
+    /// Whether a process may have been missed, since others ended or moved meanwhile. `without`: see [`tree::Scope`].
+    fn walk_and_tell(
+        &mut self,
+        watchful: bool,
+        without: Option<i32>,
+        visit: &mut dyn FnMut(&Member),
+    ) -> bool {
         // There it is only this one look that may have failed.
         let start = if self.of_namespace {
             Source::Namespace
         } else {
             self.source
         };
-        let gaps = tree::walk(&self.strangers, start, watchful, visit);
+        let scope = Scope {
+            strangers: &self.strangers,
+            start,
+            watchful,
+            without,
+        };
+        let gaps = tree::walk(scope, visit);
         if let Some(source) = gaps.source.filter(|source| *source != self.source) {
             self.source = source;
             match source {
@@ -367,17 +445,18 @@ fn remember(victims: &mut [Option<(Pid, Name)>], pid: Pid) {
 
 /// To the group that the server leads or has led. Until it is reaped, its number cannot be anybody
 /// else's; after that only its pidfd can tell (Linux 6.9).
-fn signal_whole_group(server: &Server, signal: Signal) {
+fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
     let result = match &server.pidfd {
         _ if !server.reaped => signal::kill_group(server.pid, signal),
         Some(pidfd) => pidfd::send_group(pidfd.as_fd(), signal),
-        None => return,
+        None => Err(Errno::SRCH),
     };
     log::debug!(
         "{signal} to the group of pid {}: {}",
         server.pid,
         outcome(result)
     );
+    result
 }
 
 /// Whether the parent-death signal seems to have reached `server`. A change of uid would have disarmed it, and

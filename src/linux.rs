@@ -150,6 +150,12 @@ impl Linux<'_> {
             let retry = self
                 .relay
                 .and_then(|relay| relay.retry(self.board.server()));
+            let rest_at = self.killer.continues_at();
+            if rest_at.is_some_and(|at| at <= clock::now()) {
+                self.killer.continue_stop(self.stop_signal());
+                continue;
+            }
+            let timeout = earlier(timeout, rest_at.map(|at| at.saturating_sub(clock::now())));
             let again = std::mem::take(&mut self.reap_again);
             let patience = if again {
                 Some(Duration::ZERO)
@@ -470,6 +476,13 @@ impl Linux<'_> {
         } else {
             log::warn!("{trigger}: had to SIGKILL {victims}, alive after {signal}");
         }
+    }
+}
+
+fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

@@ -59,6 +59,7 @@ fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {
         Change::Killed(signal) => Some(Ended::Killed(signal)),
         Change::Stopped(_) | Change::Trapped | Change::Continued => None,
     };
+    killer.reaped += u64::from(ended.is_some());
     killer
         .strangers
         .retain(|stranger| ended.is_none() || *stranger != pid);

@@ -93,15 +93,27 @@ pub struct Gaps {
     pub disturbed: bool,
 }
 
+/// What a walk is to visit.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'a> {
+    /// Children that we had before we were treaper: neither they nor what is below them.
+    pub strangers: &'a [i32],
+    /// How the children are to be found.
+    pub start: Source,
+    /// Otherwise the walk counts as disturbed: for callers that walk again anyway.
+    pub watchful: bool,
+    /// Neither the members of this process group nor what is below them.
+    pub without: Option<i32>,
+}
+
 /// Visits every process of the tree, parents first, each right after its children were read.
-/// `strangers` are children that we had before we were treaper: neither they nor what is below them.
-/// Unless `watchful` the walk counts as disturbed: who walks again anyway need not be told.
-pub fn walk(
-    strangers: &[i32],
-    start: Source,
-    watchful: bool,
-    visit: &mut dyn FnMut(&Member),
-) -> Gaps {
+pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
+    let Scope {
+        strangers,
+        start,
+        watchful,
+        without,
+    } = scope;
     let mut gaps = Gaps {
         errno: None,
         source: Some(start),
@@ -119,6 +131,7 @@ pub fn walk(
     };
     let mut walk = Walk {
         strangers,
+        without,
         pending: &mut pending[..],
         len: 0,
         source: start,
@@ -137,6 +150,7 @@ pub fn walk(
 
 struct Walk<'a> {
     strangers: &'a [i32],
+    without: Option<i32>,
     pending: &'a mut [i32],
     len: usize,
     source: Source,
@@ -169,6 +183,9 @@ impl Walk<'_> {
             }
             self.len -= 1;
             let number = self.pending[self.len];
+            if self.is_left_out(number) {
+                continue;
+            }
             let above = path.len();
             let proven = path.restore(&mut |path, number, depth| self.prove(number, path, depth));
             // Whoever has lost a parent that is no more has become our child.
@@ -192,6 +209,10 @@ impl Walk<'_> {
                 self.len = len;
             }
         }
+    }
+
+    fn is_left_out(&self, number: i32) -> bool {
+        self.without.is_some() && pid::group_of(number).ok() == self.without
     }
 
     /// The process `number`, found among the children of the one before `depth` on the path (0: of us), if

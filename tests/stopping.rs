@@ -524,3 +524,40 @@ fn a_kill_timeout_does_not_make_a_tree_that_dies_wait() {
     run.wait_clean();
     assert!(sys::now_ms() - before < 15_000);
 }
+
+#[test]
+fn members_of_the_servers_group_and_all_others_get_the_stop_signal_once() {
+    // The keeper only records what it gets, so it is there until SIGKILL.
+    let tree = "server:on=TERM/0[worker*20:on=TERM/0,outside:setsid:on=TERM/0,\
+                keeper:record[deep:setsid:on=TERM/0[below:pgrp:on=TERM/0]]]";
+    let names = ["server", "outside", "keeper", "below"];
+    let mut run = start(&["--grace", "4s"], tree, &names);
+    run.log.wait_for(20, "worker", "ready");
+    let before = sys::now_ms() as i64;
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    assert_eq!(run.log.all("worker", "signal").len(), 20, "each once");
+    for name in ["outside", "keeper", "deep", "below"] {
+        let mut told = run.log.all(name, "signal");
+        told.retain(|line| line.number("sig") == i64::from(libc::SIGTERM));
+        assert_eq!(told.len(), 1, "{name}: {told:#?}");
+        assert!(at(&told[0]) - before < 3500, "{name} was told late");
+    }
+}
+
+#[test]
+fn a_suspended_member_of_the_servers_group_gets_the_stop_signal() {
+    let mut run = start(
+        &["--grace", "20s"],
+        "server:on=TERM/0[worker:on=TERM/0]",
+        &["server", "worker"],
+    );
+    let worker = run.log.ready("worker");
+    sys::kill(worker, libc::SIGSTOP).unwrap();
+    common::until("the worker is suspended", || {
+        common::proc::Process::read(worker).is_some_and(|p| p.state == 'T')
+    });
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    assert_eq!(run.log.all("worker", "signal").len(), 1);
+}
