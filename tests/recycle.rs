@@ -72,6 +72,18 @@ fn nobody_outside_is_hit_without_pidfd_open() {
     nobody_outside_is_hit(&[], &["pidfd_open=ENOSYS"]);
 }
 
+/// Then a walk closes what it holds of those above, and proves them again on its way back.
+#[test]
+fn nobody_outside_is_hit_with_hardly_a_descriptor() {
+    let few = ["sh", "-c", "ulimit -n 10; exec \"$@\"", "sh"].map(str::to_owned);
+    let command = Wrap::Treaper(&["--grace", "10ms"]).tree(TREE);
+    let Some(counts) = world(&[&few[..], &command].concat()) else {
+        return;
+    };
+    assert!(counts.reused > counts.born / 2, "few numbers came again");
+    assert_eq!(counts.hits, 0);
+}
+
 #[test]
 fn nobody_outside_is_hit_without_lists_of_children() {
     nobody_outside_is_hit(&[], &["open~/children=ENOENT"]);
