@@ -234,3 +234,17 @@ fn signals_that_were_blocked_by_the_host_are_forwarded_too() {
     run.signal(libc::SIGTERM);
     run.wait_clean();
 }
+
+#[test]
+fn each_signal_is_named_with_vv_that_was_handed_on_or_dropped() {
+    for guard in [&[][..], &["--no-guard"]] {
+        let options = ["-vv", "--rewrite=WINCH:0", "--rewrite=USR2:INT"];
+        let mut run = start(&[&options, guard].concat(), "server:record");
+        for signal in [libc::SIGUSR1, libc::SIGWINCH, libc::SIGUSR2] {
+            run.signal(signal);
+        }
+        for name in ["SIGUSR1", "SIGWINCH", "SIGINT"] {
+            until(name, || run.stderr().contains(name));
+        }
+    }
+}
