@@ -416,6 +416,19 @@ fn the_deadline_of_a_manager_counts_unless_a_grace_was_set() {
 }
 
 #[test]
+fn a_server_that_the_kernel_has_not_told_of_the_monitors_end_is_told_when_the_stage_begins() {
+    for mode in ["staged", "tree", "mixed"] {
+        let options = ["--kill-mode", mode, "--grace", "4s", "--stage", "3s"];
+        let mut run = start(&options, "server:disarms:on=TERM/3", &["server"]);
+        let before = sys::now_ms() as i64;
+        sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+        assert_eq!(run.wait_clean().code(), Some(3), "{mode}");
+        let told = at(&run.log.wait("server", "signal")) - before;
+        assert!((995..4000).contains(&told), "{mode}: after {told} ms");
+    }
+}
+
+#[test]
 fn after_the_end_of_the_shim_the_rest_is_gone_within_seconds() {
     let tree = "server:ignore=TERM[worker:setsid:ignore=TERM]";
     let mut run = start(&["--grace", "60s"], tree, &["server", "worker"]);
