@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::Duration;
 
 use common::{special, sys, until};
-use treaper::tree::{self, Gaps, Source};
+use treaper::tree::{self, Gaps, Scope, Source};
 
 const SOURCES: [Source; 2] = [Source::Files, Source::Scan];
 
@@ -101,7 +101,13 @@ fn gone(pid: i32) {
 /// The numbers that a walk visits, in order; `act` does something while one of them is visited.
 fn walk(strangers: &[i32], source: Source, mut act: impl FnMut(i32)) -> (Vec<i32>, Gaps) {
     let mut visited = Vec::new();
-    let gaps = tree::walk(strangers, source, true, &mut |member| {
+    let scope = Scope {
+        strangers,
+        start: source,
+        watchful: true,
+        without: None,
+    };
+    let gaps = tree::walk(scope, &mut |member| {
         visited.push(member.pid.get());
         act(member.pid.get());
     });
