@@ -54,13 +54,14 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
         hosts.watched.push(Watched { fd, trigger });
     }
     for name in &config.watch_ancestors {
-        let fd = find_ancestor(name.as_bytes()).map_err(|reason| {
+        let found = find_ancestor(name.as_bytes()).map_err(|reason| {
             let name = name.display();
             Error::usage(format!(
                 "cannot find an ancestor named '{name}' (--watch-ancestor): {reason}"
             ))
         })?;
-        hosts.watched.push(Watched { fd, trigger });
+        let watched = found.into_iter().map(|fd| Watched { fd, trigger });
+        hosts.watched.extend(watched);
     }
     Ok(hosts)
 }
@@ -194,24 +195,45 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
         .is_ok_and(shell::was_given_a_command)
 }
 
-/// Opens the nearest ancestor whose command name is `name` (of which the kernel keeps 15 bytes). If there is
-/// none, says which ones there are.
-fn find_ancestor(name: &[u8]) -> Result<OwnedFd, String> {
+/// Opens the nearest ancestor whose command name is `name` (of which the kernel keeps 15 bytes), and the
+/// processes above it of which it is a copy. If there is none, says which ancestors there are.
+fn find_ancestor(name: &[u8]) -> Result<Vec<OwnedFd>, String> {
     let name = &name[..name.len().min(15)];
     let mut current = pid::parent();
-    let mut seen = Vec::new();
+    let (mut seen, mut found) = (Vec::new(), Vec::new());
+    let mut below = None;
     while current > 0 {
         let fd = pidfd::open(current).map_err(error::describe)?;
         let stat = proc::stat(current).map_err(error::describe)?;
-        if stat.name.as_bytes() == name {
-            return Ok(fd);
+        let is_named = stat.name.as_bytes() == name;
+        if below.is_some_and(|below| !is_named || !is_copy(below, current)) {
+            break;
+        }
+        if is_named {
+            found.push(fd);
+            below = Some(current);
         }
         seen.push(format!("{}[{current}]", stat.name));
         current = stat.parent;
+    }
+    if !found.is_empty() {
+        return Ok(found);
     }
     Err(if seen.is_empty() {
         "there is none in this PID namespace".to_owned()
     } else {
         format!("there are {}", seen.join(", "))
     })
+}
+
+/// Whether `pid` is a fork of its parent `above` that has executed nothing: a host may leave such a copy of
+/// itself between (Python's multiprocessing), and that lives on when the host is killed.
+fn is_copy(pid: i32, above: i32) -> bool {
+    let Ok(proc) = proc::view() else { return false };
+    let (mut one, mut other) = ([0; 512], [0; 512]);
+    let lines = (
+        proc.command_line(pid, &mut one),
+        proc.command_line(above, &mut other),
+    );
+    matches!(lines, (Ok(one), Ok(other)) if one == other && !one.is_empty())
 }

@@ -206,6 +206,23 @@ fn a_watched_ancestor_takes_the_server_with_it() {
     assert!(run.stderr().contains("watched-exit"));
 }
 
+/// The nearest ancestor of that name is a copy of the host, which waits for the server.
+#[test]
+fn a_watched_ancestor_that_left_a_copy_of_itself_between_takes_the_server_with_it() {
+    let options = ["-v", "--grace", "200ms", "--watch-ancestor", "host"];
+    let mut run = hosted(Wrap::Treaper(&options), &["--stdin", "null", "--copy"]);
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    assert!(run.stderr().contains("watched-exit"), "{}", run.stderr());
+}
+
+#[test]
+fn control_without_treaper_everything_outlives_a_host_that_left_a_copy_of_itself() {
+    let mut run = hosted(Wrap::Bare, &["--stdin", "null", "--copy"]);
+    run.signal(libc::SIGKILL);
+    assert_eq!(run.wait().left.len(), 4);
+}
+
 #[test]
 fn a_watched_pid_that_is_gone_already_is_an_error_before_the_start() {
     let mut other = Scene::new().start(&[ACTOR, "exit", "0"]);
