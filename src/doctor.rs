@@ -33,9 +33,10 @@ struct Offer {
 const OTHER_UIDS: &str = "processes of another uid";
 
 /// What can happen, and what is left then at each level: group, cgroup, pidns.
-const GUARANTEES: [(&str, [&str; 3]); 8] = [
+const GUARANTEES: [(&str, [&str; 3]); 9] = [
     ("the host ends, crashes or is SIGKILLed", ["nothing"; 3]),
     ("the same, while others hold stdin open", ["nothing"; 3]),
+    ("the same, behind npx, make, sh -c", ["nothing"; 3]),
     ("the shim or the monitor is SIGKILLed", ["nothing"; 3]),
     (
         "both are SIGKILLed before the tree is empty",
