@@ -66,6 +66,7 @@ fn a_closed_stdin_ends_the_tree() {
             STUBBORN,
             &["server", "a", "b", "c"],
         );
+        common::first_second_over();
         run.close_stdin();
         assert_eq!(run.wait_clean().code(), Some(137), "{name}");
     }

@@ -311,6 +311,7 @@ fn dev_null_a_file_and_a_closed_stdin_are_not_watched() {
         };
         let mut run = scene.start(&Wrap::Treaper(options).tree(DEAF));
         run.log.ready("server");
+        common::first_second_over();
         run.close_stdin();
         assert!(
             !run.ends_within(A_WHILE / 2),

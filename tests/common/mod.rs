@@ -59,3 +59,10 @@ pub fn unique() -> String {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     format!("{}-{}-{number}", std::process::id(), time.as_nanos())
 }
+
+/// Waits until the first second of a treaper is over that has started its server by now: from then on an end of stdin
+/// is that of a host.
+pub fn first_second_over() {
+    let now = sys::now_ms();
+    until("the first second is over", || sys::now_ms() > now + 1100);
+}

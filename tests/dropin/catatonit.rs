@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Scene, sys, until};
+use crate::common::{Scene, first_second_over, sys, until};
 use crate::oracle::{both, exchange, ours, plain_signals, real, received, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
@@ -203,6 +203,7 @@ fn stdin_does_not_matter_and_the_rest_is_stopped() {
         let tree = "server:on=USR1/5[worker:setsid:on=TERM/0]";
         let mut run = program.start_in(Scene::new().stdin_pipe(), &[], tree);
         run.log.ready("worker");
+        first_second_over();
         run.close_stdin();
         assert!(!run.ends_within(A_WHILE), "{program:?}");
         run.signal(libc::SIGUSR1);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::proc::Process;
-use crate::common::{Scene, signals, until};
+use crate::common::{Scene, first_second_over, signals, until};
 use crate::oracle::{Program, both, exchange, ours, plain_signals, real, received, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
@@ -349,6 +349,8 @@ fn what_the_server_leaves_is_stopped() {
 fn stdin_and_the_parent_do_not_matter() {
     for program in both("dumb-init") {
         let mut run = program.start_in(Scene::new().stdin_pipe(), &[], "server");
+        run.log.ready("server");
+        first_second_over();
         run.close_stdin();
         assert!(!run.ends_within(A_WHILE), "{program:?}");
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{ACTOR, Scene, until};
+use crate::common::{ACTOR, Scene, first_second_over, until};
 use crate::oracle::{Program, both, exchange, ours, plain_signals, real, received, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
@@ -352,6 +352,8 @@ fn sigterm_has_no_deadline_unless_it_is_asked_for() {
 fn neither_stdin_nor_the_parent_stops_it_unless_p_is_given() {
     for program in both("tini") {
         let mut run = program.start_in(Scene::new().stdin_pipe(), &["-s"], "server");
+        run.log.ready("server");
+        first_second_over();
         run.close_stdin();
         assert!(!run.ends_within(A_WHILE), "{program:?}");
         let host = [ACTOR, "host", "--stdin", "null", "--"].map(str::to_owned);
