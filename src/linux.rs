@@ -170,16 +170,7 @@ impl Linux<'_> {
                 Woken::TimedOut if retry.is_some() => None,
                 Woken::TimedOut => Some(self.overdue()),
                 Woken::CgroupChanged => {
-                    // Until it is read the news stays news, and would wake us before any signal. What cannot be
-                    // read (the group was removed) would be news for ever.
-                    if self
-                        .killer
-                        .cgroup
-                        .as_ref()
-                        .is_none_or(|c| c.is_populated().is_err())
-                    {
-                        self.watch.forget_cgroup_events();
-                    }
+                    self.read_cgroup_events();
                     Some(self.reap())
                 }
                 Woken::Trigger(trigger) => {
@@ -283,7 +274,19 @@ impl Linux<'_> {
     /// After giving up: goes on reaping what is left, until nobody is.
     pub fn reap_to_the_end(&mut self) {
         while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
-            let _ = self.watch.wait(self.reap_again.then_some(Duration::ZERO));
+            let again = self.reap_again.then_some(Duration::ZERO);
+            if let Woken::CgroupChanged = self.watch.wait(again) {
+                self.read_cgroup_events();
+            }
+        }
+    }
+
+    /// Until it is read the news stays news, and would wake us before any signal. What cannot be read (the group was
+    /// removed, as the shim does when it leaves) would be news for ever.
+    fn read_cgroup_events(&mut self) {
+        let cgroup = self.killer.cgroup.as_ref();
+        if cgroup.is_none_or(|cgroup| cgroup.is_populated().is_err()) {
+            self.watch.forget_cgroup_events();
         }
     }
 

@@ -371,13 +371,45 @@ fn a_group_that_somebody_removes_keeps_nobody_busy_and_the_stop_works() {
     let group = place.groups().into_iter().find(|name| name != "home");
     fs::remove_dir(place.0.join(group.unwrap())).unwrap();
     let monitor = run.monitor();
-    // The first number: the nanoseconds that it has been on a processor.
-    let busy = || fs::read_to_string(format!("/proc/{monitor}/schedstat")).unwrap();
-    until("a monitor that rests", || {
-        let before = busy();
-        sys::pause_for(Duration::from_millis(50));
-        busy() == before
-    });
+    until_it_rests(monitor);
     run.signal(libc::SIGTERM);
     assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
+}
+
+/// Waits until the process takes no processor time.
+fn until_it_rests(pid: i32) {
+    // The first number: the nanoseconds that it has been on a processor. A full machine gives a busy process none for
+    // a while, too.
+    let busy = || fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+    until("a process that rests", || {
+        let before = busy();
+        sys::pause_for(Duration::from_millis(500));
+        busy() == before
+    });
+}
+
+#[test]
+fn a_monitor_that_stays_for_the_dead_of_a_tracer_is_not_kept_busy_by_the_group() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that is ours to change");
+    };
+    let options = ["--contain=cgroup", "--grace=100ms", "--kill-timeout=300ms"];
+    let tree = "server[stuck:ignore=TERM]";
+    let mut run = start(
+        place.scene(),
+        &Wrap::Treaper(&options).tree(tree),
+        &["server", "stuck"],
+    );
+    let (monitor, stuck) = (run.monitor(), run.named("stuck")[0].pid.to_string());
+    let mut tracer = Scene::new().start(&[ACTOR, "trace", &stuck]);
+    if tracer.log.wait("tracer", "tried").text("error") != "none" {
+        return skip("tracing a stranger is not allowed here");
+    }
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait().code(), Some(123), "{}", run.stderr());
+    // The dead are members of no group, so the shim has removed it.
+    until("no group", || place.groups().is_empty());
+    until_it_rests(monitor);
+    drop(tracer);
+    run.wait_empty();
 }
