@@ -177,13 +177,17 @@ impl Guard<'_> {
             // The monitor has resumed us.
             return;
         }
+        // Whatever a rewrite makes of it for the server.
+        if arrival.signal == Signal::INT
+            && arrival.from_terminal
+            && self.job_control
+            && self.board.named()
+        {
+            self.board.set_kill_now();
+            self.signal_monitor(Signal::CHLD, None);
+            return;
+        }
         match forward::route(arrival.signal, self.config, self.forward_hup) {
-            Route::Forward(Signal::INT)
-                if self.job_control && arrival.from_terminal && self.board.named() =>
-            {
-                self.board.set_kill_now();
-                self.signal_monitor(Signal::CHLD, None);
-            }
             Route::Forward(_) if self.job_control && arrival.from_terminal => {}
             Route::Forward(signal)
                 if self.config.forward_to == ForwardTo::Server

@@ -280,6 +280,10 @@ fn a_stop_that_takes_long_names_what_it_waits_for_and_ctrl_c_kills_that() {
     for wrap in [
         Wrap::Treaper(&["--grace", "100s"]),
         Wrap::Treaper(&["--no-guard", "--grace", "100s"]),
+        // What the key means to the server says nothing of what it means to us once we have said so.
+        Wrap::Treaper(&["--grace", "100s", "--rewrite", "INT:QUIT"]),
+        Wrap::Treaper(&["--no-guard", "--grace", "100s", "--rewrite", "INT:0"]),
+        Wrap::Treaper(&["--grace", "100s", "--rewrite", "INT:0"]),
         Wrap::Treaper(&["--contain", "pidns", "--grace", "100s"]),
     ] {
         if matches!(wrap, Wrap::Treaper(["--contain", ..])) && !sys::is_root() {
