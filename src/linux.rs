@@ -93,7 +93,10 @@ impl World for Linux<'_> {
         if let Event::Trigger(trigger) = event {
             log::info!("trigger: {trigger}");
             let asked = std::mem::take(&mut self.hangup_asked) && trigger == Trigger::Hangup;
-            self.unasked = Some(trigger).filter(|_| !asked);
+            // During a drain the second one of the two that drain changes nothing: it is not why the stop begins.
+            if !(trigger.drains() && self.board.trigger().is_some()) {
+                self.unasked = Some(trigger).filter(|_| !asked);
+            }
         }
         event
     }
@@ -109,6 +112,9 @@ impl World for Linux<'_> {
         }
         if before.state() != State::Running && after.state() == State::Running {
             self.watch.watch_stdin_again();
+            if self.config.watch_stdout {
+                self.watch.watch_stdout_again();
+            }
         }
         if self.board.failure().is_none() {
             tell(before, after);

@@ -177,6 +177,15 @@ impl Watch {
         self.add_standard(Trigger::StdoutClosed, standard, 0);
     }
 
+    /// Watches stdout again if the loss of its reader was reported: the drain of stdin took no notice of it, and
+    /// has ended without a stop. Allocates nothing: as above.
+    pub fn watch_stdout_again(&mut self) {
+        let trigger = Some(Trigger::StdoutClosed);
+        if self.sources.iter().all(|source| source.trigger != trigger) {
+            self.add_stdout();
+        }
+    }
+
     fn add_standard(&mut self, trigger: Trigger, standard: Standard, events: i16) {
         let fd = standard.fd;
         let source = Source {

@@ -462,3 +462,43 @@ fn a_fifo_that_gets_a_line_in_each_drain_has_not_hung_up() {
     let told = run.log.wait("server", "signal").number("at") - before;
     assert!(told >= 995, "signalled after {told} ms, not 1000");
 }
+
+const BOTH: Wrap = Wrap::Treaper(&[
+    "-v", "--stdin", "watch", "--stdout", "watch", "--drain", "1s", "--grace", "300ms",
+]);
+
+#[test]
+fn a_reader_of_stdout_that_left_during_the_drain_of_a_fifo_is_not_forgotten() {
+    let (scene, path, first) = fifo(Scene::new());
+    let mut run = scene.start(&BOTH.tree(DEAF));
+    run.log.ready("deep");
+    let read = run.take_stdout();
+    drop(first);
+    common::until("the drain", || run.stderr().contains("draining"));
+    drop(read);
+    let closed = "trigger: stdout-closed";
+    common::until("no reader", || run.stderr().contains(closed));
+    let _next = writer(&path);
+    run.wait_clean();
+    let stderr = run.stderr();
+    assert!(stderr.contains("has a writer again"), "{stderr}");
+    assert!(
+        stderr.contains("stdout-closed: stdout has no reader"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn what_is_said_of_a_stop_names_one_trigger_when_stdin_and_stdout_lose_their_peer() {
+    let (scene, _path, first) = fifo(Scene::new());
+    let mut run = scene.start(&BOTH.tree(DEAF));
+    run.log.ready("deep");
+    let read = run.take_stdout();
+    drop(first);
+    common::until("the drain", || run.stderr().contains("draining"));
+    drop(read);
+    run.wait_clean();
+    let stderr = run.stderr();
+    assert!(stderr.contains("stdin-eof: the other end"), "{stderr}");
+    assert!(stderr.contains("stdin-eof: had to SIGKILL"), "{stderr}");
+}
