@@ -89,6 +89,14 @@ impl Place {
         }
     }
 
+    /// A key that was pressed before the server is in the job reaches it all the same. To be called right before
+    /// each process is made that stands between the terminal's group and the server.
+    pub fn keep_early_keys(&self) {
+        if self.job_control {
+            signal::keep_early_keys();
+        }
+    }
+
     /// What the server has now is its own: our copies would keep its sockets bound and its pipes
     /// open after it has closed them, and its directory from being unmounted.
     pub fn let_go(&self) {

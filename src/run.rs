@@ -290,6 +290,7 @@ fn pair(
     } else {
         None
     };
+    job.place.keep_early_keys();
     let forked = if own_namespace {
         pidns::fork()?
     } else {
@@ -406,6 +407,7 @@ fn start_server(
         interpreter: job.board.interpreter(),
     };
     let (name, cgroup) = (job.name(), cgroup.map(|cgroup| cgroup.dir.as_fd()));
+    job.place.keep_early_keys();
     let server = spawn::start(image, setup, cgroup, job.board, name)?;
     let pid = server.pid.get();
     let session = group == Group::Own;

@@ -58,6 +58,48 @@ fn an_interrupt_from_the_keyboard_reaches_the_server_once() {
     }
 }
 
+/// With each of our processes held for a moment at its start.
+#[test]
+fn a_key_that_is_pressed_before_the_server_is_there_reaches_it() {
+    const STRACE: [&str; 10] = [
+        "strace",
+        "-f",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=prctl,signalfd4",
+        "-e",
+        "inject=prctl:delay_enter=300000",
+        "-e",
+        "inject=signalfd4:delay_enter=1000000",
+    ];
+    if std::process::Command::new("strace").output().is_err() {
+        return skip("strace is not installed");
+    }
+    for (wrap, waits) in [
+        (WRAPS[0], "treaper"),
+        (WRAPS[0], "tree-monitor"),
+        (WRAPS[1], "treaper"),
+    ] {
+        let (scene, master) = Scene::new().terminal();
+        let words: Vec<String> = STRACE.map(str::to_owned).to_vec();
+        let mut run = scene.start(&[words, wrap.tree("server")].concat());
+        // All signals are blocked: nothing ends it but its server.
+        let blocks_all = |p: &Process| {
+            let mask = proc::status(p.pid, "SigBlk").unwrap_or_default();
+            mask.starts_with("ffffffff")
+        };
+        until(waits, || run.named(waits).iter().any(blocks_all));
+        press(&master, 3);
+        let exit = run.wait_clean();
+        assert_eq!(exit.signal(), Some(libc::SIGINT), "{waits}: {wrap:?}");
+        assert!(
+            run.log.all("server", "ready").is_empty(),
+            "{waits}: too late"
+        );
+    }
+}
+
 #[test]
 fn a_server_that_ends_by_the_interrupt_ends_us() {
     for wrap in WRAPS {

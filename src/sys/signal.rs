@@ -216,17 +216,19 @@ pub struct Arrival {
     pub value: Option<u64>,
 }
 
+/// The signals that a terminal sends to its foreground group.
+const KEYS: [i32; 6] = [
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGWINCH,
+];
+
 /// Of what the kernel sends by itself: a timer that was set before our exec, say, is for us alone, and
 /// so is the hang-up that a session leader gets.
 fn is_from_terminal(number: i32, code: i32) -> bool {
-    const KEYS: [i32; 6] = [
-        libc::SIGINT,
-        libc::SIGQUIT,
-        libc::SIGTSTP,
-        libc::SIGTTIN,
-        libc::SIGTTOU,
-        libc::SIGWINCH,
-    ];
     code == libc::SI_KERNEL && KEYS.contains(&number)
 }
 
@@ -301,7 +303,30 @@ impl AsRawFd for SignalFd {
 /// descriptor. `None` if none came, or after a stop and continue. See `rt_sigtimedwait(2)`.
 #[must_use]
 pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
-    let all = Mask::ALL;
+    match wait_for(Mask::ALL, timeout) {
+        Ok(arrival) => Some(arrival),
+        Err(Errno::AGAIN | Errno::INTR) => None,
+        // Only a seccomp filter fails this way.
+        Err(_) => wait_by_descriptor(timeout),
+    }
+}
+
+/// Sends us again what the keyboard has sent to our group until now, before there was a server in it: sent by a
+/// process, it will be forwarded. To be called right before the server is made, with all signals blocked.
+pub fn keep_early_keys() {
+    let keys = Mask(KEYS.iter().fold(0, |mask, key| mask | 1 << (key - 1)));
+    let mut early = [None; KEYS.len()];
+    for slot in &mut early {
+        *slot = wait_for(keys, Some(Duration::ZERO)).ok();
+    }
+    for arrival in early.into_iter().flatten() {
+        // SAFETY: takes numbers only; the target is ourselves.
+        unsafe { libc::kill(super::pid::own(), arrival.signal.0.into()) };
+    }
+}
+
+/// The next pending signal of `mask`; as [`wait_any`].
+fn wait_for(mask: Mask, timeout: Option<Duration>) -> Result<Arrival, Errno> {
     let limit = timeout.map(|t| libc::timespec {
         tv_sec: t.as_secs().min(1 << 30) as _,
         tv_nsec: t.subsec_nanos().into(),
@@ -313,26 +338,21 @@ pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
     let ret = unsafe {
         libc::syscall(
             libc::SYS_rt_sigtimedwait,
-            &raw const all.0,
+            &raw const mask.0,
             &raw mut info,
             limit,
             8_usize,
         )
     };
-    let number = match check(ret) {
-        Ok(number) => number,
-        Err(Errno::AGAIN | Errno::INTR) => return None,
-        // Only a seccomp filter fails this way.
-        Err(_) => return wait_by_descriptor(timeout),
-    };
+    let number = check(ret)?;
     // SI_SIGIO: of a descriptor that has become readable.
     let by_kernel = matches!(info.si_code, libc::SI_KERNEL | libc::SI_SIGIO);
     // SAFETY: the field is inside of every siginfo; whom it names is used only where a process sent it.
     let sender = unsafe { info.si_pid() };
     // SAFETY: as above; used only for SI_QUEUE, where the kernel sets it.
     let value = unsafe { info.si_value() }.sival_ptr as u64;
-    Some(Arrival {
-        signal: Signal::from_number(number as i32)?,
+    Ok(Arrival {
+        signal: Signal::from_number(number as i32).ok_or(Errno::INVAL)?,
         sender: if by_kernel { 0 } else { sender },
         from_terminal: is_from_terminal(number as i32, info.si_code),
         by_kernel: info.si_code == libc::SI_KERNEL,
