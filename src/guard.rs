@@ -23,6 +23,17 @@ pub enum End {
     TakeOver,
 }
 
+/// How signals go to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By its pidfd.
+    Direct,
+    /// Real-time signals go through the monitor: one of them had to, and the next ones must not overtake it.
+    RealTimeByMonitor,
+    /// The kernel has no pidfds (before Linux 5.3).
+    AllByMonitor,
+}
+
 /// The shim's side of the pair.
 #[derive(Debug)]
 pub struct Guard<'a> {
@@ -40,8 +51,7 @@ pub struct Guard<'a> {
     pub bell: Option<OwnedFd>,
     /// The server, once a signal was handed to it.
     pub server: Option<OwnedFd>,
-    /// Real-time signals go through the monitor: one of them had to, and the next ones must not overtake it.
-    pub queued_by_monitor: bool,
+    pub way: Way,
     /// The last order to be suspended that was obeyed.
     pub obeyed: Suspension,
     /// Children of the shim that are not of the tree: those from before treaper, and the orphans that these leave.
@@ -208,8 +218,10 @@ impl Guard<'_> {
 
     /// Signals the server itself: one process less to be woken on the way. False if it has to go through the monitor.
     fn signal_server(&mut self, signal: Signal, value: Option<u64>) -> bool {
-        if signal.is_real_time() && self.queued_by_monitor {
-            return false;
+        match self.way {
+            Way::Direct => {}
+            Way::RealTimeByMonitor if !signal.is_real_time() => {}
+            Way::RealTimeByMonitor | Way::AllByMonitor => return false,
         }
         if self.server.is_none() {
             self.server = self.open_server();
@@ -222,14 +234,20 @@ impl Guard<'_> {
             ),
             None => false,
         };
-        self.queued_by_monitor |= signal.is_real_time() && !sent;
+        if signal.is_real_time() && !sent && self.way == Way::Direct {
+            self.way = Way::RealTimeByMonitor;
+        }
         sent
     }
 
     /// A pidfd of the server, if what has its pid is proven to be a child of the monitor.
-    fn open_server(&self) -> Option<OwnedFd> {
+    fn open_server(&mut self) -> Option<OwnedFd> {
         let pid = self.server_here()?;
-        let server = pidfd::of(pid).ok()?;
+        let opened = pidfd::of(pid);
+        if matches!(opened, Err(Errno::NOSYS)) {
+            self.way = Way::AllByMonitor;
+        }
+        let server = opened.ok()?;
         let parent = pidfd::parent(server.as_fd())
             .or_else(|_| proc::stat(pid.get()).map(|stat| stat.parent))
             .ok()?;

@@ -107,10 +107,10 @@ impl World for Linux<'_> {
             self.stopping_since = Some(clock::now());
         }
         self.board.set_plan(after);
-        if before.state() == State::Running && after.state() != State::Running {
+        if before.is_running() && !after.is_running() {
             self.wake_shim();
         }
-        if before.state() != State::Running && after.state() == State::Running {
+        if !before.is_running() && after.is_running() {
             self.watch.watch_stdin_again();
             if self.config.watch_stdout {
                 self.watch.watch_stdout_again();

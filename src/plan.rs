@@ -156,6 +156,12 @@ impl Plan {
         self.state
     }
 
+    /// Whether no stop has begun, and no drain.
+    #[must_use]
+    pub const fn is_running(&self) -> bool {
+        matches!(self.state, State::Running)
+    }
+
     #[must_use]
     pub const fn trigger(&self) -> Option<Trigger> {
         self.trigger
@@ -198,14 +204,20 @@ impl Plan {
     /// What `event` at `now` changes, and what is to be done for it.
     #[must_use]
     pub fn step(mut self, event: Event, now: Duration) -> (Self, Actions) {
-        let actions = match event {
+        let actions = self.advance(event, now);
+        (self, actions)
+    }
+
+    /// As [`Self::step`], in place.
+    #[must_use]
+    pub fn advance(&mut self, event: Event, now: Duration) -> Actions {
+        match event {
             Event::Trigger(trigger) => self.on_trigger(trigger, now),
             Event::Reaped { server_gone, empty } => self.on_reaped(server_gone, empty, now),
             Event::Deadline { unread, hung_up } => self.on_deadline(unread, hung_up, now),
             Event::Swept { progress } => self.on_swept(progress, now),
             Event::KillNow => self.on_kill_now(now),
-        };
-        (self, actions)
+        }
     }
 
     fn on_trigger(&mut self, trigger: Trigger, now: Duration) -> Actions {

@@ -14,7 +14,7 @@ use crate::doctor;
 use crate::dropin::{Asked, Program, pause};
 use crate::error::{self, Error};
 use crate::event::{Event, Trigger};
-use crate::guard::{End, Guard};
+use crate::guard::{End, Guard, Way};
 use crate::hosts::{self, Hosts, Watched};
 use crate::job;
 use crate::kill::{Killer, Server, Told};
@@ -309,7 +309,7 @@ fn pair(
                 forward_hup: job.place.forward_hup,
                 bell: bell.map(|(read, _)| read),
                 server: None,
-                queued_by_monitor: false,
+                way: Way::Direct,
                 obeyed: Suspension::default(),
                 strangers: Some(std::mem::take(&mut job.place.strangers))
                     .filter(|strangers| !strangers.is_empty()),

@@ -25,9 +25,9 @@ pub trait World {
 pub fn run(world: &mut impl World, mut plan: Plan) -> Plan {
     while !plan.is_over() {
         let event = world.next_event(plan.deadline());
-        let (next, actions) = plan.step(event, world.now());
-        world.planned(&plan, &next);
-        plan = next;
+        let before = plan;
+        let actions = plan.advance(event, world.now());
+        world.planned(&before, &plan);
         for action in actions.iter() {
             world.apply(action);
         }
