@@ -13,7 +13,7 @@ use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, special, sys};
 const STUBBORN: &str = "server:ignore=TERM[a:setsid:ignore=TERM,b:daemon:stopped:ignore=TERM[d],\
                         c:chain=2]";
 const NAMES: &[&str] = &["server", "a", "b", "c", "d"];
-const OPTIONS: &[&str] = &["-v", "--drain=100ms", "--grace=200ms", "--kill-timeout=25s"];
+const OPTIONS: &[&str] = &["-v", "--drain=100ms", "--grace=200ms", "--kill-timeout=60s"];
 
 fn start(scene: Scene, before: &[&str], level: &str) -> Run {
     let options = [OPTIONS, &[level]].concat();
