@@ -98,7 +98,7 @@ pub enum Event {
     Swept {
         progress: bool,
     },
-    /// Somebody at the terminal has read what the stop waits for, and pressed Ctrl-C.
+    /// What the stop waits for was named at the terminal, and then Ctrl-C was pressed.
     KillNow,
 }
 

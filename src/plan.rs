@@ -53,7 +53,7 @@ impl Settings {
         stage.min(grace)
     }
 
-    /// The grace of a stop for `trigger`. Whoever kills the shim has lost patience, and may start the next server
+    /// The grace of a stop for `trigger`. A process that kills the shim has lost patience, and may start the next server
     /// at once, which would meet the ports and locks of this one.
     #[must_use]
     pub fn grace_for(&self, trigger: Trigger) -> Duration {

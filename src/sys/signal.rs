@@ -317,7 +317,10 @@ pub fn keep_early_keys() {
     let keys = Mask(KEYS.iter().fold(0, |mask, key| mask | 1 << (key - 1)));
     let mut early = [None; KEYS.len()];
     for slot in &mut early {
-        *slot = wait_for(keys, Some(Duration::ZERO)).ok();
+        let Ok(arrival) = wait_for(keys, Some(Duration::ZERO)) else {
+            break;
+        };
+        *slot = Some(arrival);
     }
     for arrival in early.into_iter().flatten() {
         // SAFETY: takes numbers only; the target is ourselves.
