@@ -300,16 +300,13 @@ impl Linux<'_> {
         let mut reaped = Reaped::default();
         let left = reap::drain(&mut self.killer, &mut reaped);
         self.reap_again = left == Left::More;
-        // Who came into the group without being our descendant is of the tree as well. Asked each
-        // time: until it has been read, a change of the group would wake us for ever. What cannot be
-        // read does not keep us waiting: ECHILD decides then.
-        let populated = self
-            .killer
-            .cgroup
-            .as_ref()
-            .is_some_and(|cgroup| cgroup.is_populated() == Ok(true));
+        // Who came into the group without being our descendant is of the tree as well. Asked only when none of ours is
+        // left: with a thousand servers at once each look costs. What cannot be read does not keep us waiting.
+        let cgroup = self.killer.cgroup.as_ref();
+        let populated =
+            left == Left::Nobody && cgroup.is_some_and(|cgroup| cgroup.is_populated() == Ok(true));
         let empty = left == Left::Nobody && !populated;
-        self.look_again = left == Left::Nobody && populated && matches!(self.role, Role::Heir);
+        self.look_again = populated && matches!(self.role, Role::Heir);
         if let Some(ended) = reaped.server {
             self.board.set_ended(ended);
         }
