@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::config::DoctorFormat;
 use crate::contain::Level;
 use crate::contain::cgroup::Cgroup;
-use crate::sys::signal::SignalFd;
+use crate::sys::arrival::SignalFd;
 use crate::sys::{Errno, clone, kernel_release, pid, pidfd, prctl, proc, tty};
 
 /// One thing that is there or not.

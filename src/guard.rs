@@ -9,8 +9,9 @@ use crate::config::{Config, ForwardTo};
 use crate::forward::{self, Route};
 use crate::job;
 use crate::relay::Relay;
+use crate::sys::arrival::{self, Arrival};
 use crate::sys::pid::{self, Pid};
-use crate::sys::signal::{self, Arrival, Signal};
+use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, Found};
 use crate::sys::{Errno, fd, pidfd, proc};
 
@@ -67,7 +68,7 @@ impl Guard<'_> {
     pub fn run(&mut self) -> End {
         loop {
             let retry = self.relay.and_then(|relay| relay.retry(self.server_here()));
-            let arrival = signal::wait_any(retry);
+            let arrival = arrival::wait_any(retry);
             if let Some(arrival) = arrival.filter(|arrival| !arrival.from_monitor) {
                 self.hand_on(&arrival);
             }

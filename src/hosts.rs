@@ -13,7 +13,7 @@ use crate::event::Trigger;
 use crate::sys::fd::{self, Identity, Kind};
 use crate::sys::proc::View;
 use crate::sys::signal::Signal;
-use crate::sys::{Errno, pid, pidfd, proc};
+use crate::sys::{Errno, pid, pidfd, poll, proc};
 
 /// The command name of our monitor.
 pub const MONITOR: &CStr = c"tree-monitor";
@@ -86,7 +86,7 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     let (kind, stdin) = fd::describe(fd::STDIN);
     let stdin = stdin.filter(|_| matches!(kind, Kind::Pipe | Kind::Socket));
     if !hosts.gone {
-        hosts.gone = stdin.is_some() && was_adopted_by(parent) && fd::has_hung_up(fd::STDIN);
+        hosts.gone = stdin.is_some() && was_adopted_by(parent) && poll::has_hung_up(fd::STDIN);
         find_behind_launchers(hosts, parent, stdin, sighup_ignored);
     }
 }

@@ -2,8 +2,9 @@
 #![forbid(unsafe_code)]
 
 use crate::config::Config;
+use crate::sys::arrival::Arrival;
 use crate::sys::pid::{self, Pid};
-use crate::sys::signal::{self, Arrival, Signal};
+use crate::sys::signal::{self, Signal};
 use crate::sys::{tty, wait};
 
 /// After SIGTSTP, SIGTTIN or SIGTTOU was forwarded: suspends this process as well, where that was asked for. With

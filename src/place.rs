@@ -12,7 +12,7 @@ use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::startup::Inherited;
-use crate::sys::{environment, proc, tty, wait};
+use crate::sys::{arrival, environment, proc, tty, wait};
 
 /// What was found out about the place that we run in.
 pub struct Place {
@@ -93,7 +93,7 @@ impl Place {
     /// each process is made that stands between the terminal's group and the server.
     pub fn keep_early_keys(&self) {
         if self.job_control {
-            signal::keep_early_keys();
+            arrival::keep_early_keys();
         }
     }
 

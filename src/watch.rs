@@ -8,8 +8,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::event::Trigger;
-use crate::sys::fd::{self, HANG_UP, Kind};
-use crate::sys::signal::{self, Arrival, SignalFd};
+use crate::sys::arrival::{self, Arrival, SignalFd};
+use crate::sys::fd::{self, Kind};
+use crate::sys::poll::{self, HANG_UP};
 use crate::sys::{Errno, clock};
 
 /// When poll is tried again after it had no memory.
@@ -43,7 +44,7 @@ struct Standard {
     /// Until then its end is that of a complete input.
     complete_until: Option<Duration>,
     /// Polled in its place since it reported something else, which poll would report again at once.
-    news: Option<fd::News>,
+    news: Option<poll::News>,
 }
 
 /// What a report of poll means.
@@ -201,7 +202,7 @@ impl Watch {
     #[must_use]
     pub fn stdin_is_back(&self) -> bool {
         self.stdin_ended.is_some_and(|written| {
-            !fd::has_hung_up(fd::STDIN) || fd::last_write(fd::STDIN) != written
+            !poll::has_hung_up(fd::STDIN) || fd::last_write(fd::STDIN) != written
         })
     }
 
@@ -223,10 +224,10 @@ impl Watch {
     /// Waits for the next event, at most for `timeout` (`None`: for ever).
     pub fn wait(&mut self, timeout: Option<Duration>) -> Woken {
         if self.signals.is_none() {
-            return signal::wait_any(timeout).map_or(Woken::TimedOut, Woken::Signal);
+            return arrival::wait_any(timeout).map_or(Woken::TimedOut, Woken::Signal);
         }
         loop {
-            match fd::poll(&mut self.polled, timeout) {
+            match poll::poll(&mut self.polled, timeout) {
                 Ok(0) => return Woken::TimedOut,
                 Err(errno) => {
                     // Until poll can be had again, signals are all that can be waited for.
@@ -240,7 +241,7 @@ impl Watch {
                             timeout
                         }
                     };
-                    if let Some(arrival) = signal::wait_any(patience) {
+                    if let Some(arrival) = arrival::wait_any(patience) {
                         return Woken::Signal(arrival);
                     }
                     if timeout.is_some() {
@@ -298,11 +299,11 @@ impl Watch {
 impl Standard {
     /// What the report in `polled` means. A report that means nothing does not come again.
     fn examine(&mut self, polled: &mut libc::pollfd) -> Meaning {
-        let reported = self.news.as_ref().map_or(polled.revents, fd::News::take);
+        let reported = self.news.as_ref().map_or(polled.revents, poll::News::take);
         let is_input = self.fd == fd::STDIN;
         let only_half = is_input && reported & libc::POLLHUP == 0;
         if reported & (self.hang_up | libc::POLLNVAL) != 0
-            && !(only_half && fd::peer_can_send(self.fd))
+            && !(only_half && poll::peer_can_send(self.fd))
         {
             let early = self
                 .complete_until
@@ -314,7 +315,7 @@ impl Standard {
             };
         }
         if self.news.is_none() {
-            match fd::News::of(self.fd) {
+            match poll::News::of(self.fd) {
                 Ok(news) => {
                     (polled.fd, polled.events) = (news.as_raw_fd(), libc::POLLIN);
                     self.news = Some(news);

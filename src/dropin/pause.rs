@@ -11,9 +11,9 @@ use crate::linux::{Linux, Role};
 use crate::plan::{Plan, State};
 use crate::status;
 use crate::supervise;
-use crate::sys::signal::{self, Signal};
+use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Found};
-use crate::sys::{pid, prctl};
+use crate::sys::{arrival, pid, prctl};
 use crate::watch::Watch;
 
 /// Reaps until SIGINT or SIGTERM, then stops what has been left to us; returns the exit status.
@@ -28,7 +28,7 @@ pub fn run(config: &Config) -> Result<u8, Error> {
     // We may be there for long, and hold nobody's directory.
     let _ = std::env::set_current_dir("/");
     loop {
-        match signal::wait_any(None).map(|arrival| arrival.signal) {
+        match arrival::wait_any(None).map(|arrival| arrival.signal) {
             Some(Signal::TERM | Signal::INT) => break,
             _ => while matches!(wait::any(), Found::Child(..)) {},
         }

@@ -46,10 +46,11 @@ impl Heap {
         }
     }
 
-    /// Gives back every page without a living block. See `madvise(2)`, `MADV_DONTNEED`.
-    pub fn give_back() {
-        // The kernel rounds up to its own pages, which may be larger than ours of the book-keeping.
-        if super::memory::page_size() != PAGE {
+    /// Returns every page without a living block to the kernel, whose pages have `page_size` bytes. See `madvise(2)`,
+    /// `MADV_DONTNEED`.
+    pub fn release_pages(page_size: usize) {
+        // The kernel rounds the length up to its own pages. Larger ones could hold a living block.
+        if page_size != PAGE {
             return;
         }
         let used = NEXT.load(Relaxed).div_ceil(PAGE);
@@ -155,7 +156,7 @@ mod tests {
             // SAFETY: alive, and that long.
             unsafe { pointer.write_bytes(fill, size) };
             if round % 100 == 99 {
-                Heap::give_back();
+                Heap::release_pages(PAGE);
             }
             for (pointer, size, fill) in &blocks {
                 beyond |= Heap::offset(*pointer).is_none();

@@ -10,7 +10,7 @@ const DEPTH: usize = 120 * 1024;
 
 /// Gives back whatever only our start needed; to be called before a long wait.
 pub fn give_back() {
-    super::heap::Heap::give_back();
+    super::heap::Heap::release_pages(page_size());
     give_back_stack();
     give_back_code();
 }
@@ -42,7 +42,7 @@ fn give_back_code() {
 }
 
 /// The kernel's, in bytes. See `sysconf(3)`.
-pub fn page_size() -> usize {
+fn page_size() -> usize {
     // SAFETY: takes a number; the answer is a constant of the machine, and never an error.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }

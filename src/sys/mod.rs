@@ -8,6 +8,7 @@
     reason = "the one room for it; every block says why it holds"
 )]
 
+pub mod arrival;
 pub mod cgroup;
 pub mod clock;
 pub mod clone;
@@ -20,6 +21,7 @@ pub mod namespace;
 pub mod notify;
 pub mod pid;
 pub mod pidfd;
+pub mod poll;
 pub mod prctl;
 pub mod proc;
 mod raw;

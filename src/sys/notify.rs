@@ -304,7 +304,8 @@ mod tests {
         assert!(sockets.peek().is_none());
         // The pipe is open as long as the message is: that is what a barrier waits for.
         let reader = pipe.0;
-        let has_ended = |reader: &io::PipeReader| fd::has_hung_up(reader.as_raw_fd());
+        let has_ended =
+            |reader: &io::PipeReader| super::super::poll::has_hung_up(reader.as_raw_fd());
         assert!(!has_ended(&reader));
         let mut text = [0; 100];
         let length = manager.recv(&mut text).unwrap();

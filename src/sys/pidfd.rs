@@ -91,7 +91,7 @@ pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
         revents: 0,
     }];
     matches!(
-        super::fd::poll(&mut one, Some(std::time::Duration::ZERO)),
+        super::poll::poll(&mut one, Some(std::time::Duration::ZERO)),
         Ok(1..)
     ) && one[0].revents & libc::POLLIN != 0
 }

@@ -1,0 +1,125 @@
+//! Waiting for descriptors, and what poll reports about the other end of one.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::{Errno, check};
+
+/// Whether the peer of `fd` has hung up, without reading anything. See `poll(2)`, `POLLRDHUP`.
+#[must_use]
+pub fn has_hung_up(fd: i32) -> bool {
+    let mut one = [libc::pollfd {
+        fd,
+        events: libc::POLLRDHUP,
+        revents: 0,
+    }];
+    matches!(poll(&mut one, Some(std::time::Duration::ZERO)), Ok(1..))
+        && one[0].revents & HANG_UP != 0
+}
+
+/// The answers of poll that mean that the peer of an input has left. POLLERR is none: a socket also
+/// reports an error of a message that was sent, or a time stamp (`MSG_ZEROCOPY`, `SO_TIMESTAMPING`).
+pub const HANG_UP: i16 = libc::POLLHUP | libc::POLLRDHUP;
+
+/// Whether the peer of a TCP socket can still send. Then POLLRDHUP comes of `shutdown(SHUT_RD)` on this end. Of
+/// a Unix socket nothing tells which end it was. See `TCP_INFO` in `tcp(7)`.
+#[must_use]
+pub fn peer_can_send(fd: i32) -> bool {
+    const ESTABLISHED: u8 = 1;
+    const FIN_WAIT: [u8; 2] = [4, 5];
+    // The first byte of `struct tcp_info`.
+    let (mut state, mut len) = (0_u8, 1 as libc::socklen_t);
+    // SAFETY: room for the one byte that is asked for, and a live length.
+    let result = unsafe {
+        let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+        libc::getsockopt(fd, level, name, (&raw mut state).cast(), &raw mut len)
+    };
+    result == 0 && (state == ESTABLISHED || FIN_WAIT.contains(&state))
+}
+
+/// Tells what is new on a descriptor: each error and each hang-up once, where poll would report it again and
+/// again. Data is no news. See `EPOLLET` in `epoll(7)`.
+#[derive(Debug)]
+pub struct News(OwnedFd);
+
+impl News {
+    /// What is there already is news, too.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`, `ENOSPC`.
+    pub fn of(fd: i32) -> Result<Self, Errno> {
+        // SAFETY: takes a number.
+        let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }.into())?;
+        // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+        let epoll = unsafe { OwnedFd::from_raw_fd(epoll as i32) };
+        let events = (libc::EPOLLET | libc::EPOLLRDHUP) as u32;
+        let mut event = libc::epoll_event { events, u64: 0 };
+        let (to, add) = (epoll.as_raw_fd(), libc::EPOLL_CTL_ADD);
+        // SAFETY: a live event and numbers.
+        check(unsafe { libc::epoll_ctl(to, add, fd, &raw mut event) }.into())?;
+        Ok(Self(epoll))
+    }
+
+    /// What is new, as poll says it. Never waits.
+    #[must_use]
+    pub fn take(&self) -> i16 {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event.
+        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, 0) };
+        if count == 1 { event.events as i16 } else { 0 }
+    }
+}
+
+impl AsRawFd for News {
+    fn as_raw_fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Waits until a descriptor is ready, at most for `timeout` (`None`: for ever); how many are. See `ppoll(2)`.
+///
+/// # Errors
+/// `EINTR` after a stop and continue; `ENOMEM`; another one if a filter refuses it, or if there are more
+/// descriptors than `RLIMIT_NOFILE` allows.
+pub fn poll(
+    fds: &mut [libc::pollfd],
+    timeout: Option<std::time::Duration>,
+) -> Result<usize, Errno> {
+    let limit = timeout.map(|t| libc::timespec {
+        tv_sec: t.as_secs().min(1 << 30) as _,
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the array is live and its length is told; the time-out is null or live; no mask is given.
+    let ret = unsafe {
+        libc::ppoll(
+            fds.as_mut_ptr(),
+            fds.len() as libc::nfds_t,
+            limit,
+            std::ptr::null(),
+        )
+    };
+    match check(ret.into()) {
+        Err(errno) if !matches!(errno, Errno::INTR | Errno::NOMEM) => older_poll(fds, timeout),
+        other => other.map(|n| n as usize),
+    }
+}
+
+/// For filters that know only the older call. See `poll(2)`.
+#[cfg(target_arch = "x86_64")]
+fn older_poll(
+    fds: &mut [libc::pollfd],
+    timeout: Option<std::time::Duration>,
+) -> Result<usize, Errno> {
+    let limit = timeout.map_or(-1, |t| {
+        i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+    });
+    // SAFETY: the array is live and its length is told.
+    let ret = unsafe { libc::syscall(libc::SYS_poll, fds.as_mut_ptr(), fds.len(), limit) };
+    check(ret).map(|n| n as usize)
+}
+
+/// There is no older call.
+#[cfg(not(target_arch = "x86_64"))]
+fn older_poll(_: &mut [libc::pollfd], _: Option<std::time::Duration>) -> Result<usize, Errno> {
+    Err(Errno::NOSYS)
+}
