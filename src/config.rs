@@ -118,7 +118,7 @@ impl Given {
             .to_str()
             .ok_or_else(|| "not valid UTF-8".to_owned());
         text.and_then(parse).map_err(|expected| {
-            Error::usage(format!(
+            Error::Misuse(format!(
                 "{}: invalid value '{}': {expected}",
                 self.source,
                 self.text.display()
@@ -235,7 +235,7 @@ fn check_doctor(format: Option<DoctorFormat>, command: &[OsString]) -> Result<()
     let Some(first) = command.first().filter(|_| format.is_some()) else {
         return Ok(());
     };
-    Err(Error::usage(if first == "json" {
+    Err(Error::Misuse(if first == "json" {
         "--doctor: the format follows an equals sign: --doctor=json".to_owned()
     } else {
         format!(

@@ -57,9 +57,9 @@ impl Containment {
 pub fn prepare(level: Level) -> Result<Containment, Error> {
     match level {
         Level::Auto | Level::Group => Ok(Containment::Group),
-        Level::Cgroup => Cgroup::make()
-            .map(Containment::Cgroup)
-            .map_err(|why| Error::usage(format!("--contain=cgroup cannot be had here: {why}"))),
+        Level::Cgroup => Cgroup::make().map(Containment::Cgroup).map_err(|why| {
+            Error::Unavailable(format!("--contain=cgroup cannot be had here: {why}"))
+        }),
         Level::Pidns => Ok(Containment::Pidns),
     }
 }

@@ -12,35 +12,43 @@ use crate::sys::proc;
 
 /// A failure before the server ran: one line for the user, and the exit status.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Error {
-    pub status: u8,
-    /// Why COMMAND could not be executed, if that is what failed.
-    pub cause: Option<Errno>,
-    message: String,
+pub enum Error {
+    /// An option, a variable or COMMAND cannot be used as it was given.
+    Misuse(String),
+    /// This system does not have or does not permit what treaper needs.
+    Unavailable(String),
+    /// A process that treaper needs has ended: the one that started it, or the other one of the pair.
+    Gone(&'static str),
+    /// COMMAND could not be executed, because of `cause`.
+    NotExecuted {
+        status: u8,
+        cause: Errno,
+        message: String,
+    },
 }
 
 impl Error {
-    /// treaper was misused, or what was asked for cannot be had here.
-    pub fn usage(message: impl Into<String>) -> Self {
-        Self {
-            status: status::OWN_FAILURE,
-            cause: None,
-            message: message.into(),
+    /// A system call failed: `cannot <verb> <object>: <errno text>`.
+    #[must_use]
+    pub fn kernel(what: &str, errno: Errno) -> Self {
+        Self::Unavailable(format!("cannot {what}: {}", describe(errno)))
+    }
+
+    /// The exit status of treaper.
+    #[must_use]
+    pub const fn status(&self) -> u8 {
+        match self {
+            Self::Misuse(_) | Self::Unavailable(_) | Self::Gone(_) => status::OWN_FAILURE,
+            Self::NotExecuted { status, .. } => *status,
         }
     }
 
-    /// `cannot <verb> <object>: <errno text>`
+    /// Why COMMAND could not be executed, if that is what failed.
     #[must_use]
-    pub fn kernel(what: &str, errno: Errno) -> Self {
-        Self::usage(format!("cannot {what}: {}", describe(errno)))
-    }
-
-    /// COMMAND could not be executed, because of `cause`.
-    pub fn exec(status: u8, cause: Errno, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            cause: Some(cause),
-            message: message.into(),
+    pub const fn cause(&self) -> Option<Errno> {
+        match self {
+            Self::NotExecuted { cause, .. } => Some(*cause),
+            Self::Misuse(_) | Self::Unavailable(_) | Self::Gone(_) => None,
         }
     }
 }
@@ -80,7 +88,11 @@ impl fmt::Display for Shown<'_> {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(match self {
+            Self::Misuse(text) | Self::Unavailable(text) => text,
+            Self::Gone(text) => text,
+            Self::NotExecuted { message, .. } => message,
+        })
     }
 }
 

@@ -147,8 +147,8 @@ fn stdin_trigger(
         (StdinMode::Auto, Kind::Pipe) if in_pipeline => None,
         (StdinMode::Auto | StdinMode::Watch, Kind::Pipe | Kind::Socket) => Some(Trigger::StdinEof),
         (StdinMode::Watch, Kind::Other) => {
-            return Err(Error::usage(
-                "--stdin or TREAPER_STDIN: stdin is not a pipe, FIFO or socket, so it cannot be watched",
+            return Err(Error::Misuse(
+                "--stdin or TREAPER_STDIN: stdin is not a pipe, FIFO or socket, so it cannot be watched".to_owned(),
             ));
         }
     })

@@ -47,7 +47,7 @@ pub fn main(arguments: &[OsString]) -> i32 {
         Some(program) => start_as(program, arguments, &inherited),
         None => start(arguments, &inherited).unwrap_or_else(|error| {
             report::line(format_args!("{error}"));
-            error.status
+            error.status()
         }),
     };
     status.into()
@@ -73,7 +73,7 @@ fn start_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> 
 }
 
 fn start(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
-    let args = match cli::parse(arguments).map_err(Error::usage)? {
+    let args = match cli::parse(arguments).map_err(Error::Misuse)? {
         Parsed::Run(args) => args,
         Parsed::Print(text) => return print(&text),
     };
@@ -129,7 +129,7 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
             voice::set_main();
             let status = serve(&config, inherited).unwrap_or_else(|error| {
                 report::line(format_args!("{error}"));
-                error.status
+                error.status()
             });
             clone::exit_child(status.into())
         }
@@ -190,7 +190,7 @@ fn print(text: &str) -> Result<u8, Error> {
         .and_then(|()| stdout.flush());
     written
         .map(|()| 0)
-        .map_err(|error| Error::usage(format!("cannot write to stdout: {error}")))
+        .map_err(|error| Error::Unavailable(format!("cannot write to stdout: {error}")))
 }
 
 /// What holds for this process before it has a child.
@@ -206,7 +206,7 @@ fn prepare_process(hosts: &Hosts) -> Result<(), Error> {
     let _ = prctl::signal_on_parent_exit(Signal::CONT);
     // A parent that died before the call above sends nothing.
     if hosts.gone || pid::parent() != parent {
-        return Err(Error::usage(
+        return Err(Error::Gone(
             "parent-exit: the process that started treaper is gone, so COMMAND was not started; --no-parent starts it",
         ));
     }
@@ -331,7 +331,7 @@ fn pair(
                 (None, Some(pid)) if pid::parent() == pid.get() => Shim::Pid(pid),
                 (None, _) => {
                     let text = "the shim is gone, so COMMAND was not started";
-                    return Err(Error::usage(text));
+                    return Err(Error::Gone(text));
                 }
             };
             // Children that the shim had before are not ours.

@@ -21,10 +21,10 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// # Errors
 /// An argument that no program can be given.
 pub fn prepare(command: &[OsString], notify_socket: Option<&OsStr>) -> Result<Image, Error> {
-    let nul = || Error::usage("COMMAND has a NUL byte in it");
+    let nul = || Error::Misuse("COMMAND has a NUL byte in it".to_owned());
     let name = command
         .first()
-        .ok_or_else(|| Error::usage("no COMMAND was given"))?;
+        .ok_or_else(|| Error::Misuse("no COMMAND was given".to_owned()))?;
     let searched = !name.as_bytes().contains(&b'/');
     let candidates = if searched {
         let path = startup::variable("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
@@ -92,26 +92,34 @@ pub fn error(failure: Failure, name: &OsStr, interpreter: Text) -> Error {
     match failure {
         Failure::NotFound => {
             let message = format!("cannot find '{name}': {}", error::describe(Errno::NOENT));
-            Error::exec(status::NOT_FOUND, Errno::NOENT, message)
+            not_executed(status::NOT_FOUND, Errno::NOENT, message)
         }
         Failure::NotSearched(at) => {
             let directory = directory_of_path(at);
             let directory = Shown(&directory);
             let message =
                 format!("cannot find '{name}' in PATH, of which '{directory}' may not be searched");
-            Error::exec(status::NOT_FOUND, Errno::ACCESS, message)
+            not_executed(status::NOT_FOUND, Errno::ACCESS, message)
         }
         Failure::NotExecutable(errno) => {
             let message = format!("cannot execute '{name}': {}", error::describe(errno));
-            Error::exec(status::NOT_EXECUTABLE, errno, message)
+            not_executed(status::NOT_EXECUTABLE, errno, message)
         }
         Failure::NoInterpreter => {
             let missing = missing(&interpreter.get());
             let message = format!("cannot execute '{name}': {missing}");
-            Error::exec(status::NOT_EXECUTABLE, Errno::NOENT, message)
+            not_executed(status::NOT_EXECUTABLE, Errno::NOENT, message)
         }
         Failure::Clone(errno) => Error::kernel(&format!("start '{name}'"), errno),
-        Failure::Orphaned => Error::usage("the monitor is gone, so COMMAND was not started"),
+        Failure::Orphaned => Error::Gone("the monitor is gone, so COMMAND was not started"),
+    }
+}
+
+fn not_executed(status: u8, cause: Errno, message: String) -> Error {
+    Error::NotExecuted {
+        status,
+        cause,
+        message,
     }
 }
 

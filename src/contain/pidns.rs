@@ -63,7 +63,7 @@ fn cannot(what: &str, errno: Errno) -> Error {
         _ => "",
     };
     let text = error::describe(errno);
-    Error::usage(format!(
+    Error::Unavailable(format!(
         "--contain=pidns cannot be had here: cannot {what}: {text}{remedy}"
     ))
 }

@@ -91,7 +91,7 @@ This is {OURS}; nothing that the program started outlives it. For TREAPER_* see 
 }
 
 pub(super) fn failed(error: &Error) -> Answer {
-    let text = match error.cause {
+    let text = match error.cause() {
         Some(cause) => format!("failed to exec pid1: {}", error::describe(cause)),
         None => error.to_string(),
     };

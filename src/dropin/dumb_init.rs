@@ -153,7 +153,7 @@ DUMB_INIT_DEBUG=1 is -v, DUMB_INIT_SETSID=0 is -c. For TREAPER_* see treaper(1).
 }
 
 pub(super) fn failed(error: &Error, command: &OsStr) -> Answer {
-    match error.cause {
+    match error.cause() {
         Some(cause) => {
             let (name, cause) = (command.display(), error::describe(cause));
             Answer::stderr(2, format!("[dumb-init] {name}: {cause}\n"))

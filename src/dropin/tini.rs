@@ -142,7 +142,7 @@ Environment variables:
 
 pub(super) fn failed(error: &Error, command: &OsStr) -> Answer {
     let pid = voice::main_pid();
-    match error.cause {
+    match error.cause() {
         Some(cause) => {
             let status = match cause {
                 Errno::NOENT => 127,
