@@ -1,4 +1,4 @@
-# Made from the options by `UPDATE=1 cargo test --test docs`: change src/cli.rs instead.
+# Made from the options by `UPDATE=1 cargo test --features fixtures --test docs`: change src/cli.rs instead.
 # bash completion for treaper
 
 _treaper() {
@@ -18,7 +18,7 @@ _treaper() {
         --)
             at=$((at + 1))
             break ;;
-        -s|--signal|-d|--drain|-g|--grace|--stage|--kill-timeout|-k|--kill-mode|--until|--stdin|--stdout|--hup|--term|--watch-pid|--watch-ancestor|--forward-to|--rewrite|--success|--contain)
+        --watch-pid|--watch-ancestor|--stdin|--stdout|--until|-s|--signal|-k|--kill-mode|-d|--drain|-g|--grace|--stage|--kill-timeout|--hup|--term|--forward-to|--rewrite|--contain|--success)
             at=$((at + 2))
             if [[ ${COMP_WORDS[at - 1]} == '=' ]]; then at=$((at + 1)); fi ;;
         =)
@@ -41,24 +41,24 @@ _treaper() {
         return
     fi
     case $prev in
-        -s|--signal)
-            words="$(compgen -A signal | sed 's/^SIG//')" ;;
-        -k|--kill-mode)
-            words="staged tree mixed" ;;
-        --until)
-            words="server tree" ;;
-        --stdin)
-            words="auto watch ignore" ;;
-        --stdout)
-            words="watch ignore" ;;
-        --hup)
-            words="auto stop forward" ;;
-        --term)
-            words="stop forward" ;;
         --watch-pid)
             words="$(cd /proc && compgen -G '[0-9]*')" ;;
         --watch-ancestor)
             words="$(ps -eo comm= 2>/dev/null)" ;;
+        --stdin)
+            words="auto watch ignore" ;;
+        --stdout)
+            words="watch ignore" ;;
+        --until)
+            words="server tree" ;;
+        -s|--signal)
+            words="$(compgen -A signal | sed 's/^SIG//')" ;;
+        -k|--kill-mode)
+            words="staged tree mixed" ;;
+        --hup)
+            words="auto stop forward" ;;
+        --term)
+            words="stop forward" ;;
         --forward-to)
             words="server group tree" ;;
         --contain)
@@ -66,7 +66,7 @@ _treaper() {
         --doctor)
             words="json" ;;
         *)
-            words='--signal --drain --grace --stage --kill-timeout --kill-mode --until --stdin --stdout --hup --term --no-parent --watch-pid --watch-ancestor --forward-to --rewrite --success --contain --no-guard --no-new-privs --verbose --doctor --help --version' ;;
+            words='--no-parent --watch-pid --watch-ancestor --stdin --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --no-guard --no-new-privs --success --verbose --doctor --help --version' ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

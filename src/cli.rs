@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::builder::ValueParser;
@@ -50,62 +51,8 @@ const fn short(short: char, long: &'static str, takes: Takes, help: &'static str
     }
 }
 
-/// Every option but `--help` and `--version`, in the order of the help.
+/// Every option except `--help` and `--version`, in the order of the help.
 pub const OPTIONS: &[Opt] = &[
-    short('s', "signal", Takes::One("SIGNAL"), "Stop signal [TERM]"),
-    short(
-        'd',
-        "drain",
-        Takes::One("TIME"),
-        "After end of input, time to leave unsignalled [5s]",
-    ),
-    short(
-        'g',
-        "grace",
-        Takes::One("TIME"),
-        "From the stop signal to SIGKILL [10s]",
-    ),
-    opt(
-        "stage",
-        Takes::One("TIME"),
-        "Before SIGKILL, time for the rest of the tree [2s]",
-    ),
-    opt(
-        "kill-timeout",
-        Takes::One("TIME"),
-        "From SIGKILL until survivors are named and left [5s]",
-    ),
-    short(
-        'k',
-        "kill-mode",
-        Takes::One("MODE"),
-        "Stop signal to: staged, tree, mixed [staged]",
-    ),
-    opt(
-        "until",
-        Takes::One("WHAT"),
-        "Run until the end of: server, tree [server]",
-    ),
-    opt(
-        "stdin",
-        Takes::One("MODE"),
-        "Hang-up of stdin stops: auto, watch, ignore [auto]",
-    ),
-    opt(
-        "stdout",
-        Takes::One("MODE"),
-        "Loss of stdout's reader stops: watch, ignore [ignore]",
-    ),
-    opt(
-        "hup",
-        Takes::One("MODE"),
-        "SIGHUP is to: auto, stop, forward [auto]",
-    ),
-    opt(
-        "term",
-        Takes::One("MODE"),
-        "SIGTERM is to: stop, forward [stop]",
-    ),
     opt(
         "no-parent",
         Takes::Nothing,
@@ -122,24 +69,73 @@ pub const OPTIONS: &[Opt] = &[
         "Stop when the nearest ancestor NAME is gone",
     ),
     opt(
+        "stdin",
+        Takes::One("MODE"),
+        "Stop when stdin hangs up: auto, watch, ignore [auto]",
+    ),
+    opt(
+        "stdout",
+        Takes::One("MODE"),
+        "Stop when stdout has no reader: watch, ignore [ignore]",
+    ),
+    opt(
+        "until",
+        Takes::One("WHAT"),
+        "Run until the end of: server, tree [server]",
+    ),
+    short('s', "signal", Takes::One("SIGNAL"), "Stop signal [TERM]"),
+    short(
+        'k',
+        "kill-mode",
+        Takes::One("MODE"),
+        "Order of the stop signals: staged, tree, mixed [staged]",
+    ),
+    short(
+        'd',
+        "drain",
+        Takes::One("TIME"),
+        "After the end of input, time to exit unsignalled [5s]",
+    ),
+    short(
+        'g',
+        "grace",
+        Takes::One("TIME"),
+        "Time from the stop signal to SIGKILL [10s]",
+    ),
+    opt(
+        "stage",
+        Takes::One("TIME"),
+        "Signal the rest of the tree this long before SIGKILL [2s]",
+    ),
+    opt(
+        "kill-timeout",
+        Takes::One("TIME"),
+        "Give up on survivors this long after SIGKILL [5s]",
+    ),
+    opt(
+        "hup",
+        Takes::One("MODE"),
+        "What SIGHUP does: auto, stop, forward [auto]",
+    ),
+    opt(
+        "term",
+        Takes::One("MODE"),
+        "What SIGTERM does: stop, forward [stop]",
+    ),
+    opt(
         "forward-to",
         Takes::One("WHOM"),
-        "Other signals go to: server, group, tree [server]",
+        "Forward other signals to: server, group, tree [server]",
     ),
     opt(
         "rewrite",
         Takes::Many("FROM:TO"),
-        "Take signal FROM as TO; TO 0 drops it",
-    ),
-    opt(
-        "success",
-        Takes::Many("STATUS"),
-        "Exit with 0 instead of STATUS (or signal name)",
+        "Treat signal FROM as TO; TO 0 drops it",
     ),
     opt(
         "contain",
         Takes::One("LEVEL"),
-        "Hold it by: auto, group, cgroup, pidns [auto]",
+        "Hold the tree by: auto, group, cgroup, pidns [auto]",
     ),
     opt(
         "no-guard",
@@ -151,18 +147,69 @@ pub const OPTIONS: &[Opt] = &[
         Takes::Nothing,
         "Deny setuid programs to the whole tree",
     ),
+    opt(
+        "success",
+        Takes::Many("STATUS"),
+        "Exit with 0 instead of STATUS (or signal name)",
+    ),
     short(
         'v',
         "verbose",
         Takes::Count,
-        "Tell each step; -vv: each process",
+        "Log each step; -vv: each process",
     ),
     opt(
         "doctor",
         Takes::Maybe("FORMAT"),
-        "Tell what this machine offers, and exit; =json",
+        "Show what this machine offers, and exit; =json",
     ),
 ];
+
+/// The groups of [`OPTIONS`]: the heading of each, and its first option.
+pub const GROUPS: [(&str, &str); 5] = [
+    ("When to stop", "no-parent"),
+    ("How to stop", "signal"),
+    ("Signals", "hup"),
+    ("Containment", "contain"),
+    ("Output and exit status", "success"),
+];
+
+/// What treaper does, in one line.
+pub const ABOUT: &str = "run a server; nothing it ever started outlives its reason to run";
+
+/// Where the texts of the options begin in the help.
+const TEXT_COLUMN: usize = 31;
+
+/// The whole text of `--help`.
+fn help() -> String {
+    let mut text = format!("treaper: {ABOUT}\nUsage: treaper [OPTIONS] [--] COMMAND [ARG]...\n");
+    for option in OPTIONS {
+        if let Some((heading, _)) = GROUPS.iter().find(|(_, first)| *first == option.long) {
+            let _ = write!(text, "\n{heading}:\n");
+        }
+        let short = option.short.map(|short| format!("-{short},"));
+        let value = match option.takes {
+            Takes::Nothing => String::new(),
+            Takes::Count => "...".to_owned(),
+            Takes::One(name) | Takes::Many(name) => format!(" <{name}>"),
+            Takes::Maybe(name) => format!("[=<{name}>]"),
+        };
+        let words = format!("  {:3} --{}{value}", short.unwrap_or_default(), option.long);
+        let _ = writeln!(text, "{words:TEXT_COLUMN$}{}", option.help);
+    }
+    for (words, help) in [
+        ("  -h, --help", "Print help"),
+        ("  -V, --version", "Print version"),
+    ] {
+        let _ = writeln!(text, "{words:TEXT_COLUMN$}{help}");
+    }
+    text.push_str(
+        "\nVariables: TREAPER_KILL_MODE and so on; the command line wins. TIME: 500ms, 5s, 2m or seconds.\n\
+         Exit status: the server's, or 128+n for signal n; 123 survivors, 125 treaper failed,\n\
+         126 cannot execute, 127 not found. Manual: treaper(1).\n",
+    );
+    text
+}
 
 /// What was typed.
 #[derive(Debug, Default)]
@@ -187,15 +234,7 @@ pub fn grammar() -> Command {
     grammar_of(OPTIONS.iter())
         .disable_help_flag(false)
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Run a server; nothing it ever started outlives its reason to run.")
-        .override_usage("treaper [OPTIONS] [--] COMMAND [ARG]...")
-        .help_template("{about}\n\nUsage: {usage}\n\n{options}{after-help}")
-        .after_help(
-            "Each option has a variable, such as TREAPER_KILL_MODE; the command line wins.\n\
-             TIME: 500ms, 5s, 2m, or seconds.\n\
-             Exit status: the server's, or 128+n for signal n; 123 survivors, 125 treaper failed, \
-             126 cannot\nexecute, 127 not found. Manual: treaper(1).",
-        )
+        .override_help(help())
 }
 
 /// The grammar of `options` alone, without a word about them.

@@ -3,6 +3,9 @@
 //! A level is available if a start with it has just worked, and for no other reason.
 #![forbid(unsafe_code)]
 
+pub mod guarantees;
+
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::os::fd::AsFd;
 
@@ -13,6 +16,8 @@ use crate::contain::Level;
 use crate::contain::cgroup::Cgroup;
 use crate::sys::arrival::SignalFd;
 use crate::sys::{Errno, clone, kernel_release, pid, pidfd, prctl, proc, tty};
+
+use guarantees::{OTHER_UIDS, plain};
 
 /// One thing that is there or not.
 struct Check {
@@ -28,34 +33,6 @@ struct Offer {
     name: &'static str,
     missing: Option<String>,
 }
-
-/// The event for which it matters whom we may signal.
-const OTHER_UIDS: &str = "processes of another uid";
-
-/// What can happen, and what is left then at each level: group, cgroup, pidns.
-const GUARANTEES: [(&str, [&str; 3]); 9] = [
-    ("the host ends, crashes or is SIGKILLed", ["nothing"; 3]),
-    ("the same, while others hold stdin open", ["nothing"; 3]),
-    ("the same, behind npx, make, sh -c", ["nothing"; 3]),
-    ("the shim or the monitor is SIGKILLed", ["nothing"; 3]),
-    (
-        "both are SIGKILLed before the tree is empty",
-        ["the tree", "the tree", "nothing"],
-    ),
-    (
-        "own sessions, double forks, ignored SIGTERM",
-        ["nothing"; 3],
-    ),
-    ("a fork bomb", ["nothing"; 3]),
-    (
-        OTHER_UIDS,
-        ["these", "those that the server moves out of it", "nothing"],
-    ),
-    (
-        "started by others: docker exec, systemd-run",
-        ["these", "these, if outside of the group", "these"],
-    ),
-];
 
 /// Starts a server at the level of this name; why that failed.
 pub type Start<'a> = &'a dyn Fn(&str) -> Result<(), String>;
@@ -186,7 +163,7 @@ fn surroundings() -> Vec<Check> {
             name: "two processes",
             ok: None,
             detail: if pid::own() == 1 {
-                "PID 1: one process; nobody inside can SIGKILL it".to_owned()
+                "PID 1: one process; nothing inside can SIGKILL it".to_owned()
             } else {
                 "shim and monitor guard each other".to_owned()
             },
@@ -243,13 +220,14 @@ fn reason(said: &str) -> &str {
     }
 }
 
+/// Each event, and what is left then.
 fn left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
     let column = match chosen {
         Level::Auto | Level::Group => 0,
         Level::Cgroup => 1,
         Level::Pidns => 2,
     };
-    GUARANTEES.into_iter().map(move |(event, left)| {
+    guarantees::ROWS.into_iter().map(move |(event, left)| {
         let left = match left[column] {
             _ if event == OTHER_UIDS && !prctl::uids_out_of_reach() => "nothing",
             _ if event == OTHER_UIDS && column == 1 && !kills_group() => "these",
@@ -257,6 +235,12 @@ fn left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
         };
         (event, left)
     })
+}
+
+/// The note of a row, with its number.
+fn note((event, left): (&str, &str)) -> Option<(usize, &'static str)> {
+    let number = guarantees::note(event).or(guarantees::note(left))?;
+    Some((number, guarantees::NOTES.get(number - 1)?))
 }
 
 /// Whether a group of ours can be killed at one stroke, whatever the uid of its members.
@@ -292,8 +276,13 @@ fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> 
         text,
         "\n{verdict}: {name}. What happens, and what is left of the tree then"
     );
+    let mut notes = BTreeMap::new();
     for (event, left) in left(chosen) {
-        let _ = writeln!(text, "  {event:45} {left}");
+        let _ = writeln!(text, "  {event:40} {left}");
+        notes.extend(note((event, left)));
+    }
+    for (number, note) in notes {
+        let _ = writeln!(text, "[{number}] {note}");
     }
     text
 }
@@ -311,7 +300,10 @@ fn as_json(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -
         }).collect()),
         "chosen": name(offers, chosen),
         "available": available,
-        "left": pairs(left(chosen).map(|(event, left)| (event.to_owned(), json!(left))).collect()),
+        "left": pairs(left(chosen).map(|(event, left)| (plain(event).to_owned(), json!(plain(left)))).collect()),
+        "notes": pairs(left(chosen).filter_map(|row| {
+            Some((plain(row.0).to_owned(), json!(note(row)?.1)))
+        }).collect()),
     })
 }
 

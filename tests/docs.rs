@@ -1,17 +1,26 @@
-//! Options, `--help`, manual, completions and README say the same, in both directions.
+//! Options, `--help`, manuals, completions, `--doctor` and README say the same, in both directions.
 //!
-//! `UPDATE=1 cargo test --test docs` writes what is generated: `completions/` and the help in README.md.
+//! `UPDATE=1 cargo test --features fixtures --test docs` writes what is generated: `completions/`, and the table of the guarantees in
+//! README.md and the manual.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
 
 #[path = "docs/completions.rs"]
 mod completions;
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+mod common;
 
-use treaper::cli::{self, OPTIONS, Opt, Takes};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::{TREAPER, skip, sys};
+use treaper::cli::{self, GROUPS, OPTIONS, Opt, Takes};
 use treaper::config;
+use treaper::contain::Level;
+use treaper::doctor::guarantees::{self, NOTES, OTHER_UIDS, ROWS};
 use treaper::event::Trigger;
+use treaper::hosts;
 use treaper::status;
 
 /// What a help text has to fit on.
@@ -40,8 +49,30 @@ fn same(name: &str, found: &str, expected: &str, whole: &str) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, whole).unwrap();
     } else {
-        panic!("{name} is out of date: UPDATE=1 cargo test --test docs");
+        panic!("{name} is out of date: UPDATE=1 cargo test --features fixtures --test docs");
     }
+}
+
+/// As [`same`], of what stands in the file `name` between the lines `before` and `after`.
+fn same_between(name: &str, before: &str, after: &str, expected: &str) {
+    let text = read(name);
+    let (head, rest) = text
+        .split_once(before)
+        .unwrap_or_else(|| panic!("{name}: no line {before}"));
+    let (found, tail) = rest
+        .split_once(after)
+        .unwrap_or_else(|| panic!("{name}: no line {after}"));
+    let whole = format!("{head}{before}{expected}{after}{tail}");
+    same(name, found, expected, &whole);
+}
+
+/// Every manual, by its path.
+fn manuals() -> Vec<String> {
+    let entries = std::fs::read_dir(root().join("man")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.map(|name| format!("man/{name}")).collect();
+    names.sort();
+    names
 }
 
 /// The value in brackets at the end of a help text.
@@ -74,9 +105,10 @@ fn section<'a>(manual: &'a str, heading: &str) -> &'a str {
     rest.split("\n.Sh ").next().unwrap()
 }
 
-/// The items of a section: the line of each, and what is below it.
-fn items(section: &str) -> Vec<(&str, &str)> {
-    let items = section.split("\n.It ").skip(1);
+/// The items of a section that begin with `first`: the line of each, and what is below it, with all that belongs to it.
+fn items<'a>(section: &'a str, first: &str) -> Vec<(&'a str, &'a str)> {
+    let start = format!("\n.It {first}");
+    let items = section.split(&*start).skip(1);
     items
         .map(|item| item.split_once('\n').unwrap_or((item, "")))
         .collect()
@@ -113,29 +145,31 @@ fn codes() -> [String; 4] {
 #[test]
 fn the_manual_has_each_option_and_no_other() {
     let manual = read("man/treaper.1");
-    let items = items(section(&manual, "OPTIONS"));
+    let options = section(&manual, "OPTIONS");
     let mut seen = Vec::new();
-    for (line, text) in &items {
+    for (line, text) in items(options, "Fl ") {
         let words: Vec<&str> = line.split(' ').collect();
-        let long = words.windows(3).find(|three| three[..2] == ["Fl", "Fl"]);
-        let long = long.unwrap_or_else(|| panic!("not an option: {line}"))[2];
-        seen.push(long);
-        let Some(option) = OPTIONS.iter().find(|option| option.long == long) else {
+        let (short, words) = match words.as_slice() {
+            [short, ",", "Fl", rest @ ..] => (Some((*short).to_owned()), rest),
+            all => (None, all),
+        };
+        let ["Fl", long, ..] = words else {
+            panic!("not an option: {line}");
+        };
+        seen.push(*long);
+        let Some(option) = OPTIONS.iter().find(|option| option.long == *long) else {
             continue;
         };
-        let short = words
-            .starts_with(&["Fl"])
-            .then(|| words[1])
-            .filter(|word| *word != "Fl");
-        let expected = option.short.map(String::from);
-        assert_eq!(short.map(str::to_owned), expected, "{line}");
+        assert_eq!(short, option.short.map(String::from), "{line}");
         if let Some(default) = default(option) {
             let stated = format!("Default:\n.Cm {default} .");
             assert!(text.contains(&stated), "--{long}: no default {default}");
         }
         for word in completions::words(option) {
             assert!(
-                text.contains(&format!(".Cm {word}")) || line.contains(&format!("Cm {word}")),
+                text.contains(&format!(".Cm {word}"))
+                    || text.contains(&format!(".It Cm {word}\n"))
+                    || line.contains(&format!("Cm {word}")),
                 "--{long}: no word {word}"
             );
         }
@@ -152,22 +186,200 @@ fn the_manual_has_each_option_and_no_other() {
 }
 
 #[test]
-fn the_manual_has_each_trigger_exit_status_and_variable() {
+fn help_and_manual_have_the_same_groups_of_options() {
     let manual = read("man/treaper.1");
-    let triggers = items(section(&manual, "TRIGGERS"));
-    let named: Vec<&str> = triggers
-        .iter()
-        .map(|(line, _)| line.trim_start_matches("Cm "))
+    let groups = section(&manual, "OPTIONS").split("\n.Ss ").skip(1);
+    let groups: Vec<(&str, Vec<(&str, &str)>)> = groups
+        .map(|group| (group.lines().next().unwrap(), items(group, "Fl ")))
         .collect();
+    let headings: Vec<&str> = groups.iter().map(|(heading, _)| *heading).collect();
+    assert_eq!(headings, GROUPS.map(|(heading, _)| heading));
+    let help = help();
+    for ((heading, first), (_, items)) in GROUPS.iter().zip(&groups) {
+        let (line, _) = items[0];
+        assert!(
+            line.contains(&format!("Fl {first} ")) || line.ends_with(first),
+            "{heading}: {line}"
+        );
+        let (_, below) = help.split_once(&format!("\n{heading}:\n")).unwrap();
+        assert!(
+            below
+                .lines()
+                .next()
+                .unwrap()
+                .contains(&format!("--{first}")),
+            "{heading}: {below}"
+        );
+    }
+}
+
+#[test]
+fn the_manual_has_each_trigger_and_exit_status() {
+    let manual = read("man/treaper.1");
+    let triggers = items(section(&manual, "TRIGGERS"), "Cm ");
+    let named: Vec<&str> = triggers.iter().map(|(line, _)| *line).collect();
     assert_eq!(
         named,
         Trigger::ALL.map(Trigger::name),
         "triggers, in their order"
     );
-    let statuses = items(section(&manual, "EXIT STATUS"));
+    let statuses = items(section(&manual, "EXIT STATUS"), "");
     let named: Vec<&str> = statuses.iter().map(|(line, _)| *line).collect();
     let expected = [vec!["n".to_owned(), "128+n".to_owned()], codes().to_vec()].concat();
     assert_eq!(named, expected, "exit statuses");
+}
+
+/// Text as mdoc takes it: a hyphen that may be typed is no dash, and a sentence begins a line.
+fn mdoc(text: &str) -> String {
+    text.replace('-', "\\-").replace(". ", ".\n")
+}
+
+#[test]
+fn readme_and_manual_have_the_guarantees_of_the_doctor() {
+    let names: Vec<&str> = Level::NAMES[1..].iter().map(|(name, _)| *name).collect();
+    let mut readme = format!("| what happens | `{}` |\n", names.join("` | `"));
+    readme += &"| --- ".repeat(names.len() + 1);
+    readme += "|\n";
+    // Two blanks between the columns, so that 80 columns hold the table.
+    let mut manual = format!(".Pp\n.TS\ntab(|);\nl2 l2 l2 l.\n|{}\n", names.join("|"));
+    for (event, left) in ROWS {
+        readme += &format!("| {event} | {} |\n", left.join(" | "));
+        manual += &format!("{}|{}\n", mdoc(event), left.join("|"));
+    }
+    manual += ".TE\n.Pp\n.Bl -tag -width \"[1]\" -compact\n";
+    readme += "\n";
+    for (at, note) in NOTES.iter().enumerate() {
+        let number = at + 1;
+        readme += &format!("[{number}] {note}  \n");
+        manual += &format!(".It [{number}]\n{}\n", mdoc(note));
+    }
+    manual += ".El\n";
+    same_between(
+        "README.md",
+        "<!-- Written by `UPDATE=1 cargo test --features fixtures --test docs`, from src/doctor/guarantees.rs. -->\n",
+        "<!-- The end of what was written. -->\n",
+        &format!("\n{readme}\n"),
+    );
+    same_between(
+        "man/treaper.1",
+        ".\\\" Written by `UPDATE=1 cargo test --features fixtures --test docs`, from src/doctor/guarantees.rs.\n",
+        ".\\\" The end of what was written.\n",
+        &manual,
+    );
+}
+
+#[test]
+fn the_doctor_prints_each_guarantee_of_the_level_that_was_asked_for() {
+    for (column, (level, _)) in Level::NAMES[1..].iter().enumerate() {
+        let mut doctor = Command::new(TREAPER);
+        let doctor = doctor.args(["--doctor", &format!("--contain={level}")]);
+        let text = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
+        // What is left of other uids depends on the machine.
+        for (event, left) in ROWS.iter().filter(|(event, _)| *event != OTHER_UIDS) {
+            let row = [*event, left[column]];
+            let has = |line: &str| cells(line) == row;
+            assert!(text.lines().any(has), "{level}: no row {row:?}: {text}");
+            for number in row.iter().filter_map(|cell| guarantees::note(cell)) {
+                let note = format!("[{number}] {}", NOTES[number - 1]);
+                assert!(text.lines().any(|line| line == note), "{level}: {note}");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_note_of_the_guarantees_belongs_to_a_row() {
+    let marked = ROWS
+        .iter()
+        .flat_map(|(event, left)| [*event].into_iter().chain(*left));
+    let used: BTreeSet<usize> = marked.filter_map(guarantees::note).collect();
+    assert_eq!(used, (1..=NOTES.len()).collect());
+}
+
+/// What `renderer` makes of the manual `name`, as plain text, or why it cannot.
+fn rendered(renderer: &[&str], name: &str) -> Option<String> {
+    let mut command = Command::new(renderer[0]);
+    let command = command.args(&renderer[1..]).stdin(Stdio::piped());
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = child else {
+        skip(&format!("{} is not installed", renderer[0]));
+        return None;
+    };
+    // Other manuals are looked for nowhere: whether they are installed says nothing about this one.
+    let mut stdin = child.stdin.take().unwrap();
+    let text = read(name);
+    let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    let complaints = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        complaints.is_empty(),
+        "{}, {name}: {complaints}",
+        renderer[0]
+    );
+    assert!(output.status.success(), "{}, {name}", renderer[0]);
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// As `man` shows it on a terminal of 80 columns, without bold and underlined.
+const RENDERERS: [&[&str]; 2] = [
+    &[
+        "groff", "-t", "-mandoc", "-Tutf8", "-ww", "-rLL=78n", "-P-cbou",
+    ],
+    &["mandoc", "-Tutf8", "-Owidth=78"],
+];
+
+#[test]
+fn both_renderers_of_manuals_take_them_without_a_warning_and_leave_the_table_whole() {
+    for renderer in RENDERERS {
+        for name in manuals() {
+            let Some(text) = rendered(renderer, &name) else {
+                continue;
+            };
+            let text = without_overstrike(&text);
+            for line in text.lines() {
+                assert!(
+                    line.chars().count() <= 80,
+                    "{}, {name}: {line}",
+                    renderer[0]
+                );
+            }
+            if name != "man/treaper.1" {
+                continue;
+            }
+            for (event, left) in ROWS {
+                let row = [&[event][..], &left].concat();
+                let has = |line: &str| cells(line) == row;
+                assert!(
+                    text.lines().any(has),
+                    "{}: no row {row:?}: {text}",
+                    renderer[0]
+                );
+            }
+        }
+    }
+}
+
+/// What stands between two blanks or more.
+fn cells(line: &str) -> Vec<&str> {
+    let cells = line.split("  ").map(str::trim);
+    cells.filter(|cell| !cell.is_empty()).collect()
+}
+
+/// Bold is a letter over itself, with a backspace between.
+fn without_overstrike(text: &str) -> String {
+    let mut plain = String::new();
+    for letter in text.chars() {
+        if letter == '\u{8}' {
+            plain.pop();
+        } else {
+            plain.push(letter);
+        }
+    }
+    plain
 }
 
 #[test]
@@ -177,15 +389,15 @@ fn variables_that_are_named_exist() {
         .map(|option| config::variable(option.long))
         .collect();
     let also = ["TREAPER_LOG", "TREAPER_NAME", "TREAPER_"];
-    for name in [
+    let documents = [
         "README.md",
-        "man/treaper.1",
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
         "SECURITY.md",
         "CHANGELOG.md",
-    ] {
-        let text = read(name);
+    ];
+    for name in documents.map(str::to_owned).into_iter().chain(manuals()) {
+        let text = read(&name);
         for (at, _) in text.match_indices("TREAPER_") {
             let is_part = |c: &char| c.is_ascii_uppercase() || *c == '_';
             let variable: String = text[at..].chars().take_while(is_part).collect();
@@ -195,34 +407,106 @@ fn variables_that_are_named_exist() {
     }
 }
 
+/// Each option that the manual `name` mentions as mdoc writes it, and in its examples.
+fn options_in_manual(text: &str) -> BTreeSet<String> {
+    let marked = text.split("Fl Fl ").skip(1);
+    let marked = marked.map(|rest| rest.split([' ', '\n']).next().unwrap().to_owned());
+    let typed = text.replace("\\-", "-");
+    let typed = typed.lines().filter(|line| line.contains("treaper --"));
+    let typed = typed.flat_map(|line| long_options(line.split(" -- ").next().unwrap()));
+    marked.chain(typed).collect()
+}
+
 #[test]
-fn the_readme_shows_the_help_and_only_options_that_exist() {
-    let readme = read("README.md");
-    let (before, rest) = readme.split_once("```console\n$ treaper --help\n").unwrap();
-    let (shown, after) = rest.split_once("```\n").unwrap();
-    let expected = help();
-    let whole = format!("{before}```console\n$ treaper --help\n{expected}```\n{after}");
-    same("README.md", shown, &expected, &whole);
+fn manuals_and_readme_name_only_options_that_exist() {
+    // Of `setpriv`.
+    let foreign = "pdeathsig";
     let known = known_options();
-    for line in readme
-        .lines()
-        .filter(|line| line.contains("treaper -") || line.contains("treaper`"))
-    {
-        // What follows a lone `--` is another program's.
-        let own = line.split(" -- ").next().unwrap();
-        for option in long_options(own) {
+    for name in manuals() {
+        for option in options_in_manual(&read(&name)) {
+            let exists = known.contains(&option) || option == foreign;
+            assert!(exists, "{name}: no such option: --{option}");
+        }
+    }
+    let readme = read("README.md");
+    let own = |line: &&str| line.contains("treaper -") || line.contains("`--");
+    for line in readme.lines().filter(own) {
+        // What follows a lone `--` is another program's, and `cargo install` is one.
+        let line = line.replace("cargo install --path", "");
+        for option in long_options(line.split(" -- ").next().unwrap()) {
             assert!(
                 known.contains(&option),
                 "README.md: no such option: --{option} in: {line}"
             );
         }
     }
+}
+
+#[test]
+fn the_readme_names_each_trigger_and_both_processes() {
+    let readme = read("README.md");
+    let manual = read("man/treaper.1");
     for trigger in Trigger::ALL {
-        assert!(
-            readme.contains(trigger.name()),
-            "README.md does not name {trigger}"
-        );
+        let named = readme.contains(&format!("`{trigger}`"));
+        assert!(named, "README.md does not name {trigger}");
     }
+    let monitor = hosts::MONITOR.to_str().unwrap();
+    for name in ["treaper", monitor] {
+        assert!(readme.contains(&format!("`{name}`")), "README.md: {name}");
+        assert!(manual.contains(&format!(".Ql {name} .")), "manual: {name}");
+    }
+}
+
+#[test]
+fn help_and_manual_say_in_the_same_words_what_treaper_does() {
+    let about = cli::ABOUT;
+    assert!(help().starts_with(&format!("treaper: {about}\n")));
+    assert!(read("man/treaper.1").contains(&format!("\n.Nd {about}\n")));
+}
+
+/// The cell of the row that begins with `row`, below the heading `part` and in the column `column`.
+fn measured<'a>(results: &'a str, part: &str, column: &str, row: &str) -> &'a str {
+    let (_, below) = results.split_once(&format!("## {part}\n")).unwrap();
+    let cells = |line: &'a str| line.split('|').map(str::trim).collect::<Vec<&str>>();
+    let mut lines = below
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .map(cells);
+    let head = lines.next().unwrap();
+    let at = head.iter().position(|cell| *cell == column).unwrap();
+    lines.find(|cells| cells[1] == row).unwrap()[at]
+}
+
+#[test]
+fn the_costs_in_the_readme_were_measured() {
+    let Ok(results) = std::fs::read_to_string(root().join("benches/results.md")) else {
+        // A package of the crate has no benches.
+        return skip("there is no benches/results.md");
+    };
+    let mut table = "| | treaper | tini-static |\n| --- | ---: | ---: |\n".to_owned();
+    for (what, part, column) in [
+        ("start-up of `true`, µs", "Start-up", "median"),
+        (
+            "private memory of all its processes, KiB",
+            "Memory at rest",
+            "private dirty, all",
+        ),
+        (
+            "context switches in 30 s at rest",
+            "At rest",
+            "context switches in 30 s",
+        ),
+    ] {
+        let [own, other] =
+            ["treaper", "tini-static"].map(|row| measured(&results, part, column, row));
+        table += &format!("| {what} | {own} | {other} |\n");
+    }
+    same_between(
+        "README.md",
+        "<!-- Written by `UPDATE=1 cargo test --features fixtures --test docs`, from benches/results.md. -->\n",
+        "<!-- The end of what was written. -->\n\n## More",
+        &format!("\n{table}\n"),
+    );
 }
 
 #[test]

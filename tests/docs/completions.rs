@@ -5,8 +5,7 @@ use std::fmt::Write;
 
 use treaper::cli::{OPTIONS, Opt, Takes};
 
-const NOTE: &str =
-    "# Made from the options by `UPDATE=1 cargo test --test docs`: change src/cli.rs instead.";
+const NOTE: &str = "# Made from the options by `UPDATE=1 cargo test --features fixtures --test docs`: change src/cli.rs instead.";
 
 /// Each file's name and content.
 pub fn all() -> [(&'static str, String); 3] {
