@@ -31,13 +31,15 @@ enum Word {
     Suspension,
     LeaveWith,
     Failure,
+    /// The first one of a text.
+    Interpreter,
 }
 
 /// The shared words.
 #[derive(Clone, Copy, Debug)]
-pub struct Board(&'static [AtomicU64; WORDS + Text::WORDS]);
+pub struct Board(&'static [AtomicU64; WORDS]);
 
-const WORDS: usize = Word::Failure as usize + 1;
+const WORDS: usize = Word::Interpreter as usize + Text::WORDS;
 
 impl Board {
     /// A board that a fork shares.
@@ -81,7 +83,7 @@ impl Board {
     /// Where that process leaves the name of the interpreter that is missing, if this is why.
     #[must_use]
     pub fn interpreter(self) -> Text {
-        Text(&self.0[WORDS..])
+        Text(&self.0[Word::Interpreter as usize..])
     }
 
     /// The server's pid, from its start on.
@@ -229,7 +231,7 @@ impl Board {
 
     /// Monitor: the shim is to leave with `status` now, though some of the tree could not be killed.
     pub fn set_leave_with(self, status: u8) {
-        self.set(Word::LeaveWith, 0x100 | u64::from(status));
+        self.set(Word::LeaveWith, 0x100 + u64::from(status));
     }
 
     #[must_use]
@@ -255,4 +257,285 @@ impl Suspension {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+
+    fn board() -> Board {
+        Board::shared().unwrap()
+    }
+
+    const fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    const SETTINGS: Settings = Settings {
+        drain: secs(5),
+        grace: secs(10),
+        stage: Some(secs(3)),
+        kill_timeout: secs(5),
+        kill_mode: KillMode::Staged,
+        until_tree: false,
+        manager_has_deadline: false,
+        at_terminal: false,
+    };
+
+    /// What stands on a board, with all that a reader does not take off it.
+    fn standing(board: Board) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut note = |name: &str, value: Option<String>| {
+            words.extend(value.map(|value| format!("{name} {value}")));
+        };
+        note("server", board.server().map(|pid| pid.to_string()));
+        note("ended", board.ended().map(|ended| ended.to_string()));
+        note(
+            "trigger",
+            board.trigger().map(|trigger| trigger.to_string()),
+        );
+        note("told", board.server_told().then(String::new));
+        note("named", board.named().then(String::new));
+        note("terminal gone", board.terminal_gone().then(String::new));
+        note(
+            "suspension",
+            board.suspension().signal().map(|signal| signal.to_string()),
+        );
+        note(
+            "leave with",
+            board.leave_with().map(|status| status.to_string()),
+        );
+        note(
+            "failure",
+            board.failure().map(|failure| format!("{failure:?}")),
+        );
+        let interpreter = board.interpreter().get();
+        note(
+            "interpreter",
+            (!interpreter.is_empty()).then(|| format!("{interpreter:?}")),
+        );
+        words
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_changes_nothing_else() {
+        let board = board();
+        assert_eq!(standing(board), [""; 0]);
+        assert!(!board.take_kill_now() && !board.take_host_gone());
+
+        let steps: [(&dyn Fn(), &str); 9] = [
+            (&|| board.server_word().store(77, SeqCst), "server 77"),
+            (
+                &|| board.set_ended(Ended::Exited(0)),
+                "ended exited with status 0",
+            ),
+            (&|| board.set_server_told(), "told "),
+            (&|| board.set_named(), "named "),
+            (&|| board.set_terminal_gone(), "terminal gone "),
+            (&|| board.order_suspension(19), "suspension SIGSTOP"),
+            (&|| board.set_leave_with(0), "leave with 0"),
+            (
+                &|| {
+                    let failure = Failure::NotFound.encode();
+                    board.failure_word().store(failure, SeqCst);
+                },
+                "failure NotFound",
+            ),
+            (
+                &|| {
+                    for word in board.interpreter().0 {
+                        word.store(u64::MAX, SeqCst);
+                    }
+                },
+                "interpreter ",
+            ),
+        ];
+        let mut expected: Vec<&str> = Vec::new();
+        for (write, text) in steps {
+            write();
+            expected.push(text);
+            let found = standing(board);
+            assert_eq!(found.len(), expected.len(), "{found:?}");
+            assert!(
+                expected
+                    .iter()
+                    .all(|text| found.iter().any(|word| word.starts_with(text))),
+                "{found:?}"
+            );
+            assert!(!board.take_kill_now() && !board.take_host_gone(), "{text}");
+        }
+        assert_eq!(board.interpreter().get(), [0xff; Text::WORDS * 8]);
+    }
+
+    #[test]
+    fn news_for_the_monitor_is_taken_once() {
+        let board = board();
+        board.set_kill_now();
+        assert!(!board.take_host_gone());
+        assert!(board.take_kill_now());
+        assert!(!board.take_kill_now());
+        board.set_host_gone();
+        assert!(!board.take_kill_now());
+        assert!(board.take_host_gone());
+        assert!(!board.take_host_gone());
+    }
+
+    #[test]
+    fn every_status_and_every_way_to_end_is_passed_on() {
+        let board = board();
+        for number in 0..=255 {
+            board.set_leave_with(number);
+            assert_eq!(board.leave_with(), Some(number));
+            board.set_ended(Ended::Exited(number));
+            assert_eq!(board.ended(), Some(Ended::Exited(number)));
+            board.set_ended(Ended::Killed(number));
+            assert_eq!(board.ended(), Some(Ended::Killed(number)));
+        }
+    }
+
+    #[test]
+    fn no_two_orders_to_be_suspended_are_equal() {
+        let board = board();
+        let mut orders = vec![board.suspension()];
+        for number in [19, 20, 20, 21, 22, 1, 64, 20].repeat(10) {
+            board.order_suspension(number);
+            let order = board.suspension();
+            assert_eq!(order.signal().map(Signal::number), Some(number));
+            assert!(!orders.contains(&order), "{orders:?}");
+            orders.push(order);
+            if number == 20 {
+                board.withdraw_suspension();
+                let withdrawn = board.suspension();
+                assert_eq!(withdrawn.signal(), None);
+                assert!(!orders.contains(&withdrawn), "{orders:?}");
+                orders.push(withdrawn);
+            }
+        }
+    }
+
+    /// The state of a plan that goes on at `now` from what stands on the board.
+    fn resumed(board: Board, settings: Settings, now: Duration) -> State {
+        board.resume(settings, now).state()
+    }
+
+    #[test]
+    fn a_monitor_that_dies_before_the_stop_leaves_nothing_to_go_on_with() {
+        let board = board();
+        let mut plan = Plan::new(SETTINGS);
+        board.set_plan(&plan);
+        assert_eq!(board.resume(SETTINGS, secs(1)), plan);
+        let _ = plan.advance(Event::Trigger(Trigger::StdinEof), secs(1));
+        board.set_plan(&plan);
+        assert_eq!(board.trigger(), Some(Trigger::StdinEof));
+        assert_eq!(resumed(board, SETTINGS, secs(1)), State::Running);
+        // Another writer has come, and the drain is over without a stop.
+        let next_writer = Event::Deadline {
+            unread: 0,
+            hung_up: false,
+        };
+        let _ = plan.advance(next_writer, secs(2));
+        board.set_plan(&plan);
+        assert_eq!(board.trigger(), None);
+    }
+
+    #[test]
+    fn the_heir_goes_on_at_the_deadlines_of_the_monitor() {
+        for trigger in Trigger::ALL.into_iter().filter(|trigger| !trigger.drains()) {
+            let board = board();
+            let settings = Settings {
+                grace: secs(2),
+                stage: Some(secs(1)),
+                ..SETTINGS
+            };
+            let mut plan = Plan::new(settings);
+            let _ = plan.advance(Event::Trigger(trigger), secs(100));
+            board.set_plan(&plan);
+            let heir = board.resume(settings, secs(101));
+            assert_eq!(heir.trigger(), Some(trigger));
+            let expected = State::Terminating {
+                server_at: Some(secs(101)),
+                rest_at: Some(secs(101)),
+                name_at: None,
+                kill_at: secs(102),
+            };
+            assert_eq!(heir.state(), expected, "{trigger}");
+            let _ = plan.advance(
+                Event::Deadline {
+                    unread: 0,
+                    hung_up: true,
+                },
+                secs(102),
+            );
+            board.set_plan(&plan);
+            let State::Killing {
+                next, give_up_at, ..
+            } = resumed(board, settings, secs(103))
+            else {
+                panic!("{trigger}: no kill");
+            };
+            assert_eq!((next, give_up_at), (secs(103), secs(107)), "{trigger}");
+        }
+    }
+
+    /// A board on which a stop stands that began at 100 s.
+    fn stopping(settings: Settings) -> Board {
+        let board = board();
+        let mut plan = Plan::new(settings);
+        let _ = plan.advance(Event::Trigger(Trigger::Terminate), secs(100));
+        board.set_plan(&plan);
+        board
+    }
+
+    #[test]
+    fn the_heir_does_not_signal_a_server_that_has_ended_nor_a_rest_that_is_only_killed() {
+        let mixed = Settings {
+            kill_mode: KillMode::Mixed,
+            ..SETTINGS
+        };
+        let board = stopping(mixed);
+        let server_and_rest = |board| match resumed(board, mixed, secs(101)) {
+            State::Terminating {
+                server_at, rest_at, ..
+            } => (server_at, rest_at),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(server_and_rest(board), (Some(secs(107)), None));
+        assert!(!board.resume(mixed, secs(101)).server_gone());
+        board.set_ended(Ended::Exited(0));
+        assert_eq!(server_and_rest(board), (None, None));
+        assert!(board.resume(mixed, secs(101)).server_gone());
+    }
+
+    #[test]
+    fn the_heir_of_a_stop_without_a_deadline_has_none_either() {
+        let board = stopping(Settings {
+            manager_has_deadline: true,
+            ..SETTINGS
+        });
+        let State::Terminating {
+            server_at, kill_at, ..
+        } = resumed(board, SETTINGS, secs(101))
+        else {
+            panic!("no stop");
+        };
+        assert_eq!((server_at, kill_at), (Some(NEVER), NEVER));
+    }
+
+    #[test]
+    fn the_heir_names_what_it_waits_for_at_a_terminal_unless_the_monitor_has() {
+        let name_at = |board, settings| match resumed(board, settings, secs(101)) {
+            State::Terminating { name_at, .. } => name_at,
+            other => panic!("{other:?}"),
+        };
+        let at_terminal = Settings {
+            at_terminal: true,
+            ..SETTINGS
+        };
+        let board = stopping(at_terminal);
+        assert_eq!(name_at(board, at_terminal), Some(secs(102)));
+        assert_eq!(name_at(board, SETTINGS), None);
+        board.set_named();
+        assert_eq!(name_at(board, at_terminal), None);
+    }
 }
