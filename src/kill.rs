@@ -46,11 +46,6 @@ pub enum Told {
 static KILLED: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
 /// Who was told to stop, so that nobody is told twice. A recycled pid is killed when the grace is over.
 static TOLD: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
-/// How often the tree is walked at most to tell those who were handed over during the last walk.
-const WALKS: u32 = 16;
-/// For how long no further walk is begun: among those who multiply it would never be the last one.
-const WALKS_TIME: Duration = Duration::from_millis(50);
-
 /// One bit for each possible pid. Static: it must not need memory, and pages never touched cost none.
 struct PidSet(Mutex<[u64; PidSet::WORDS]>);
 
@@ -236,13 +231,12 @@ impl Killer {
     /// group nor to what is below them.
     fn tell_rest(&mut self, signal: Signal, without: Option<i32>) {
         let mut count = 0;
-        let end = clock::now() + WALKS_TIME;
         if let Some(server) = self.living_server() {
             TOLD.insert(server);
         }
         let led = || self.server.as_ref().map(|server| server.pid.get());
         let told = without.or_else(|| self.group_stop.and_then(|_| led()));
-        for _ in 0..WALKS {
+        tree::repeat(&clock::now, &mut || {
             let before = count;
             let missed = self.walk_and_tell(true, without, &mut |member| {
                 let by_group = told.is_some() && pid::group_of(member.pid.get()).ok() == told;
@@ -255,10 +249,8 @@ impl Killer {
             });
             // A list of a namespace misses processes that were born while it was read.
             let missed = missed || self.of_namespace && count > before;
-            if !missed || without.is_some() || clock::now() > end {
-                break;
-            }
-        }
+            missed && without.is_none()
+        });
         let plural = if count == 1 { "" } else { "es" };
         log::info!("sent {signal} to the rest of the tree: {count} process{plural}");
     }
@@ -415,9 +407,9 @@ impl Killer {
             without,
         };
         let gaps = tree::walk(scope, visit);
-        if let Some(source) = gaps.source.filter(|source| *source != self.source) {
-            self.source = source;
-            match source {
+        if gaps.source != self.source {
+            self.source = gaps.source;
+            match gaps.source {
                 Source::Files | Source::Namespace => {}
                 Source::Scan => log::info!("no list of children in /proc: scanning all processes"),
                 Source::Wait => log::warn!(

@@ -11,17 +11,25 @@
 //! find or to prove: every number that `/proc` lists is ours.
 #![forbid(unsafe_code)]
 
+mod kernel;
 mod path;
 
-use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, View};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{Errno, pidfd, wait};
+pub use kernel::Kernel;
+use kernel::Linux;
 use path::Path;
+
+/// How often the tree is walked at most to reach the processes that were handed over during the last walk.
+const WALKS: u32 = 16;
+/// No new walk begins after this time: processes that keep forking could keep us walking for ever.
+const WALKS_TIME: Duration = Duration::from_millis(50);
 
 /// The numbers of the processes still to be visited. Static: a walk must not need memory.
 static PENDING: Mutex<[i32; 64 * 1024]> = Mutex::new([0; 64 * 1024]);
@@ -43,10 +51,10 @@ pub enum Source {
 
 /// A process of the tree, safe to be signalled for as long as this value lives.
 #[derive(Debug)]
-pub struct Member {
+pub struct Member<H = OwnedFd> {
     pub pid: Pid,
     /// `None` for a child of ours, and where all are.
-    handle: Option<OwnedFd>,
+    pub handle: Option<H>,
 }
 
 impl Member {
@@ -73,22 +81,15 @@ impl Member {
             Some(handle) => pidfd::has_ended(handle.as_fd()),
         }
     }
-
-    /// Whether its pid still is its own.
-    fn is_unreaped(&self) -> bool {
-        self.handle
-            .as_ref()
-            .is_none_or(|handle| pidfd::is_unreaped(handle.as_fd()).unwrap_or(true))
-    }
 }
 
 /// What a walk could not do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
     /// The last error that hid somebody, other than that it was gone.
     pub errno: Option<Errno>,
     /// How the children were found in the end.
-    pub source: Option<Source>,
+    pub source: Source,
     /// Somebody died or moved while we walked, so that others may have been handed over behind our back.
     pub disturbed: bool,
 }
@@ -106,64 +107,93 @@ pub struct Scope<'a> {
     pub without: Option<i32>,
 }
 
+/// The memory of a walk.
+#[derive(Debug)]
+pub struct Room<'a> {
+    /// For the numbers of the processes still to be visited.
+    pub pending: &'a mut [i32],
+    /// For one scan of `/proc`: (pid, parent).
+    pub scanned: &'a mut [(i32, i32)],
+}
+
 /// Visits every process of the tree, parents first, each right after its children were read.
 pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
-    let Scope {
-        strangers,
-        start,
-        watchful,
-        without,
-    } = scope;
-    let mut gaps = Gaps {
-        errno: None,
-        source: Some(start),
-        disturbed: false,
-    };
-    let Ok(mut pending) = PENDING.try_lock() else {
-        return gaps;
+    let (Ok(mut pending), Ok(mut scanned)) = (PENDING.try_lock(), SCANNED.try_lock()) else {
+        return Gaps {
+            errno: None,
+            source: scope.start,
+            disturbed: false,
+        };
     };
     // Asked each time: a look that failed once does not make us blind for good.
-    let view = proc::view().ok();
-    let start = match start {
-        _ if view.is_none() => Source::Wait,
+    let kernel = Linux::new();
+    let start = match scope.start {
+        _ if !kernel.has_proc() => Source::Wait,
         Source::Wait => Source::Files,
         other => other,
     };
-    let mut walk = Walk {
-        strangers,
-        without,
+    let room = Room {
         pending: &mut pending[..],
-        len: 0,
-        source: start,
-        view,
-        own: pid::own(),
-        scanned: 0,
-        errno: None,
-        disturbed: !watchful,
+        scanned: &mut scanned[..],
     };
-    walk.run(visit);
-    gaps.errno = walk.errno;
-    gaps.disturbed = walk.disturbed;
-    gaps.source = Some(walk.source);
-    gaps
+    walk_in(&kernel, room, Scope { start, ..scope }, visit)
 }
 
-struct Walk<'a> {
+/// As [`walk`], in any kernel.
+pub fn walk_in<K: Kernel>(
+    kernel: &K,
+    room: Room<'_>,
+    scope: Scope<'_>,
+    visit: &mut dyn FnMut(&Member<K::Handle>),
+) -> Gaps {
+    let mut walk = Walk {
+        kernel,
+        strangers: scope.strangers,
+        without: scope.without,
+        pending: room.pending,
+        len: 0,
+        table: room.scanned,
+        scanned: 0,
+        source: scope.start,
+        own: kernel.own(),
+        errno: None,
+        disturbed: !scope.watchful,
+    };
+    walk.run(visit);
+    Gaps {
+        errno: walk.errno,
+        source: walk.source,
+        disturbed: walk.disturbed,
+    }
+}
+
+/// Walks, and again for as long as `walk` says that it may have missed a process, within limits.
+pub fn repeat(now: &dyn Fn() -> Duration, walk: &mut dyn FnMut() -> bool) {
+    let end = now() + WALKS_TIME;
+    for _ in 0..WALKS {
+        if !walk() || now() > end {
+            break;
+        }
+    }
+}
+
+struct Walk<'a, K> {
+    kernel: &'a K,
     strangers: &'a [i32],
     without: Option<i32>,
     pending: &'a mut [i32],
     len: usize,
-    source: Source,
-    /// `None` only if the source is [`Source::Wait`].
-    view: Option<View>,
-    own: i32,
+    /// The scan, and how much of it is filled; 0 before.
+    table: &'a mut [(i32, i32)],
     scanned: usize,
+    source: Source,
+    own: i32,
     errno: Option<Errno>,
     disturbed: bool,
 }
 
-impl Walk<'_> {
-    fn run(&mut self, visit: &mut dyn FnMut(&Member)) {
+impl<K: Kernel> Walk<'_, K> {
+    fn run(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
         if self.source == Source::Namespace {
             if self.visit_all(visit) {
                 return;
@@ -197,7 +227,7 @@ impl Walk<'_> {
             };
             let len = self.len;
             self.find_children(member.pid.get(), &mut path);
-            self.disturbed = self.disturbed || member.has_ended();
+            self.disturbed = self.disturbed || self.kernel.has_ended(&member);
             visit(&member);
             if self.len == len {
                 continue;
@@ -212,12 +242,17 @@ impl Walk<'_> {
     }
 
     fn is_left_out(&self, number: i32) -> bool {
-        self.without.is_some() && pid::group_of(number).ok() == self.without
+        self.without.is_some() && self.kernel.group_of(number) == self.without
     }
 
     /// The process `number`, found among the children of the one before `depth` on the path (0: of us), if
     /// it is proven to be one.
-    fn prove(&mut self, number: i32, path: &mut Path, depth: usize) -> Option<Member> {
+    fn prove(
+        &mut self,
+        number: i32,
+        path: &mut Path<K::Handle>,
+        depth: usize,
+    ) -> Option<Member<K::Handle>> {
         let pid = Pid::new(number).filter(|pid| pid.get() != self.own)?;
         let Some(above) = depth.checked_sub(1) else {
             return self.own_child(pid);
@@ -238,22 +273,22 @@ impl Walk<'_> {
             return self.own_child(pid);
         }
         let parent = path.proven(above)?;
-        (parent_now == parent.pid.get() && parent.is_unreaped()).then_some(member)
+        (parent_now == parent.pid.get() && self.is_unreaped(parent)).then_some(member)
     }
 
     /// A child of ours, whatever `/proc` says (it may be that of another PID namespace): wait knows.
-    fn own_child(&self, pid: Pid) -> Option<Member> {
-        let ours = !self.strangers.contains(&pid.get()) && wait::is_child(pid);
+    fn own_child(&self, pid: Pid) -> Option<Member<K::Handle>> {
+        let ours = !self.strangers.contains(&pid.get()) && self.kernel.is_child(pid);
         ours.then_some(Member { pid, handle: None })
     }
 
     /// Appends the children of `pid` to the pending.
-    fn find_children(&mut self, pid: i32, path: &mut Path) {
+    fn find_children(&mut self, pid: i32, path: &mut Path<K::Handle>) {
         let own = pid == self.own;
         let len = self.len;
         while self.source == Source::Files {
-            let Some(view) = self.view else { return };
-            match view.children(pid, &mut |child| push(self.pending, &mut self.len, child)) {
+            let each = &mut |child| push(self.pending, &mut self.len, child);
+            match self.kernel.children(pid, each) {
                 Ok(()) | Err(Errno::SRCH) => return,
                 Err(Errno::MFILE | Errno::NFILE) if path.release(usize::MAX) => {
                     self.len = len;
@@ -277,29 +312,28 @@ impl Walk<'_> {
             if self.scanned == 0 {
                 self.scan();
             }
-            if let Ok(table) = SCANNED.try_lock() {
-                let scanned = table[..self.scanned].iter();
-                for (child, _) in scanned.filter(|(_, parent)| *parent == pid) {
-                    push(self.pending, &mut self.len, *child);
-                }
+            let scanned = self.table[..self.scanned].iter();
+            for (child, _) in scanned.filter(|(_, parent)| *parent == pid) {
+                push(self.pending, &mut self.len, *child);
             }
         }
     }
 
     /// Without any list: each child of ours as soon as it is found, since the search takes so long
     /// that the next one would have taken its place by the end.
-    fn visit_own(&self, visit: &mut dyn FnMut(&Member)) {
-        let children = wait::children().filter(|pid| !self.strangers.contains(&pid.get()));
-        children.for_each(|pid| visit(&Member { pid, handle: None }));
+    fn visit_own(&self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
+        self.kernel.own_children(&mut |pid| {
+            if !self.strangers.contains(&pid.get()) {
+                visit(&Member { pid, handle: None });
+            }
+        });
     }
 
     /// A number that is used again meanwhile is another process of the same namespace, which is ours too.
     /// False if not all numbers could be read.
-    fn visit_all(&mut self, visit: &mut dyn FnMut(&Member)) -> bool {
-        let (own, Some(view)) = (self.own, self.view) else {
-            return false;
-        };
-        let result = view.processes(&mut |number| {
+    fn visit_all(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) -> bool {
+        let own = self.own;
+        let result = self.kernel.processes(&mut |number| {
             if let Some(pid) = Pid::new(number).filter(|pid| pid.get() != own) {
                 visit(&Member { pid, handle: None });
             }
@@ -311,13 +345,11 @@ impl Walk<'_> {
     }
 
     fn scan(&mut self) {
-        let (Ok(mut table), Some(view)) = (SCANNED.try_lock(), self.view) else {
-            return;
-        };
         let mut len = 0;
-        let result = view.processes(&mut |number| {
-            if let (Ok(stat), Some(slot)) = (view.stat(number), table.get_mut(len)) {
-                *slot = (number, stat.parent);
+        let result = self.kernel.processes(&mut |number| {
+            if let (Ok(parent), Some(slot)) = (self.kernel.parent(number), self.table.get_mut(len))
+            {
+                *slot = (number, parent);
                 len += 1;
             }
         });
@@ -333,32 +365,31 @@ impl Walk<'_> {
 
     /// Opens a process, and reads who is its parent so that this cannot be that of a successor with the same
     /// pid.
-    fn open(&self, pid: Pid) -> Result<(Member, i32), Errno> {
-        let view = self.view.ok_or(proc::FOREIGN)?;
-        let handle = match pidfd::of(pid) {
-            Err(Errno::NOSYS) => view.open_dir(pid.get()),
-            other => other,
-        }?;
-        let known = if PIDFD_INFO.get() {
-            pidfd::parent(handle.as_fd())
-        } else {
-            Err(Errno::NOTTY)
-        };
+    fn open(&self, pid: Pid) -> Result<(Member<K::Handle>, i32), Errno> {
         let member = Member {
             pid,
-            handle: Some(handle),
+            handle: Some(self.kernel.open(pid)?),
         };
+        let known = member
+            .handle
+            .as_ref()
+            .map(|handle| self.kernel.parent_of(handle));
         match known {
-            Ok(parent) => return Ok((member, parent)),
-            Err(Errno::SRCH) => return Err(Errno::SRCH),
-            Err(_) => PIDFD_INFO.set(false),
+            Some(Err(Errno::NOTTY)) | None => {}
+            Some(parent) => return Ok((member, parent?)),
         }
-        let parent = view.stat(pid.get())?.parent;
-        if member.is_unreaped() {
+        let parent = self.kernel.parent(pid.get())?;
+        if self.is_unreaped(&member) {
             Ok((member, parent))
         } else {
             Err(Errno::SRCH)
         }
+    }
+
+    /// Whether its pid still is its own.
+    fn is_unreaped(&self, member: &Member<K::Handle>) -> bool {
+        let handle = member.handle.as_ref();
+        handle.is_none_or(|handle| self.kernel.is_unreaped(handle))
     }
 
     fn note(&mut self, errno: Errno) {
@@ -374,11 +405,6 @@ fn push(pending: &mut [i32], len: &mut usize, number: i32) {
         *slot = number;
         *len += 1;
     }
-}
-
-thread_local! {
-    /// Whether this kernel tells the parent through a pidfd (Linux 6.13); else `/proc` does.
-    static PIDFD_INFO: Cell<bool> = const { Cell::new(true) };
 }
 
 /// How far up from a process we look for ourselves, at most.

@@ -27,19 +27,19 @@ enum Proof {
 }
 
 /// A visited process whose children are visited now.
-struct Frame {
-    member: Member,
+struct Frame<H> {
+    member: Member<H>,
     proof: Proof,
     /// Where the children of the one above it begin among the pending.
     outer: u32,
 }
 
 /// The visited processes whose children are visited now, the topmost first.
-pub struct Path {
-    frames: Vec<Frame>,
+pub struct Path<H> {
+    frames: Vec<Frame<H>>,
 }
 
-impl Path {
+impl<H> Path<H> {
     /// Without memory there is no room for any: then a walk reaches our own children, and by and by all.
     pub fn new() -> Self {
         let mut frames = Vec::new();
@@ -54,7 +54,7 @@ impl Path {
     }
 
     /// False if there is no room.
-    pub fn push(&mut self, member: Member, outer: usize) -> bool {
+    pub fn push(&mut self, member: Member<H>, outer: usize) -> bool {
         if self.frames.len() == self.frames.capacity() {
             return false;
         }
@@ -73,7 +73,7 @@ impl Path {
     }
 
     /// The process at `depth`, if it is proven now.
-    pub fn proven(&self, depth: usize) -> Option<&Member> {
+    pub fn proven(&self, depth: usize) -> Option<&Member<H>> {
         let frame = self.frames.get(depth)?;
         (frame.proof == Proof::Held).then_some(&frame.member)
     }
@@ -81,7 +81,7 @@ impl Path {
     /// Proves the last one again if need be, by `prove` (a number, and the depth at which it is); whether it is proven now.
     pub fn restore(
         &mut self,
-        prove: &mut dyn FnMut(&mut Self, i32, usize) -> Option<Member>,
+        prove: &mut dyn FnMut(&mut Self, i32, usize) -> Option<Member<H>>,
     ) -> bool {
         let end = self.frames.len();
         let proven = self.frames.iter().rposition(|f| f.proof == Proof::Held);

@@ -1,0 +1,148 @@
+//! What a walk asks the kernel: the seam at which tests put a simulated process table.
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::Member;
+use crate::sys::pid::{self, Pid};
+use crate::sys::proc::{self, View};
+use crate::sys::{Errno, pidfd, wait};
+
+/// A kernel, as far as a walk is concerned. Known at compile time: each call is a direct one.
+pub trait Kernel {
+    /// Refers to one process, and never to its successor with the same number.
+    type Handle;
+
+    /// Our own number.
+    fn own(&self) -> i32;
+
+    /// Calls `each` with every child of `pid`.
+    ///
+    /// # Errors
+    /// See [`View::children`].
+    fn children(&self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno>;
+
+    /// Calls `each` with every number that is in use.
+    ///
+    /// # Errors
+    /// See [`View::processes`].
+    fn processes(&self, each: &mut dyn FnMut(i32)) -> Result<(), Errno>;
+
+    /// Calls `each` with every child of ours, found without a list. The search takes long.
+    fn own_children(&self, each: &mut dyn FnMut(Pid));
+
+    /// # Errors
+    /// `ESRCH`, `ENOENT` no such process; `EMFILE`, `ENFILE`, `ENOMEM`.
+    fn open(&self, pid: Pid) -> Result<Self::Handle, Errno>;
+
+    /// The parent of the process behind a handle.
+    ///
+    /// # Errors
+    /// `ESRCH` it was reaped; `ENOTTY` the kernel only says it by number, see [`Kernel::parent`].
+    fn parent_of(&self, handle: &Self::Handle) -> Result<i32, Errno>;
+
+    /// The parent of the process that has this number now.
+    ///
+    /// # Errors
+    /// See [`View::stat`].
+    fn parent(&self, pid: i32) -> Result<i32, Errno>;
+
+    /// Whether the number of the process behind a handle still is its own.
+    fn is_unreaped(&self, handle: &Self::Handle) -> bool;
+
+    /// Whether it is dead by now, reaped or not.
+    fn has_ended(&self, member: &Member<Self::Handle>) -> bool;
+
+    /// Whether `pid` is a child of ours, dead or alive.
+    fn is_child(&self, pid: Pid) -> bool;
+
+    /// The process group of `pid`, while there is such a process.
+    fn group_of(&self, pid: i32) -> Option<i32>;
+}
+
+thread_local! {
+    /// Whether this kernel tells the parent through a pidfd (Linux 6.13); else `/proc` does.
+    static PIDFD_INFO: Cell<bool> = const { Cell::new(true) };
+}
+
+/// The real one.
+pub struct Linux {
+    /// `None` if `/proc` cannot be used.
+    view: Option<View>,
+}
+
+impl Linux {
+    pub fn new() -> Self {
+        Self {
+            view: proc::view().ok(),
+        }
+    }
+
+    pub const fn has_proc(&self) -> bool {
+        self.view.is_some()
+    }
+
+    fn view(&self) -> Result<View, Errno> {
+        self.view.ok_or(proc::FOREIGN)
+    }
+}
+
+impl Kernel for Linux {
+    type Handle = OwnedFd;
+
+    fn own(&self) -> i32 {
+        pid::own()
+    }
+
+    fn children(&self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+        self.view()?.children(pid, each)
+    }
+
+    fn processes(&self, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+        self.view()?.processes(each)
+    }
+
+    fn own_children(&self, each: &mut dyn FnMut(Pid)) {
+        wait::children().for_each(each);
+    }
+
+    fn open(&self, pid: Pid) -> Result<OwnedFd, Errno> {
+        match pidfd::of(pid) {
+            Err(Errno::NOSYS) => self.view()?.open_dir(pid.get()),
+            other => other,
+        }
+    }
+
+    fn parent_of(&self, handle: &OwnedFd) -> Result<i32, Errno> {
+        if PIDFD_INFO.get() {
+            let parent = pidfd::parent(handle.as_fd());
+            if matches!(parent, Ok(_) | Err(Errno::SRCH)) {
+                return parent;
+            }
+            PIDFD_INFO.set(false);
+        }
+        Err(Errno::NOTTY)
+    }
+
+    fn parent(&self, pid: i32) -> Result<i32, Errno> {
+        self.view()?.stat(pid).map(|stat| stat.parent)
+    }
+
+    fn is_unreaped(&self, handle: &OwnedFd) -> bool {
+        // Before Linux 5.1 nothing can tell.
+        pidfd::is_unreaped(handle.as_fd()).unwrap_or(true)
+    }
+
+    fn has_ended(&self, member: &Member) -> bool {
+        member.has_ended()
+    }
+
+    fn is_child(&self, pid: Pid) -> bool {
+        wait::is_child(pid)
+    }
+
+    fn group_of(&self, pid: i32) -> Option<i32> {
+        pid::group_of(pid).ok()
+    }
+}
