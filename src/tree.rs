@@ -146,13 +146,14 @@ pub fn walk_in<K: Kernel>(
     scope: Scope<'_>,
     visit: &mut dyn FnMut(&Member<K::Handle>),
 ) -> Gaps {
+    let Room { pending, scanned } = room;
     let mut walk = Walk {
         kernel,
         strangers: scope.strangers,
         without: scope.without,
-        pending: room.pending,
+        pending,
         len: 0,
-        table: room.scanned,
+        table: scanned,
         scanned: 0,
         source: scope.start,
         own: kernel.own(),
@@ -205,10 +206,13 @@ impl<K: Kernel> Walk<'_, K> {
         if self.source == Source::Wait {
             return self.visit_own(visit);
         }
+        let children = self.len;
         let mut first = 0;
         loop {
             while self.len == first {
-                let Some(outer) = path.pop() else { return };
+                let Some(outer) = path.pop() else {
+                    return self.count_again(children, &mut path);
+                };
                 first = outer;
             }
             self.len -= 1;
@@ -227,7 +231,10 @@ impl<K: Kernel> Walk<'_, K> {
             };
             let len = self.len;
             self.find_children(member.pid.get(), &mut path);
-            self.disturbed = self.disturbed || self.kernel.has_ended(&member);
+            // The orphans of a child of ours come to us, and are counted in the end. Those of a deeper process may
+            // go to a subreaper in between.
+            let ended = |handle| self.kernel.has_ended(handle);
+            self.disturbed = self.disturbed || member.handle.as_ref().is_some_and(ended);
             visit(&member);
             if self.len == len {
                 continue;
@@ -238,6 +245,16 @@ impl<K: Kernel> Walk<'_, K> {
                 // Too deep for one walk: forget its children, the next one comes to them.
                 self.len = len;
             }
+        }
+    }
+
+    /// A process can end and be reaped before the walk comes to its parent. Nothing of it is seen then, except that its
+    /// children have become ours: there were `before` of these, and nothing reaps them during a walk.
+    fn count_again(&mut self, before: usize, path: &mut Path<K::Handle>) {
+        if !self.disturbed {
+            self.scanned = 0;
+            self.find_children(self.own, path);
+            self.disturbed = self.len != before;
         }
     }
 

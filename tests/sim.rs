@@ -13,10 +13,14 @@
     reason = "a test"
 )]
 
+#[path = "sim/kernel.rs"]
+mod kernel;
 #[path = "sim/rng.rs"]
 mod rng;
 #[path = "sim/table.rs"]
 mod table;
+#[path = "sim/walks.rs"]
+mod walks;
 #[path = "sim/world.rs"]
 mod world;
 

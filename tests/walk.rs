@@ -206,6 +206,70 @@ fn scene_orphan() {
     }
 }
 
+#[test]
+fn an_orphan_that_came_to_us_unseen_makes_the_walk_a_disturbed_one() {
+    play("scene_unseen_orphan");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_unseen_orphan() {
+    for source in SOURCES {
+        let [top, near, far] = three();
+        let (visited, gaps) = walk(&[], source, |_| {});
+        assert_eq!((visited.len(), gaps.disturbed), (3, false), "{source:?}");
+        let other = child(None, live);
+        // The younger one is visited first. The end of `near` leaves no trace at `top`.
+        let (visited, gaps) = walk(&[], source, |pid| {
+            if pid == other {
+                kill(near);
+                gone(near);
+            }
+        });
+        assert_eq!(visited, [other, top], "{source:?}");
+        assert!(gaps.disturbed, "{source:?}");
+        let (visited, _) = walk(&[], source, |_| {});
+        assert!(visited.contains(&far), "{source:?}");
+        end(&[top, other]);
+    }
+}
+
+#[test]
+fn an_orphan_that_went_to_a_subreaper_between_makes_the_walk_a_disturbed_one() {
+    play("scene_subreaper");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_subreaper() {
+    for source in SOURCES {
+        let (near, far) = (cell(), cell());
+        let top = child(None, || {
+            sys::subreaper();
+            child(Some(near), || {
+                child(Some(far), live);
+                live();
+            });
+            live();
+        });
+        let (near, far) = (is_set(near), is_set(far));
+        // Nothing of it comes to us, and it keeps its number.
+        let (visited, gaps) = walk(&[], source, |pid| {
+            if pid == top {
+                kill(near);
+                until("its end", || {
+                    common::proc::Process::read(near).is_some_and(|p| p.state == 'Z')
+                });
+            }
+        });
+        assert_eq!(visited, [top, near], "{source:?}");
+        assert!(gaps.disturbed, "{source:?}");
+        let (visited, _) = walk(&[], source, |_| {});
+        assert!(visited.contains(&far), "{source:?}");
+        end(&[top]);
+    }
+}
+
 /// The next process gets this number.
 fn number_next(pid: i32) {
     let mut text = [0; 16];

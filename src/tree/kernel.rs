@@ -4,7 +4,6 @@
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::Member;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, View};
 use crate::sys::{Errno, pidfd, wait};
@@ -51,8 +50,8 @@ pub trait Kernel {
     /// Whether the number of the process behind a handle still is its own.
     fn is_unreaped(&self, handle: &Self::Handle) -> bool;
 
-    /// Whether it is dead by now, reaped or not.
-    fn has_ended(&self, member: &Member<Self::Handle>) -> bool;
+    /// Whether the process behind a handle is dead by now, reaped or not.
+    fn has_ended(&self, handle: &Self::Handle) -> bool;
 
     /// Whether `pid` is a child of ours, dead or alive.
     fn is_child(&self, pid: Pid) -> bool;
@@ -134,8 +133,8 @@ impl Kernel for Linux {
         pidfd::is_unreaped(handle.as_fd()).unwrap_or(true)
     }
 
-    fn has_ended(&self, member: &Member) -> bool {
-        member.has_ended()
+    fn has_ended(&self, handle: &OwnedFd) -> bool {
+        pidfd::has_ended(handle.as_fd())
     }
 
     fn is_child(&self, pid: Pid) -> bool {

@@ -34,6 +34,9 @@ struct Frame<H> {
     outer: u32,
 }
 
+/// Proves that a number is that of a process at this depth.
+type Prove<'a, H> = dyn FnMut(&mut Path<H>, i32, usize) -> Option<Member<H>> + 'a;
+
 /// The visited processes whose children are visited now, the topmost first.
 pub struct Path<H> {
     frames: Vec<Frame<H>>,
@@ -79,10 +82,7 @@ impl<H> Path<H> {
     }
 
     /// Proves the last one again if need be, by `prove` (a number, and the depth at which it is); whether it is proven now.
-    pub fn restore(
-        &mut self,
-        prove: &mut dyn FnMut(&mut Self, i32, usize) -> Option<Member<H>>,
-    ) -> bool {
+    pub fn restore(&mut self, prove: &mut Prove<'_, H>) -> bool {
         let end = self.frames.len();
         let proven = self.frames.iter().rposition(|f| f.proof == Proof::Held);
         let lost = self.frames.last().is_some_and(|f| f.proof == Proof::Lost);

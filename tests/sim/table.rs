@@ -1,12 +1,15 @@
 //! A simulated process table: who is whose child, who obeys which signal, what happens when.
 //!
 //! We are pid 1 of it: the subreaper to which every orphan comes. Every other process has [`Habits`].
+//! Processes that are none of the tree can be there as well; their orphans go to 0.
 
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::time::Duration;
 
 use super::rng::Rng;
 
+/// Where the processes outside of our tree have come from.
+pub const OUTSIDE: u32 = 0;
 /// The process that is under test.
 pub const US: u32 = 1;
 /// The first process that we start.
@@ -59,7 +62,11 @@ pub struct Habits {
     reason = "each is a fact of its own, in any combination"
 )]
 pub struct Process {
+    /// One number for each process that there ever was, in the order of their births.
+    pub id: u64,
     pub parent: u32,
+    /// None of the tree: another one's, or a child that we had before.
+    pub outside: bool,
     pub habits: Habits,
     pub zombie: bool,
     /// SIGKILL has reached it: it runs no more code, though it takes a while to die.
@@ -83,6 +90,9 @@ pub struct Table {
     /// Latest first, so that `pop` takes the earliest; the number keeps the order of equal times.
     queue: BinaryHeap<std::cmp::Reverse<(Duration, u64, What)>>,
     next_pid: u32,
+    /// Numbers are given out lowest first, as soon as they are free.
+    pub reuses: bool,
+    pub born: u64,
     queued: u64,
     pub rng: Rng,
     /// A child of ours has changed.
@@ -99,6 +109,8 @@ impl Table {
             children: HashMap::new(),
             queue: BinaryHeap::new(),
             next_pid: SERVER,
+            reuses: false,
+            born: 0,
             queued: 0,
             rng,
             sigchld: false,
@@ -110,14 +122,19 @@ impl Table {
         self.processes.get(&pid)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.processes.is_empty()
+    /// Every process, dead or alive.
+    pub fn all(&self) -> impl Iterator<Item = (u32, &Process)> {
+        self.processes.iter().map(|(pid, process)| (*pid, process))
     }
 
-    /// All that are not zombies.
+    pub fn is_empty(&self) -> bool {
+        self.all().all(|(_, process)| process.outside)
+    }
+
+    /// All of the tree that are not zombies.
     pub fn living(&self) -> impl Iterator<Item = (u32, &Process)> {
-        let all = self.processes.iter().map(|(pid, process)| (*pid, process));
-        all.filter(|(_, process)| !process.zombie)
+        let is_living = |process: &Process| !process.zombie && !process.outside;
+        self.all().filter(move |(_, process)| is_living(process))
     }
 
     pub fn children(&self, parent: u32) -> Vec<u32> {
@@ -125,11 +142,26 @@ impl Table {
         children.copied().collect()
     }
 
+    /// A child that we had before.
+    pub fn start_stranger(&mut self, habits: Habits) -> u32 {
+        let pid = self.start(US, habits);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.outside = true;
+        }
+        pid
+    }
+
     pub fn start(&mut self, parent: u32, habits: Habits) -> u32 {
-        let pid = self.next_pid;
-        self.next_pid += 1;
+        let lowest = self.next_pid.min(SERVER + 1);
+        let free = (lowest..self.next_pid).find(|pid| !self.processes.contains_key(pid));
+        let pid = free.filter(|_| self.reuses).unwrap_or(self.next_pid);
+        self.next_pid = self.next_pid.max(pid + 1);
+        self.born += 1;
+        let above = self.processes.get(&parent);
         let process = Process {
+            id: self.born,
             parent,
+            outside: above.map_or(parent == OUTSIDE, |above| above.outside),
             habits,
             zombie: false,
             dying: false,
@@ -182,22 +214,24 @@ impl Table {
             return;
         }
         process.zombie = true;
-        let parent = process.parent;
+        let (parent, outside) = (process.parent, process.outside);
+        let heir = if outside { OUTSIDE } else { US };
         let orphans = self.children.remove(&pid).unwrap_or_default();
         for orphan in &orphans {
             if let Some(process) = self.processes.get_mut(orphan) {
-                process.parent = US;
-                self.sigchld |= process.zombie;
+                process.parent = heir;
+                self.sigchld |= process.zombie && heir == US;
             }
         }
-        self.children.entry(US).or_default().extend(orphans);
+        self.children.entry(heir).or_default().extend(orphans);
         self.child_ended(parent, pid);
     }
 
     fn child_ended(&mut self, parent: u32, pid: u32) {
-        if parent == US {
-            self.sigchld = true;
-            return;
+        match parent {
+            US => return self.sigchld = true,
+            OUTSIDE => return self.remove(pid),
+            _ => {}
         }
         let Some(above) = self.processes.get(&parent).cloned() else {
             return;

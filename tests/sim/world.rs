@@ -8,8 +8,10 @@ use treaper::board::Board;
 use treaper::event::{Action, Event, Trigger};
 use treaper::plan::Plan;
 use treaper::supervise::World;
+use treaper::tree::Member;
 
-use super::table::{SERVER, Table, US};
+use super::kernel::{Features, Handle, Simulated};
+use super::table::{SERVER, Table};
 
 /// Unwinds out of the loop: this process is no more.
 pub struct Killed;
@@ -144,18 +146,20 @@ impl Sim {
         self.table.advance(time);
     }
 
-    /// Parents first, each right after its children were read; the tree goes on meanwhile.
-    fn walk(&mut self, visit: &mut dyn FnMut(&mut Table, u32)) {
-        let began = self.table.now;
-        let mut pending = self.table.children(US);
-        while let Some(pid) = pending.pop() {
-            let pause = self.table.rng.time(Duration::from_micros(20));
-            let children = self.table.children(pid);
-            self.advance(self.table.now + pause);
-            visit(&mut self.table, pid);
-            pending.extend(children);
+    /// Walks, and again if `repeats` and processes were handed over meanwhile; the tree goes on during the walk.
+    fn walk(&mut self, repeats: bool, visit: &mut dyn FnMut(&mut Table, u32)) {
+        let kernel = Simulated::new(&mut self.table, Features::ALL);
+        let visit = &mut |member: &Member<Handle>| {
+            if let Some(pid) = kernel.meant(member) {
+                visit(&mut kernel.table(), pid);
+            }
+        };
+        if repeats {
+            kernel.repeat(&mut || kernel.walk(&[], visit));
+        } else {
+            kernel.walk(&[], visit);
         }
-        self.busy = self.busy.max(self.table.now.saturating_sub(began));
+        self.advance(self.table.now);
     }
 }
 
@@ -238,7 +242,8 @@ impl World for Sim {
     }
 
     fn apply(&mut self, action: Action) {
-        self.done.push((self.table.now, action));
+        let began = self.table.now;
+        self.done.push((began, action));
         match action {
             Action::StopServer if self.seems_told => {}
             Action::StopServer | Action::EnsureServerStop => {
@@ -249,26 +254,19 @@ impl World for Sim {
                 }
             }
             Action::NameWaiting => self.board.set_named(),
-            // Who comes to us in the middle of a walk is met in the next one.
             Action::StopRest => {
                 let mut told = BTreeSet::from([SERVER]);
-                for _ in 0..8 {
-                    let before = told.len();
-                    self.walk(&mut |table, pid| {
-                        if told.insert(pid) {
-                            table.stop_signal(pid);
-                            table.go_on(pid);
-                        }
-                    });
-                    if told.len() == before {
-                        break;
+                self.walk(true, &mut |table, pid| {
+                    if told.insert(pid) {
+                        table.stop_signal(pid);
+                        table.go_on(pid);
                     }
-                }
+                });
             }
             Action::KillAll => {
                 let met_before = self.met.len();
                 let mut met = std::mem::take(&mut self.met);
-                self.walk(&mut |table, pid| {
+                self.walk(false, &mut |table, pid| {
                     met.insert(pid);
                     table.kill(pid);
                 });
@@ -279,6 +277,7 @@ impl World for Sim {
             }
             Action::NameSurvivors => {}
         }
+        self.busy = self.busy.max(self.table.now.saturating_sub(began));
         self.call();
     }
 }

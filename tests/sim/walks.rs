@@ -1,0 +1,201 @@
+//! The walk over simulated trees: quiet ones, and such as change with each of its system calls, where numbers are used
+//! again at once. The code is the very one that walks over real trees.
+//!
+//! `SIM_SEED` and `SIM_RUNS` as for the whole stop.
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use treaper::tree::{Gaps, Source};
+
+use super::kernel::{Features, Simulated};
+use super::rng::Rng;
+use super::table::{Forks, Habits, Kill, OUTSIDE, OnStop, Table, US};
+use super::{ms, number};
+
+const QUIET: Habits = Habits {
+    on_stop: OnStop::Ignore,
+    kill: Kill::Works,
+    life: None,
+    forks: None,
+    reaps: true,
+    stopped: false,
+};
+
+/// Calls `run` with many seeds, and names the one that fails.
+fn with_seeds(run: impl Fn(&mut Rng)) {
+    let base = number("SIM_SEED").unwrap_or_else(|| std::process::id().into());
+    for seed in base..base + number("SIM_RUNS").unwrap_or(2000) {
+        let run = AssertUnwindSafe(|| run(&mut Rng::new(seed)));
+        if let Err(cause) = catch_unwind(run) {
+            eprintln!("again with SIM_SEED={seed} SIM_RUNS=1");
+            resume_unwind(cause);
+        }
+    }
+}
+
+fn random_features(rng: &mut Rng) -> Features {
+    Features {
+        lists: rng.percent(70),
+        parents: rng.percent(50),
+        handles: rng.pick(&[4, 20, 1000]),
+    }
+}
+
+/// Below `top`, in any shape from a chain to a bush.
+fn grow(table: &mut Table, rng: &mut Rng, top: u32, count: u64, habits: fn(&mut Rng) -> Habits) {
+    let mut pids = vec![top];
+    let deep = rng.percent(40);
+    for _ in 0..count {
+        let parent = if deep && !rng.percent(10) {
+            *pids.last().unwrap()
+        } else {
+            rng.pick(&pids)
+        };
+        let habits = habits(rng);
+        pids.push(table.start(parent, habits));
+    }
+}
+
+/// The ids of those that a walk visits, in order.
+fn walk(kernel: &Simulated, strangers: &[i32]) -> (Vec<u64>, Gaps) {
+    let mut visited = Vec::new();
+    let gaps = kernel.walk(strangers, &mut |member| {
+        // It may be gone by now.
+        let pid = kernel.meant(member);
+        visited.extend(pid.map(|pid| kernel.table().get(pid).unwrap().id));
+    });
+    (visited, gaps)
+}
+
+#[test]
+fn in_a_quiet_tree_each_process_is_visited_once_after_its_parent() {
+    with_seeds(|rng| {
+        let mut table = Table::new(rng.clone());
+        let count = rng.pick(&[0, 1, 10, 100]);
+        grow(&mut table, rng, US, count, |_| QUIET);
+        let stranger = table.start_stranger(QUIET);
+        grow(&mut table, rng, stranger, 3, |_| QUIET);
+        grow(&mut table, rng, OUTSIDE, 3, |_| QUIET);
+        let ours: HashMap<u64, u64> = {
+            let id = |pid| table.get(pid).map_or(0, |above| above.id);
+            let ours = table.all().filter(|(_, process)| !process.outside);
+            ours.map(|(_, p)| (p.id, id(p.parent))).collect()
+        };
+        let features = random_features(rng);
+        let kernel = Simulated::new(&mut table, features);
+        let (visited, gaps) = walk(&kernel, &[stranger as i32]);
+        let source = if features.lists {
+            Source::Files
+        } else {
+            Source::Scan
+        };
+        let expected = Gaps {
+            errno: None,
+            source,
+            disturbed: false,
+        };
+        assert_eq!(gaps, expected, "{features:?}");
+        let mut met = HashSet::from([0]);
+        for id in &visited {
+            assert!(met.contains(&ours[id]), "before its parent: {features:?}");
+            assert!(met.insert(*id), "twice: {features:?}");
+        }
+        assert_eq!(visited.len(), ours.len(), "{features:?}");
+    });
+}
+
+/// Ends and forks so often that a walk sees much of it.
+fn restless(rng: &mut Rng) -> Habits {
+    let forks = rng.percent(25).then(|| Forks {
+        every: rng.time(ms(1)),
+        left: rng.pick(&[1, 3, 20]),
+        moves: rng.percent(50),
+    });
+    Habits {
+        life: rng.percent(35).then(|| rng.time(ms(3))),
+        forks,
+        reaps: rng.percent(70),
+        ..QUIET
+    }
+}
+
+struct Restless {
+    table: Table,
+    strangers: Vec<i32>,
+    features: Features,
+}
+
+fn restless_tree(rng: &mut Rng) -> Restless {
+    let mut table = Table::new(rng.clone());
+    table.reuses = rng.percent(80);
+    let stranger = table.start_stranger(QUIET);
+    grow(&mut table, rng, stranger, 3, |_| QUIET);
+    let count = rng.pick(&[3, 10, 40]);
+    grow(&mut table, rng, US, count, restless);
+    grow(&mut table, rng, OUTSIDE, count, restless);
+    Restless {
+        table,
+        strangers: vec![stranger as i32],
+        features: random_features(rng),
+    }
+}
+
+#[test]
+fn whatever_changes_during_a_walk_only_processes_of_the_tree_are_visited() {
+    with_seeds(|rng| {
+        let mut scene = restless_tree(rng);
+        let kernel = Simulated::new(&mut scene.table, scene.features);
+        for _ in 0..4 {
+            kernel.walk(&scene.strangers, &mut |member| {
+                let outside = match &member.handle {
+                    Some(handle) => handle.outside,
+                    None => {
+                        let table = kernel.table();
+                        let process = table.get(member.pid.get() as u32).unwrap();
+                        assert_eq!(process.parent, US, "no child of ours");
+                        process.outside
+                    }
+                };
+                assert!(!outside, "none of the tree: {:?}", scene.features);
+            });
+        }
+    });
+}
+
+#[test]
+fn what_is_handed_over_during_a_walk_is_reached_by_the_next_one() {
+    let (calm, again) = (Cell::new(0), Cell::new(0));
+    with_seeds(|rng| {
+        let mut scene = restless_tree(rng);
+        let kernel = Simulated::new(&mut scene.table, scene.features);
+        let mut reached = HashSet::new();
+        let (mut born_before, mut walks, mut disturbed) = (0, 0, false);
+        kernel.repeat(&mut || {
+            born_before = kernel.table().born;
+            let (visited, gaps) = walk(&kernel, &scene.strangers);
+            reached.extend(visited);
+            walks += 1;
+            disturbed = gaps.disturbed;
+            gaps
+        });
+        if disturbed {
+            return;
+        }
+        calm.set(calm.get() + 1);
+        again.set(again.get() + u32::from(walks > 1));
+        let table = kernel.table();
+        for (pid, process) in table.living().filter(|(_, p)| p.id <= born_before) {
+            let reached = reached.contains(&process.id);
+            assert!(reached, "missed {pid}: {process:?}, {:?}", scene.features);
+        }
+    });
+    let (calm, again) = (calm.get(), again.get());
+    eprintln!("{calm} calm, {again} in several walks");
+    let all = number("SIM_RUNS").is_none();
+    assert!(
+        !all || calm > 500 && again > 100,
+        "{calm} calm, {again} in several walks"
+    );
+}
