@@ -1,7 +1,7 @@
 //! Options, `--help`, manuals, completions, `--doctor` and README say the same, in both directions.
 //!
-//! `UPDATE=1 cargo test --features fixtures --test docs` writes what is generated: `completions/`, and the table of the guarantees in
-//! README.md and the manual.
+//! `UPDATE=1 cargo test --features fixtures --test docs` writes what is generated: `completions/`, and in README.md and the
+//! manual the table of the guarantees and the costs.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
 
 #[path = "docs/completions.rs"]
@@ -507,6 +507,66 @@ fn the_costs_in_the_readme_were_measured() {
         "<!-- The end of what was written. -->\n\n## More",
         &format!("\n{table}\n"),
     );
+}
+
+/// The words between back quotes in the first cell of each row below `heading`, without their values.
+fn words_in_table(text: &str, heading: &str) -> BTreeSet<String> {
+    let (_, below) = text.split_once(heading).unwrap();
+    let below = below.split("\n## ").next().unwrap();
+    let rows = below.lines().filter(|line| line.starts_with("| `"));
+    let quoted = rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2));
+    quoted
+        .map(|word| word.split('=').next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_words_of_the_trees_are_those_that_the_actor_knows() {
+    let sources = ["arena", "groups", "host", "node", "scenes"];
+    let mut known = BTreeSet::new();
+    for source in sources {
+        let text = read(&format!("tests/fixtures/actor/{source}.rs"));
+        for ask in ["has", "value", "number", "signals", "time"] {
+            let asked = format!(".{ask}(\"");
+            let words = text.split(&asked).skip(1);
+            known.extend(words.map(|rest| rest.split('"').next().unwrap().to_owned()));
+        }
+    }
+    // Options of the host that the actor plays.
+    known.retain(|word| !word.starts_with("--"));
+    let listed = words_in_table(&read("CONTRIBUTING.md"), "## The language of the trees");
+    assert_eq!(listed, known);
+}
+
+#[test]
+fn files_that_documents_name_exist() {
+    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = read(name);
+        let quoted = text.split('`').skip(1).step_by(2);
+        let linked = text
+            .split("](")
+            .skip(1)
+            .map(|rest| rest.split(')').next().unwrap());
+        for path in quoted.chain(linked) {
+            let is_path = [
+                "src/",
+                "tests/",
+                "man/",
+                "benches/",
+                "packaging/",
+                "completions/",
+                ".ci/",
+            ]
+            .iter()
+            .any(|folder| path.starts_with(folder));
+            // NAME stands for any.
+            let pattern = path.contains("NAME") || path.contains('*') || path.contains(' ');
+            assert!(
+                !is_path || pattern || root().join(path).exists(),
+                "{name}: {path}"
+            );
+        }
+    }
 }
 
 #[test]
