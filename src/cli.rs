@@ -124,7 +124,7 @@ pub const OPTIONS: &[Opt] = &[
     ),
     opt(
         "forward-to",
-        Takes::One("WHOM"),
+        Takes::One("TARGET"),
         "Forward other signals to: server, group, tree [server]",
     ),
     opt(
@@ -335,7 +335,7 @@ fn explain(error: &clap::Error, arguments: &[OsString]) -> String {
     let by_value = matches!(given, [b'-', b'=' | b'0'..=b'9']) || given.starts_with(b"--verbose");
     let mut words = arguments.iter().filter(|_| by_value);
     if let Some(word) = words.find(|word| gives_verbose_a_value(word)) {
-        return format!("{}: -v takes no value; -vv tells more", word.display());
+        return format!("{}: -v takes no value; -vv logs more", word.display());
     }
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();

@@ -27,7 +27,7 @@ struct Check {
     detail: String,
 }
 
-/// One level, and why it cannot be had.
+/// One level, and why it is not available.
 struct Offer {
     level: Level,
     name: &'static str,
@@ -37,7 +37,7 @@ struct Offer {
 /// Starts a server at the level of this name; why that failed.
 pub type Start<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
-/// Looks, and tells. The second value is whether `asked` can be had.
+/// Looks, and reports. The second value is whether `asked` is available.
 #[must_use]
 pub fn examine(asked: Level, format: DoctorFormat, start: Start<'_>) -> (String, bool) {
     let offers = offers(start);
@@ -211,7 +211,7 @@ fn offers(start: Start<'_>) -> Vec<Offer> {
         .collect()
 }
 
-/// What was said without what is known: who says it, and which option it is about.
+/// The message without what is known already: that treaper wrote it, and which option it is about.
 fn reason(said: &str) -> &str {
     let said = said.strip_prefix("treaper: ").unwrap_or(said);
     match said.split_once(": ") {

@@ -443,6 +443,20 @@ fn manuals_and_readme_name_only_options_that_exist() {
 }
 
 #[test]
+fn what_the_readme_configures_is_in_a_manual_word_for_word() {
+    let manuals: Vec<String> = manuals().iter().map(|name| read(name)).collect();
+    let readme = read("README.md");
+    for kind in ["json", "dockerfile", "ini"] {
+        let (_, block) = readme.split_once(&format!("```{kind}\n")).unwrap();
+        let (block, _) = block.split_once("```\n").unwrap();
+        assert!(
+            manuals.iter().any(|manual| manual.contains(block)),
+            "{block}"
+        );
+    }
+}
+
+#[test]
 fn the_readme_names_each_trigger_and_both_processes() {
     let readme = read("README.md");
     let manual = read("man/treaper.1");

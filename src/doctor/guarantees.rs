@@ -12,7 +12,7 @@ pub const OTHER_UIDS: &str = "processes of another uid";
 
 pub const ROWS: [Row; 11] = [
     ("the host ends, crashes or is SIGKILLed", ["nothing"; 3]),
-    ("the same, stdin held open elsewhere", ["nothing"; 3]),
+    ("the same, but stdin stays open", ["nothing"; 3]),
     ("the same, behind npx, make, sh -c [1]", ["nothing"; 3]),
     ("the host's process group is SIGKILLed", ["nothing"; 3]),
     ("the shim or the monitor is SIGKILLed", ["nothing"; 3]),

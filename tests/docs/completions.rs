@@ -27,7 +27,7 @@ pub fn words(option: &Opt) -> Vec<&'static str> {
             .collect();
     }
     match value_name(option) {
-        Some("MODE" | "WHAT" | "WHOM" | "LEVEL") => {
+        Some("MODE" | "WHAT" | "TARGET" | "LEVEL") => {
             let text = option.help.split(" [").next().unwrap_or_default();
             let list = text.rsplit_once(": ").map_or(text, |(_, list)| list);
             list.split(", ").collect()
