@@ -4,7 +4,10 @@
 mod common;
 
 use common::proc::{self, Process};
-use common::{Scene, Wrap, sys, until};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+
+use common::{Scene, Wrap, special, sys, until};
 
 fn state(pid: i32) -> char {
     Process::read(pid).map_or('X', |process| process.state)
@@ -56,5 +59,69 @@ fn an_order_to_be_suspended_that_stands_is_obeyed_and_taken_back_with_the_job() 
         sys::kill(shim, libc::SIGCONT).unwrap();
         run.log.wait_for(round, "server", "signal");
         until("a job that goes on", || is_quiet(shim));
+    }
+}
+
+/// A shell that resumes the job has put treaper's group into the foreground. It stays there, unless the server's own
+/// group was there before.
+#[test]
+fn a_server_with_a_group_of_its_own_gets_no_foreground_that_it_did_not_have() {
+    let (scene, master) = Scene::new().terminal();
+    let mut run = scene.start(&Wrap::Treaper(&[]).tree("server:pgrp:record"));
+    let server = run.log.ready("server");
+    let shim = run.shim();
+    let front = || special::foreground_group(master.as_raw_fd());
+    assert_eq!(
+        (front(), proc::Process::read(server).unwrap().pgid),
+        (shim, server)
+    );
+    sys::kill(server, libc::SIGSTOP).unwrap();
+    until("a job that is suspended", || {
+        state(server) == 'T' && state(shim) == 'T'
+    });
+    sys::kill(server, libc::SIGCONT).unwrap();
+    sys::kill(shim, libc::SIGCONT).unwrap();
+    until("a job that goes on", || is_quiet(shim));
+    assert_eq!(front(), shim);
+}
+
+#[test]
+fn alone_it_forgets_a_suspension_from_which_the_server_has_gone_on() {
+    let (scene, master) = Scene::new().terminal();
+    let mut run = scene.start(&Wrap::Treaper(&["--no-guard"]).tree("server:record"));
+    let server = run.log.ready("server");
+    let main = run.main;
+    sys::kill(server, libc::SIGSTOP).unwrap();
+    until("a suspended server", || state(server) == 'T');
+    until("a treaper that knows it", || is_quiet(main));
+    sys::kill(server, libc::SIGCONT).unwrap();
+    run.log.wait("server", "signal");
+    until("a treaper that knows that, too", || is_quiet(main));
+    // The server is asked to be suspended, and is not.
+    std::fs::File::from(master.try_clone().unwrap())
+        .write_all(&[26])
+        .unwrap();
+    run.log.wait_for(2, "server", "signal");
+    run.signal(libc::SIGUSR1);
+    let told = run.log.wait_for(3, "server", "signal");
+    let told: Vec<_> = told.iter().map(|line| line.number("sig") as i32).collect();
+    assert_eq!(told, [libc::SIGCONT, libc::SIGTSTP, libc::SIGUSR1]);
+}
+
+#[test]
+fn alone_it_is_suspended_with_a_server_that_a_process_has_asked_to_be_suspended() {
+    let (scene, _master) = Scene::new().terminal();
+    let mut run = scene.start(&Wrap::Treaper(&["--no-guard"]).tree("server"));
+    let server = run.log.ready("server");
+    let main = run.main;
+    for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
+        sys::kill(server, signal).unwrap();
+        until("a job that is suspended", || {
+            state(server) == 'T' && state(main) == 'T'
+        });
+        sys::kill_group(main, libc::SIGCONT).unwrap();
+        until("a job that goes on", || {
+            state(server) == 'S' && state(main) == 'S'
+        });
     }
 }

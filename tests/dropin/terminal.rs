@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 
+use crate::common::proc::Process;
 use crate::common::{Scene, special, until};
 use crate::oracle::{both, ours};
 
@@ -58,5 +59,23 @@ fn a_shell_has_job_control() {
             .last()
             .and_then(|rest| rest.split("]]").next());
         assert!(flags.is_some_and(|flags| flags.contains('m')), "{text}");
+    }
+}
+
+/// With a single child dumb-init is suspended by the request of a process, whatever its child makes of it. The keyboard
+/// suspends both, since they are one job.
+#[test]
+fn dumb_init_is_suspended_by_a_process_at_a_terminal_as_well() {
+    for program in both("dumb-init") {
+        let (scene, _master) = Scene::new().terminal();
+        let mut run = program.start_in(scene, &["-c"], "server:record");
+        let state = |pid| Process::read(pid).map_or('-', |process| process.state);
+        run.signal(libc::SIGTSTP);
+        let told = run.log.wait("server", "signal");
+        assert_eq!(told.number("sig"), i64::from(libc::SIGTSTP), "{program:?}");
+        until("a stopped dumb-init", || state(run.main) == 'T');
+        assert_ne!(state(told.pid()), 'T', "{program:?}");
+        run.signal(libc::SIGCONT);
+        until("a dumb-init that goes on", || state(run.main) != 'T');
     }
 }
