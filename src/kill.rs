@@ -496,3 +496,24 @@ fn outcome(result: Result<(), Errno>) -> &'static str {
         Err(_) => "failed",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_pids_knows_which_were_there_before() {
+        static SET: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
+        let highest = 4 * 1024 * 1024 - 1;
+        let pids = (2..300).chain([70_000, 1_000_000, highest]);
+        let pids: Vec<Pid> = pids.filter_map(Pid::new).collect();
+        for before in [false, true] {
+            for pid in &pids {
+                assert_eq!(SET.insert(*pid), !before, "{pid}");
+            }
+        }
+        // There is no such pid.
+        let beyond = Pid::new(highest + 1).unwrap();
+        assert!(SET.insert(beyond) && SET.insert(beyond));
+    }
+}

@@ -6,76 +6,15 @@
 
 mod common;
 
-use std::io::Write;
-use std::process::Command;
-use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
-use std::time::Duration;
+use std::sync::atomic::Ordering::SeqCst;
 
-use common::{special, sys, until};
+use common::family::{
+    cell, child, end, gone, is_set, kill, live, live_and_reap, number_next, play,
+};
+use common::{sys, until};
 use treaper::tree::{self, Gaps, Scope, Source};
 
 const SOURCES: [Source; 2] = [Source::Files, Source::Scan];
-
-/// Runs one of the ignored tests below as the first process of a PID namespace.
-fn play(test: &str) {
-    let as_user: &[&str] = if sys::is_root() {
-        &[]
-    } else {
-        &["--user", "--map-root-user"]
-    };
-    let out = Command::new("unshare")
-        .args(as_user)
-        .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--ignored", "--nocapture"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&out.stdout) + String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success() && said.contains("1 passed"), "{said}");
-}
-
-/// A number that forks share; 0 until it is set.
-type Cell = &'static AtomicI64;
-
-fn cell() -> Cell {
-    special::shared_counter(0)
-}
-
-fn is_set(cell: Cell) -> i32 {
-    while cell.load(SeqCst) == 0 {
-        sys::pause_for(Duration::from_millis(1));
-    }
-    cell.load(SeqCst) as i32
-}
-
-/// A child that does this; its number goes into the cell, if there is one.
-fn child(into: Option<Cell>, act: impl FnOnce()) -> i32 {
-    let pid = sys::fork();
-    if pid == 0 {
-        act();
-        sys::exit(0);
-    }
-    if let Some(cell) = into {
-        cell.store(pid.into(), SeqCst);
-    }
-    pid
-}
-
-/// Lives until it is killed.
-fn live() {
-    loop {
-        sys::pause_for(Duration::from_secs(60));
-    }
-}
-
-/// Lives, and takes what ends below it.
-fn live_and_reap() {
-    loop {
-        if matches!(sys::wait(0), sys::Waited::NoChildren) {
-            sys::pause_for(Duration::from_millis(1));
-        }
-    }
-}
 
 /// A child of ours with a child and a grandchild; their numbers.
 fn three() -> [i32; 3] {
@@ -88,14 +27,6 @@ fn three() -> [i32; 3] {
         live_and_reap();
     });
     [top, is_set(near), is_set(far)]
-}
-
-fn kill(pid: i32) {
-    sys::kill(pid, libc::SIGKILL).unwrap();
-}
-
-fn gone(pid: i32) {
-    until("its number is free", || sys::kill(pid, 0).is_err());
 }
 
 /// The numbers that a walk visits, in order; `act` does something while one of them is visited.
@@ -112,19 +43,6 @@ fn walk(strangers: &[i32], source: Source, mut act: impl FnMut(i32)) -> (Vec<i32
         act(member.pid.get());
     });
     (visited, gaps)
-}
-
-fn end(children: &[i32]) {
-    for &pid in children {
-        kill(pid);
-        sys::wait_for(pid);
-    }
-    // What they leave is ours, as that of the first process.
-    while !matches!(sys::wait(libc::WNOHANG), sys::Waited::NoChildren) {
-        for process in common::proc::children(sys::getpid()) {
-            process.kill();
-        }
-    }
 }
 
 #[test]
@@ -268,16 +186,6 @@ fn scene_subreaper() {
         assert!(visited.contains(&far), "{source:?}");
         end(&[top]);
     }
-}
-
-/// The next process gets this number.
-fn number_next(pid: i32) {
-    let mut text = [0; 16];
-    let room = text.len();
-    let mut rest = &mut text[..];
-    write!(rest, "{}", pid - 1).unwrap();
-    let used = room - rest.len();
-    sys::write_to(c"/proc/sys/kernel/ns_last_pid", &text[..used]);
 }
 
 #[test]

@@ -15,6 +15,7 @@
 )]
 
 pub mod arena;
+pub mod family;
 pub mod held;
 mod inherited;
 pub mod log;

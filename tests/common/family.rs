@@ -1,0 +1,106 @@
+//! Processes of a scene whose first process is the test itself, in a PID namespace of its own.
+
+use std::io::Write;
+use std::process::Command;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+use std::time::Duration;
+
+use super::{proc, special, sys, until};
+
+/// Runs one of the ignored tests of this program as the first process of a PID namespace.
+pub fn play(test: &str) {
+    play_with(test, &["--mount-proc"]);
+}
+
+/// The same, with these `options` of unshare.
+pub fn play_with(test: &str, options: &[&str]) {
+    let as_user: &[&str] = if sys::is_root() {
+        &[]
+    } else {
+        &["--user", "--map-root-user"]
+    };
+    let out = Command::new("unshare")
+        .args(as_user)
+        .args(["--pid", "--fork", "--kill-child"])
+        .args(options)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stdout) + String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// A number that forks share; 0 until it is set.
+pub type Cell = &'static AtomicI64;
+
+pub fn cell() -> Cell {
+    special::shared_counter(0)
+}
+
+pub fn is_set(cell: Cell) -> i32 {
+    while cell.load(SeqCst) == 0 {
+        sys::pause_for(Duration::from_millis(1));
+    }
+    cell.load(SeqCst) as i32
+}
+
+/// A child that does this; its number goes into the cell, if there is one.
+pub fn child(into: Option<Cell>, act: impl FnOnce()) -> i32 {
+    let pid = sys::fork();
+    if pid == 0 {
+        act();
+        sys::exit(0);
+    }
+    if let Some(cell) = into {
+        cell.store(pid.into(), SeqCst);
+    }
+    pid
+}
+
+/// Lives until it is killed.
+pub fn live() {
+    loop {
+        sys::pause_for(Duration::from_secs(60));
+    }
+}
+
+/// Lives, and takes what ends below it.
+pub fn live_and_reap() {
+    loop {
+        if matches!(sys::wait(0), sys::Waited::NoChildren) {
+            sys::pause_for(Duration::from_millis(1));
+        }
+    }
+}
+
+pub fn kill(pid: i32) {
+    sys::kill(pid, libc::SIGKILL).unwrap();
+}
+
+pub fn gone(pid: i32) {
+    until("its number is free", || sys::kill(pid, 0).is_err());
+}
+
+pub fn end(children: &[i32]) {
+    for &pid in children {
+        kill(pid);
+        sys::wait_for(pid);
+    }
+    // What they leave is ours, as that of the first process.
+    while !matches!(sys::wait(libc::WNOHANG), sys::Waited::NoChildren) {
+        for process in proc::children(sys::getpid()) {
+            process.kill();
+        }
+    }
+}
+
+/// The next process gets this number.
+pub fn number_next(pid: i32) {
+    let mut text = [0; 16];
+    let room = text.len();
+    let mut rest = &mut text[..];
+    write!(rest, "{}", pid - 1).unwrap();
+    let used = room - rest.len();
+    sys::write_to(c"/proc/sys/kernel/ns_last_pid", &text[..used]);
+}

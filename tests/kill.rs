@@ -1,0 +1,698 @@
+//! Signalling the server, the rest of the tree, and all of it: who gets what how often, and what is said of it.
+//!
+//! Each scene is played in a PID namespace of its own, whose first process is the killer. The others write down which
+//! signals they get. What is to happen in the middle of a walk happens in the logger, at a message of that walk.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod common;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::family::{
+    Cell, cell, child, end, gone, is_set, kill, live, live_and_reap, number_next, play, play_with,
+};
+use common::{proc, skip, special, sys, until};
+use treaper::board::Board;
+use treaper::kill::{Killer, Server, Told};
+use treaper::sys::clock;
+use treaper::sys::pid::Pid;
+use treaper::sys::signal::Signal;
+
+/// Of the signals that are recorded the one that arrives last, if all are there.
+const MARK: i32 = libc::SIGWINCH;
+const RECORDED: [i32; 3] = [libc::SIGTERM, libc::SIGCONT, MARK];
+
+/// A process that writes down which signals it gets.
+struct Recorder {
+    pid: i32,
+    counts: [Cell; 3],
+}
+
+impl Recorder {
+    /// Below us or deeper: the process that calls this may be a fork of ours.
+    fn start(pid: Cell, counts: [Cell; 3], first: impl FnOnce()) -> i32 {
+        sys::mask(libc::SIG_BLOCK, &RECORDED);
+        child(Some(pid), || {
+            first();
+            loop {
+                let taken = sys::take_signal(&RECORDED, Duration::from_secs(60));
+                let place = RECORDED
+                    .iter()
+                    .position(|n| taken.is_some_and(|t| t.0 == *n));
+                if let Some(place) = place {
+                    counts[place].fetch_add(1, SeqCst);
+                }
+            }
+        })
+    }
+
+    /// A child of ours, which does this `first`.
+    fn new(first: impl FnOnce()) -> Recorder {
+        let counts = [(); 3].map(|()| cell());
+        let pid = Recorder::start(cell(), counts, first);
+        Recorder { pid, counts }
+    }
+
+    /// How often the stop signal and SIGCONT came.
+    fn got(&self) -> [i64; 2] {
+        let marks = self.counts[2].load(SeqCst);
+        sys::kill(self.pid, MARK).unwrap();
+        until("the mark", || self.counts[2].load(SeqCst) > marks);
+        [self.counts[0].load(SeqCst), self.counts[1].load(SeqCst)]
+    }
+}
+
+/// A recorder that starts a deeper one, which does this `first`.
+fn recorder_above(outer_first: impl FnOnce(), inner_first: impl FnOnce()) -> [Recorder; 2] {
+    let (pid, counts) = (cell(), [(); 3].map(|()| cell()));
+    let outer = Recorder::new(|| {
+        outer_first();
+        Recorder::start(pid, counts, inner_first);
+    });
+    let pid = is_set(pid);
+    [outer, Recorder { pid, counts }]
+}
+
+fn suspend(pid: i32) {
+    sys::kill(pid, libc::SIGSTOP).unwrap();
+    until("its suspension", || {
+        proc::Process::read(pid).is_some_and(|p| p.state == 'T')
+    });
+}
+
+fn server(pid: i32, leads_group: bool) -> Server {
+    Server {
+        pid: Pid::new(pid).unwrap(),
+        pidfd: sys::pidfd(pid).ok(),
+        leads_group,
+        board: Board::shared().unwrap(),
+        reaped: false,
+        suspended: Some(false),
+        told: Told::No,
+    }
+}
+
+fn killer_of(server: Server) -> Killer {
+    Killer::new(Some(server), Vec::new(), None)
+}
+
+fn killer() -> Killer {
+    Killer::new(None, Vec::new(), None)
+}
+
+type Hook = Option<Box<dyn FnMut(&str) + Send>>;
+
+/// Keeps what is said, and calls the hook with each line of it.
+struct Said {
+    lines: Mutex<Vec<String>>,
+    hook: Mutex<Hook>,
+}
+
+static SAID: Said = Said {
+    lines: Mutex::new(Vec::new()),
+    hook: Mutex::new(None),
+};
+
+impl log::Log for Said {
+    fn enabled(&self, _: &log::Metadata) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record) {
+        let line = format!("{} {}", record.level(), record.args());
+        if let Some(hook) = self.hook.lock().unwrap().as_mut() {
+            hook(&line);
+        }
+        self.lines.lock().unwrap().push(line);
+    }
+
+    fn flush(&self) {}
+}
+
+fn listen() {
+    log::set_logger(&SAID).unwrap();
+    log::set_max_level(log::LevelFilter::Debug);
+}
+
+/// What was said since the last look.
+fn said() -> Vec<String> {
+    std::mem::take(&mut *SAID.lines.lock().unwrap())
+}
+
+/// The lines of what was said that contain this.
+fn count(lines: &[String], text: &str) -> usize {
+    lines.iter().filter(|line| line.contains(text)).count()
+}
+
+/// Calls `act` at the first message with `text`.
+fn at_message(text: String, mut act: impl FnMut() + Send + 'static) {
+    let mut done = false;
+    *SAID.hook.lock().unwrap() = Some(Box::new(move |line| {
+        if !done && line.contains(&text) {
+            done = true;
+            act();
+        }
+    }));
+}
+
+#[test]
+fn the_server_is_signalled_while_it_is_there_and_gets_the_stop_signal_once() {
+    play("scene_server");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_server() {
+    let it = Recorder::new(|| {});
+    let mut killer = killer_of(server(it.pid, false));
+    assert!(killer.signal_server(Signal::CONT, None));
+    assert_eq!(it.got(), [0, 1]);
+    assert_eq!(killer.living_server(), Pid::new(it.pid));
+    assert!(!killer.server_is_told());
+    for _ in 0..2 {
+        assert!(killer.stop_server(Signal::TERM));
+        assert!(killer.ensure_server_stop(Signal::TERM));
+        assert!(killer.server_is_told());
+        // SIGCONT only where it is suspended.
+        assert_eq!(it.got(), [1, 1]);
+    }
+    // Its number may be that of another process now.
+    let mut gone = server(it.pid, false);
+    gone.reaped = true;
+    let mut killer = killer_of(gone);
+    assert!(!killer.signal_server(Signal::CONT, None));
+    assert!(!killer.stop_server(Signal::TERM));
+    assert!(!killer.ensure_server_stop(Signal::TERM));
+    assert!(!killer.server_is_told());
+    assert_eq!(killer.living_server(), None);
+    assert_eq!(it.got(), [1, 1]);
+}
+
+#[test]
+fn what_the_kernel_has_sent_counts_unless_the_server_could_not_get_or_see_it() {
+    play("scene_told_by_the_kernel");
+}
+
+/// What a server gets that the kernel seems to have told of the monitor's end.
+fn told_by_the_kernel(it: &Recorder, suspended: Option<bool>) -> [i64; 2] {
+    let mut server = server(it.pid, false);
+    server.told = Told::PerhapsByKernel;
+    server.suspended = suspended;
+    let before = it.got();
+    let mut killer = killer_of(server);
+    assert!(killer.stop_server(Signal::TERM));
+    let after = it.got();
+    let got = [after[0] - before[0], after[1] - before[1]];
+    assert_eq!(killer.server_is_told(), got[0] == 1);
+    // Asked for it in any case.
+    assert!(killer.ensure_server_stop(Signal::TERM));
+    assert_eq!(it.got()[0], before[0] + 1);
+    got
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_told_by_the_kernel() {
+    let it = Recorder::new(|| {});
+    assert_eq!(told_by_the_kernel(&it, Some(false)), [0, 0]);
+    assert_eq!(told_by_the_kernel(&it, None), [0, 0]);
+    assert_eq!(told_by_the_kernel(&it, Some(true)), [1, 1], "remembered");
+
+    for taken in [false, true] {
+        let it = Recorder::new(|| {});
+        it.got();
+        suspend(it.pid);
+        if taken {
+            assert!(matches!(
+                sys::wait(libc::WUNTRACED),
+                sys::Waited::Status(..)
+            ));
+        }
+        let mut server = server(it.pid, false);
+        server.told = Told::PerhapsByKernel;
+        server.suspended = if taken { None } else { Some(false) };
+        assert!(killer_of(server).stop_server(Signal::TERM));
+        assert_eq!(it.got(), [1, 1], "{taken}");
+    }
+}
+
+#[test]
+fn a_server_of_another_owner_was_not_told_by_the_kernel() {
+    if !sys::is_root() {
+        return skip("only root can start another uid");
+    }
+    play("scene_other_owner");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_other_owner() {
+    let it = Recorder::new(|| special::become_uid(65534).unwrap());
+    it.got();
+    assert_eq!(told_by_the_kernel(&it, Some(false)), [1, 0]);
+}
+
+#[test]
+fn the_rest_gets_the_stop_signal_once_and_the_server_and_strangers_do_not() {
+    play("scene_rest");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_rest() {
+    listen();
+    let main = Recorder::new(sys::setpgid);
+    main.got();
+    let [near, far] = recorder_above(|| {}, || {});
+    let [stranger, below] = recorder_above(|| {}, || {});
+    // In the group of the server, which is alive, and would get the signal a second time.
+    let mut killer = killer_of(server(main.pid, true));
+    killer.strangers = vec![stranger.pid];
+    killer.stop_rest(Signal::TERM);
+    assert_eq!(killer.continues_at(), None);
+    let lines = said();
+    assert_eq!(
+        count(&lines, "to the rest of the tree: 2 processes"),
+        1,
+        "{lines:#?}"
+    );
+    let each = format!("DEBUG SIGTERM to pid {}: done", near.pid);
+    assert_eq!(count(&lines, &each), 1, "{lines:#?}");
+    let later = Recorder::new(|| {});
+    killer.stop_rest(Signal::TERM);
+    let lines = said();
+    assert!(
+        lines.iter().any(|line| line.ends_with("tree: 1 process")),
+        "{lines:#?}"
+    );
+    killer.stop_rest(Signal::TERM);
+    assert_eq!(count(&said(), "tree: 0 processes"), 1);
+    for told in [&near, &far, &later] {
+        assert_eq!(told.got(), [1, 1]);
+    }
+    for other in [&main, &stranger, &below] {
+        assert_eq!(other.got(), [0, 0]);
+    }
+    // Nothing has to be continued.
+    killer.continue_stop(Signal::TERM);
+    assert_eq!(count(&said(), "rest of the tree"), 0);
+}
+
+/// A server that is gone, with a member of its group, a process below that one outside of the group, and another one.
+struct Group {
+    killer: Killer,
+    member: Recorder,
+    deep: Recorder,
+    outside: Recorder,
+}
+
+fn group() -> Group {
+    let cells = || (cell(), [(); 3].map(|()| cell()));
+    let ((pid, counts), (deep_pid, deep_counts)) = (cells(), cells());
+    let leader = child(None, || {
+        sys::setpgid();
+        Recorder::start(pid, counts, || {
+            Recorder::start(deep_pid, deep_counts, sys::setsid);
+        });
+        live();
+    });
+    let member = Recorder {
+        pid: is_set(pid),
+        counts,
+    };
+    let deep = Recorder {
+        pid: is_set(deep_pid),
+        counts: deep_counts,
+    };
+    let outside = Recorder::new(sys::setpgid);
+    for each in [&member, &deep, &outside] {
+        assert_eq!(each.got(), [0, 0]);
+    }
+    let mut server = server(leader, true);
+    kill(leader);
+    sys::wait_for(leader);
+    server.reaped = true;
+    Group {
+        killer: killer_of(server),
+        member,
+        deep,
+        outside,
+    }
+}
+
+#[test]
+fn the_group_of_a_server_that_is_gone_is_told_by_one_call_and_what_is_below_it_later() {
+    if special::kernel() < (6, 9) {
+        return skip("before Linux 6.9 the group of a process that is gone cannot be signalled");
+    }
+    play("scene_group");
+}
+
+const QUIET: Duration = Duration::from_millis(2);
+const GROUP_FIRST: Duration = Duration::from_millis(75);
+
+#[test]
+#[ignore = "a scene"]
+fn scene_group() {
+    listen();
+    // The first step lasts for 75 ms at most. A machine may be too slow to see that at once.
+    loop {
+        let Group {
+            mut killer,
+            member,
+            deep,
+            outside,
+        } = group();
+        let before = clock::now();
+        killer.stop_rest(Signal::TERM);
+        assert!(killer.continues_at().unwrap() >= before + QUIET);
+        for told in [&member, &outside] {
+            assert_eq!(told.got(), [1, 1]);
+        }
+        assert_eq!(deep.got(), [0, 0], "not yet");
+        let lines = said();
+        assert_eq!(
+            count(&lines, "sent SIGTERM to the server's process group"),
+            1
+        );
+        assert_eq!(
+            count(&lines, "rest of the tree: 1 process"),
+            1,
+            "{lines:#?}"
+        );
+        // More have ended since: they are left alone.
+        killer.reaped += 1;
+        let again = clock::now();
+        killer.continue_stop(Signal::TERM);
+        let in_time = clock::now() < before + GROUP_FIRST;
+        let next = killer.continues_at();
+        // None has ended since.
+        killer.continue_stop(Signal::TERM);
+        assert_eq!(killer.continues_at(), None);
+        assert_eq!(deep.got(), [1, 1]);
+        for told in [&member, &outside] {
+            assert_eq!(told.got(), [1, 1], "once");
+        }
+        if in_time {
+            assert!(next.unwrap() >= again + QUIET);
+            break;
+        }
+    }
+    // They are not left alone for long.
+    let Group {
+        mut killer,
+        member,
+        deep,
+        ..
+    } = group();
+    killer.stop_rest(Signal::TERM);
+    let end = clock::now() + GROUP_FIRST;
+    until("the end of the first step", || clock::now() > end);
+    killer.reaped += 1;
+    killer.continue_stop(Signal::TERM);
+    assert_eq!(killer.continues_at(), None);
+    assert_eq!((member.got(), deep.got()), ([1, 1], [1, 1]));
+    // SIGKILL makes the second step needless.
+    let Group { mut killer, .. } = group();
+    killer.stop_rest(Signal::TERM);
+    assert!(killer.continues_at().is_some());
+    killer.kill_round();
+    assert_eq!(killer.continues_at(), None);
+}
+
+#[test]
+fn a_group_that_has_got_the_number_of_a_server_that_is_gone_is_not_signalled() {
+    play("scene_reused_group");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_reused_group() {
+    let leader = child(None, live);
+    let mut gone = server(leader, true);
+    kill(leader);
+    sys::wait_for(leader);
+    gone.reaped = true;
+    number_next(leader);
+    let stranger = Recorder::new(sys::setpgid);
+    assert_eq!((stranger.pid, stranger.got()), (leader, [0, 0]));
+    for pidfd in [gone.pidfd.take(), None] {
+        let mut killer = killer_of(Server {
+            pidfd,
+            board: gone.board,
+            ..server(leader, true)
+        });
+        killer.strangers = vec![stranger.pid];
+        killer.server.as_mut().unwrap().reaped = true;
+        killer.stop_rest(Signal::TERM);
+        killer.signal_group(Signal::TERM);
+        killer.kill_round();
+        assert_eq!(stranger.got(), [0, 0]);
+    }
+}
+
+#[test]
+fn a_signal_goes_to_the_members_of_the_servers_group_that_are_ours_or_to_the_whole_tree() {
+    play("scene_group_and_tree");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_group_and_tree() {
+    // We are of the group as well, and so is a stranger.
+    let [main, near] = recorder_above(|| {}, || {});
+    let (other, stranger) = (Recorder::new(sys::setpgid), Recorder::new(|| {}));
+    let all = [&main, &near, &other, &stranger];
+    assert_eq!(all.map(Recorder::got), [[0, 0]; 4]);
+    let mut killer = killer_of(server(main.pid, false));
+    killer.strangers = vec![stranger.pid];
+    killer.signal_group(Signal::CONT);
+    assert_eq!(all.map(Recorder::got), [[0, 1], [0, 1], [0, 0], [0, 0]]);
+    killer.signal_tree(Signal::TERM);
+    assert_eq!(all.map(Recorder::got), [[1, 1], [1, 1], [1, 0], [0, 0]]);
+    end(&[main.pid, other.pid, stranger.pid]);
+
+    for pidfd in [true, false] {
+        let [main, near] = recorder_above(sys::setpgid, || {});
+        let far = Recorder::new(|| {});
+        assert_eq!([&main, &near, &far].map(Recorder::got), [[0, 0]; 3]);
+        let mut server = server(main.pid, true);
+        server.pidfd = server.pidfd.filter(|_| pidfd);
+        let mut killer = killer_of(server);
+        killer.signal_group(Signal::TERM);
+        assert_eq!(
+            [&main, &near, &far].map(Recorder::got),
+            [[1, 0], [1, 0], [0, 0]]
+        );
+        end(&[main.pid, far.pid]);
+    }
+}
+
+#[test]
+fn a_round_of_sigkill_meets_each_process_and_says_whether_one_was_new() {
+    play("scene_kill_round");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_kill_round() {
+    listen();
+    let pids = [(); 5].map(|()| child(None, live));
+    let stranger = child(None, live);
+    let mut killer = killer();
+    killer.strangers = vec![stranger];
+    assert!(killer.kill_round());
+    assert!(killer.killing_since.is_some());
+    // As many as a message names, and no stranger.
+    let victims: Vec<i32> = killer.victims.iter().map(|v| v.unwrap().0.get()).collect();
+    assert!(victims.iter().all(|pid| pids.contains(pid)), "{victims:?}");
+    let lines = said();
+    for pid in pids {
+        until("its end", || !proc::Process::read(pid).unwrap().is_alive());
+        let each = format!("DEBUG SIGKILL to pid {pid}: done");
+        assert_eq!(count(&lines, &each), 1, "{lines:#?}");
+    }
+    assert!(!killer.kill_round(), "nobody is new");
+    assert_eq!(count(&said(), "SIGKILL to pid"), 0);
+    assert!(proc::Process::read(stranger).unwrap().is_alive());
+    let later = child(None, live);
+    assert!(killer.kill_round());
+    assert_eq!(count(&said(), &format!("SIGKILL to pid {later}: done")), 1);
+}
+
+#[test]
+fn the_living_are_counted_and_named_and_the_dead_only_if_none_lives() {
+    play("scene_living");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_living() {
+    listen();
+    let pids = [(); 6].map(|()| child(None, live));
+    let dead = child(None, || {});
+    until("its end", || !proc::Process::read(dead).unwrap().is_alive());
+    let mut killer = killer();
+    for left in [6, 3] {
+        let (named, count) = killer.living();
+        assert_eq!(count, left);
+        let named: Vec<i32> = named.iter().flatten().map(|(pid, _)| pid.get()).collect();
+        assert_eq!(named.len(), left.min(4));
+        assert!(named.iter().all(|pid| pids.contains(pid)));
+        said();
+        killer.name_survivors();
+        let lines = said();
+        assert_eq!(count_all(&lines), (left, left), "{lines:#?}");
+        pids[..3].iter().for_each(|&pid| {
+            kill(pid);
+            until("its end", || !proc::Process::read(pid).unwrap().is_alive());
+        });
+    }
+    pids.iter().for_each(|&pid| {
+        kill(pid);
+        until("its end", || !proc::Process::read(pid).unwrap().is_alive());
+    });
+    assert_eq!(killer.living().1, 0);
+    killer.name_survivors();
+    let lines = said();
+    assert_eq!(
+        (count_all(&lines).0, count(&lines, "state Z, uid ")),
+        (7, 7),
+        "{lines:#?}"
+    );
+    while !matches!(sys::wait(libc::WNOHANG), sys::Waited::NoChildren) {}
+    killer.name_survivors();
+    assert_eq!(
+        said(),
+        ["ERROR some processes could not be killed, and cannot be seen from here"]
+    );
+}
+
+/// How many are named as survivors, and how many of them live.
+fn count_all(lines: &[String]) -> (usize, usize) {
+    let living = lines.iter().filter(|line| !line.contains("state Z"));
+    let living = living.filter(|line| line.contains("ERROR survivor: pid "));
+    (count(lines, "ERROR survivor: pid "), living.count())
+}
+
+#[test]
+fn where_proc_is_foreign_survivors_have_no_names_but_are_counted() {
+    play_with("scene_foreign", &[]);
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_foreign() {
+    listen();
+    let [alive, dead] = [child(None, live), child(None, || {})];
+    let pidfd = sys::pidfd(dead).unwrap();
+    use std::os::fd::AsRawFd;
+    let deadline = Some(common::patience());
+    sys::poll(&[(pidfd.as_raw_fd(), libc::POLLIN)], deadline);
+    let mut killer = killer();
+    // Who of them is dead is not looked up.
+    assert_eq!(killer.living().1, 2);
+    let lines = said();
+    assert_eq!(count(&lines, "WARN /proc cannot be used"), 1, "{lines:#?}");
+    killer.name_survivors();
+    assert_eq!(
+        said(),
+        [format!("ERROR survivor: pid {alive} '?', state ?")]
+    );
+}
+
+#[test]
+fn a_signal_that_is_not_permitted_is_told_once_for_each_except_sigkill() {
+    if !sys::is_root() {
+        return skip("only root can start another uid");
+    }
+    play("scene_not_permitted");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_not_permitted() {
+    listen();
+    let pid = child(None, live);
+    special::become_uid(65534).unwrap();
+    let mut killer = killer();
+    killer.stop_rest(Signal::TERM);
+    let lines = said();
+    let text = format!("WARN cannot send SIGTERM to pid {pid}: not permitted");
+    assert_eq!(count(&lines, &text), 1, "{lines:#?}");
+    killer.kill_round();
+    let lines = said();
+    let text = format!("DEBUG SIGKILL to pid {pid}: not permitted");
+    assert_eq!(
+        (count(&lines, &text), count(&lines, "WARN")),
+        (1, 0),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn what_came_to_us_unseen_during_the_walk_gets_the_stop_signal_by_the_next_one() {
+    play("scene_handed_over");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_handed_over() {
+    listen();
+    let (near, far, counts) = (cell(), cell(), [(); 3].map(|()| cell()));
+    child(None, || {
+        child(Some(near), || {
+            Recorder::start(far, counts, || {});
+            live();
+        });
+        live_and_reap();
+    });
+    let (near, far) = (
+        is_set(near),
+        Recorder {
+            pid: is_set(far),
+            counts,
+        },
+    );
+    assert_eq!(far.got(), [0, 0]);
+    // The youngest child is visited first.
+    let other = child(None, live);
+    at_message(format!("SIGCONT to pid {other}"), move || {
+        kill(near);
+        gone(near);
+    });
+    killer().stop_rest(Signal::TERM);
+    assert_eq!(far.got(), [1, 1]);
+}
+
+#[test]
+fn in_a_namespace_of_ours_what_is_born_during_the_walk_gets_the_stop_signal_too() {
+    play("scene_namespace");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_namespace() {
+    static BORN: AtomicBool = AtomicBool::new(false);
+    listen();
+    let (pid, counts) = (cell(), [(); 3].map(|()| cell()));
+    let hole = child(None, live);
+    let other = child(None, live);
+    kill(hole);
+    sys::wait_for(hole);
+    // It gets a number that the list of the walk has passed already.
+    at_message(format!("SIGCONT to pid {other}"), move || {
+        number_next(hole);
+        assert_eq!(Recorder::start(pid, counts, || {}), hole);
+        BORN.store(true, SeqCst);
+    });
+    killer().of_namespace().stop_rest(Signal::TERM);
+    assert!(BORN.load(SeqCst));
+    let later = Recorder {
+        pid: is_set(pid),
+        counts,
+    };
+    assert_eq!(later.got(), [1, 1]);
+}
