@@ -67,18 +67,12 @@ pub struct Config {
     pub forward_term: bool,
     /// Whether the end of the parent is a trigger.
     pub parent: bool,
-    /// The stop signal if that is the trigger; `None`: as for any other. Not an option of ours.
-    pub parent_signal: Option<Signal>,
     pub watch_pids: Vec<i32>,
     pub watch_ancestors: Vec<OsString>,
     pub forward_to: ForwardTo,
     pub rewrites: Vec<(Signal, Option<Signal>)>,
     pub success: SuccessSet,
     pub contain: Level,
-    /// Whether SIGTSTP, SIGTTIN and SIGTTOU stop us as well, after they were forwarded. Not an option of ours.
-    pub stop_with_signals: bool,
-    /// Not in the place of another init, whose exit statuses are others.
-    pub own_name: bool,
     /// Two processes, so that the SIGKILL of either leaves the other.
     pub guard: bool,
     pub no_new_privs: bool,
@@ -316,7 +310,6 @@ pub fn resolve(
             value::word(text, &[("stop", false), ("forward", true)])
         })?,
         parent: !given.switch("no-parent")?,
-        parent_signal: None,
         watch_pids: given.many("watch-pid", value::pid)?,
         watch_ancestors: given
             .all("watch-ancestor")
@@ -336,8 +329,6 @@ pub fn resolve(
         contain: given.one("contain", Level::Auto, |text| {
             value::word(text, &Level::NAMES)
         })?,
-        stop_with_signals: false,
-        own_name: true,
         guard: !given.switch("no-guard")?,
         no_new_privs: given.switch("no-new-privs")?,
         verbosity: given.one("verbose", 0, |text| match text.parse::<u8>() {

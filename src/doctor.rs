@@ -6,16 +6,26 @@
 pub mod guarantees;
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
+use std::io::Read;
 use std::os::fd::AsFd;
 
 use serde_json::{Value, json};
 
-use crate::config::DoctorFormat;
+use crate::cli::Args;
+use crate::config::{self, DoctorFormat};
 use crate::contain::Level;
 use crate::contain::cgroup::Cgroup;
+use crate::context::Request;
+use crate::error;
+use crate::manner::Manner;
+use crate::serve;
 use crate::sys::arrival::SignalFd;
-use crate::sys::{Errno, clone, kernel_release, pid, pidfd, prctl, proc, tty};
+use crate::sys::clone::{self, Fork};
+use crate::sys::startup::Inherited;
+use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty, wait};
+use crate::voice::{Own, Voice};
 
 use guarantees::{OTHER_UIDS, plain};
 
@@ -34,13 +44,16 @@ struct Offer {
     missing: Option<String>,
 }
 
-/// Starts a server at the level of this name; why that failed.
-pub type Start<'a> = &'a dyn Fn(&str) -> Result<(), String>;
-
-/// Looks, and reports. The second value is whether `asked` is available.
+/// Looks at this place; the text to be printed, and whether the level `asked` is available. `arguments` and `inherited`
+/// are those of this process.
 #[must_use]
-pub fn examine(asked: Level, format: DoctorFormat, start: Start<'_>) -> (String, bool) {
-    let offers = offers(start);
+pub fn examine(
+    asked: Level,
+    format: DoctorFormat,
+    arguments: &[OsString],
+    inherited: &Inherited,
+) -> (String, bool) {
+    let offers = offers(&|level| try_start(level, arguments, inherited));
     let checks = checks();
     let chosen = match asked {
         Level::Auto => Level::Group,
@@ -66,7 +79,7 @@ fn yes_no(name: &'static str, result: Result<(), Errno>, detail: &str) -> Check 
     Check {
         name,
         ok: Some(result.is_ok()),
-        detail: result.map_or_else(crate::error::describe, |()| detail.to_owned()),
+        detail: result.map_or_else(error::describe, |()| detail.to_owned()),
     }
 }
 
@@ -196,6 +209,51 @@ fn container() -> Option<&'static str> {
         Some("kubernetes")
     } else {
         std::env::var_os("container").map(|_| "yes")
+    }
+}
+
+/// Starts a server at the level of this name; why that failed.
+type Start<'a> = &'a dyn Fn(&str) -> Result<(), String>;
+
+/// Starts a server that ends at once: treaper itself, which is there in every place.
+fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let (mut said, words) = std::io::pipe().map_err(|error| text(&error))?;
+    let own = std::env::current_exe().ok();
+    let own = own.map(OsString::from).or(arguments.first().cloned());
+    let args = Args {
+        values: vec![("contain", level.into())],
+        command: vec![own.unwrap_or_default(), "--version".into()],
+    };
+    let config = config::resolve(args, std::iter::empty()).map_err(|error| text(&error))?;
+    match clone::fork().map_err(error::describe)? {
+        Fork::Parent(child) => {
+            drop(words);
+            let mut said_so = String::new();
+            let _ = said.read_to_string(&mut said_so);
+            if wait::for_success(child) {
+                return Ok(());
+            }
+            let first = said_so.lines().next();
+            Err(first.unwrap_or("no reason is known").to_owned())
+        }
+        Fork::Child => {
+            if let Ok(null) = std::fs::File::open("/dev/null") {
+                fd::redirect(null.as_fd(), fd::STDIN);
+            }
+            fd::redirect(words.as_fd(), fd::STDOUT);
+            fd::redirect(words.as_fd(), fd::STDERR);
+            drop((said, words));
+            let request = Request {
+                config: &config,
+                manner: Manner::default(),
+                voice: &Own,
+                inherited,
+            };
+            let status = serve::run(request)
+                .unwrap_or_else(|error| Own.report_failure(&error, OsStr::new("")));
+            clone::exit_child(status.into())
+        }
     }
 }
 

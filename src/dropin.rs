@@ -1,14 +1,13 @@
-//! The names of other inits: started under one of them, we take its command line and its variables,
-//! speak and exit as it does, and keep our own promise.
+//! The names of other inits. Started under one of them, treaper takes its command line and its variables, reports
+//! and exits as it does, and still leaves no process behind.
 //!
-//! One way: their arguments become our settings, as if they had been typed. What they decide wins
-//! over a `TREAPER_*` variable; what is only our default for such a name gives way to one.
+//! Their arguments are translated into options of treaper, without any effect. What they decide wins over a
+//! `TREAPER_*` variable; a variable wins over a default that only belongs to such a name.
 #![forbid(unsafe_code)]
 
 mod catatonit;
 mod dumb_init;
 pub mod getopt;
-pub mod pause;
 mod tini;
 
 use std::ffi::{OsStr, OsString};
@@ -16,10 +15,11 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::cli::Args;
-use crate::config::{self, Config};
-use crate::error::Error;
+use crate::config;
+use crate::manner::{Manner, Name};
+use crate::voice::Voice;
 
-/// Whose name we were started under.
+/// The init whose name treaper was started under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// And `docker-init`, which is tini.
@@ -32,10 +32,27 @@ pub enum Program {
 /// What their command line asks for.
 #[derive(Debug)]
 pub enum Asked {
-    Run(Box<Config>),
-    /// No server: reap until SIGINT or SIGTERM.
-    Pause(Box<Config>),
+    Start(Start),
     Say(Answer),
+}
+
+/// What is to be run, and who reports it.
+#[derive(Debug)]
+pub struct Start {
+    pub what: What,
+    /// In options of treaper.
+    pub args: Args,
+    pub manner: Manner,
+    pub voice: Box<dyn Voice>,
+    /// Lines to be written before anything else.
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Server,
+    /// No server: reap until SIGINT or SIGTERM.
+    Pause,
 }
 
 /// Help, a version, or a complaint: what is written, and the exit status.
@@ -80,52 +97,38 @@ impl Answer {
     }
 }
 
-/// Their environment variables and ours.
-type Variables = Vec<(OsString, OsString)>;
+/// The environment.
+pub type Variables = Vec<(OsString, OsString)>;
 
 fn variable<'a>(variables: &'a Variables, name: &str) -> Option<&'a OsStr> {
     let found = variables.iter().find(|(known, _)| known == name);
     found.map(|(_, text)| text.as_os_str())
 }
 
-/// What a parser of theirs found out, in our words.
-#[derive(Debug, Default)]
-struct Settings {
-    /// Decided by their options.
-    values: Vec<(&'static str, OsString)>,
-    command: Vec<OsString>,
+/// An option as it would have been typed.
+fn option(name: &'static str, value: impl Into<OsString>) -> (&'static str, OsString) {
+    (name, value.into())
 }
 
-impl Settings {
-    fn set(&mut self, option: &'static str, value: impl Into<OsString>) {
-        self.values.push((option, value.into()));
-    }
+/// The defaults under each of these names: only a signal stops treaper, and the signal goes to the server. These
+/// programs never look at stdin, nor at their parent unless they are asked to. Their users rely on the patience of
+/// whatever stops them: a server that needs a minute after SIGTERM has that minute. Once the server has ended, the
+/// rest of its tree is stopped with grace.
+const DEFAULTS: [(&str, &str); 4] = [
+    ("stdin", "ignore"),
+    ("hup", "forward"),
+    ("term", "forward"),
+    ("no-parent", "1"),
+];
 
-    /// Checks it all. Our defaults under every such name: only a signal stops it, and the signal is
-    /// the server's to obey. These programs never look at stdin or (unless told to) at their parent,
-    /// and their users rely on the patience of whoever stops them: a server that needs a minute
-    /// after SIGTERM has that minute. Once it has ended the rest of its tree is stopped with grace.
-    fn resolve(self, variables: Variables) -> Result<Config, Error> {
-        let defaults = [
-            ("stdin", "ignore"),
-            ("hup", "forward"),
-            ("term", "forward"),
-            ("no-parent", "1"),
-        ];
-        let mut args = Args {
-            values: self.values,
-            command: self.command,
-        };
-        for (option, value) in defaults {
-            let decided = args.values.iter().any(|(name, _)| *name == option);
-            let set = variable(&variables, &config::variable(option));
-            if !decided && set.is_none_or(OsStr::is_empty) {
-                args.values.push((option, value.into()));
-            }
+/// Adds each default that neither an option of theirs nor a variable of treaper replaces.
+fn add_defaults(args: &mut Args, variables: &Variables) {
+    for (name, value) in DEFAULTS {
+        let decided = args.values.iter().any(|(known, _)| *known == name);
+        let set = variable(variables, &config::variable(name));
+        if !decided && set.is_none_or(OsStr::is_empty) {
+            args.values.push(option(name, value));
         }
-        let mut config = config::resolve(args, variables.into_iter())?;
-        config.own_name = false;
-        Ok(config)
     }
 }
 
@@ -142,26 +145,19 @@ impl Program {
         }
     }
 
-    /// Reads their command line, the program's name first.
-    ///
-    /// # Errors
-    /// Only for what is ours: a `TREAPER_*` variable whose value is wrong.
-    pub fn parse(self, arguments: &[OsString], variables: Variables) -> Result<Asked, Error> {
-        match self {
+    /// Translates their command line, the program's name first.
+    #[must_use]
+    pub fn parse(self, arguments: &[OsString], variables: &Variables) -> Asked {
+        let mut asked = match self {
             Self::Tini => tini::parse(arguments, variables),
             Self::DumbInit => dumb_init::parse(arguments, variables),
             Self::Catatonit => catatonit::parse(arguments, variables),
+        };
+        if let Asked::Start(start) = &mut asked {
+            add_defaults(&mut start.args, variables);
+            start.manner.name = Name::OtherInit;
         }
-    }
-
-    /// Why `command` was not started, in their words and with their exit status.
-    #[must_use]
-    pub fn failed(self, error: &Error, command: &OsStr) -> Answer {
-        match self {
-            Self::Tini => tini::failed(error, command),
-            Self::DumbInit => dumb_init::failed(error, command),
-            Self::Catatonit => catatonit::failed(error),
-        }
+        asked
     }
 }
 

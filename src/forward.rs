@@ -4,7 +4,6 @@
 use crate::config::Config;
 use crate::event::Trigger;
 use crate::sys::signal::Signal;
-use crate::voice::{self, Step};
 
 /// What is to be done with a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +31,6 @@ pub fn route(signal: Signal, config: &Config, forward_hup: bool) -> Route {
         Signal::HUP if !forward_hup => Route::Trigger(Trigger::Hangup),
         other => Route::Forward(other),
     }
-}
-
-/// Tells that `from` goes to the server as `to` (`None`: that it does not).
-pub fn tell(from: Signal, to: Option<Signal>) {
-    voice::tell(&Step::Forwarding { from, to });
 }
 
 #[cfg(test)]

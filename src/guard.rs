@@ -4,16 +4,17 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::board::{Board, Suspension};
-use crate::config::{Config, ForwardTo};
+use crate::board::Suspension;
+use crate::config::ForwardTo;
+use crate::context::Context;
 use crate::forward::{self, Route};
 use crate::job;
-use crate::relay::Relay;
 use crate::sys::arrival::{self, Arrival};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, Found};
 use crate::sys::{Errno, fd, pidfd, proc};
+use crate::voice::Step;
 
 /// How the guard ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +39,10 @@ pub enum Way {
 /// The shim's side of the pair.
 #[derive(Debug)]
 pub struct Guard<'a> {
-    pub config: &'a Config,
+    pub context: &'a Context<'a>,
     pub monitor: Pid,
-    pub board: Board,
-    pub relay: Option<&'a Relay>,
     /// The host, if its end is a trigger.
     pub parent: Option<i32>,
-    /// The server is in our process group, where the terminal reaches it without us.
-    pub job_control: bool,
-    pub forward_hup: bool,
     /// Rung by a monitor that cannot signal us, since it is in a PID namespace of its own: its pids
     /// mean nothing here.
     pub bell: Option<OwnedFd>,
@@ -67,14 +63,18 @@ impl Guard<'_> {
     /// then arrives itself. So the shim looks at the monitor whatever has arrived.
     pub fn run(&mut self) -> End {
         loop {
-            let retry = self.relay.and_then(|relay| relay.retry(self.server_here()));
+            let retry = self
+                .context
+                .relay
+                .as_ref()
+                .and_then(|relay| relay.retry(self.server_here()));
             let arrival = arrival::wait_any(retry);
             if let Some(arrival) = arrival.filter(|arrival| !arrival.from_monitor) {
                 self.hand_on(&arrival);
             }
             self.check_parent();
             let news = arrival.is_none_or(|a| matches!(a.signal, Signal::CHLD | Signal::CONT));
-            if news && let Some(relay) = self.relay {
+            if news && let Some(relay) = self.context.relay.as_ref() {
                 relay.pass_on(self.server_here());
             }
             if let Some(end) = self.look_at_monitor() {
@@ -86,21 +86,21 @@ impl Guard<'_> {
 
     /// The last words of the tree to the service manager.
     pub fn finish(&self) {
-        if let Some(relay) = self.relay {
+        if let Some(relay) = self.context.relay.as_ref() {
             relay.finish(self.server_here());
         }
     }
 
     /// The server's pid; `None` if it is in another PID namespace.
     fn server_here(&self) -> Option<Pid> {
-        self.board.server().filter(|_| self.bell.is_none())
+        self.context.board.server().filter(|_| self.bell.is_none())
     }
 
     /// The parent-death signal is a hint that comes as SIGCONT; `getppid()` tells whether it is true.
     fn check_parent(&mut self) {
         if self.parent.is_some_and(|parent| pid::parent() != parent) {
             self.parent = None;
-            self.board.set_host_gone();
+            self.context.board.set_host_gone();
             self.signal_monitor(Signal::CHLD, None);
         }
     }
@@ -109,7 +109,7 @@ impl Guard<'_> {
         if let Some(bell) = &self.bell {
             fd::silence(bell.as_fd());
         }
-        if let Some(status) = self.board.leave_with() {
+        if let Some(status) = self.context.board.leave_with() {
             return Some(End::Leave(status));
         }
         loop {
@@ -162,7 +162,7 @@ impl Guard<'_> {
 
     /// Suspends the shim as the server was suspended, or, if that was asked for, after a stop signal was handed on.
     fn suspend(&mut self, arrival: Option<&Arrival>) {
-        let (board, monitor) = (self.board, self.monitor);
+        let (board, monitor) = (self.context.board, self.monitor);
         let order = board.suspension();
         if order != self.obeyed {
             self.obeyed = order;
@@ -178,7 +178,12 @@ impl Guard<'_> {
         }
         if let Some(arrival) = arrival {
             let still = || !wait::has_ended(monitor);
-            job::suspend_with(arrival, self.config, self.job_control, &still);
+            job::suspend_with(
+                arrival,
+                &self.context.manner,
+                self.context.place.job_control,
+                &still,
+            );
         }
     }
 
@@ -191,30 +196,38 @@ impl Guard<'_> {
         // Whatever a rewrite makes of it for the server.
         if arrival.signal == Signal::INT
             && arrival.from_terminal
-            && self.job_control
-            && self.board.named()
+            && self.context.place.job_control
+            && self.context.board.named()
         {
-            self.board.set_kill_now();
+            self.context.board.set_kill_now();
             self.signal_monitor(Signal::CHLD, None);
             return;
         }
-        match forward::route(arrival.signal, self.config, self.forward_hup) {
-            Route::Forward(_) if self.job_control && arrival.from_terminal => {}
+        match forward::route(
+            arrival.signal,
+            self.context.config,
+            self.context.place.forward_hup,
+        ) {
+            Route::Forward(_) if self.context.place.job_control && arrival.from_terminal => {}
             Route::Forward(signal)
-                if self.config.forward_to == ForwardTo::Server
+                if self.context.config.forward_to == ForwardTo::Server
                     && self.signal_server(signal, arrival.value) =>
             {
-                forward::tell(arrival.signal, Some(signal));
+                self.report_forwarding(arrival.signal, Some(signal));
             }
             Route::Forward(_) | Route::Trigger(_) => {
                 if arrival.signal == Signal::HUP && arrival.by_kernel {
-                    self.board.set_terminal_gone();
+                    self.context.board.set_terminal_gone();
                 }
                 self.signal_monitor(arrival.signal, arrival.value);
             }
-            Route::Drop => forward::tell(arrival.signal, None),
+            Route::Drop => self.report_forwarding(arrival.signal, None),
             Route::Child => {}
         }
+    }
+
+    fn report_forwarding(&self, from: Signal, to: Option<Signal>) {
+        self.context.voice.report(&Step::Forwarding { from, to });
     }
 
     /// Signals the server itself: one process less to be woken on the way. False if it has to go through the monitor.

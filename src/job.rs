@@ -1,7 +1,7 @@
 //! Job control. A shell waits for the process that it knows, so treaper is suspended and resumed with the server.
 #![forbid(unsafe_code)]
 
-use crate::config::Config;
+use crate::manner::Manner;
 use crate::sys::arrival::Arrival;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
@@ -12,12 +12,12 @@ use crate::sys::{tty, wait};
 /// [`signal::suspend_self`].
 pub fn suspend_with(
     arrival: &Arrival,
-    config: &Config,
+    manner: &Manner,
     job_control: bool,
     still: &dyn Fn() -> bool,
 ) {
     let by_terminal = job_control && arrival.from_terminal;
-    if config.stop_with_signals && arrival.signal.is_job_stop() && !by_terminal {
+    if manner.suspends_with_signals && arrival.signal.is_job_stop() && !by_terminal {
         signal::suspend_self(Signal::STOP, still);
     }
 }

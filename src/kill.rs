@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::board::Board;
 use crate::contain::cgroup::Cgroup;
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
@@ -22,8 +21,6 @@ pub struct Server {
     pub pidfd: Option<OwnedFd>,
     /// Whether it leads a process group that we made for it, and that holds nobody but the tree.
     pub leads_group: bool,
-    /// Where it says if it could not be executed.
-    pub board: Board,
     /// Whether its pid may have another owner by now.
     pub reaped: bool,
     /// Whether it is suspended, as far as it was reaped; `None`: another process has reaped that.

@@ -4,14 +4,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use crate::board::Board;
-use crate::config::{Config, ForwardTo};
+use crate::config::ForwardTo;
+use crate::context::Context;
 use crate::event::{Action, Event, Trigger};
 use crate::forward::{self, Route};
 use crate::job;
 use crate::kill::Killer;
 use crate::plan::{Plan, State};
-use crate::reap::{self, Job, Left, Reaped};
+use crate::reap::{self, End, Job, Left, Reaped};
 use crate::relay::Relay;
 use crate::status;
 use crate::supervise::World;
@@ -50,19 +50,13 @@ pub enum Shim {
     reason = "two are given, three are pending work: none depends on another"
 )]
 pub struct Linux<'a> {
-    pub config: &'a Config,
+    pub context: &'a Context<'a>,
     pub role: Role,
     pub watch: Watch,
     pub killer: Killer,
-    pub board: Board,
     /// If we are who the service manager knows.
     pub relay: Option<&'a Relay>,
-    /// The server is in the host's process group, where the terminal's job control reaches both.
-    pub job_control: bool,
     pub alone: job::Alone,
-    /// The service manager, if we are of a unit's main process.
-    pub manager: Option<i32>,
-    pub forward_hup: bool,
     /// Found out before, to be told first.
     pub pending: Option<Event>,
     /// Children may have died without a signal left to tell.
@@ -95,7 +89,7 @@ impl World for Linux<'_> {
             log::info!("trigger: {trigger}");
             let asked = std::mem::take(&mut self.hangup_asked) && trigger == Trigger::Hangup;
             // During a drain the second one of the two that drain changes nothing: it is not why the stop begins.
-            if !(trigger.drains() && self.board.trigger().is_some()) {
+            if !(trigger.drains() && self.context.board.trigger().is_some()) {
                 self.unasked = Some(trigger).filter(|_| !asked);
             }
         }
@@ -107,17 +101,17 @@ impl World for Linux<'_> {
         if terminating(after) && !terminating(before) {
             self.stopping_since = Some(clock::now());
         }
-        self.board.set_plan(after);
+        self.context.board.set_plan(after);
         if before.is_running() && !after.is_running() {
             self.wake_shim();
         }
         if !before.is_running() && after.is_running() {
             self.watch.watch_stdin_again();
-            if self.config.watch_stdout {
+            if self.context.config.watch_stdout {
                 self.watch.watch_stdout_again();
             }
         }
-        if self.board.failure().is_none() {
+        if self.context.board.failure().is_none() {
             tell(before, after);
         }
     }
@@ -140,6 +134,29 @@ impl World for Linux<'_> {
     }
 }
 
+impl<'a> Linux<'a> {
+    /// The process `role`, before anything has happened.
+    #[must_use]
+    pub fn new(context: &'a Context<'a>, role: Role, watch: Watch, killer: Killer) -> Self {
+        Self {
+            context,
+            role,
+            watch,
+            killer,
+            relay: context.relay.as_ref(),
+            alone: job::Alone::default(),
+            pending: None,
+            reap_first: false,
+            reap_again: false,
+            look_again: false,
+            killed: 0,
+            hangup_asked: false,
+            unasked: None,
+            stopping_since: None,
+        }
+    }
+}
+
 impl Linux<'_> {
     fn wait_for_event(&mut self, deadline: Option<Duration>) -> Event {
         loop {
@@ -156,7 +173,7 @@ impl Linux<'_> {
             }
             let retry = self
                 .relay
-                .and_then(|relay| relay.retry(self.board.server()));
+                .and_then(|relay| relay.retry(self.context.board.server()));
             let rest_at = self.killer.continues_at();
             if rest_at.is_some_and(|at| at <= clock::now()) {
                 self.killer.continue_stop(self.stop_signal());
@@ -206,23 +223,23 @@ impl Linux<'_> {
     /// The exit status after the loop, and the one line if something had to be killed.
     pub fn finish(&mut self, plan: &Plan) -> u8 {
         if let Some(relay) = self.relay {
-            relay.finish(self.board.server());
+            relay.finish(self.context.board.server());
         }
         self.tell_killed(plan);
         if plan.state() == State::GivenUp {
             log::error!(
                 "{} after SIGKILL some processes are left; see above",
-                Seconds(self.config.plan.kill_timeout)
+                Seconds(self.context.config.plan.kill_timeout)
             );
             return status::SURVIVORS;
         }
-        let Some(ended) = self.board.ended() else {
+        let Some(ended) = self.context.board.ended() else {
             log::error!("how the server ended is not known");
             return status::OWN_FAILURE;
         };
         let status = ended.code();
-        voice::tell(&Step::Done { status });
-        self.config.success.map(status)
+        self.context.voice.report(&Step::Done { status });
+        self.context.config.success.map(status)
     }
 
     fn stop_server(&mut self) {
@@ -231,7 +248,7 @@ impl Linux<'_> {
             return;
         }
         if self.killer.server_is_told() {
-            self.board.set_server_told();
+            self.context.board.set_server_told();
         }
         // After the signal: no message delays a stop.
         if let Some(trigger) = self.unasked.take() {
@@ -245,24 +262,26 @@ impl Linux<'_> {
         if count == 0 || !log::log_enabled!(log::Level::Warn) {
             return;
         }
-        self.board.set_named();
+        self.context.board.set_named();
         let named = &named;
-        let trigger = self.board.trigger().map_or("?", Trigger::name);
+        let trigger = self.context.board.trigger().map_or("?", Trigger::name);
         let waiting = Victims { named, count };
         log::warn!("{trigger}: waiting for {waiting} to end; Ctrl-C kills them now");
     }
 
     /// Whether it is the Ctrl-C that was offered. The monitor is out of the terminal's reach, so the shim hands it on.
     fn is_kill_key(&self, arrival: &Arrival) -> bool {
-        let pressed = arrival.signal == Signal::INT && arrival.from_terminal && self.job_control;
-        let handed_on = arrival.signal == Signal::CHLD && self.board.take_kill_now();
-        handed_on || pressed && self.board.named()
+        let pressed = arrival.signal == Signal::INT
+            && arrival.from_terminal
+            && self.context.place.job_control;
+        let handed_on = arrival.signal == Signal::CHLD && self.context.board.take_kill_now();
+        handed_on || pressed && self.context.board.named()
     }
 
     fn stop_signal(&self) -> Signal {
-        match self.config.parent_signal {
-            Some(signal) if self.board.trigger() == Some(Trigger::ParentExit) => signal,
-            _ => self.config.signal,
+        match self.context.manner.parent_signal {
+            Some(signal) if self.context.board.trigger() == Some(Trigger::ParentExit) => signal,
+            _ => self.context.config.signal,
         }
     }
 
@@ -272,7 +291,7 @@ impl Linux<'_> {
         let Role::Monitor { shim } = &self.role else {
             return false;
         };
-        self.board.set_leave_with(status);
+        self.context.board.set_leave_with(status);
         // Not SIGCHLD: it may be stopped, and no end of ours will wake it now.
         self.wake_shim();
         !matches!(shim, Shim::Bell(_))
@@ -299,7 +318,11 @@ impl Linux<'_> {
 
     fn reap(&mut self) -> Event {
         let mut reaped = Reaped::default();
-        let left = reap::drain(&mut self.killer, &mut reaped);
+        let context = self.context;
+        let stop_signal = self.stop_signal();
+        let left = reap::drain(&mut self.killer, &mut reaped, &mut |end| {
+            report_end(context, stop_signal, end);
+        });
         self.reap_again = left == Left::More;
         // Who came into the group without being our descendant is of the tree as well. Asked only when none of ours is
         // left: with a thousand servers at once each look costs. What cannot be read does not keep us waiting.
@@ -309,15 +332,15 @@ impl Linux<'_> {
         let empty = left == Left::Nobody && !populated;
         self.look_again = populated && matches!(self.role, Role::Heir);
         if let Some(ended) = reaped.server {
-            self.board.set_ended(ended);
+            self.context.board.set_ended(ended);
         }
-        match reaped.server_job.filter(|_| self.job_control) {
+        match reaped.server_job.filter(|_| self.context.place.job_control) {
             // During a stop no shell waits for the job to go on, and we must not be suspended in the middle of it.
-            Some(Job::Stopped(signal)) if self.board.trigger().is_none() => {
+            Some(Job::Stopped(signal)) if self.context.board.trigger().is_none() => {
                 self.suspend_with_server(signal);
             }
             Some(Job::Continued) => {
-                self.board.withdraw_suspension();
+                self.context.board.withdraw_suspension();
                 self.alone.server_goes_on();
                 self.wake_shim();
             }
@@ -334,7 +357,7 @@ impl Linux<'_> {
         if arrival.signal == Signal::CHLD
             && let Some(relay) = self.relay
         {
-            relay.pass_on(self.board.server());
+            relay.pass_on(self.context.board.server());
         }
         let gone = self.check_parent();
         self.reap_first |= gone.is_some();
@@ -346,29 +369,39 @@ impl Linux<'_> {
             self.reap_first = true;
             return Some(Event::KillNow);
         }
-        self.hangup_asked =
-            arrival.signal == Signal::HUP && !arrival.by_kernel && !self.board.terminal_gone();
-        match forward::route(arrival.signal, self.config, self.forward_hup) {
+        self.hangup_asked = arrival.signal == Signal::HUP
+            && !arrival.by_kernel
+            && !self.context.board.terminal_gone();
+        match forward::route(
+            arrival.signal,
+            self.context.config,
+            self.context.place.forward_hup,
+        ) {
             // It has brought the news of the parent's end.
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
             Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
             Route::Child => return Some(self.reap()),
             Route::Forward(_) if self.is_told_in_passing(&arrival) => {}
             Route::Forward(signal) => self.forward(signal, &arrival),
-            Route::Drop => forward::tell(arrival.signal, None),
+            Route::Drop => self.report_forwarding(arrival.signal, None),
         }
         // The request to suspend was for the shim, not for the monitor.
-        if matches!(self.role, Role::Alone { .. }) && self.board.trigger().is_none() {
+        if matches!(self.role, Role::Alone { .. }) && self.context.board.trigger().is_none() {
             self.suspend_after(&arrival);
         }
         gone.map(Event::Trigger)
     }
 
     fn suspend_after(&mut self, arrival: &Arrival) {
-        job::suspend_with(arrival, self.config, self.job_control, &|| true);
-        if self.job_control && arrival.from_terminal && arrival.signal.is_job_stop() {
+        job::suspend_with(
+            arrival,
+            &self.context.manner,
+            self.context.place.job_control,
+            &|| true,
+        );
+        if self.context.place.job_control && arrival.from_terminal && arrival.signal.is_job_stop() {
             self.alone.terminal_suspends();
-            self.alone.follow(self.board.server());
+            self.alone.follow(self.context.board.server());
         }
     }
 
@@ -387,7 +420,7 @@ impl Linux<'_> {
         let Role::Monitor { shim: Shim::Pid(_) } = &self.role else {
             return false;
         };
-        self.manager == Some(arrival.sender)
+        self.context.place.manager == Some(arrival.sender)
     }
 
     /// SIGCONT is our parent-death signal, and only a hint: it also comes when a thread of the
@@ -407,22 +440,28 @@ impl Linux<'_> {
                 self.role = Role::Monitor { shim: Shim::Gone };
                 Some(Trigger::ShimKilled)
             }
-            Role::Monitor { .. } if self.board.take_host_gone() => Some(Trigger::ParentExit),
+            Role::Monitor { .. } if self.context.board.take_host_gone() => {
+                Some(Trigger::ParentExit)
+            }
             Role::Alone { .. } | Role::Monitor { .. } | Role::Heir => None,
         }
     }
 
     fn forward(&mut self, signal: Signal, arrival: &Arrival) {
-        if self.job_control && arrival.from_terminal {
+        if self.context.place.job_control && arrival.from_terminal {
             // The terminal has sent it to the whole group, so the server has it already.
             return;
         }
-        forward::tell(arrival.signal, Some(signal));
-        match self.config.forward_to {
+        self.report_forwarding(arrival.signal, Some(signal));
+        match self.context.config.forward_to {
             ForwardTo::Server => drop(self.killer.signal_server(signal, arrival.value)),
             ForwardTo::Group => self.killer.signal_group(signal),
             ForwardTo::Tree => self.killer.signal_tree(signal),
         }
+    }
+
+    fn report_forwarding(&self, from: Signal, to: Option<Signal>) {
+        self.context.voice.report(&Step::Forwarding { from, to });
     }
 
     /// The shim may be stopped; then it could not tell the host how all ended.
@@ -454,12 +493,12 @@ impl Linux<'_> {
     fn suspend_with_server(&mut self, signal: Signal) {
         match self.role {
             Role::Monitor { .. } => {
-                self.board.order_suspension(signal.number());
+                self.context.board.order_suspension(signal.number());
                 self.call_shim();
             }
             Role::Alone { .. } => {
                 self.alone.server_suspended(signal);
-                self.alone.follow(self.board.server());
+                self.alone.follow(self.context.board.server());
             }
             // The stop has begun.
             Role::Heir => {}
@@ -490,6 +529,22 @@ fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
+    }
+}
+
+/// A process that could not be executed was no server. Its error is reported at the end.
+fn report_end(context: &Context<'_>, stop_signal: Signal, end: End) {
+    if end.is_server && context.board.failure().is_some() {
+        return;
+    }
+    context.voice.report(&Step::Reaped {
+        pid: end.pid,
+        ended: end.ended,
+        server: end.is_server,
+    });
+    if end.is_server {
+        let signal = stop_signal;
+        context.voice.report(&Step::StoppingRest { signal });
     }
 }
 

@@ -5,6 +5,7 @@ use crate::board::Board;
 use crate::config::{Config, HupMode, StdinMode};
 use crate::error::Error;
 use crate::event::Trigger;
+use crate::manner::Name;
 use crate::plan::Settings;
 use crate::status::Ended;
 use crate::sys::clone::Group;
@@ -15,6 +16,7 @@ use crate::sys::startup::Inherited;
 use crate::sys::{arrival, environment, proc, tty, wait};
 
 /// What was found out about the place that we run in.
+#[derive(Debug)]
 pub struct Place {
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
@@ -44,6 +46,7 @@ impl Place {
     pub fn look(
         inherited: &Inherited,
         config: &Config,
+        name: Name,
         passed_on: Vec<i32>,
     ) -> Result<Self, Error> {
         let mut strangers = Vec::new();
@@ -58,7 +61,7 @@ impl Place {
         let is_managed = is_unit || pid::own() == 1;
         let settings = Settings {
             // Of these two each kills what is left at a deadline of its own, and only it knows when.
-            manager_has_deadline: is_managed && config.own_name && !config.grace_is_set,
+            manager_has_deadline: is_managed && name == Name::Own && !config.grace_is_set,
             at_terminal: job_control,
             ..config.plan
         };
@@ -72,12 +75,28 @@ impl Place {
                 HupMode::Forward => true,
             },
             manager: is_unit.then(pid::parent),
-            dies_as_server: job_control || is_unit && config.own_name,
+            dies_as_server: job_control || is_unit && name == Name::Own,
             group,
             stdin: stdin_trigger(inherited, config, in_pipeline)?,
             strangers,
             passed_on,
         })
+    }
+
+    /// A place without a terminal, a manager or a host, where SIGHUP asks for nothing.
+    #[must_use]
+    pub fn nowhere(settings: Settings) -> Self {
+        Self {
+            job_control: false,
+            settings,
+            forward_hup: true,
+            manager: None,
+            dies_as_server: false,
+            group: pid::group(),
+            stdin: None,
+            strangers: Vec::new(),
+            passed_on: Vec::new(),
+        }
     }
 
     /// The process group for the server: the host's where a terminal's job control needs it there.

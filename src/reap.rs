@@ -6,7 +6,6 @@ use crate::status::Ended;
 use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Change, Found};
 use crate::sys::{pid, proc};
-use crate::voice::{self, Step};
 
 /// What one drain found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,20 +39,33 @@ pub enum Left {
 /// and deadlines and triggers must not wait for it to tire.
 const BATCH: usize = 1000;
 
-/// Takes changes until there are none, or enough for now.
-pub fn drain(killer: &mut Killer, reaped: &mut Reaped) -> Left {
+/// A child that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    pub pid: i32,
+    pub ended: Ended,
+    pub is_server: bool,
+}
+
+/// Takes changes until there are none, or enough for now. Calls `each` for each child that has ended.
+pub fn drain(killer: &mut Killer, reaped: &mut Reaped, each: &mut dyn FnMut(End)) -> Left {
     for _ in 0..BATCH {
         match wait::any() {
             Found::NoChildren => return Left::Nobody,
             Found::Nothing if only_strangers_left(killer) => return Left::Nobody,
             Found::Nothing => return Left::Somebody,
-            Found::Child(pid, change) => take(killer, reaped, pid, change),
+            Found::Child(pid, change) => take(killer, reaped, (pid, change), each),
         }
     }
     Left::More
 }
 
-fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {
+fn take(
+    killer: &mut Killer,
+    reaped: &mut Reaped,
+    (pid, change): (i32, Change),
+    each: &mut dyn FnMut(End),
+) {
     let ended = match change {
         Change::Exited(code) => Some(Ended::Exited(code)),
         Change::Killed(signal) => Some(Ended::Killed(signal)),
@@ -79,15 +91,20 @@ fn take(killer: &mut Killer, reaped: &mut Reaped, pid: i32, change: Change) {
         if let Some(ended) = ended {
             server.reaped = true;
             reaped.server = Some(ended);
-            // One that was never executed was no server. Why, is said at the end.
-            if server.board.failure().is_none() {
-                let server = true;
-                voice::tell(&Step::Reaped { pid, ended, server });
-            }
+            let is_server = true;
+            each(End {
+                pid,
+                ended,
+                is_server,
+            });
         }
     } else if let Some(ended) = ended {
-        let server = false;
-        voice::tell(&Step::Reaped { pid, ended, server });
+        let is_server = false;
+        each(End {
+            pid,
+            ended,
+            is_server,
+        });
     }
     if killer.killing_since.is_some() && ended == Some(Ended::Killed(Signal::KILL.number())) {
         reaped.killed += 1;

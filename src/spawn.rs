@@ -5,7 +5,6 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::board::Board;
 use crate::error::{self, Error, Shown};
 use crate::kill::{Server, Told};
 use crate::status;
@@ -66,18 +65,16 @@ pub fn start(
     image: Image,
     setup: Setup,
     cgroup: Option<BorrowedFd<'_>>,
-    board: Board,
     name: &OsStr,
 ) -> Result<Server, Error> {
     let leads_group = setup.group == Group::Own;
+    let interpreter = setup.interpreter;
     let spawned = clone::spawn(image, setup, cgroup);
-    let (pid, pidfd) =
-        spawned.map_err(|errno| error(Failure::Clone(errno), name, board.interpreter()))?;
+    let (pid, pidfd) = spawned.map_err(|errno| error(Failure::Clone(errno), name, interpreter))?;
     Ok(Server {
         pid,
         pidfd,
         leads_group,
-        board,
         reaped: false,
         suspended: Some(false),
         told: Told::No,

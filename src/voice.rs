@@ -1,17 +1,15 @@
-//! The steps of a run, told by our log, or in the words of the program whose name we bear.
+//! The steps of a run, and who reports them: treaper's log, or the words of the init whose name treaper has.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::error::Shown;
+use crate::error::{Error, Shown};
 use crate::event::Trigger;
 use crate::report;
 use crate::status::Ended;
-use crate::sys::pid::{self, Pid};
+use crate::sys::pid::Pid;
 use crate::sys::proc::Name;
 use crate::sys::signal::Signal;
 
@@ -32,61 +30,47 @@ pub enum Step<'a> {
         ended: Ended,
         server: bool,
     },
-    /// The server has ended, and nobody is left.
+    /// The server has ended. The processes that it has left get the stop signal, which is `signal`.
+    StoppingRest { signal: Signal },
+    /// The server has ended, and the tree is empty.
     Done { status: u8 },
 }
 
-/// Tells a step; never fails, and does not allocate once the server runs.
-pub type Voice = fn(&Step<'_>);
+/// The program in whose words the steps of a run are reported: treaper, or the init whose name treaper has.
+pub trait Voice: fmt::Debug {
+    /// Reports `step`. Never fails, and does not allocate once the server runs.
+    fn report(&self, step: &Step<'_>);
 
-static VOICE: OnceLock<Voice> = OnceLock::new();
-
-/// The pid that the host knows; the monitor speaks for it.
-static MAIN: AtomicI32 = AtomicI32::new(0);
-
-/// From now on `voice` tells the steps.
-pub fn set(voice: Voice) {
-    let _ = VOICE.set(voice);
+    /// Reports why `command` was not started; the exit status.
+    fn report_failure(&self, error: &Error, command: &OsStr) -> u8;
 }
 
-/// Remembers this process as the one that speaks.
-pub fn set_main() {
-    MAIN.store(pid::own(), Relaxed);
-}
+/// treaper itself: the steps go to its log.
+#[derive(Debug)]
+pub struct Own;
 
-/// The pid that the host knows.
-#[must_use]
-pub fn main_pid() -> i32 {
-    MAIN.load(Relaxed)
-}
-
-/// Tells `step`.
-pub fn tell(step: &Step<'_>) {
-    match VOICE.get() {
-        Some(voice) => voice(step),
-        None => log(step),
-    }
-}
-
-/// Writes one line as it is, without our name before it.
-pub fn line(text: fmt::Arguments<'_>) {
-    report::bare_line(text);
-}
-
-fn log(step: &Step<'_>) {
-    match *step {
-        Step::Started { name, pid, .. } => log::info!("starting '{}', pid {pid}", Shown(name)),
-        Step::Forwarding { to: Some(to), .. } => log::debug!("forwarding {to}"),
-        Step::Forwarding { from, to: None } => log::debug!("dropped {from}"),
-        Step::Reaped {
-            pid,
-            ended,
-            server: true,
-        } => log::info!("the server, pid {pid}, {ended}"),
-        Step::Reaped { pid, ended, .. } => log::debug!("pid {pid} {ended}"),
-        Step::Done { status } => {
-            log::info!("done: the tree is empty; the server's status is {status}");
+impl Voice for Own {
+    fn report(&self, step: &Step<'_>) {
+        match *step {
+            Step::Started { name, pid, .. } => log::info!("starting '{}', pid {pid}", Shown(name)),
+            Step::Forwarding { to: Some(to), .. } => log::debug!("forwarding {to}"),
+            Step::Forwarding { from, to: None } => log::debug!("dropped {from}"),
+            Step::Reaped {
+                pid,
+                ended,
+                server: true,
+            } => log::info!("the server, pid {pid}, {ended}"),
+            Step::Reaped { pid, ended, .. } => log::debug!("pid {pid} {ended}"),
+            Step::StoppingRest { .. } => {}
+            Step::Done { status } => {
+                log::info!("done: the tree is empty; the server's status is {status}");
+            }
         }
+    }
+
+    fn report_failure(&self, error: &Error, _: &OsStr) -> u8 {
+        report::line(format_args!("{error}"));
+        error.status()
     }
 }
 

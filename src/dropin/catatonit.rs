@@ -1,23 +1,40 @@
 //! catatonit 0.1 and 0.2, podman's init.
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
 
 use super::getopt::{Getopt, Grammar, Long};
-use super::{Answer, Asked, OURS, Settings, Variables, variable};
+use super::{Answer, Asked, OURS, Start, Variables, What, option, variable};
+use crate::cli::Args;
 use crate::error::{self, Error};
+use crate::manner::Manner;
+use crate::report;
 use crate::status::Ended;
-use crate::voice::{self, Step};
+use crate::sys::pid;
+use crate::voice::{Own, Step, Voice};
 
 /// It names itself tini for the sake of `docker info`.
 const VERSION: &str = "tini version 0.1.7_catatonit";
 const USAGE: &str = "usage: catatonit [-ghLPV] [--] <progname> [<arguments>...]\n";
 const LONG: &[Long] = &[("version", false, b'V')];
 
-pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Asked, Error> {
-    if variable(&variables, "CATATONIT_LOG").is_some() {
-        let line = complaint("CATATONIT_LOG is reserved for future use");
-        return Ok(Asked::Say(Answer::stderr(1, line)));
+/// catatonit's voice.
+#[derive(Debug)]
+struct Catatonit {
+    /// The pid that the host knows.
+    pid: i32,
+    debug: bool,
+}
+
+pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
+    let voice = Catatonit {
+        pid: pid::own(),
+        debug: variable(variables, "CATATONIT_DEBUG").is_some(),
+    };
+    if variable(variables, "CATATONIT_LOG").is_some() {
+        let line = voice.complaint("CATATONIT_LOG is reserved for future use");
+        return Asked::Say(Answer::stderr(1, line));
     }
     let (name, words) = arguments
         .split_first()
@@ -27,7 +44,7 @@ pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Aske
     let grammar = Grammar {
         short: "ghLPV",
         long: LONG,
-        permute: variable(&variables, "POSIXLY_CORRECT").is_none(),
+        permute: variable(variables, "POSIXLY_CORRECT").is_none(),
     };
     let mut getopt = Getopt::new(grammar, words.to_vec());
     let (mut group, mut pause) = (false, false);
@@ -35,43 +52,37 @@ pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Aske
         match given {
             Ok((b'g', _)) => group = true,
             Ok((b'P', _)) => pause = true,
-            Ok((b'h', _)) => return Ok(Asked::Say(Answer::stderr(0, help()))),
-            Ok((b'L', _)) => return Ok(Asked::Say(Answer::stdout(super::LICENSE))),
-            Ok(_) => return Ok(Asked::Say(Answer::stdout(format!("{VERSION} ({OURS})\n")))),
+            Ok((b'h', _)) => return Asked::Say(Answer::stderr(0, help())),
+            Ok((b'L', _)) => return Asked::Say(Answer::stdout(super::LICENSE)),
+            Ok(_) => return Asked::Say(Answer::stdout(format!("{VERSION} ({OURS})\n"))),
             Err(complaint) => {
                 let text = format!("{name}: {complaint}\n{USAGE}");
-                return Ok(Asked::Say(Answer::stderr(1, text)));
+                return Asked::Say(Answer::stderr(1, text));
             }
         }
     }
-    let mut settings = Settings {
+    let mut args = Args {
+        values: Vec::new(),
         command: getopt.operands(),
-        ..Settings::default()
     };
-    if settings.command.is_empty() && !pause {
-        let text = complaint("missing program name") + USAGE;
-        return Ok(Asked::Say(Answer::stderr(1, text)));
-    }
-    if variable(&variables, "CATATONIT_DEBUG").is_some() {
-        voice::set(tell);
+    if args.command.is_empty() && !pause {
+        let text = voice.complaint("missing program name") + USAGE;
+        return Asked::Say(Answer::stderr(1, text));
     }
     if group {
-        settings.set("forward-to", "group");
+        args.values.push(option("forward-to", "group"));
     }
-    // It takes these for the kernel's word that its terminal is another's.
+    // catatonit takes these signals as the kernel's word that its terminal belongs to another process.
     for signal in ["TSTP", "TTIN", "TTOU"] {
-        settings.set("rewrite", format!("{signal}:0"));
+        args.values.push(option("rewrite", format!("{signal}:0")));
     }
-    let config = Box::new(settings.resolve(variables)?);
-    Ok(if pause {
-        Asked::Pause(config)
-    } else {
-        Asked::Run(config)
+    Asked::Start(Start {
+        what: if pause { What::Pause } else { What::Server },
+        args,
+        manner: Manner::default(),
+        voice: Box::new(voice),
+        notes: Vec::new(),
     })
-}
-
-fn complaint(text: &str) -> String {
-    format!("ERROR (catatonit:{}): {text}\n", voice::main_pid())
 }
 
 fn help() -> String {
@@ -90,39 +101,52 @@ This is {OURS}; nothing that the program started outlives it. For TREAPER_* see 
     )
 }
 
-pub(super) fn failed(error: &Error) -> Answer {
-    let text = match error.cause() {
-        Some(cause) => format!("failed to exec pid1: {}", error::describe(cause)),
-        None => error.to_string(),
-    };
-    Answer::stderr(1, complaint(&text))
+impl Catatonit {
+    fn complaint(&self, text: &str) -> String {
+        format!("ERROR (catatonit:{}): {text}\n", self.pid)
+    }
 }
 
-fn tell(step: &Step<'_>) {
-    let main = voice::main_pid();
-    let say = |text: std::fmt::Arguments<'_>| {
-        voice::line(format_args!("DEBUG (catatonit:{main}): {text}"));
-    };
-    match *step {
-        Step::Started { name, pid, .. } => {
-            say(format_args!("pid1 ({pid}) spawned: {}", name.display()));
+impl Voice for Catatonit {
+    fn report(&self, step: &Step<'_>) {
+        if !self.debug {
+            return Own.report(step);
         }
-        Step::Forwarding { to: None, .. } => {
-            say(format_args!(
-                "ignoring kernel attempting to stop us: tty has TOSTOP set"
-            ));
-        }
-        Step::Reaped { server: true, .. } | Step::Forwarding { .. } => {}
-        Step::Reaped { pid, ended, .. } => match ended {
-            Ended::Exited(code) => {
-                say(format_args!("child process {pid} exited with code {code}"));
+        let pid_of_ours = self.pid;
+        let say = |text: fmt::Arguments<'_>| {
+            report::bare_line(format_args!("DEBUG (catatonit:{pid_of_ours}): {text}"));
+        };
+        match *step {
+            Step::Started { name, pid, .. } => {
+                say(format_args!("pid1 ({pid}) spawned: {}", name.display()));
             }
-            Ended::Killed(signal) => {
+            Step::Forwarding { to: None, .. } => {
                 say(format_args!(
-                    "child process {pid} exited due to signal {signal}"
+                    "ignoring kernel attempting to stop us: tty has TOSTOP set"
                 ));
             }
-        },
-        Step::Done { .. } => say(format_args!("got ECHILD: no children left to monitor")),
+            Step::Reaped { server: true, .. }
+            | Step::Forwarding { .. }
+            | Step::StoppingRest { .. } => {}
+            Step::Reaped { pid, ended, .. } => match ended {
+                Ended::Exited(code) => {
+                    say(format_args!("child process {pid} exited with code {code}"));
+                }
+                Ended::Killed(signal) => {
+                    say(format_args!(
+                        "child process {pid} exited due to signal {signal}"
+                    ));
+                }
+            },
+            Step::Done { .. } => say(format_args!("got ECHILD: no children left to monitor")),
+        }
+    }
+
+    fn report_failure(&self, error: &Error, _: &OsStr) -> u8 {
+        let text = match error.cause() {
+            Some(cause) => format!("failed to exec pid1: {}", error::describe(cause)),
+            None => error.to_string(),
+        };
+        Answer::stderr(1, self.complaint(&text)).give()
     }
 }

@@ -3,20 +3,18 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use super::getopt::{Getopt, Grammar, Long};
-use super::{Answer, Asked, OURS, Settings, Variables, leading_number, variable};
+use super::{Answer, Asked, OURS, Start, Variables, What, leading_number, option, variable};
+use crate::cli::Args;
 use crate::error::{self, Error};
+use crate::manner::Manner;
+use crate::report;
 use crate::status::Ended;
 use crate::sys::signal::Signal;
-use crate::voice::{self, Step};
+use crate::voice::{Own, Step, Voice};
 
 const VERSION: &str = "dumb-init v1.2.5";
-/// Whether a session of its own was asked for.
-static SETSID: AtomicBool = AtomicBool::new(false);
-/// What those are told whom the command leaves behind.
-static STOP_SIGNAL: AtomicU8 = AtomicU8::new(TERM);
 /// Its rewrites know the signals up to here.
 const LAST: u8 = 31;
 const KILL: u8 = 9;
@@ -33,7 +31,15 @@ const LONG: &[Long] = &[
     ("version", false, b'V'),
 ];
 
-pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Asked, Error> {
+/// dumb-init's voice.
+#[derive(Debug)]
+struct DumbInit {
+    debug: bool,
+    /// Whether a session for the command was asked for.
+    setsid: bool,
+}
+
+pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
     let first = arguments.first();
     let name = first.map_or_else(
         || "dumb-init".into(),
@@ -49,19 +55,19 @@ pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Aske
     let mut rewrites = [None; LAST as usize + 1];
     while let Some(given) = getopt.next_option() {
         match given {
-            Ok((b'h', _)) => return Ok(Asked::Say(Answer::stderr(0, help(&name)))),
+            Ok((b'h', _)) => return Asked::Say(Answer::stderr(0, help(&name))),
             Ok((b'V', _)) => {
-                return Ok(Asked::Say(Answer::stderr(0, format!("{VERSION}\n"))));
+                return Asked::Say(Answer::stderr(0, format!("{VERSION}\n")));
             }
             Ok((b'c', _)) => group = false,
             Ok((b'r', Some(text))) => match rewrite(&text) {
                 Some((from, to)) => rewrites[usize::from(from)] = Some(to),
-                None => return Ok(Asked::Say(Answer::stderr(1, REWRITE_USAGE))),
+                None => return Asked::Say(Answer::stderr(1, REWRITE_USAGE)),
             },
             Ok(_) => debug = true,
             Err(complaint) => {
                 let line = format!("{name}: {complaint}\n");
-                return Ok(Asked::Say(Answer::stderr(1, line)));
+                return Asked::Say(Answer::stderr(1, line));
             }
         }
     }
@@ -69,30 +75,24 @@ pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Aske
     if command.is_empty() {
         let text =
             format!("Usage: {name} [option] program [args]\nTry {name} --help for full usage.\n");
-        return Ok(Asked::Say(Answer::stderr(1, text)));
+        return Asked::Say(Answer::stderr(1, text));
     }
     let by_variable =
-        |name, value: &str| variable(&variables, name).is_some_and(|text| text == value);
+        |name, value: &str| variable(variables, name).is_some_and(|text| text == value);
+    let mut notes = Vec::new();
     if by_variable("DUMB_INIT_DEBUG", "1") {
         debug = true;
-        say(format_args!("Running in debug mode."));
+        notes.push("[dumb-init] Running in debug mode.".to_owned());
     }
     if by_variable("DUMB_INIT_SETSID", "0") {
         group = false;
         if debug {
-            say(format_args!("Not running in setsid mode."));
+            notes.push("[dumb-init] Not running in setsid mode.".to_owned());
         }
     }
-    SETSID.store(group, Relaxed);
-    if debug {
-        voice::set(tell);
-    }
-    let mut settings = Settings {
-        command,
-        ..Settings::default()
-    };
+    let mut values = Vec::new();
     if group {
-        settings.set("forward-to", "group");
+        values.push(option("forward-to", "group"));
         // What would only ask the server's group to stop could find it without a shell that cares.
         for signal in JOB_STOPS {
             rewrites[usize::from(signal)].get_or_insert(STOP);
@@ -100,18 +100,27 @@ pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Aske
     }
     for (from, to) in rewrites.iter().enumerate() {
         if let Some(to) = to {
-            settings.set("rewrite", format!("{from}:{to}"));
+            values.push(option("rewrite", format!("{from}:{to}")));
         }
     }
     // The SIGTERM for what the command leaves behind is rewritten as well, if to one that asks for an end.
     if let Some(to) = rewrites[usize::from(TERM)].filter(|to| (1..TERM).contains(to) && *to != KILL)
     {
-        settings.set("signal", to.to_string());
+        values.push(option("signal", to.to_string()));
     }
-    let mut config = settings.resolve(variables)?;
-    config.stop_with_signals = true;
-    STOP_SIGNAL.store(config.signal.number(), Relaxed);
-    Ok(Asked::Run(Box::new(config)))
+    Asked::Start(Start {
+        what: What::Server,
+        args: Args { values, command },
+        manner: Manner {
+            suspends_with_signals: true,
+            ..Manner::default()
+        },
+        voice: Box::new(DumbInit {
+            debug,
+            setsid: group,
+        }),
+        notes,
+    })
 }
 
 /// `FROM:TO` as `sscanf("%d:%d")` reads it: numbers only, and whatever follows is not looked at.
@@ -152,53 +161,58 @@ DUMB_INIT_DEBUG=1 is -v, DUMB_INIT_SETSID=0 is -c. For TREAPER_* see treaper(1).
     )
 }
 
-pub(super) fn failed(error: &Error, command: &OsStr) -> Answer {
-    match error.cause() {
-        Some(cause) => {
-            let (name, cause) = (command.display(), error::describe(cause));
-            Answer::stderr(2, format!("[dumb-init] {name}: {cause}\n"))
+impl Voice for DumbInit {
+    fn report(&self, step: &Step<'_>) {
+        if !self.debug {
+            return Own.report(step);
         }
-        None => Answer::stderr(1, format!("[dumb-init] {error}\n")),
+        match *step {
+            Step::Started { pid, session, .. } => {
+                say(format_args!("Child spawned with PID {pid}."));
+                if session && self.setsid {
+                    say(format_args!("setsid complete."));
+                }
+            }
+            Step::Forwarding { from, to } => {
+                let from = from.number();
+                say(format_args!("Received signal {from}."));
+                say_forwarded(from, to.map_or(0, Signal::number));
+                if JOB_STOPS.contains(&from) {
+                    say(format_args!("Suspending self due to TTY signal."));
+                }
+            }
+            Step::Reaped { pid, ended, .. } => {
+                say(format_args!("Received signal 17."));
+                match ended {
+                    Ended::Exited(code) => say(format_args!(
+                        "A child with PID {pid} exited with exit status {code}."
+                    )),
+                    Ended::Killed(signal) => say(format_args!(
+                        "A child with PID {pid} was terminated by signal {signal}."
+                    )),
+                }
+            }
+            Step::StoppingRest { signal } => say_forwarded(TERM, signal.number()),
+            Step::Done { status } => {
+                say(format_args!("Child exited with status {status}. Goodbye."));
+            }
+        }
+    }
+
+    fn report_failure(&self, error: &Error, command: &OsStr) -> u8 {
+        let answer = match error.cause() {
+            Some(cause) => {
+                let (name, cause) = (command.display(), error::describe(cause));
+                Answer::stderr(2, format!("[dumb-init] {name}: {cause}\n"))
+            }
+            None => Answer::stderr(1, format!("[dumb-init] {error}\n")),
+        };
+        answer.give()
     }
 }
 
 fn say(text: fmt::Arguments<'_>) {
-    voice::line(format_args!("[dumb-init] {text}"));
-}
-
-fn tell(step: &Step<'_>) {
-    match *step {
-        Step::Started { pid, session, .. } => {
-            say(format_args!("Child spawned with PID {pid}."));
-            if session && SETSID.load(Relaxed) {
-                say(format_args!("setsid complete."));
-            }
-        }
-        Step::Forwarding { from, to } => {
-            let from = from.number();
-            say(format_args!("Received signal {from}."));
-            say_forwarded(from, to.map_or(0, Signal::number));
-            if JOB_STOPS.contains(&from) {
-                say(format_args!("Suspending self due to TTY signal."));
-            }
-        }
-        Step::Reaped { pid, ended, server } => {
-            say(format_args!("Received signal 17."));
-            match ended {
-                Ended::Exited(code) => say(format_args!(
-                    "A child with PID {pid} exited with exit status {code}."
-                )),
-                Ended::Killed(signal) => say(format_args!(
-                    "A child with PID {pid} was terminated by signal {signal}."
-                )),
-            }
-            if server {
-                // What the plan does now, to all that are left.
-                say_forwarded(TERM, STOP_SIGNAL.load(Relaxed));
-            }
-        }
-        Step::Done { status } => say(format_args!("Child exited with status {status}. Goodbye.")),
-    }
+    report::bare_line(format_args!("[dumb-init] {text}"));
 }
 
 fn say_forwarded(from: u8, to: u8) {

@@ -2,53 +2,66 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use super::getopt::{Getopt, Grammar};
-use super::{Answer, Asked, OURS, Settings, Variables, leading_number, variable};
-use crate::error::Error;
+use super::{Answer, Asked, OURS, Start, Variables, What, leading_number, option, variable};
+use crate::cli::Args;
+use crate::error::{self, Error};
+use crate::manner::Manner;
+use crate::report;
 use crate::status::Ended;
-use crate::sys::Errno;
 use crate::sys::signal::Signal;
-use crate::voice::{self, Step};
+use crate::sys::{Errno, pid};
+use crate::voice::{Step, Voice};
 
 /// The version whose command line this is; its first words are what `docker info` looks for.
 const VERSION: &str = "tini version 0.19.0";
 
-/// How much is logged: 0 fatal, 1 warnings, 2 info, 3 debug, 4 trace.
-static VERBOSITY: AtomicU32 = AtomicU32::new(1);
-static WARN_ON_REAP: AtomicBool = AtomicBool::new(false);
+/// tini's voice.
+#[derive(Debug)]
+struct Tini {
+    /// The pid that the host knows.
+    pid: i32,
+    /// 0 fatal, 1 warnings, 2 info, 3 debug, 4 trace.
+    verbosity: u32,
+    warns_on_reap: bool,
+}
 
-pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Asked, Error> {
+pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
     let (program, words) = arguments
         .split_first()
         .map_or((OsStr::new("tini"), &[][..]), |(n, w)| (n.as_os_str(), w));
     let name = super::base_name(program);
     if matches!(words, [only] if only == "--version") {
-        return Ok(Asked::Say(Answer::stdout(format!("{VERSION} ({OURS})\n"))));
+        return Asked::Say(Answer::stdout(format!("{VERSION} ({OURS})\n")));
     }
     let grammar = Grammar {
         short: "p:hvwgle:s",
         long: &[],
-        permute: variable(&variables, "POSIXLY_CORRECT").is_none(),
+        permute: variable(variables, "POSIXLY_CORRECT").is_none(),
     };
     let mut getopt = Getopt::new(grammar, words.to_vec());
-    let (mut settings, mut parent_signal, mut verbosity) = (Settings::default(), None, 1);
-    let mut group = variable(&variables, "TINI_KILL_PROCESS_GROUP").is_some();
+    let mut voice = Tini {
+        pid: pid::own(),
+        verbosity: 1,
+        warns_on_reap: false,
+    };
+    let (mut args, mut parent_signal) = (Args::default(), None);
+    let mut group = variable(variables, "TINI_KILL_PROCESS_GROUP").is_some();
     while let Some(given) = getopt.next_option() {
         match given {
-            Ok((b'h', _)) => return Ok(Asked::Say(Answer::stdout(usage(&name)))),
-            Ok((b'l', _)) => return Ok(Asked::Say(Answer::stdout(super::LICENSE))),
+            Ok((b'h', _)) => return Asked::Say(Answer::stdout(usage(&name))),
+            Ok((b'l', _)) => return Asked::Say(Answer::stdout(super::LICENSE)),
             Ok((b'p', Some(text))) => match signal(&text) {
                 Some(signal) => parent_signal = Some(signal),
-                None => return Ok(invalid('p', &text)),
+                None => return voice.invalid('p', &text),
             },
             Ok((b'e', Some(text))) => match status(&text) {
-                Some(code) => settings.set("success", code.to_string()),
-                None => return Ok(invalid('e', &text)),
+                Some(code) => args.values.push(option("success", code.to_string())),
+                None => return voice.invalid('e', &text),
             },
-            Ok((b'v', _)) => verbosity += 1,
-            Ok((b'w', _)) => WARN_ON_REAP.store(true, Relaxed),
+            Ok((b'v', _)) => voice.verbosity += 1,
+            Ok((b'w', _)) => voice.warns_on_reap = true,
             Ok((b'g', _)) => group = true,
             // -s: we always are a subreaper.
             Ok(_) => {}
@@ -56,32 +69,37 @@ pub(super) fn parse(arguments: &[OsString], variables: Variables) -> Result<Aske
                 // This line is getopt's, which names the program as it was called.
                 let program = program.display();
                 let text = format!("{program}: {complaint}\n{}", usage(&name));
-                return Ok(Asked::Say(Answer::stderr(1, text)));
+                return Asked::Say(Answer::stderr(1, text));
             }
         }
     }
-    settings.command = getopt.operands();
-    if settings.command.is_empty() {
-        return Ok(Asked::Say(Answer::stderr(1, usage(&name))));
+    args.command = getopt.operands();
+    if args.command.is_empty() {
+        return Asked::Say(Answer::stderr(1, usage(&name)));
     }
-    if let Some(text) = variable(&variables, "TINI_VERBOSITY") {
+    if let Some(text) = variable(variables, "TINI_VERBOSITY") {
         // An int of atoi in an unsigned variable: a negative number is the most that there is.
-        verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0) as u32;
+        voice.verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0) as u32;
     }
-    VERBOSITY.store(verbosity, Relaxed);
-    voice::set(tell);
     if group {
-        settings.set("forward-to", "group");
+        args.values.push(option("forward-to", "group"));
     }
     // With its own SIGTTIN and SIGTTOU ignored, tini has none to pass on.
-    settings.set("rewrite", "TTIN:0");
-    settings.set("rewrite", "TTOU:0");
+    args.values.push(option("rewrite", "TTIN:0"));
+    args.values.push(option("rewrite", "TTOU:0"));
     if parent_signal.is_some() {
-        settings.set("no-parent", "0");
+        args.values.push(option("no-parent", "0"));
     }
-    let mut config = settings.resolve(variables)?;
-    config.parent_signal = parent_signal;
-    Ok(Asked::Run(Box::new(config)))
+    Asked::Start(Start {
+        what: What::Server,
+        args,
+        manner: Manner {
+            parent_signal,
+            ..Manner::default()
+        },
+        voice: Box::new(voice),
+        notes: Vec::new(),
+    })
 }
 
 /// A signal as `-p` takes it: in full, in capitals, and none of the real-time ones.
@@ -101,12 +119,6 @@ fn status(text: &OsStr) -> Option<u8> {
         (Some(number), "") => u8::try_from(number).ok(),
         _ => None,
     }
-}
-
-fn invalid(option: char, text: &OsStr) -> Asked {
-    let (pid, text) = (voice::main_pid(), text.display());
-    let line = format!("[FATAL tini ({pid})] Not a valid option for -{option}: {text}\n");
-    Asked::Say(Answer::stderr(1, line))
 }
 
 fn usage(name: &str) -> String {
@@ -140,78 +152,89 @@ Environment variables:
     )
 }
 
-pub(super) fn failed(error: &Error, command: &OsStr) -> Answer {
-    let pid = voice::main_pid();
-    match error.cause() {
-        Some(cause) => {
-            let status = match cause {
-                Errno::NOENT => 127,
-                Errno::ACCESS => 126,
-                _ => 1,
-            };
-            let (name, cause) = (command.display(), crate::error::describe(cause));
-            let line = format!("[FATAL tini ({pid})] exec {name} failed: {cause}\n");
-            Answer::stderr(status, line)
-        }
-        None => Answer::stderr(1, format!("[FATAL tini ({pid})] {error}\n")),
+impl Tini {
+    fn invalid(&self, option: char, text: &OsStr) -> Asked {
+        let (pid, text) = (self.pid, text.display());
+        let line = format!("[FATAL tini ({pid})] Not a valid option for -{option}: {text}\n");
+        Asked::Say(Answer::stderr(1, line))
     }
 }
 
-/// tini tells this on stdout; that belongs to PROGRAM here, so it goes to stderr.
-fn tell(step: &Step<'_>) {
-    let (verbosity, pid) = (VERBOSITY.load(Relaxed), voice::main_pid());
-    let say = |least: u32, level: &str, text: std::fmt::Arguments<'_>| {
-        if verbosity >= least {
-            voice::line(format_args!("[{level} tini ({pid})] {text}"));
-        }
-    };
-    match *step {
-        Step::Started { name, pid, .. } => {
-            let name = name.display();
-            say(
-                2,
-                "INFO ",
-                format_args!("Spawned child process '{name}' with pid '{pid}'"),
-            );
-        }
-        Step::Forwarding { to: None, .. } => {}
-        Step::Forwarding { to: Some(to), .. } => {
-            say(
-                3,
-                "DEBUG",
-                format_args!("Passing signal: '{}'", to.description()),
-            );
-        }
-        Step::Reaped { pid, ended, server } => {
-            say(3, "DEBUG", format_args!("Reaped child with pid: '{pid}'"));
-            match ended {
-                Ended::Exited(code) if server => {
-                    say(
-                        2,
-                        "INFO ",
-                        format_args!("Main child exited normally (with status '{code}')"),
-                    );
-                }
-                Ended::Killed(number) if server => {
-                    let signal = Signal::from_number(number.into());
-                    let text = signal.map_or("?", Signal::description);
-                    say(
-                        2,
-                        "INFO ",
-                        format_args!("Main child exited with signal (with signal '{text}')"),
-                    );
-                }
-                _ if WARN_ON_REAP.load(Relaxed) => {
-                    say(
-                        1,
-                        "WARN ",
-                        format_args!("Reaped zombie process with pid={pid}"),
-                    );
-                }
-                _ => {}
+impl Voice for Tini {
+    /// tini writes this to stdout. Here stdout belongs to PROGRAM, so the text goes to stderr.
+    fn report(&self, step: &Step<'_>) {
+        let pid_of_ours = self.pid;
+        let say = |least: u32, level: &str, text: std::fmt::Arguments<'_>| {
+            if self.verbosity >= least {
+                report::bare_line(format_args!("[{level} tini ({pid_of_ours})] {text}"));
             }
+        };
+        match *step {
+            Step::Started { name, pid, .. } => {
+                let name = name.display();
+                say(
+                    2,
+                    "INFO ",
+                    format_args!("Spawned child process '{name}' with pid '{pid}'"),
+                );
+            }
+            Step::Forwarding { to: None, .. } | Step::StoppingRest { .. } => {}
+            Step::Forwarding { to: Some(to), .. } => {
+                say(
+                    3,
+                    "DEBUG",
+                    format_args!("Passing signal: '{}'", to.description()),
+                );
+            }
+            Step::Reaped { pid, ended, server } => {
+                say(3, "DEBUG", format_args!("Reaped child with pid: '{pid}'"));
+                match ended {
+                    Ended::Exited(code) if server => {
+                        say(
+                            2,
+                            "INFO ",
+                            format_args!("Main child exited normally (with status '{code}')"),
+                        );
+                    }
+                    Ended::Killed(number) if server => {
+                        let signal = Signal::from_number(number.into());
+                        let text = signal.map_or("?", Signal::description);
+                        say(
+                            2,
+                            "INFO ",
+                            format_args!("Main child exited with signal (with signal '{text}')"),
+                        );
+                    }
+                    _ if self.warns_on_reap => {
+                        say(
+                            1,
+                            "WARN ",
+                            format_args!("Reaped zombie process with pid={pid}"),
+                        );
+                    }
+                    _ => {}
+                }
+            }
+            Step::Done { .. } => say(4, "TRACE", format_args!("Exiting: child has exited")),
         }
-        Step::Done { .. } => say(4, "TRACE", format_args!("Exiting: child has exited")),
+    }
+
+    fn report_failure(&self, error: &Error, command: &OsStr) -> u8 {
+        let pid = self.pid;
+        let answer = match error.cause() {
+            Some(cause) => {
+                let status = match cause {
+                    Errno::NOENT => 127,
+                    Errno::ACCESS => 126,
+                    _ => 1,
+                };
+                let (name, cause) = (command.display(), error::describe(cause));
+                let line = format!("[FATAL tini ({pid})] exec {name} failed: {cause}\n");
+                Answer::stderr(status, line)
+            }
+            None => Answer::stderr(1, format!("[FATAL tini ({pid})] {error}\n")),
+        };
+        answer.give()
     }
 }
 

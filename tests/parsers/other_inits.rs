@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use proptest::prelude::*;
 use treaper::dropin::getopt::{Getopt, Grammar};
-use treaper::dropin::{Asked, Program, leading_number};
+use treaper::dropin::{Asked, Program, Start, What, leading_number};
 
 use crate::config;
 
@@ -199,14 +199,14 @@ proptest! {
         let count = unsafe { libc::sscanf(c.as_ptr(), c"%d:%d".as_ptr(), &raw mut from, &raw mut to) };
         let expected = count == 2 && (1..=31).contains(&from) && (0..=31).contains(&to);
         let words = ["dumb-init", "-c", "-r", &text, "true"].map(OsString::from);
-        match Program::DumbInit.parse(&words, Vec::new()).unwrap() {
-            Asked::Run(config) => {
+        match Program::DumbInit.parse(&words, &Vec::new()) {
+            Asked::Start(start) => {
+                let config = treaper::config::resolve(start.args, std::iter::empty()).unwrap();
                 prop_assert!(expected, "{} was accepted", text);
                 let found = config.rewrites.iter().map(|(from, to)| (from.number().into(), to.map_or(0, |to| to.number().into())));
                 prop_assert_eq!(found.collect::<Vec<(c_int, c_int)>>(), [(from, to)]);
             }
             Asked::Say(answer) => prop_assert!(!expected && answer.status == 1, "{} was refused", text),
-            Asked::Pause(_) => prop_assert!(false, "{}", text),
         }
     }
 
@@ -222,11 +222,11 @@ proptest! {
         ][which];
         let words = words.into_iter().map(OsString::from_vec);
         let words: Vec<OsString> = [OsString::from(name)].into_iter().chain(words).collect();
-        let asked = program.parse(&words, Vec::new());
-        if let Ok(Asked::Run(config)) = asked {
-            prop_assert!(!config.command.is_empty());
-            let all = config.command.iter().all(|word| words.contains(word) || word.as_bytes().is_empty());
-            prop_assert!(all, "{:?}", config.command);
+        if let Asked::Start(Start { what: What::Server, args, .. }) = program.parse(&words, &Vec::new()) {
+            prop_assert!(!args.command.is_empty());
+            let all = args.command.iter().all(|word| words.contains(word) || word.as_bytes().is_empty());
+            prop_assert!(all, "{:?}", args.command);
+            prop_assert!(treaper::config::resolve(args, std::iter::empty()).is_ok());
         }
     }
 }

@@ -6,7 +6,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use treaper::dropin::Program;
+use treaper::config;
+use treaper::dropin::{Asked, Program};
 
 const NAMES: [&str; 3] = ["tini", "dumb-init", "catatonit"];
 
@@ -30,7 +31,9 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         }
     }
     let program = Program::named(&name).expect("a name that is known");
-    let _ = program.parse(&arguments, variables);
+    if let Asked::Start(start) = program.parse(&arguments, &variables) {
+        let _ = config::resolve(start.args, variables.into_iter());
+    }
 });
 
 fn owned(bytes: &[u8]) -> OsString {

@@ -1,0 +1,43 @@
+//! What is the same for every process of treaper in one run.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+
+use crate::board::Board;
+use crate::config::Config;
+use crate::manner::Manner;
+use crate::place::Place;
+use crate::relay::Relay;
+use crate::sys::startup::Inherited;
+use crate::voice::Voice;
+
+/// What was asked for: the options, by whom, and in which state of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub config: &'a Config,
+    pub manner: Manner,
+    pub voice: &'a dyn Voice,
+    pub inherited: &'a Inherited,
+}
+
+/// What was asked for, what was found at the start, and what the processes share.
+#[derive(Debug)]
+pub struct Context<'a> {
+    pub config: &'a Config,
+    pub manner: Manner,
+    pub voice: &'a dyn Voice,
+    pub inherited: &'a Inherited,
+    pub place: Place,
+    pub board: Board,
+    /// Only in the process that the service manager knows.
+    pub relay: Option<Relay>,
+}
+
+impl Context<'_> {
+    /// The name of COMMAND, as it was given.
+    #[must_use]
+    pub fn command(&self) -> &OsStr {
+        let name = self.config.command.first();
+        name.map_or(OsStr::new(""), |name| name)
+    }
+}
