@@ -240,6 +240,39 @@ fn at_a_terminal_a_stop_of_more_than_a_second_names_what_it_waits_for_and_ctrl_c
     assert_eq!(stop.first(Action::KillAll), Some(ms(10_000)));
 }
 
+/// The shim is woken, and stdin is watched again, by what this says.
+#[test]
+fn it_is_running_until_a_stop_or_a_drain_begins_and_again_when_stdin_has_a_writer() {
+    let mut stop = Stop::new(SETTINGS);
+    assert!(stop.plan.is_running());
+    stop.step(Event::Trigger(Trigger::StdinEof));
+    assert!(!stop.plan.is_running());
+    stop.step(Event::Deadline {
+        unread: 0,
+        hung_up: false,
+    });
+    assert!(stop.plan.is_running());
+    stop.step(Event::Trigger(Trigger::Terminate));
+    assert!(!stop.plan.is_running());
+}
+
+#[test]
+fn a_drain_looks_at_its_input_at_once_and_every_50_ms_while_some_is_left() {
+    let look = |trigger, unread| {
+        let mut stop = Stop::by(trigger, SETTINGS);
+        assert_eq!(stop.plan.deadline(), Some(Duration::ZERO));
+        stop.step(Event::Deadline {
+            unread,
+            hung_up: true,
+        });
+        stop.plan.deadline()
+    };
+    assert_eq!(look(Trigger::StdinEof, 1), Some(ms(50)));
+    assert_eq!(look(Trigger::StdinEof, 0), Some(ms(5000)));
+    // Input of an open stdin says nothing.
+    assert_eq!(look(Trigger::StdoutClosed, 1), Some(ms(5000)));
+}
+
 /// How long the plan pauses after a kill round of which this is known.
 fn pause_after(plan: Plan, progress: bool, now: Duration) -> (Plan, Duration) {
     let (plan, _) = plan.step(Event::Swept { progress }, now);
@@ -254,6 +287,7 @@ fn kill_rounds_pause_for_200_us_that_double_up_to_10_ms_until_one_meets_a_new_pr
     let mut stop = Stop::by(Trigger::Terminate, SETTINGS);
     stop.pass(ms(10_000));
     let (mut plan, mut now) = (stop.plan, ms(10_000));
+    assert_eq!(plan.deadline(), Some(now + us(200)));
     let pauses = [400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000];
     for (round, expected) in pauses.into_iter().enumerate() {
         let pause;

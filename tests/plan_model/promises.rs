@@ -221,6 +221,10 @@ fn times(edge: &Edge, seen: &Seen) -> Checks {
         ),
         (by_key && from_rank != 2 && kills, "Ctrl-C begins no stop"),
         (
+            kills && matches!(from, State::Killing { next, .. } if edge.now < next),
+            "no kill round before the pause is over",
+        ),
+        (
             deadline_came && rank(from) == 2 && !kills && due.is_some_and(|due| edge.now >= due),
             "SIGKILL as soon as the grace is over",
         ),
