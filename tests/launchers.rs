@@ -6,6 +6,7 @@ mod common;
 
 use std::time::Duration;
 
+use common::proc::{self, Process};
 use common::{ACTOR, Run, Scene, Wrap, skip, sys};
 
 const TREE: &str = "server:on=TERM/3[worker:setsid,deep:daemon:ignore=TERM]";
@@ -226,6 +227,85 @@ fn a_subreaper_that_leads_its_session_is_told_from_a_host() {
     run.write_stdin(b"end\n");
     run.wait_empty();
     assert!(run.log.all("server", "ready").is_empty());
+}
+
+/// Such as Node's `detached`, or `setsid`: the session tells nothing of a host that started it.
+#[test]
+fn a_host_that_gave_treaper_a_session_of_its_own_is_no_dead_one() {
+    let host = [ACTOR, "host", "--stdin", "hungup", "--", "setsid"];
+    let words = [owned(&host), command(&[], QUICK)].concat();
+    let mut run = all_ready(Scene::new().start(&words));
+    run.log.wait("host", "spawned");
+    assert!(!run.log.comes_within(A_WHILE, "server", "signal"));
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+}
+
+#[test]
+fn what_started_the_host_may_end() {
+    for stdin in ["null", "pipe"] {
+        let host = [ACTOR, "host", "--stdin", stdin, "--"];
+        let starts = ["sh", "-c", "\"$0\" \"$@\" & read -r line"];
+        let words = [owned(&starts), owned(&host), command(&[], QUICK)].concat();
+        let mut run = all_ready(Scene::new().stdin_pipe().start(&words));
+        run.log.wait("host", "spawned");
+        run.write_stdin(b"end\n");
+        run.wait();
+        lives_on(run);
+    }
+}
+
+#[test]
+fn behind_a_shell_a_server_starts_without_pidfds() {
+    let faults = [ACTOR, "faults", "pidfd_open=ENOSYS", "--"];
+    let words = [owned(&faults), command(&["sh", "-c", STAYS], QUICK)].concat();
+    lives_on(all_ready(Scene::new().start(&words)));
+}
+
+/// The host ends after treaper has seen it behind the shell, and before treaper has opened it.
+#[test]
+fn a_host_behind_a_shell_that_ends_while_treaper_looks_is_gone() {
+    let scene = Scene::new();
+    let cue = scene.directory().join("cue");
+    sys::mkfifo(&cue);
+    // This shell does not reap the host, so the host can still be opened.
+    let above = "\"$@\" & while :; do read -r line || exit; done";
+    let waits = "read -r line <\"$0\"; exec \"$@\"";
+    let words = [
+        owned(&[
+            "sh", "-c", above, "sh", ACTOR, "host", "--stdin", "null", "--",
+        ]),
+        owned(&["sh", "-c", STAYS, "sh", "-c", waits, cue.to_str().unwrap()]),
+        command(&[], QUICK),
+    ];
+    let mut run = scene.stdin_pipe().start(&words.concat());
+    let host = run.log.wait("host", "spawned").pid();
+    let mut treaper = 0;
+    common::until("a shell that waits", || {
+        let is_shell = |pid| Process::read(pid).is_some_and(|p| p.comm == "sh");
+        let shells = run.named("sh").into_iter();
+        let mut waits = shells.filter(|p| is_shell(p.ppid) && proc::children(p.pid).is_empty());
+        treaper = waits.next().map_or(0, |p| p.pid);
+        treaper != 0
+    });
+    // The first one that is opened is the shell.
+    let (pid, call) = (treaper.to_string(), libc::SYS_pidfd_open.to_string());
+    let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid, &call, "2"]);
+    common::until("a tracer", || {
+        proc::status(treaper, "TracerPid").is_some_and(|pid| pid != "0")
+    });
+    std::fs::write(&cue, "go on\n").unwrap();
+    let tried = tracer.log.wait("tracer", "tried");
+    assert_eq!(tried.text("error"), "none", "ptrace is needed");
+    sys::kill(host, libc::SIGKILL).unwrap();
+    common::until("a dead host that is not reaped", || {
+        Process::read(host).is_some_and(|p| p.state == 'Z')
+    });
+    drop(tracer);
+    common::until("a word", || run.stderr().contains("parent-exit"));
+    common::until("an end", || run.named("treaper").is_empty());
+    let stderr = run.stderr();
+    assert!(stderr.contains("COMMAND was not started"), "{stderr}");
 }
 
 #[test]

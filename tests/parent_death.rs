@@ -217,6 +217,20 @@ fn a_watched_ancestor_that_left_a_copy_of_itself_between_takes_the_server_with_i
 }
 
 #[test]
+fn a_watched_ancestor_is_the_nearest_of_that_name_and_another_program_above_may_end() {
+    let options = ["-v", "--grace", "200ms", "--watch-ancestor", "host"];
+    let nearest = words(&[ACTOR, "host", "--stdin", "inherit", "--"]);
+    let command = [nearest, Wrap::Treaper(&options).tree(TREE)].concat();
+    let mut run = start_below(&["--stdin", "null"], &command);
+    run.log.wait_for(2, "host", "spawned");
+    run.signal(libc::SIGKILL);
+    run.wait();
+    assert!(!run.log.comes_within(A_WHILE, "server", "signal"));
+    sys::kill(run.shim(), libc::SIGTERM).unwrap();
+    run.wait_empty();
+}
+
+#[test]
 fn control_without_treaper_everything_outlives_a_host_that_left_a_copy_of_itself() {
     let mut run = hosted(Wrap::Bare, &["--stdin", "null", "--copy"]);
     run.signal(libc::SIGKILL);

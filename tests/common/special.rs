@@ -119,9 +119,9 @@ pub fn ptrace_stop(pid: i32) -> Result<()> {
     Ok(())
 }
 
-/// Holds a foreign process at the entry of the system call `number`, each time that this is called: it has done
-/// all that it does before, and sees what happens meanwhile only after.
-pub fn hold_at(pid: i32, number: u64) -> Result<()> {
+/// Holds a foreign process where it enters the system call `number` for the `count`th time: it has done all that it
+/// does before, and sees what happens meanwhile only after.
+pub fn hold_at(pid: i32, number: u64, mut count: usize) -> Result<()> {
     ptrace_stop(pid)?;
     loop {
         sys::wait_for(pid);
@@ -133,7 +133,10 @@ pub fn hold_at(pid: i32, number: u64) -> Result<()> {
         // SAFETY: the kernel says which part of the union it has filled; plain numbers either way.
         let entered = unsafe { info.u.entry.nr };
         if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY && entered == number {
-            return Ok(());
+            count -= 1;
+            if count == 0 {
+                return Ok(());
+            }
         }
         // SAFETY: no address and no signal is passed.
         let next = unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, 0) };
