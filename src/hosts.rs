@@ -13,7 +13,7 @@ use crate::event::Trigger;
 use crate::sys::fd::{self, Identity, Kind};
 use crate::sys::proc::View;
 use crate::sys::signal::Signal;
-use crate::sys::{Errno, pid, pidfd, poll, proc};
+use crate::sys::{pid, pidfd, poll, proc};
 
 /// The command name of our monitor.
 pub const MONITOR: &CStr = c"tree-monitor";
@@ -71,24 +71,16 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
         return;
     };
     hosts.parent = Some(parent);
-    // A pid is only a number: the process that has it by the time of the open need not be our parent.
-    // If getppid() still names it afterwards, it was.
-    match pidfd::open(parent) {
-        Ok(_) if pid::parent() != parent => hosts.gone = true,
-        Ok(fd) => hosts.watched.push(Watched {
-            fd,
-            trigger: Trigger::ParentExit,
-        }),
-        Err(Errno::SRCH) => hosts.gone = true,
-        // Without a pidfd, the parent-death signal and getppid() still tell.
-        Err(_) => {}
+    // A pid is only a number: the process that has it by the time of the open need not be our parent. So `run` asks
+    // getppid() again before it starts anything. Without a pidfd, the parent-death signal and getppid() still tell.
+    if let Ok(fd) = pidfd::open(parent) {
+        let trigger = Trigger::ParentExit;
+        hosts.watched.push(Watched { fd, trigger });
     }
     let (kind, stdin) = fd::describe(fd::STDIN);
     let stdin = stdin.filter(|_| matches!(kind, Kind::Pipe | Kind::Socket));
-    if !hosts.gone {
-        hosts.gone = stdin.is_some() && was_adopted_by(parent) && poll::has_hung_up(fd::STDIN);
-        find_behind_launchers(hosts, parent, stdin, sighup_ignored);
-    }
+    hosts.gone = stdin.is_some() && was_adopted_by(parent) && poll::has_hung_up(fd::STDIN);
+    find_behind_launchers(hosts, parent, stdin, sighup_ignored);
 }
 
 /// Our parent, if its end is a reason to stop.
