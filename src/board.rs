@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::event::Trigger;
+use crate::output::status::Ended;
 use crate::plan::{KillMode, NAME_AFTER, NEVER, Plan, ROUND_MIN, Settings, State};
-use crate::status::Ended;
 use crate::sys::exec::{Failure, Text};
 use crate::sys::pid::Pid;
 use crate::sys::signal::Signal;

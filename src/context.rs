@@ -4,12 +4,12 @@
 use std::ffi::OsStr;
 
 use crate::board::Board;
-use crate::config::Config;
-use crate::manner::Manner;
+use crate::output::progress::Voice;
 use crate::place::Place;
 use crate::relay::Relay;
+use crate::settings::config::Config;
+use crate::settings::manner::Manner;
 use crate::sys::startup::Inherited;
-use crate::voice::Voice;
 
 /// What was asked for: the options, by whom, and in which state of this process.
 #[derive(Clone, Copy, Debug)]

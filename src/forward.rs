@@ -1,8 +1,8 @@
 //! What an arriving signal means (a pure decision), and what is common to all who forward it.
 #![forbid(unsafe_code)]
 
-use crate::config::Config;
 use crate::event::Trigger;
+use crate::settings::config::Config;
 use crate::sys::signal::Signal;
 
 /// What is to be done with a signal.
@@ -36,8 +36,8 @@ pub fn route(signal: Signal, config: &Config, forward_hup: bool) -> Route {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Args;
-    use crate::config;
+    use crate::settings::cli::Args;
+    use crate::settings::config;
 
     fn usr1() -> Signal {
         Signal::parse("USR1").unwrap()

@@ -5,16 +5,16 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::board::Suspension;
-use crate::config::ForwardTo;
 use crate::context::Context;
 use crate::forward::{self, Route};
 use crate::job;
+use crate::output::progress::Step;
+use crate::settings::config::ForwardTo;
 use crate::sys::arrival::{self, Arrival};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, Found};
 use crate::sys::{Errno, fd, pidfd, proc};
-use crate::voice::Step;
 
 /// How the guard ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::config::Config;
-use crate::error::{self, Error};
 use crate::event::Trigger;
+use crate::output::error::{self, Error};
+use crate::settings::config::Config;
 use crate::sys::fd::{self, Identity, Kind};
 use crate::sys::proc::View;
 use crate::sys::signal::Signal;

@@ -1,7 +1,7 @@
 //! Job control. A shell waits for the process that it knows, so treaper is suspended and resumed with the server.
 #![forbid(unsafe_code)]
 
-use crate::manner::Manner;
+use crate::settings::manner::Manner;
 use crate::sys::arrival::Arrival;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};

@@ -4,13 +4,10 @@
 //! arguments (`cli`) → `config` → `hosts` → `spawn` → loop (`supervise`: `watch` → `plan` → `kill`, `reap`) → `status`.
 
 pub mod board;
-pub mod cli;
-pub mod config;
 pub mod contain;
 pub mod context;
 pub mod doctor;
 pub mod dropin;
-pub mod error;
 pub mod event;
 pub mod forward;
 pub mod guard;
@@ -18,20 +15,17 @@ pub mod hosts;
 pub mod job;
 pub mod kill;
 pub mod linux;
-pub mod manner;
+pub mod output;
 pub mod pause;
 pub mod place;
 pub mod plan;
 pub mod reap;
 pub mod relay;
-pub mod report;
 pub mod run;
 pub mod serve;
+pub mod settings;
 pub mod spawn;
-pub mod status;
 pub mod supervise;
 pub mod sys;
 pub mod tree;
-pub mod value;
-pub mod voice;
 pub mod watch;

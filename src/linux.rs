@@ -4,22 +4,22 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use crate::config::ForwardTo;
 use crate::context::Context;
 use crate::event::{Action, Event, Trigger};
 use crate::forward::{self, Route};
 use crate::job;
 use crate::kill::Killer;
+use crate::output::progress::{self, Seconds, Step, Victims};
+use crate::output::status;
 use crate::plan::{Plan, State};
 use crate::reap::{self, End, Job, Left, Reaped};
 use crate::relay::Relay;
-use crate::status;
+use crate::settings::config::ForwardTo;
 use crate::supervise::World;
 use crate::sys::arrival::Arrival;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{clock, fd};
-use crate::voice::{self, Seconds, Step, Victims};
 use crate::watch::{Watch, Woken};
 
 /// Which process of ours runs the loop, and whose end it learns by `getppid()`.
@@ -252,7 +252,7 @@ impl Linux<'_> {
         }
         // After the signal: no message delays a stop.
         if let Some(trigger) = self.unasked.take() {
-            voice::stopped_unasked(trigger, signal);
+            progress::stopped_unasked(trigger, signal);
         }
     }
 

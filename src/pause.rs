@@ -3,13 +3,13 @@
 
 use crate::board::Board;
 use crate::context::{Context, Request};
-use crate::error::Error;
 use crate::event::{Event, Trigger};
 use crate::kill::Killer;
 use crate::linux::{Linux, Role};
+use crate::output::error::Error;
+use crate::output::status;
 use crate::place::Place;
 use crate::plan::{Plan, State};
-use crate::status;
 use crate::supervise;
 use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Found};

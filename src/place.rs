@@ -2,12 +2,12 @@
 #![forbid(unsafe_code)]
 
 use crate::board::Board;
-use crate::config::{Config, HupMode, StdinMode};
-use crate::error::Error;
 use crate::event::Trigger;
-use crate::manner::Name;
+use crate::output::error::Error;
+use crate::output::status::Ended;
 use crate::plan::Settings;
-use crate::status::Ended;
+use crate::settings::config::{Config, HupMode, StdinMode};
+use crate::settings::manner::Name;
 use crate::sys::clone::Group;
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::kill::Killer;
-use crate::status::Ended;
+use crate::output::status::Ended;
 use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Change, Found};
 use crate::sys::{pid, proc};

@@ -4,19 +4,19 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
-use crate::cli::{self, Parsed};
-use crate::config::{self, Config};
 use crate::context::Request;
 use crate::doctor;
 use crate::dropin::{self, Asked, Program};
-use crate::error::Error;
-use crate::manner::Manner;
+use crate::output::error::Error;
+use crate::output::progress::{Own, Voice};
+use crate::output::status;
+use crate::output::stderr;
 use crate::pause;
-use crate::report;
 use crate::serve;
-use crate::status;
+use crate::settings::cli::{self, Parsed};
+use crate::settings::config::{self, Config};
+use crate::settings::manner::Manner;
 use crate::sys::startup::{self, Inherited};
-use crate::voice::{Own, Voice};
 
 /// Runs treaper; returns the exit status of this process (of the monitor, in the monitor).
 #[must_use]
@@ -58,7 +58,7 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
         Asked::Say(answer) => return answer.give(),
     };
     for line in &start.notes {
-        report::bare_line(format_args!("{line}"));
+        stderr::bare_line(format_args!("{line}"));
     }
     let voice = &*start.voice;
     let command = start.args.command.first().cloned().unwrap_or_default();
@@ -79,7 +79,7 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
 }
 
 fn start_log(config: &Config) {
-    report::init(config.verbosity, config.log.as_deref());
+    stderr::init(config.verbosity, config.log.as_deref());
     if !config.unknown_variables.is_empty() {
         let names = config.unknown_variables.join(", ");
         log::warn!("ignored {names}: no option has such a variable; see treaper --help");

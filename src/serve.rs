@@ -4,21 +4,22 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::board::{Board, Suspension};
-use crate::config::StdinMode;
 use crate::contain::cgroup::Cgroup;
 use crate::contain::{self, Containment, pidns};
 use crate::context::{Context, Request};
-use crate::error::Error;
 use crate::event::{Event, Trigger};
 use crate::guard::{End, Guard, Way};
 use crate::hosts::{self, Hosts, Watched};
 use crate::kill::{Killer, Server, Told};
 use crate::linux::{Linux, Role, Shim};
+use crate::output::error::Error;
+use crate::output::progress::Step;
+use crate::output::status::Ended;
 use crate::place::Place;
 use crate::plan::{Plan, State};
 use crate::relay::Relay;
+use crate::settings::config::StdinMode;
 use crate::spawn;
-use crate::status::Ended;
 use crate::supervise;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork, Group, Setup};
@@ -26,7 +27,6 @@ use crate::sys::exec::Image;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::Signal;
 use crate::sys::{clock, fd, memory, pidfd, prctl, startup, wait};
-use crate::voice::Step;
 use crate::watch::Watch;
 
 /// What the start of the server uses up.

@@ -5,9 +5,9 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::error::{self, Error, Shown};
 use crate::kill::{Server, Told};
-use crate::status;
+use crate::output::error::{self, Error, Shown};
+use crate::output::status;
 use crate::sys::clone::{self, Group, Setup};
 use crate::sys::exec::{Failure, Image, Text};
 use crate::sys::{Errno, startup};

@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::{TREAPER, skip, sys};
-use treaper::cli::{self, GROUPS, OPTIONS, Opt, Takes};
-use treaper::config;
 use treaper::contain::Level;
 use treaper::doctor::guarantees::{self, NOTES, OTHER_UIDS, ROWS};
 use treaper::event::Trigger;
 use treaper::hosts;
-use treaper::status;
+use treaper::output::status;
+use treaper::settings::cli::{self, GROUPS, OPTIONS, Opt, Takes};
+use treaper::settings::config;
 
 /// What a help text has to fit on.
 const SCREEN: (usize, usize) = (40, 100);

@@ -14,7 +14,6 @@ use common::family::{
     Cell, cell, child, end, gone, is_set, kill, live, live_and_reap, number_next, play, play_with,
 };
 use common::{proc, skip, special, sys, until};
-use treaper::board::Board;
 use treaper::kill::{Killer, Server, Told};
 use treaper::sys::clock;
 use treaper::sys::pid::Pid;
@@ -87,7 +86,6 @@ fn server(pid: i32, leads_group: bool) -> Server {
         pid: Pid::new(pid).unwrap(),
         pidfd: sys::pidfd(pid).ok(),
         leads_group,
-        board: Board::shared().unwrap(),
         reaped: false,
         suspended: Some(false),
         told: Told::No,
@@ -441,7 +439,6 @@ fn scene_reused_group() {
     for pidfd in [gone.pidfd.take(), None] {
         let mut killer = killer_of(Server {
             pidfd,
-            board: gone.board,
             ..server(leader, true)
         });
         killer.strangers = vec![stranger.pid];

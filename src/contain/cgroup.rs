@@ -294,7 +294,7 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 }
 
 fn because(path: &Path, errno: Errno) -> String {
-    let text = crate::error::describe(errno);
+    let text = crate::output::error::describe(errno);
     let remedy = match errno {
         Errno::ACCESS | Errno::PERM => {
             "; run as root, or in a delegated group (systemd: Delegate=yes, or systemd-run --user --scope -p Delegate=yes)"

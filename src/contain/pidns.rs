@@ -6,7 +6,7 @@
 //! gid exist and setuid programs give no rights.
 #![forbid(unsafe_code)]
 
-use crate::error::{self, Error};
+use crate::output::error::{self, Error};
 use crate::sys::clone::{self, Fork, Namespaces};
 use crate::sys::{Errno, namespace};
 

@@ -6,13 +6,13 @@ use std::fmt;
 
 use super::getopt::{Getopt, Grammar, Long};
 use super::{Answer, Asked, OURS, Start, Variables, What, option, variable};
-use crate::cli::Args;
-use crate::error::{self, Error};
-use crate::manner::Manner;
-use crate::report;
-use crate::status::Ended;
+use crate::output::error::{self, Error};
+use crate::output::progress::{Own, Step, Voice};
+use crate::output::status::Ended;
+use crate::output::stderr;
+use crate::settings::cli::Args;
+use crate::settings::manner::Manner;
 use crate::sys::pid;
-use crate::voice::{Own, Step, Voice};
 
 /// It names itself tini for the sake of `docker info`.
 const VERSION: &str = "tini version 0.1.7_catatonit";
@@ -114,7 +114,7 @@ impl Voice for Catatonit {
         }
         let pid_of_ours = self.pid;
         let say = |text: fmt::Arguments<'_>| {
-            report::bare_line(format_args!("DEBUG (catatonit:{pid_of_ours}): {text}"));
+            stderr::bare_line(format_args!("DEBUG (catatonit:{pid_of_ours}): {text}"));
         };
         match *step {
             Step::Started { name, pid, .. } => {

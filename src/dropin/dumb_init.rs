@@ -6,13 +6,13 @@ use std::fmt;
 
 use super::getopt::{Getopt, Grammar, Long};
 use super::{Answer, Asked, OURS, Start, Variables, What, leading_number, option, variable};
-use crate::cli::Args;
-use crate::error::{self, Error};
-use crate::manner::Manner;
-use crate::report;
-use crate::status::Ended;
+use crate::output::error::{self, Error};
+use crate::output::progress::{Own, Step, Voice};
+use crate::output::status::Ended;
+use crate::output::stderr;
+use crate::settings::cli::Args;
+use crate::settings::manner::Manner;
 use crate::sys::signal::Signal;
-use crate::voice::{Own, Step, Voice};
 
 const VERSION: &str = "dumb-init v1.2.5";
 /// Its rewrites know the signals up to here.
@@ -212,7 +212,7 @@ impl Voice for DumbInit {
 }
 
 fn say(text: fmt::Arguments<'_>) {
-    report::bare_line(format_args!("[dumb-init] {text}"));
+    stderr::bare_line(format_args!("[dumb-init] {text}"));
 }
 
 fn say_forwarded(from: u8, to: u8) {

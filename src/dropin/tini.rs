@@ -5,14 +5,14 @@ use std::ffi::{OsStr, OsString};
 
 use super::getopt::{Getopt, Grammar};
 use super::{Answer, Asked, OURS, Start, Variables, What, leading_number, option, variable};
-use crate::cli::Args;
-use crate::error::{self, Error};
-use crate::manner::Manner;
-use crate::report;
-use crate::status::Ended;
+use crate::output::error::{self, Error};
+use crate::output::progress::{Step, Voice};
+use crate::output::status::Ended;
+use crate::output::stderr;
+use crate::settings::cli::Args;
+use crate::settings::manner::Manner;
 use crate::sys::signal::Signal;
 use crate::sys::{Errno, pid};
-use crate::voice::{Step, Voice};
 
 /// The version whose command line this is; its first words are what `docker info` looks for.
 const VERSION: &str = "tini version 0.19.0";
@@ -166,7 +166,7 @@ impl Voice for Tini {
         let pid_of_ours = self.pid;
         let say = |least: u32, level: &str, text: std::fmt::Arguments<'_>| {
             if self.verbosity >= least {
-                report::bare_line(format_args!("[{level} tini ({pid_of_ours})] {text}"));
+                stderr::bare_line(format_args!("[{level} tini ({pid_of_ours})] {text}"));
             }
         };
         match *step {

@@ -201,7 +201,7 @@ proptest! {
         let words = ["dumb-init", "-c", "-r", &text, "true"].map(OsString::from);
         match Program::DumbInit.parse(&words, &Vec::new()) {
             Asked::Start(start) => {
-                let config = treaper::config::resolve(start.args, std::iter::empty()).unwrap();
+                let config = treaper::settings::config::resolve(start.args, std::iter::empty()).unwrap();
                 prop_assert!(expected, "{} was accepted", text);
                 let found = config.rewrites.iter().map(|(from, to)| (from.number().into(), to.map_or(0, |to| to.number().into())));
                 prop_assert_eq!(found.collect::<Vec<(c_int, c_int)>>(), [(from, to)]);
@@ -226,7 +226,7 @@ proptest! {
             prop_assert!(!args.command.is_empty());
             let all = args.command.iter().all(|word| words.contains(word) || word.as_bytes().is_empty());
             prop_assert!(all, "{:?}", args.command);
-            prop_assert!(treaper::config::resolve(args, std::iter::empty()).is_ok());
+            prop_assert!(treaper::settings::config::resolve(args, std::iter::empty()).is_ok());
         }
     }
 }

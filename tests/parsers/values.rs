@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use treaper::cli;
+use treaper::settings::cli;
+use treaper::settings::value;
 use treaper::sys::signal::Signal;
-use treaper::value;
 
 use crate::config;
 

@@ -122,7 +122,8 @@ impl Sim {
         self.table.sigchld = false;
         if server_gone {
             self.server_gone = Some(self.table.now);
-            self.board.set_ended(treaper::status::Ended::Exited(0));
+            self.board
+                .set_ended(treaper::output::status::Ended::Exited(0));
         }
         Event::Reaped {
             server_gone,

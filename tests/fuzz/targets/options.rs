@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use treaper::config;
+use treaper::settings::config;
 use treaper::dropin::{Asked, Program};
 
 const NAMES: [&str; 3] = ["tini", "dumb-init", "catatonit"];

@@ -2,7 +2,7 @@
 #![no_main]
 
 use treaper::sys::signal::Signal;
-use treaper::value;
+use treaper::settings::value;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(time) = value::duration(text) {

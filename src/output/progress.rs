@@ -5,10 +5,10 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::time::Duration;
 
-use crate::error::{Error, Shown};
 use crate::event::Trigger;
-use crate::report;
-use crate::status::Ended;
+use crate::output::error::{Error, Shown};
+use crate::output::status::Ended;
+use crate::output::stderr;
 use crate::sys::pid::Pid;
 use crate::sys::proc::Name;
 use crate::sys::signal::Signal;
@@ -69,7 +69,7 @@ impl Voice for Own {
     }
 
     fn report_failure(&self, error: &Error, _: &OsStr) -> u8 {
-        report::line(format_args!("{error}"));
+        stderr::line(format_args!("{error}"));
         error.status()
     }
 }

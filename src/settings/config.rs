@@ -4,13 +4,13 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::cli::{Args, OPTIONS, Opt, Takes};
 use crate::contain::Level;
-use crate::error::Error;
+use crate::output::error::Error;
+use crate::output::status::SuccessSet;
 use crate::plan::{KillMode, Settings};
-use crate::status::SuccessSet;
+use crate::settings::cli::{Args, OPTIONS, Opt, Takes};
+use crate::settings::value;
 use crate::sys::signal::Signal;
-use crate::value;
 
 /// Whether the hang-up of stdin is a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

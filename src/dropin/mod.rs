@@ -14,10 +14,10 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::cli::Args;
-use crate::config;
-use crate::manner::{Manner, Name};
-use crate::voice::Voice;
+use crate::output::progress::Voice;
+use crate::settings::cli::Args;
+use crate::settings::config;
+use crate::settings::manner::{Manner, Name};
 
 /// The init whose name treaper was started under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl Program {
 const OURS: &str = concat!("treaper ", env!("CARGO_PKG_VERSION"));
 
 /// What `-l` and `-L` print: ours, since the program is.
-const LICENSE: &str = include_str!("../LICENSE-MIT");
+const LICENSE: &str = include_str!("../../LICENSE-MIT");
 
 /// The last part of a path, for messages.
 fn base_name(path: &OsStr) -> String {

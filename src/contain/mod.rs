@@ -6,7 +6,7 @@
 pub mod cgroup;
 pub mod pidns;
 
-use crate::error::Error;
+use crate::output::error::Error;
 use cgroup::Cgroup;
 
 /// `--contain`

@@ -13,19 +13,19 @@ use std::os::fd::AsFd;
 
 use serde_json::{Value, json};
 
-use crate::cli::Args;
-use crate::config::{self, DoctorFormat};
 use crate::contain::Level;
 use crate::contain::cgroup::Cgroup;
 use crate::context::Request;
-use crate::error;
-use crate::manner::Manner;
+use crate::output::error;
+use crate::output::progress::{Own, Voice};
 use crate::serve;
+use crate::settings::cli::Args;
+use crate::settings::config::{self, DoctorFormat};
+use crate::settings::manner::Manner;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
 use crate::sys::startup::Inherited;
 use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty, wait};
-use crate::voice::{Own, Voice};
 
 use guarantees::{OTHER_UIDS, plain};
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::io::Errno;
 
-use crate::status;
+use crate::output::status;
 use crate::sys::proc;
 
 /// A failure before the server ran: one line for the user, and the exit status.

@@ -1,0 +1,7 @@
+//! What goes out: messages, the steps of a run, errors and exit statuses.
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod progress;
+pub mod status;
+pub mod stderr;
