@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::proc::Process;
-use common::{ACTOR, Run, Scene, Wrap, signals, sys, until};
+use common::{ACTOR, Run, Scene, Wrap, hold, is_quiet, signals, special, sys, until};
 
 /// Those that can be sent to treaper and mean something to a server. SIGTERM and SIGHUP stop, CHLD is
 /// about our own children, faults are about the program itself, STOP and KILL cannot be caught.
@@ -247,4 +247,40 @@ fn each_signal_is_named_with_vv_that_was_handed_on_or_dropped() {
             until(name, || run.stderr().contains(name));
         }
     }
+}
+
+#[test]
+fn a_signal_reaches_the_server_without_the_monitor() {
+    let mut run = start(&[], "server:queue");
+    let _tracer = hold(run.monitor(), libc::SYS_ppoll);
+    for value in 1..=3 {
+        sys::queue(run.main, signals::RTMIN, value).unwrap();
+        run.signal(libc::SIGUSR1);
+        run.log.wait_for(2 * value, "server", "signal");
+    }
+}
+
+#[test]
+fn a_real_time_signal_does_not_overtake_one_that_had_to_go_through_the_monitor() {
+    let mut run = start(&[], "server:queue");
+    let (shim, monitor) = (run.main, run.monitor());
+    until("a shim that waits", || is_quiet(shim));
+    let tracer = hold(monitor, libc::SYS_ppoll);
+    // Without a descriptor the shim cannot prove whose number the server's is.
+    special::limit_of(shim, libc::RLIMIT_NOFILE, 0);
+    sys::queue(shim, signals::RTMIN, 1).unwrap();
+    until("a shim that waits", || is_quiet(shim));
+    special::limit_of(shim, libc::RLIMIT_NOFILE, 64);
+    sys::queue(shim, signals::RTMIN, 2).unwrap();
+    until("a shim that waits", || is_quiet(shim));
+    // Others have no order, and go the shortest way.
+    run.signal(libc::SIGUSR1);
+    run.log.wait("server", "signal");
+    drop(tracer);
+    let came = run.log.wait_for(3, "server", "signal");
+    let signals: Vec<i64> = came.iter().map(|line| line.number("sig")).collect();
+    let (usr1, first) = (libc::SIGUSR1.into(), signals::RTMIN.into());
+    assert_eq!(signals, [usr1, first, first]);
+    let values = came[1..].iter().map(|line| line.number("value"));
+    assert_eq!(values.collect::<Vec<i64>>(), [1, 2]);
 }

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Stdio;
 
-use common::{ACTOR, Run, Scene, Wrap, sys};
+use common::{ACTOR, Run, Scene, Wrap, special, sys};
 
 fn start(options: &[&str], tree: &str) -> Run {
     let mut run = Scene::new().start(&Wrap::Treaper(options).tree(tree));
@@ -373,5 +373,28 @@ fn the_killed_are_counted_and_the_first_four_named() {
             .next()
             .unwrap();
         assert!((150..10_000).contains(&time.parse().unwrap()), "{said}");
+    }
+}
+
+/// The kernel sends SIGHUP to the leader of the session.
+#[test]
+fn the_end_of_the_terminal_is_told_when_the_server_lives() {
+    for options in [&["--stdin=ignore"][..], &["--stdin=ignore", "--no-guard"]] {
+        let (master, slave) = special::pty();
+        let scene = Scene::new().no_capture();
+        let path = scene.directory().join("stderr");
+        let file = File::create(&path).unwrap();
+        let scene = scene.with(|command| {
+            command.stdin(slave).stdout(Stdio::null()).stderr(file);
+        });
+        let mut words = ["setsid", "--ctty"].map(str::to_owned).to_vec();
+        words.extend(Wrap::Treaper(options).tree("server:ignore=HUP:on=TERM/0"));
+        let mut run = scene.start(&words);
+        run.log.ready("server");
+        drop(master);
+        run.wait_clean();
+        let said = std::fs::read_to_string(&path).unwrap();
+        assert!(said.starts_with("treaper: hangup: "), "{options:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{options:?}: {said}");
     }
 }

@@ -3,19 +3,14 @@
 
 mod common;
 
-use common::proc::{self, Process};
 use std::io::Write;
 use std::os::fd::AsRawFd;
 
-use common::{Scene, Wrap, special, sys, until};
+use common::proc::{self, Process};
+use common::{ACTOR, Scene, TREAPER, Wrap, held, is_quiet, special, sys, trace, until};
 
 fn state(pid: i32) -> char {
     Process::read(pid).map_or('X', |process| process.state)
-}
-
-/// Whether it has taken every signal, and waits for the next one.
-fn is_quiet(pid: i32) -> bool {
-    proc::status(pid, "ShdPnd").as_deref() == Some("0000000000000000") && state(pid) == 'S'
 }
 
 #[test]
@@ -124,4 +119,39 @@ fn alone_it_is_suspended_with_a_server_that_a_process_has_asked_to_be_suspended(
             state(server) == 'S' && state(main) == 'S'
         });
     }
+}
+
+/// The shim has looked at the order, and is about to suspend itself. The SIGCONT that comes in between is removed by
+/// its own SIGTSTP.
+#[test]
+fn an_order_to_be_suspended_that_is_taken_back_meanwhile_is_not_obeyed() {
+    let (scene, _master) = Scene::new().terminal();
+    let mut run = scene.start(&Wrap::Treaper(&[]).tree("server"));
+    let server = run.log.ready("server");
+    let (shim, monitor) = (run.shim(), run.monitor());
+    until("a pair that waits", || is_quiet(shim) && is_quiet(monitor));
+    let mut tracer = trace(shim, libc::SYS_kill);
+    sys::kill(server, libc::SIGTSTP).unwrap();
+    held(&mut tracer);
+    sys::kill(server, libc::SIGCONT).unwrap();
+    until("a server that goes on", || state(server) == 'S');
+    until("the end of the order", || is_quiet(monitor));
+    drop(tracer);
+    until("a shim that waits", || is_quiet(shim));
+}
+
+#[test]
+fn with_the_name_dumb_init_the_shim_is_suspended_after_the_server() {
+    let script = "exec -a dumb-init \"$0\" \"$@\"";
+    let words = ["bash", "-c", script, TREAPER, ACTOR, "tree", "server"];
+    let mut run = Scene::new().start(&words);
+    let server = run.log.ready("server");
+    run.signal(libc::SIGTSTP);
+    until("both suspended", || {
+        state(run.main) == 'T' && state(server) == 'T'
+    });
+    run.signal(libc::SIGCONT);
+    until("both resumed", || {
+        state(run.main) == 'S' && state(server) == 'S'
+    });
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::proc::{self, Process};
-use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
+use common::{ACTOR, Run, Scene, Wrap, hold, is_quiet, skip, sys, until};
 
 /// Nobody in it leaves by being asked.
 const STUBBORN: &str = "server:ignore=TERM[worker*2:setsid:ignore=TERM,deep:daemon:ignore=TERM[\
@@ -206,15 +206,6 @@ fn a_shim_that_is_stopped_by_a_terminal_signal_stops_and_continues_like_any_chil
     run.wait_clean();
 }
 
-/// Somebody who holds a process where it is about to wait, until this is dropped.
-fn hold(pid: i32, call: libc::c_long) -> Run {
-    let (pid, call) = (pid.to_string(), call.to_string());
-    let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid, &call]);
-    let tried = tracer.log.wait("tracer", "tried");
-    assert_eq!(tried.text("error"), "none", "ptrace is needed");
-    tracer
-}
-
 const STOP_SIGNALS: [i32; 4] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGSTOP];
 
 /// The kernel removes a pending SIGCONT, as which the news comes, when a stop signal is sent.
@@ -386,4 +377,84 @@ fn a_process_of_the_tree_with_the_number_of_a_child_from_before_is_stopped() {
     sys::kill(monitor, libc::SIGKILL).unwrap();
     run.wait_empty();
     assert!(run.stdout().ends_with("gone\n"), "{}", run.stdout());
+}
+
+/// The shim remembers the children that were there before. The monitor is none of them, also when it has ended.
+#[test]
+fn a_process_of_the_tree_with_the_number_of_the_monitor_is_stopped() {
+    if !sys::is_root() {
+        return skip("only root can set the next process number");
+    }
+    let scene = Scene::new().pidns();
+    let cue = cue(&scene);
+    let server = "trap : TERM; echo $PPID > $D.pid; while [ -d /proc/$PPID ]; do sleep .01; done; \
+                  echo $((PPID - 1)) > /proc/sys/kernel/ns_last_pid; setsid sleep 77 & echo $! $PPID";
+    let script = "D=$0; export D; sh -c '(read x < $D) & exec \"$@\"' sh \"$@\"; \
+                  [ -d /proc/$(cat $D.pid) ] && echo left || echo gone";
+    let mut words = ["sh", "-c", script, &cue].map(str::to_owned).to_vec();
+    words.extend(Wrap::Treaper(&["--grace=60s"]).command(&["sh", "-c", server]));
+    let mut run = scene.start(&words);
+    let number = format!("{cue}.pid");
+    until("a server", || {
+        std::fs::read_to_string(&number).is_ok_and(|text| text.ends_with('\n'))
+    });
+    let (shim, monitor) = (run.shim(), run.monitor());
+    // Whatever arrives, the shim looks at its children.
+    sys::kill(shim, libc::SIGCHLD).unwrap();
+    until("a shim that waits", || is_quiet(shim));
+    sys::kill(monitor, libc::SIGKILL).unwrap();
+    run.wait_empty();
+    let said = run.stdout();
+    let lines: Vec<&str> = said.lines().collect();
+    let (child, monitor) = lines[0].split_once(' ').unwrap();
+    assert_eq!(child, monitor, "the scene shows nothing");
+    assert_eq!(lines[1], "gone", "{said}");
+}
+
+/// The shim signals the server itself, and has not heard that it has ended.
+#[test]
+fn a_process_with_the_number_of_a_server_that_has_ended_is_not_signalled() {
+    if !sys::is_root() {
+        return skip("only root can set the next process number");
+    }
+    let scene = Scene::new().pidns();
+    let path = scene.directory().join("server");
+    let server = "setsid sleep 77 & echo $$ > $S";
+    let script = "S=$0; export S; \"$@\" & T=$!; until [ -s $S ]; do sleep .01; done; P=$(cat $S); \
+                  while [ -d /proc/$P ]; do sleep .01; done; \
+                  echo $((P - 1)) > /proc/sys/kernel/ns_last_pid; sleep 78 & echo $! $P; wait $T";
+    let path = path.to_str().unwrap();
+    let mut words = ["sh", "-c", script, path].map(str::to_owned).to_vec();
+    words.extend(Wrap::Treaper(&["--until=tree"]).command(&["sh", "-c", server]));
+    let mut run = scene.start(&words);
+    let mut said = String::new();
+    until("a sleep with the server's number", || {
+        said = run.stdout();
+        said.ends_with('\n')
+    });
+    let (child, number) = said.trim_end().split_once(' ').unwrap();
+    assert_eq!(child, number, "the scene shows nothing");
+    let (shim, monitor) = (run.shim(), run.monitor());
+    until("two sleeps", || run.named("sleep").len() == 2);
+    sys::kill(shim, libc::SIGUSR1).unwrap();
+    until("a signal that was taken", || {
+        is_quiet(shim) && is_quiet(monitor)
+    });
+    assert_eq!(run.named("sleep").len(), 2);
+    sys::kill(shim, libc::SIGTERM).unwrap();
+    run.wait_empty();
+}
+
+/// The monitor resumes the shim by SIGCONT, which is no signal for the server.
+#[test]
+fn a_server_that_is_stopped_gets_the_stop_signal_and_no_other() {
+    for options in [&["--grace=200ms"][..], &["--grace=200ms", "--no-guard"]] {
+        let mut run = Scene::new().start(&Wrap::Treaper(options).tree("server:record"));
+        run.log.ready("server");
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+        let told = run.log.all("server", "signal");
+        let told: Vec<i64> = told.iter().map(|line| line.number("sig")).collect();
+        assert_eq!(told, [i64::from(libc::SIGTERM)], "{options:?}");
+    }
 }

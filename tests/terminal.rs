@@ -350,6 +350,9 @@ fn a_stop_that_takes_long_names_what_it_waits_for_and_ctrl_c_kills_that() {
             !own_numbers || shown.contains(&expected),
             "{wrap:?}: {shown}"
         );
+        // Only the key kills.
+        run.signal(libc::SIGUSR1);
+        run.signal(libc::SIGINT);
         assert!(!run.ends_within(Duration::from_millis(200)), "{wrap:?}");
         press(&master, 3);
         assert_eq!(run.wait_clean().code(), Some(0), "{wrap:?}");

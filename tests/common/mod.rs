@@ -67,3 +67,32 @@ pub fn first_second_over() {
     let now = sys::now_ms();
     until("the first second is over", || sys::now_ms() > now + 1100);
 }
+
+/// Starts a process that will hold `pid` where it next enters this system call, until what is returned is dropped.
+pub fn trace(pid: i32, call: i64) -> Run {
+    let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid.to_string(), &call.to_string()]);
+    until("a tracer", || {
+        let attached = proc::status(pid, "TracerPid").is_some_and(|by| by != "0");
+        attached || !tracer.log.all("tracer", "tried").is_empty()
+    });
+    tracer
+}
+
+/// Waits until it is held.
+pub fn held(tracer: &mut Run) {
+    let tried = tracer.log.wait("tracer", "tried");
+    assert_eq!(tried.text("error"), "none", "ptrace is needed");
+}
+
+/// As [`trace`], for a process that waits in this call.
+pub fn hold(pid: i32, call: i64) -> Run {
+    let mut tracer = trace(pid, call);
+    held(&mut tracer);
+    tracer
+}
+
+/// Whether it has taken every signal, and waits for the next one.
+pub fn is_quiet(pid: i32) -> bool {
+    let waits = proc::Process::read(pid).is_some_and(|process| process.state == 'S');
+    waits && proc::status(pid, "ShdPnd").as_deref() == Some("0000000000000000")
+}
