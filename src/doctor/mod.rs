@@ -5,7 +5,6 @@
 
 pub mod guarantees;
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::io::Read;
@@ -27,7 +26,7 @@ use crate::sys::clone::{self, Fork};
 use crate::sys::startup::Inherited;
 use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty, wait};
 
-use guarantees::{OTHER_UIDS, plain};
+use guarantees::{NOTES, OTHER_UIDS, plain};
 
 /// One thing that is there or not.
 struct Check {
@@ -295,10 +294,9 @@ fn left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
-/// The note of a row, with its number.
-fn note((event, left): (&str, &str)) -> Option<(usize, &'static str)> {
-    let number = guarantees::note(event).or(guarantees::note(left))?;
-    Some((number, guarantees::NOTES.get(number - 1)?))
+/// The number of the note of a row.
+fn note_of((event, left): (&str, &str)) -> Option<usize> {
+    guarantees::note(event).or(guarantees::note(left))
 }
 
 /// Whether a group of ours can be killed at one stroke, whatever the uid of its members.
@@ -334,13 +332,14 @@ fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> 
         text,
         "\n{verdict}: {name}. What happens, and what is left of the tree then"
     );
-    let mut notes = BTreeMap::new();
-    for (event, left) in left(chosen) {
+    let rows: Vec<_> = left(chosen).collect();
+    for (event, left) in &rows {
         let _ = writeln!(text, "  {event:40} {left}");
-        notes.extend(note((event, left)));
     }
-    for (number, note) in notes {
-        let _ = writeln!(text, "[{number}] {note}");
+    for (number, note) in (1..).zip(NOTES) {
+        if rows.iter().any(|row| note_of(*row) == Some(number)) {
+            let _ = writeln!(text, "[{number}] {note}");
+        }
     }
     text
 }
@@ -360,7 +359,7 @@ fn as_json(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -
         "available": available,
         "left": pairs(left(chosen).map(|(event, left)| (plain(event).to_owned(), json!(plain(left)))).collect()),
         "notes": pairs(left(chosen).filter_map(|row| {
-            Some((plain(row.0).to_owned(), json!(note(row)?.1)))
+            Some((plain(row.0).to_owned(), json!(NOTES.get(note_of(row)? - 1)?)))
         }).collect()),
     })
 }
