@@ -226,7 +226,7 @@ fn server_and_loop(
         killer = killer.of_namespace();
     }
     let mut linux = Linux::new(context, role, watch, killer);
-    memory::give_back();
+    memory::release();
     let plan = supervise::run(&mut linux, Plan::new(context.place.settings));
     check_start(context, &plan)?;
     let status = linux.finish(&plan);
@@ -325,7 +325,7 @@ fn shim(
     fd::give_up(fd::STDIN);
     fd::give_up(fd::STDOUT);
     context.place.let_go();
-    memory::give_back();
+    memory::release();
     let status = match guard.run() {
         End::Leave(status) => {
             guard.finish();

@@ -1,6 +1,7 @@
 //! The server's environment: ours, but for what names us by pid and means the server, and the socket that we relay.
 
 use std::ffi::{CStr, CString, OsStr, c_char};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use super::{pid, startup};
@@ -74,17 +75,9 @@ impl Environment {
     /// Writes `pid` into each of them. Allocates nothing.
     pub fn fill_in(&mut self, pid: i32) {
         for (text, start) in &mut self.texts {
-            let (mut digits, mut number, mut count) = ([0_u8; ROOM], pid.unsigned_abs(), 0);
-            while number > 0 && count < ROOM - 1 {
-                digits[count] = b'0' + (number % 10) as u8;
-                number /= 10;
-                count += 1;
-            }
-            let room = &mut text[*start..];
+            let mut room = &mut text[*start..];
             room.fill(0);
-            for (to, digit) in room.iter_mut().zip(digits[..count].iter().rev()) {
-                *to = *digit;
-            }
+            let _ = write!(room, "{pid}");
         }
     }
 

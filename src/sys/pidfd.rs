@@ -1,6 +1,8 @@
 //! Descriptors that refer to a process and never to its successor with the same number.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::process::PidfdFlags;
 
 use super::pid::Pid;
 use super::signal::Signal;
@@ -11,10 +13,8 @@ use super::{Errno, check};
 /// # Errors
 /// `ESRCH` no such process; `ENOSYS` before Linux 5.3; `EMFILE`, `ENFILE`, `ENOMEM`.
 pub fn open(pid: i32) -> Result<OwnedFd, Errno> {
-    // SAFETY: takes numbers only.
-    let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
-    // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    let pid = rustix::process::Pid::from_raw(pid).ok_or(Errno::INVAL)?;
+    rustix::process::pidfd_open(pid, PidfdFlags::empty())
 }
 
 /// Sends `signal` to the process behind `fd`: a pidfd, or an open `/proc/PID`. See `pidfd_send_signal(2)`.
