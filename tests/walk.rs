@@ -160,7 +160,12 @@ fn an_orphan_that_went_to_a_subreaper_between_makes_the_walk_a_disturbed_one() {
 #[test]
 #[ignore = "a scene"]
 fn scene_subreaper() {
-    for source in SOURCES {
+    for (source, reaps) in SOURCES
+        .into_iter()
+        .zip([true, false])
+        .chain(SOURCES.into_iter().zip([false, true]))
+    {
+        let older = child(None, live);
         let (near, far) = (cell(), cell());
         let top = child(None, || {
             sys::subreaper();
@@ -168,24 +173,79 @@ fn scene_subreaper() {
                 child(Some(far), live);
                 live();
             });
+            if reaps {
+                live_and_reap();
+            }
             live();
         });
         let (near, far) = (is_set(near), is_set(far));
-        // Nothing of it comes to us, and it keeps its number.
+        // Nothing of it comes to us. What is visited after it changes nothing.
         let (visited, gaps) = walk(&[], source, |pid| {
             if pid == top {
                 kill(near);
                 until("its end", || {
-                    common::proc::Process::read(near).is_some_and(|p| p.state == 'Z')
+                    let process = common::proc::Process::read(near);
+                    process.is_none_or(|p| !reaps && !p.is_alive())
                 });
             }
         });
-        assert_eq!(visited, [top, near], "{source:?}");
-        assert!(gaps.disturbed, "{source:?}");
+        let rest: &[i32] = if reaps { &[older] } else { &[near, older] };
+        assert_eq!(visited, [&[top], rest].concat(), "{source:?} {reaps}");
+        assert!(gaps.disturbed, "{source:?} {reaps}");
         let (visited, _) = walk(&[], source, |_| {});
-        assert!(visited.contains(&far), "{source:?}");
-        end(&[top]);
+        assert!(visited.contains(&far), "{source:?} {reaps}");
+        end(&[top, older]);
     }
+}
+
+#[test]
+fn where_the_namespace_is_ours_each_number_but_our_own_is_visited() {
+    play("scene_namespace");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_namespace() {
+    let all = three();
+    let (mut visited, gaps) = walk(&[], Source::Namespace, |_| {});
+    visited.sort_unstable();
+    assert_eq!(visited, all);
+    assert_eq!((gaps.source, gaps.disturbed), (Source::Namespace, false));
+    end(&all[..1]);
+}
+
+#[test]
+fn a_proc_that_could_not_be_used_once_is_used_again() {
+    play("scene_proc_again");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_proc_again() {
+    let all = three();
+    let (visited, gaps) = walk(&[], Source::Wait, |_| {});
+    assert_eq!((&visited[..], gaps.source), (&all[..], Source::Files));
+    end(&all[..1]);
+}
+
+#[test]
+fn what_is_below_us_is_known_by_its_ancestors() {
+    let deeper = cell();
+    let top = child(None, || {
+        child(Some(deeper), live);
+        live();
+    });
+    let deeper = is_set(deeper);
+    for pid in [sys::getpid(), top, deeper] {
+        assert_eq!(tree::is_below_us(pid), Ok(true));
+    }
+    for pid in [1, sys::getppid()] {
+        assert_eq!(tree::is_below_us(pid), Ok(false));
+    }
+    sys::kill(deeper, libc::SIGKILL).unwrap();
+    sys::kill(top, libc::SIGKILL).unwrap();
+    sys::wait_for(top);
+    assert!(tree::is_below_us(top).is_err());
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl Kernel for Simulated<'_> {
     fn children(&self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
         self.opening_call()?;
         if !self.features.lists {
-            return Err(Errno::NOSYS);
+            return Err(Errno::NOENT);
         }
         let table = self.table.borrow();
         if pid != number(US) && table.get(pid as u32).is_none() {

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use treaper::sys::Errno;
 use treaper::tree::{Gaps, Source};
 
 use super::kernel::{Features, Simulated};
@@ -121,6 +122,20 @@ fn restless(rng: &mut Rng) -> Habits {
     }
 }
 
+/// The tree changes all the time, and still a walk finds children as it did at first, and has met no failure.
+fn is_unimpressed(gaps: Gaps, features: Features) {
+    let source = if features.lists {
+        Source::Files
+    } else {
+        Source::Scan
+    };
+    assert_eq!(gaps.source, source, "{features:?}");
+    assert!(
+        gaps.errno.is_none() || features.handles == 1,
+        "{features:?}"
+    );
+}
+
 struct Restless {
     table: Table,
     strangers: Vec<i32>,
@@ -138,7 +153,10 @@ fn restless_tree(rng: &mut Rng) -> Restless {
     Restless {
         table,
         strangers: vec![stranger as i32],
-        features: random_features(rng),
+        features: Features {
+            handles: rng.pick(&[1, 4, 20, 1000]),
+            ..random_features(rng)
+        },
     }
 }
 
@@ -148,7 +166,7 @@ fn whatever_changes_during_a_walk_only_processes_of_the_tree_are_visited() {
         let mut scene = restless_tree(rng);
         let kernel = Simulated::new(&mut scene.table, scene.features);
         for _ in 0..4 {
-            kernel.walk(&scene.strangers, &mut |member| {
+            let gaps = kernel.walk(&scene.strangers, &mut |member| {
                 let outside = match &member.handle {
                     Some(handle) => handle.outside,
                     None => {
@@ -160,8 +178,31 @@ fn whatever_changes_during_a_walk_only_processes_of_the_tree_are_visited() {
                 };
                 assert!(!outside, "none of the tree: {:?}", scene.features);
             });
+            is_unimpressed(gaps, scene.features);
         }
     });
+}
+
+#[test]
+fn without_any_descriptor_our_own_children_are_visited() {
+    let mut table = Table::new(Rng::new(1));
+    let children = [(); 3].map(|()| table.start(US, QUIET));
+    table.start(children[0], QUIET);
+    let stranger = table.start_stranger(QUIET);
+    let features = Features {
+        handles: 0,
+        ..Features::ALL
+    };
+    let kernel = Simulated::new(&mut table, features);
+    let mut visited = Vec::new();
+    let gaps = kernel.walk(&[stranger as i32], &mut |member| {
+        visited.push(member.pid.get() as u32);
+    });
+    assert_eq!(visited, children);
+    assert_eq!(
+        (gaps.source, gaps.errno),
+        (Source::Wait, Some(Errno::MFILE))
+    );
 }
 
 #[test]
@@ -177,7 +218,7 @@ fn what_is_handed_over_during_a_walk_is_reached_by_the_next_one() {
             let (visited, gaps) = walk(&kernel, &scene.strangers);
             reached.extend(visited);
             walks += 1;
-            disturbed = gaps.disturbed;
+            disturbed = gaps.disturbed || gaps.errno.is_some();
             gaps
         });
         if disturbed {
@@ -192,7 +233,6 @@ fn what_is_handed_over_during_a_walk_is_reached_by_the_next_one() {
         }
     });
     let (calm, again) = (calm.get(), again.get());
-    eprintln!("{calm} calm, {again} in several walks");
     let all = number("SIM_RUNS").is_none();
     assert!(
         !all || calm > 500 && again > 100,
