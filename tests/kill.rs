@@ -693,3 +693,34 @@ fn scene_namespace() {
     };
     assert_eq!(later.got(), [1, 1]);
 }
+
+#[test]
+fn a_quiet_tree_is_walked_once() {
+    play("scene_quiet");
+}
+
+/// How many reads this process has made by now.
+fn reads() -> u64 {
+    let counts = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+    let line = counts.lines().find(|line| line.starts_with("syscr:"));
+    line.unwrap()[6..].trim().parse().unwrap()
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_quiet() {
+    let pids = [(); 5].map(|()| child(None, live));
+    for mut killer in [killer(), killer().of_namespace()] {
+        let mut cost = |act: fn(&mut Killer)| {
+            let before = reads();
+            act(&mut killer);
+            reads() - before
+        };
+        // One walk, and one more look at our children.
+        let once = cost(|killer| killer.signal_tree(Signal::CONT));
+        cost(|killer| killer.stop_rest(Signal::TERM));
+        let again = cost(|killer| killer.stop_rest(Signal::TERM));
+        assert!(once > 0 && again <= 2 * once, "{once} reads, then {again}");
+    }
+    end(&pids);
+}

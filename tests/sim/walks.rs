@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use treaper::sys::Errno;
-use treaper::tree::{Gaps, Source};
+use treaper::tree::{self, Gaps, Source};
 
 use super::kernel::{Features, Simulated};
 use super::rng::Rng;
@@ -238,4 +238,22 @@ fn what_is_handed_over_during_a_walk_is_reached_by_the_next_one() {
         !all || calm > 500 && again > 100,
         "{calm} calm, {again} in several walks"
     );
+}
+
+#[test]
+fn a_walk_is_repeated_while_it_misses_something_within_limits() {
+    // How often, if each walk takes so long, and the first few are disturbed.
+    let count = |each: u64, disturbed: u32| {
+        let (time, walks) = (Cell::new(ms(7)), Cell::new(0));
+        tree::repeat(&|| time.get(), &mut || {
+            time.set(time.get() + ms(each));
+            walks.set(walks.get() + 1);
+            walks.get() <= disturbed
+        });
+        walks.get()
+    };
+    assert_eq!([0, 1, 3].map(|disturbed| count(1, disturbed)), [1, 2, 4]);
+    assert_eq!(count(0, 1000), 16);
+    // None begins after 50 ms.
+    assert_eq!([25, 26, 60].map(|each| count(each, 1000)), [3, 2, 1]);
 }
