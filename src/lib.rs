@@ -1,31 +1,21 @@
 //! treaper runs a server and guarantees that nothing it ever started outlives its reason to run.
 //!
-//! This library is the program's own: it promises no API. Data flows one way:
-//! arguments (`cli`) → `config` → `hosts` → `spawn` → loop (`supervise`: `watch` → `plan` → `kill`, `reap`) → `status`.
+//! This library is the program's own: it promises no API. Data flows one way: `settings` → `origin` → `spawn` → the loop
+//! (`plan::supervise`: `streams` → `plan` → `tree`) → `output`.
 
-pub mod board;
 pub mod contain;
-pub mod context;
 pub mod doctor;
 pub mod dropin;
-pub mod event;
-pub mod forward;
-pub mod guard;
-pub mod hosts;
-pub mod job;
-pub mod kill;
-pub mod linux;
+pub mod job_control;
+pub mod origin;
 pub mod output;
+pub mod pair;
 pub mod pause;
-pub mod place;
 pub mod plan;
-pub mod reap;
-pub mod relay;
 pub mod run;
 pub mod serve;
 pub mod settings;
 pub mod spawn;
-pub mod supervise;
+pub mod streams;
 pub mod sys;
 pub mod tree;
-pub mod watch;

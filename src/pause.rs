@@ -1,20 +1,20 @@
 //! A process that only holds a place: the pause of a pod.
 #![forbid(unsafe_code)]
 
-use crate::board::Board;
-use crate::context::{Context, Request};
-use crate::event::{Event, Trigger};
-use crate::kill::Killer;
-use crate::linux::{Linux, Role};
+use crate::origin::place::Place;
 use crate::output::error::Error;
 use crate::output::status;
-use crate::place::Place;
-use crate::plan::{Plan, State};
-use crate::supervise;
+use crate::pair::board::Board;
+use crate::pair::context::{Context, Request};
+use crate::pair::monitor::{Linux, Role};
+use crate::plan::event::{Event, Trigger};
+use crate::plan::machine::{Plan, State};
+use crate::plan::supervise;
+use crate::streams::watch::Watch;
 use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Found};
 use crate::sys::{arrival, pid, prctl};
-use crate::watch::Watch;
+use crate::tree::kill::Killer;
 
 /// Reaps until SIGINT or SIGTERM, then stops the orphans that have come to this process; the exit status.
 ///

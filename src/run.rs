@@ -4,13 +4,13 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
-use crate::context::Request;
 use crate::doctor;
 use crate::dropin::{self, Asked, Program};
 use crate::output::error::Error;
 use crate::output::progress::{Own, Voice};
 use crate::output::status;
 use crate::output::stderr;
+use crate::pair::context::Request;
 use crate::pause;
 use crate::serve;
 use crate::settings::cli::{self, Parsed};

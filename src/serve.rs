@@ -3,31 +3,31 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::board::{Board, Suspension};
 use crate::contain::cgroup::Cgroup;
 use crate::contain::{self, Containment, pidns};
-use crate::context::{Context, Request};
-use crate::event::{Event, Trigger};
-use crate::guard::{End, Guard, Way};
-use crate::hosts::{self, Hosts, Watched};
-use crate::kill::{Killer, Server, Told};
-use crate::linux::{Linux, Role, Shim};
+use crate::origin::hosts::{self, Hosts, Watched};
+use crate::origin::place::Place;
 use crate::output::error::Error;
 use crate::output::progress::Step;
 use crate::output::status::Ended;
-use crate::place::Place;
-use crate::plan::{Plan, State};
-use crate::relay::Relay;
+use crate::pair::board::{Board, Suspension};
+use crate::pair::context::{Context, Request};
+use crate::pair::monitor::{Linux, Role, Shim};
+use crate::pair::shim::{End, Guard, Way};
+use crate::plan::event::{Event, Trigger};
+use crate::plan::machine::{Plan, State};
+use crate::plan::supervise;
 use crate::settings::config::StdinMode;
 use crate::spawn;
-use crate::supervise;
+use crate::streams::notify::Relay;
+use crate::streams::watch::Watch;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork, Group, Setup};
 use crate::sys::exec::Image;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::Signal;
 use crate::sys::{clock, fd, memory, pidfd, prctl, startup, wait};
-use crate::watch::Watch;
+use crate::tree::kill::{Killer, Server, Told};
 
 /// What the start of the server uses up.
 struct Start {
@@ -117,7 +117,7 @@ fn alone(context: &Context<'_>, start: Start) -> Result<u8, Error> {
     };
     let strangers = context.place.strangers.clone();
     let status = server_and_loop(context, start, role, strangers)?;
-    context.place.leave(context.board, status);
+    context.place.leave(context.board.ended(), status);
     Ok(status)
 }
 
@@ -333,7 +333,7 @@ fn shim(
         }
         End::TakeOver => take_over(guard, context, cgroup)?,
     };
-    context.place.leave(context.board, status);
+    context.place.leave(context.board.ended(), status);
     Ok(status)
 }
 

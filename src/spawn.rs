@@ -5,12 +5,12 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::kill::{Server, Told};
 use crate::output::error::{self, Error, Shown};
 use crate::output::status;
 use crate::sys::clone::{self, Group, Setup};
 use crate::sys::exec::{Failure, Image, Text};
 use crate::sys::{Errno, startup};
+use crate::tree::kill::{Server, Told};
 
 /// Where a shell looks when PATH is not set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";

@@ -17,9 +17,9 @@ use std::process::{Command, Stdio};
 use common::{TREAPER, skip, sys};
 use treaper::contain::Level;
 use treaper::doctor::guarantees::{self, NOTES, OTHER_UIDS, ROWS};
-use treaper::event::Trigger;
-use treaper::hosts;
+use treaper::origin::hosts;
 use treaper::output::status;
+use treaper::plan::event::Trigger;
 use treaper::settings::cli::{self, GROUPS, OPTIONS, Opt, Takes};
 use treaper::settings::config;
 

@@ -14,10 +14,10 @@ use common::family::{
     Cell, cell, child, end, gone, is_set, kill, live, live_and_reap, number_next, play, play_with,
 };
 use common::{proc, skip, special, sys, until};
-use treaper::kill::{Killer, Server, Told};
 use treaper::sys::clock;
 use treaper::sys::pid::Pid;
 use treaper::sys::signal::Signal;
+use treaper::tree::kill::{Killer, Server, Told};
 
 /// Of the signals that are recorded the one that arrives last, if all are there.
 const MARK: i32 = libc::SIGWINCH;

@@ -3,26 +3,31 @@
 #![no_std]
 #![allow(dead_code, reason = "what is under test is that it compiles")]
 
-#[path = "../src/event.rs"]
+#[path = "../src/plan/event.rs"]
 mod event;
-#[path = "../src/plan.rs"]
-mod plan;
+#[path = "../src/plan/machine.rs"]
+mod machine;
+
+/// As in the crate.
+mod plan {
+    pub(crate) use crate::event;
+}
 
 use core::time::Duration;
 
 #[test]
 fn the_plan_works_without_std() {
-    let settings = plan::Settings {
+    let settings = machine::Settings {
         drain: Duration::ZERO,
         grace: Duration::ZERO,
         kill_timeout: Duration::ZERO,
         stage: None,
         manager_has_deadline: false,
         at_terminal: false,
-        kill_mode: plan::KillMode::Tree,
+        kill_mode: machine::KillMode::Tree,
         until_tree: false,
     };
-    let (plan, actions) = plan::Plan::new(settings).step(
+    let (plan, actions) = machine::Plan::new(settings).step(
         event::Event::Trigger(event::Trigger::Terminate),
         Duration::ZERO,
     );

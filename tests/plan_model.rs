@@ -4,7 +4,7 @@
 //! The search carries notes beside the plan (what was signalled, when the drain began, ...), so that
 //! each promise is checked on every edge from what was seen, not from what the plan says of itself.
 //!
-//! Faults seeded by hand into `src/plan.rs`, each caught by the promise behind it:
+//! Faults seeded by hand into `src/plan/machine.rs`, each caught by the promise behind it:
 //! - a later trigger begins `Terminating` anew: "the rest is told to stop only once"
 //! - `kill_at = now + grace / 2`: "no SIGKILL before the grace is over"
 //! - a kill round sets `give_up_at` anew, a sweep is not noted as done, a drain goes on for input that
@@ -23,8 +23,8 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::time::Duration;
 
-use treaper::event::{Action, Event, Trigger};
-use treaper::plan::{KillMode, NEVER, Plan, Settings, State};
+use treaper::plan::event::{Action, Event, Trigger};
+use treaper::plan::machine::{KillMode, NEVER, Plan, Settings, State};
 
 #[path = "plan_model/promises.rs"]
 mod promises;

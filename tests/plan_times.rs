@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use treaper::event::{Action, Event, Trigger};
-use treaper::plan::{KillMode, Plan, Settings, State};
+use treaper::plan::event::{Action, Event, Trigger};
+use treaper::plan::machine::{KillMode, Plan, Settings, State};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -278,7 +278,12 @@ fn a_filter_of_messages_that_means_nothing_is_refused() {
     ] {
         is_refused(&[], &[("TREAPER_LOG", filter)], "TREAPER_LOG");
     }
-    for filter in ["warn", "error,treaper::kill=warn", "off", "treaper=error"] {
+    for filter in [
+        "warn",
+        "error,treaper::tree::kill=warn",
+        "off",
+        "treaper=error",
+    ] {
         is_accepted(&[], &[("TREAPER_LOG", filter)]);
     }
 }

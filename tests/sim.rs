@@ -30,10 +30,10 @@ use std::time::Duration;
 
 use rng::Rng;
 use table::{Forks, Habits, Kill, OnStop, SERVER, Table, US};
-use treaper::board::Board;
-use treaper::event::{Action, Trigger};
-use treaper::plan::{KillMode, Plan, Settings, State};
-use treaper::supervise;
+use treaper::pair::board::Board;
+use treaper::plan::event::{Action, Trigger};
+use treaper::plan::machine::{KillMode, Plan, Settings, State};
+use treaper::plan::supervise;
 use world::{Killed, Sim};
 
 const fn ms(millis: u64) -> Duration {

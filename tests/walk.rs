@@ -12,7 +12,7 @@ use common::family::{
     cell, child, end, gone, is_set, kill, live, live_and_reap, number_next, play,
 };
 use common::{sys, until};
-use treaper::tree::{self, Gaps, Scope, Source};
+use treaper::tree::walk::{self, Gaps, Scope, Source};
 
 const SOURCES: [Source; 2] = [Source::Files, Source::Scan];
 
@@ -38,7 +38,7 @@ fn walk(strangers: &[i32], source: Source, mut act: impl FnMut(i32)) -> (Vec<i32
         watchful: true,
         without: None,
     };
-    let gaps = tree::walk(scope, &mut |member| {
+    let gaps = walk::walk(scope, &mut |member| {
         visited.push(member.pid.get());
         act(member.pid.get());
     });
@@ -237,15 +237,15 @@ fn what_is_below_us_is_known_by_its_ancestors() {
     });
     let deeper = is_set(deeper);
     for pid in [sys::getpid(), top, deeper] {
-        assert_eq!(tree::is_below_us(pid), Ok(true));
+        assert_eq!(walk::is_below_us(pid), Ok(true));
     }
     for pid in [1, sys::getppid()] {
-        assert_eq!(tree::is_below_us(pid), Ok(false));
+        assert_eq!(walk::is_below_us(pid), Ok(false));
     }
     sys::kill(deeper, libc::SIGKILL).unwrap();
     sys::kill(top, libc::SIGKILL).unwrap();
     sys::wait_for(top);
-    assert!(tree::is_below_us(top).is_err());
+    assert!(walk::is_below_us(top).is_err());
 }
 
 #[test]

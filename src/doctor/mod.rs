@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use crate::contain::Level;
 use crate::contain::cgroup::Cgroup;
-use crate::context::Request;
 use crate::output::error;
 use crate::output::progress::{Own, Voice};
+use crate::pair::context::Request;
 use crate::serve;
 use crate::settings::cli::Args;
 use crate::settings::config::{self, DoctorFormat};

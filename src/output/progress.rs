@@ -5,10 +5,10 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::time::Duration;
 
-use crate::event::Trigger;
 use crate::output::error::{Error, Shown};
 use crate::output::status::Ended;
 use crate::output::stderr;
+use crate::plan::event::Trigger;
 use crate::sys::pid::Pid;
 use crate::sys::proc::Name;
 use crate::sys::signal::Signal;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::contain::Level;
 use crate::output::error::Error;
 use crate::output::status::SuccessSet;
-use crate::plan::{KillMode, Settings};
+use crate::plan::machine::{KillMode, Settings};
 use crate::settings::cli::{Args, OPTIONS, Opt, Takes};
 use crate::settings::value;
 use crate::sys::signal::Signal;
@@ -25,7 +25,7 @@ pub enum StdinMode {
 /// What SIGHUP does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HupMode {
-    /// It stops, except where it asks for a reload or for nothing: see [`crate::place::Place::forward_hup`].
+    /// It stops, except where it asks for a reload or for nothing: see [`crate::origin::place::Place::forward_hup`].
     Auto,
     Stop,
     Forward,

@@ -121,7 +121,7 @@ pub fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A filter of messages in `env_logger`'s form, such as `debug` or `treaper::kill=trace,info`. Modules
+/// A filter of messages in `env_logger`'s form, such as `debug` or `treaper::tree::kill=trace,info`. Modules
 /// of others are refused: they log nothing, so the filter would silence everything.
 ///
 /// # Errors
@@ -202,8 +202,8 @@ mod tests {
             "debug",
             "OFF",
             "treaper",
-            "treaper::kill=trace,info",
-            " warn , treaper::reap = debug ,",
+            "treaper::tree::kill=trace,info",
+            " warn , treaper::tree::reap = debug ,",
             "debug/pid 7",
             ",",
         ] {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use treaper::event::{Action, Event};
-use treaper::plan::{KillMode, State};
+use treaper::plan::event::{Action, Event};
+use treaper::plan::machine::{KillMode, State};
 
 use super::{Edge, Seen, rank, resumes};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use treaper::sys::Errno;
 use treaper::sys::pid::Pid;
-use treaper::tree::{self, Gaps, Kernel, Member, Room, Scope, Source};
+use treaper::tree::walk::{self, Gaps, Kernel, Member, Room, Scope, Source};
 
 use super::table::{Process, Table, US};
 
@@ -84,13 +84,13 @@ impl<'a> Simulated<'a> {
             watchful: true,
             without: None,
         };
-        tree::walk_in(self, room, scope, visit)
+        walk::walk_in(self, room, scope, visit)
     }
 
     /// Walks as often as it takes to reach what is handed over meanwhile.
     pub fn repeat(&self, walk: &mut dyn FnMut() -> Gaps) {
         let now = || self.table.borrow().now;
-        tree::repeat(&now, &mut || walk().disturbed);
+        walk::repeat(&now, &mut || walk().disturbed);
     }
 
     /// A system call: the others go on meanwhile.

@@ -4,11 +4,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use treaper::board::Board;
-use treaper::event::{Action, Event, Trigger};
-use treaper::plan::Plan;
-use treaper::supervise::World;
-use treaper::tree::Member;
+use treaper::pair::board::Board;
+use treaper::plan::event::{Action, Event, Trigger};
+use treaper::plan::machine::Plan;
+use treaper::plan::supervise::World;
+use treaper::tree::walk::Member;
 
 use super::kernel::{Features, Handle, Simulated};
 use super::table::{SERVER, Table};

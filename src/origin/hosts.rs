@@ -7,8 +7,8 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::event::Trigger;
 use crate::output::error::{self, Error};
+use crate::plan::event::Trigger;
 use crate::settings::config::Config;
 use crate::sys::fd::{self, Identity, Kind};
 use crate::sys::proc::View;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use crate::event::{Action, Event};
-use crate::plan::Plan;
+use crate::plan::event::{Action, Event};
+use crate::plan::machine::Plan;
 
 /// What the loop acts on: the kernel, or a simulation of it.
 pub trait World {

@@ -4,12 +4,12 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::board::Suspension;
-use crate::context::Context;
-use crate::forward::{self, Route};
-use crate::job;
+use crate::job_control;
 use crate::output::progress::Step;
+use crate::pair::board::Suspension;
+use crate::pair::context::Context;
 use crate::settings::config::ForwardTo;
+use crate::streams::forward::{self, Route};
 use crate::sys::arrival::{self, Arrival};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
@@ -173,12 +173,12 @@ impl Guard<'_> {
                     && !wait::has_ended(monitor)
             };
             if let Some(signal) = order.signal() {
-                job::suspend_as_server(signal, self.server_here(), &still);
+                job_control::suspend_as_server(signal, self.server_here(), &still);
             }
         }
         if let Some(arrival) = arrival {
             let still = || !wait::has_ended(monitor);
-            job::suspend_with(
+            job_control::suspend_with(
                 arrival,
                 &self.context.manner,
                 self.context.place.job_control,

@@ -11,7 +11,7 @@
 
 use core::time::Duration;
 
-use crate::event::{Action, Actions, Event, Trigger};
+use crate::plan::event::{Action, Actions, Event, Trigger};
 
 /// Who gets the stop signal, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

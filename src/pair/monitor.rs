@@ -4,23 +4,23 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use crate::context::Context;
-use crate::event::{Action, Event, Trigger};
-use crate::forward::{self, Route};
-use crate::job;
-use crate::kill::Killer;
+use crate::job_control;
 use crate::output::progress::{self, Seconds, Step, Victims};
 use crate::output::status;
-use crate::plan::{Plan, State};
-use crate::reap::{self, End, Job, Left, Reaped};
-use crate::relay::Relay;
+use crate::pair::context::Context;
+use crate::plan::event::{Action, Event, Trigger};
+use crate::plan::machine::{Plan, State};
+use crate::plan::supervise::World;
 use crate::settings::config::ForwardTo;
-use crate::supervise::World;
+use crate::streams::forward::{self, Route};
+use crate::streams::notify::Relay;
+use crate::streams::watch::{Watch, Woken};
 use crate::sys::arrival::Arrival;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{clock, fd};
-use crate::watch::{Watch, Woken};
+use crate::tree::kill::Killer;
+use crate::tree::reap::{self, End, Job, Left, Reaped};
 
 /// Which process of ours runs the loop, and whose end it learns by `getppid()`.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub struct Linux<'a> {
     pub killer: Killer,
     /// If we are who the service manager knows.
     pub relay: Option<&'a Relay>,
-    pub alone: job::Alone,
+    pub alone: job_control::Alone,
     /// Found out before, to be told first.
     pub pending: Option<Event>,
     /// Children may have died without a signal left to tell.
@@ -144,7 +144,7 @@ impl<'a> Linux<'a> {
             watch,
             killer,
             relay: context.relay.as_ref(),
-            alone: job::Alone::default(),
+            alone: job_control::Alone::default(),
             pending: None,
             reap_first: false,
             reap_again: false,
@@ -393,7 +393,7 @@ impl Linux<'_> {
     }
 
     fn suspend_after(&mut self, arrival: &Arrival) {
-        job::suspend_with(
+        job_control::suspend_with(
             arrival,
             &self.context.manner,
             self.context.place.job_control,

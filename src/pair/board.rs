@@ -7,9 +7,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::event::Trigger;
 use crate::output::status::Ended;
-use crate::plan::{KillMode, NAME_AFTER, NEVER, Plan, ROUND_MIN, Settings, State};
+use crate::plan::event::Trigger;
+use crate::plan::machine::{KillMode, NAME_AFTER, NEVER, Plan, ROUND_MIN, Settings, State};
 use crate::sys::exec::{Failure, Text};
 use crate::sys::pid::Pid;
 use crate::sys::signal::Signal;
@@ -262,7 +262,7 @@ fn nanos(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Event;
+    use crate::plan::event::Event;
 
     fn board() -> Board {
         Board::shared().unwrap()

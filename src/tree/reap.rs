@@ -1,11 +1,11 @@
 //! Reaping: takes every child that has ended, and tells the server from the orphans.
 #![forbid(unsafe_code)]
 
-use crate::kill::Killer;
 use crate::output::status::Ended;
 use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Change, Found};
 use crate::sys::{pid, proc};
+use crate::tree::kill::Killer;
 
 /// What one drain found.
 #[derive(Clone, Copy, Debug, Default)]

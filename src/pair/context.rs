@@ -3,12 +3,12 @@
 
 use std::ffi::OsStr;
 
-use crate::board::Board;
+use crate::origin::place::Place;
 use crate::output::progress::Voice;
-use crate::place::Place;
-use crate::relay::Relay;
+use crate::pair::board::Board;
 use crate::settings::config::Config;
 use crate::settings::manner::Manner;
+use crate::streams::notify::Relay;
 use crate::sys::startup::Inherited;
 
 /// What was asked for: the options, by whom, and in which state of this process.

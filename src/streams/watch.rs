@@ -7,7 +7,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use crate::event::Trigger;
+use crate::plan::event::Trigger;
 use crate::sys::arrival::{self, Arrival, SignalFd};
 use crate::sys::fd::{self, Kind};
 use crate::sys::poll::{self, HANG_UP};

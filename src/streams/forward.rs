@@ -1,7 +1,7 @@
 //! What an arriving signal means (a pure decision), and what is common to all who forward it.
 #![forbid(unsafe_code)]
 
-use crate::event::Trigger;
+use crate::plan::event::Trigger;
 use crate::settings::config::Config;
 use crate::sys::signal::Signal;
 

@@ -1,11 +1,10 @@
 //! The place that we run in: terminal, stdin, what we were given and did not make.
 #![forbid(unsafe_code)]
 
-use crate::board::Board;
-use crate::event::Trigger;
 use crate::output::error::Error;
 use crate::output::status::Ended;
-use crate::plan::Settings;
+use crate::plan::event::Trigger;
+use crate::plan::machine::Settings;
 use crate::settings::config::{Config, HupMode, StdinMode};
 use crate::settings::manner::Name;
 use crate::sys::clone::Group;
@@ -127,12 +126,12 @@ impl Place {
     /// the tree that is no more. And what it and systemd expect: the death of the signal that ended the
     /// server (the one says "Terminated", or stops a loop on Ctrl-C; the other tells a crash from a stop).
     /// `$?` is 128 + n either way.
-    pub fn leave(&self, board: Board, status: u8) {
+    pub fn leave(&self, ended: Option<Ended>, status: u8) {
         if self.job_control {
             tty::take_back(self.group);
         }
         if self.dies_as_server
-            && let Some(ended @ Ended::Killed(number)) = board.ended()
+            && let Some(ended @ Ended::Killed(number)) = ended
             && ended.code() == status
             && let Some(signal) = Signal::from_number(number.into())
         {

@@ -11,7 +11,7 @@ use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change};
 use crate::sys::{Errno, clock, namespace, pid, pidfd};
-use crate::tree::{self, Member, Scope, Source};
+use crate::tree::walk::{self, Member, Scope, Source};
 
 /// The main process.
 #[derive(Debug)]
@@ -233,7 +233,7 @@ impl Killer {
         }
         let led = || self.server.as_ref().map(|server| server.pid.get());
         let told = without.or_else(|| self.group_stop.and_then(|_| led()));
-        tree::repeat(&clock::now, &mut || {
+        walk::repeat(&clock::now, &mut || {
             let before = count;
             let missed = self.walk_and_tell(true, without, &mut |member| {
                 let by_group = told.is_some() && pid::group_of(member.pid.get()).ok() == told;
@@ -384,7 +384,7 @@ impl Killer {
         self.walk_and_tell(false, None, visit);
     }
 
-    /// Whether a process may have been missed, since others ended or moved meanwhile. `without`: see [`tree::Scope`].
+    /// Whether a process may have been missed, since others ended or moved meanwhile. `without`: see [`walk::Scope`].
     fn walk_and_tell(
         &mut self,
         watchful: bool,
@@ -403,7 +403,7 @@ impl Killer {
             watchful,
             without,
         };
-        let gaps = tree::walk(scope, visit);
+        let gaps = walk::walk(scope, visit);
         if gaps.source != self.source {
             self.source = gaps.source;
             match gaps.source {

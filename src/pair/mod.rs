@@ -1,0 +1,7 @@
+//! The two processes of treaper, and what they share.
+#![forbid(unsafe_code)]
+
+pub mod board;
+pub mod context;
+pub mod monitor;
+pub mod shim;

@@ -1,0 +1,6 @@
+//! Decisions: pure, on `core` alone; and the loop that asks for them.
+#![forbid(unsafe_code)]
+
+pub mod event;
+pub mod machine;
+pub mod supervise;

@@ -1,0 +1,6 @@
+//! What comes in: signals, ends of processes, hang-ups, notifications of the server.
+#![forbid(unsafe_code)]
+
+pub mod forward;
+pub mod notify;
+pub mod watch;
