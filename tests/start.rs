@@ -4,10 +4,11 @@
 mod common;
 
 use std::ffi::OsStr;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::scene::Directory;
 use common::{ACTOR, Scene, TREAPER, Wrap, special, sys, until};
@@ -339,6 +340,40 @@ fn a_script_without_an_interpreter_line_runs_as_a_shell_would_run_it() {
     let out = output(&[script.to_str().unwrap(), "a b", "-c"]);
     assert_eq!(out.status.code(), Some(7), "{out:?}");
     assert_eq!(out.stdout, b"a b|-c|");
+}
+
+/// A pipe would not end as long as treaper had a copy of it, and a file system could not be unmounted.
+#[test]
+fn treaper_holds_neither_the_descriptors_nor_the_directory_of_its_server() {
+    for options in [&[][..], &["--no-guard"]] {
+        let scene = Scene::new().stdin_pipe();
+        let path = scene.directory().join("fifo");
+        sys::mkfifo(&path);
+        let mut both = std::fs::OpenOptions::new();
+        // Open for both, so that no end has to wait for the other.
+        let both = both.read(true).write(true).open(&path).unwrap();
+        let end = std::fs::File::open(&path).unwrap();
+        let before = "exec 3>\"$0\"; cd /usr/share; exec \"$@\"";
+        let server = "echo up; read line; exec 3>&-; read line";
+        let words = ["sh", "-c", before, path.to_str().unwrap()].map(str::to_owned);
+        let command = Wrap::Treaper(options).command(&["sh", "-c", server]);
+        let mut run = scene.start(&[&words[..], &command].concat());
+        until("a server", || run.stdout() == "up\n");
+        drop(both);
+        let ended = |wait| sys::poll(&[(end.as_raw_fd(), libc::POLLIN)], Some(wait))[0] != 0;
+        assert!(!ended(Instant::now()), "the server has it");
+        run.write_stdin(b"close it\n");
+        assert!(ended(common::patience()), "{options:?}: treaper has it");
+        let directory = |pid: i32| std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+        let ours = run.named("treaper").into_iter();
+        for process in ours.chain(run.named("tree-monitor")) {
+            assert_eq!(directory(process.pid).to_str(), Some("/"), "{process:?}");
+        }
+        assert_eq!(
+            directory(run.named("sh")[0].pid).to_str(),
+            Some("/usr/share")
+        );
+    }
 }
 
 /// Small machines and some service managers set such limits. What runs bare runs below treaper, and can be stopped.
