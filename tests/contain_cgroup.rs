@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use common::place::{self, Place};
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, proc, skip, sys, until};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, proc, skip, sys, until, until_it_rests};
 
 const USER: u32 = 65534;
 const OPTIONS: &[&str] = &["--contain=cgroup", "--drain", "100ms", "--grace", "200ms"];
@@ -325,28 +325,35 @@ fn a_stranger_that_came_into_the_group_is_waited_for_and_killed() {
     assert_eq!(guest.wait_clean().signal(), Some(libc::SIGKILL));
 }
 
+/// Nothing but the group tells of it, and no deadline comes in time.
 #[test]
-fn a_shim_without_a_monitor_sees_the_end_of_a_stranger_in_the_group() {
-    let Some(place) = Place::new() else {
-        return skip("no cgroup v2 that is ours to change");
-    };
-    // No deadline would wake it in time.
-    let wrap = Wrap::Treaper(&["--contain=cgroup", "--grace=1h"]);
-    let mut run = start(place.scene(), &wrap.tree("server"), &["server"]);
-    let group = place.0.join(place.groups().pop().unwrap());
-    let tree = format!("guest:enter={}", group.display());
-    let mut guest = Scene::new().start(&[ACTOR, "tree", &tree]);
-    guest.log.ready("guest");
-    sys::kill(run.monitor(), libc::SIGKILL).unwrap();
-    until("the end of the server", || run.named("server").is_empty());
-    assert!(
-        !run.ends_within(Duration::from_millis(100)),
-        "the guest is left"
-    );
-    guest.signal(libc::SIGTERM);
-    guest.wait_clean();
-    run.wait_clean();
-    assert!(place.groups().is_empty(), "{}", run.stderr());
+fn the_end_of_a_stranger_in_the_group_is_seen() {
+    let guarded = Wrap::Treaper(&["--contain=cgroup", "--grace=1h"]);
+    let alone = Wrap::Treaper(&["--contain=cgroup", "--grace=1h", "--no-guard"]);
+    for (wrap, without_monitor) in [(guarded, true), (guarded, false), (alone, false)] {
+        let Some(place) = Place::new() else {
+            return skip("no cgroup v2 that is ours to change");
+        };
+        let mut run = start(place.scene(), &wrap.tree("server"), &["server"]);
+        let group = place.0.join(place.groups().pop().unwrap());
+        let tree = format!("guest:enter={}", group.display());
+        let mut guest = Scene::new().start(&[ACTOR, "tree", &tree]);
+        guest.log.ready("guest");
+        if without_monitor {
+            sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+        } else {
+            run.signal(libc::SIGTERM);
+        }
+        until("the end of the server", || run.named("server").is_empty());
+        assert!(
+            !run.ends_within(Duration::from_millis(100)),
+            "the guest is left"
+        );
+        guest.signal(libc::SIGTERM);
+        guest.wait_clean();
+        run.wait_clean();
+        assert!(place.groups().is_empty(), "{}", run.stderr());
+    }
 }
 
 #[test]
@@ -374,18 +381,6 @@ fn a_group_that_somebody_removes_keeps_nobody_busy_and_the_stop_works() {
     until_it_rests(monitor);
     run.signal(libc::SIGTERM);
     assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
-}
-
-/// Waits until the process takes no processor time.
-fn until_it_rests(pid: i32) {
-    // The first number: the nanoseconds that it has been on a processor. A full machine gives a busy process none for
-    // a while, too.
-    let busy = || fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
-    until("a process that rests", || {
-        let before = busy();
-        sys::pause_for(Duration::from_millis(500));
-        busy() == before
-    });
 }
 
 #[test]

@@ -36,6 +36,8 @@ fn is_drained_then_stopped(mut run: Run, after: i64) {
     assert_eq!(told.number("sig"), i64::from(libc::SIGTERM));
     let drained = told.number("at") - after;
     assert!(drained >= 195, "signalled after {drained} ms, not 200");
+    // A hang-up that is reported again and again would wake us for nothing.
+    assert_eq!(stderr.matches("trigger: ").count(), 1, "{stderr}");
 }
 
 #[test]
@@ -282,6 +284,72 @@ fn a_tcp_server_that_shuts_its_own_input_down_has_a_peer_still() {
 }
 
 #[test]
+fn a_tcp_server_that_shuts_down_both_ways_has_no_peer_any_more() {
+    let (near, _far) = tcp();
+    let run = on_socket(near.try_clone().unwrap());
+    let before = sys::now_ms() as i64;
+    near.shutdown(std::net::Shutdown::Both).unwrap();
+    is_drained_then_stopped(run, before);
+}
+
+/// Errors of a socket can be told from its hang-up by a descriptor more. Where none is free, stdin is not watched any
+/// more, and nothing else is watched in its place.
+#[test]
+fn without_a_free_descriptor_an_error_of_a_socket_is_no_hang_up() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(other.local_addr().unwrap()).unwrap();
+    let (mut said, stderr) = std::io::pipe().unwrap();
+    let stdin = std::os::fd::OwnedFd::from(socket.try_clone().unwrap());
+    let scene = Scene::new().no_capture().with(|command| {
+        command.stdin(stdin).stdout(Stdio::null()).stderr(stderr);
+    });
+    let mut run = scene.start(&QUICK.tree(DEAF));
+    run.log.ready("deep");
+    let monitor = run.monitor();
+    let limit = |number| common::special::limit_of(monitor, libc::RLIMIT_NOFILE, number);
+    let open = std::fs::read_dir(format!("/proc/{monitor}/fd")).unwrap();
+    limit(open.count() as u64);
+    drop(other);
+    socket.send(b"x").unwrap();
+    let mut text = String::new();
+    while !text.contains("cannot watch stdin any more") {
+        let mut buffer = [0; 4096];
+        let count = said.read(&mut buffer).unwrap();
+        text += &String::from_utf8_lossy(&buffer[..count]);
+    }
+    // stderr, of which treaper's stdout is a copy, has no reader.
+    drop(said);
+    common::until_it_rests(monitor);
+    assert_eq!(run.log.all("server", "signal").len(), 0);
+    limit(100);
+    sys::kill(run.shim(), libc::SIGTERM).unwrap();
+    run.wait_empty();
+}
+
+/// A debugger that comes and goes interrupts a call; a machine may be out of memory for a moment.
+#[test]
+fn a_poll_that_fails_now_and_then_misses_nothing() {
+    if std::process::Command::new("strace").output().is_err() {
+        return common::skip("strace is not installed");
+    }
+    for error in ["EINTR", "ENOMEM"] {
+        let fault = format!("inject=ppoll:error={error}:when=1..3");
+        let strace = ["strace", "-f", "-b", "execve", "-o", "/dev/null", "-e"];
+        let before = [&strace[..], &["trace=ppoll", "-e", &fault]].concat();
+        let before = before.into_iter().map(str::to_owned).collect();
+        let scene = Scene::new().stdin_pipe();
+        let mut run = scene.start(&[before, QUICK.tree(DEAF)].concat());
+        run.log.ready("deep");
+        run.close_stdin();
+        run.wait_empty();
+        let stderr = run.stderr();
+        assert!(stderr.contains("stdin-eof"), "{error}: {stderr}");
+        assert!(!stderr.contains("cannot poll"), "{error}: {stderr}");
+    }
+}
+
+#[test]
 fn a_terminal_that_is_not_the_controlling_one_hangs_up_as_one() {
     let (master, slave) = common::special::pty();
     let scene = Scene::new().with(|command| {
@@ -293,6 +361,37 @@ fn a_terminal_that_is_not_the_controlling_one_hangs_up_as_one() {
     drop(master);
     run.wait_clean();
     assert!(run.stderr().contains("hangup"), "{}", run.stderr());
+}
+
+#[test]
+fn a_terminal_that_hangs_up_stops_nothing_where_sighup_stops_nothing() {
+    for (ignored, options) in [(true, &[][..]), (false, &["--hup", "forward"])] {
+        let (master, slave) = common::special::pty();
+        let scene = Scene::new().with(|command| {
+            command.stdin(slave);
+        });
+        let scene = scene.before_exec(move || sys::ignore(libc::SIGHUP, ignored));
+        let mut run = scene.start(&Wrap::Treaper(options).tree(DEAF));
+        run.log.ready("deep");
+        drop(master);
+        assert!(!run.ends_within(A_WHILE), "{options:?}: {}", run.stderr());
+        assert_eq!(run.log.all("server", "signal").len(), 0, "{options:?}");
+    }
+}
+
+/// It gives its child the process group that it has itself, so this is no pipeline that a shell has made.
+#[test]
+fn the_pipe_of_a_host_at_a_terminal_is_watched() {
+    let (scene, _master) = Scene::new().terminal();
+    let host = [ACTOR, "host", "--stdin", "pipe", "--"].map(str::to_owned);
+    let mut run = scene.start(&[&host[..], &AUTO.tree(DEAF)].concat());
+    run.log.ready("deep");
+    run.log.wait("host", "spawned");
+    common::first_second_over();
+    run.signal(libc::SIGUSR1);
+    let told = run.log.wait("server", "signal");
+    assert_eq!(told.number("sig"), i64::from(libc::SIGTERM));
+    run.wait_clean();
 }
 
 #[test]

@@ -52,6 +52,18 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until the process takes no processor time.
+pub fn until_it_rests(pid: i32) {
+    // The first number: the nanoseconds that it has been on a processor. A full machine gives a busy process none for
+    // a while, too.
+    let busy = || std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+    until("a process that rests", || {
+        let before = busy();
+        sys::pause_for(Duration::from_millis(500));
+        busy() == before
+    });
+}
+
 /// A part of a name that no other test has, and no earlier run that was killed and left things behind: its process
 /// number may be ours now, but its clock was not.
 pub fn unique() -> String {
