@@ -287,6 +287,12 @@ fn kill_rounds_pause_for_200_us_that_double_up_to_10_ms_until_one_meets_a_new_pr
     let mut stop = Stop::by(Trigger::Terminate, SETTINGS);
     stop.pass(ms(10_000));
     let (mut plan, mut now) = (stop.plan, ms(10_000));
+    assert_eq!(stop.orders.pop(), Some((now, Action::KillAll)));
+    assert!(
+        stop.orders
+            .iter()
+            .all(|(_, action)| *action != Action::KillAll)
+    );
     assert_eq!(plan.deadline(), Some(now + us(200)));
     let pauses = [400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000];
     for (round, expected) in pauses.into_iter().enumerate() {
