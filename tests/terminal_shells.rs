@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Run, Scene, TREAPER, patience, proc, skip, special, sys, until};
+use common::{Run, Scene, TREAPER, first_second_over, patience, proc, skip, special, sys, until};
 
 /// The shells of Debian, and how each is kept from reading files and drawing lines of its own.
 const SHELLS: [&[&str]; 4] = [
@@ -219,11 +219,15 @@ fn pipelines() {
     });
 }
 
-/// What has written into it has ended long before: that is the end of the input, and no host's.
+/// What has written into it has ended long before: that is the end of the input, and no host's. Also after the first
+/// second, in which every end is one of an input.
 #[test]
 fn a_pipeline_may_go_on_when_its_input_has_ended() {
     compare(|session| {
-        session.keys("seq 3 | TREAPER_DRAIN=100ms TREAPER_GRACE=100ms $W sh -c \"cat >/dev/null; echo re''ad; sleep 1; echo do''ne.\"\n");
+        session.keys("head -1 | TREAPER_DRAIN=100ms TREAPER_GRACE=100ms $W sh -c \"echo be''gun; cat >/dev/null; echo re''ad; sleep 0.5; echo do''ne.\"\n");
+        session.until_text("begun", '\n');
+        first_second_over();
+        session.keys("line\n");
         session.until_text("read", '\n');
         vec![session.until_text("done", '.'), session.status()]
     });
