@@ -71,7 +71,7 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
         return;
     };
     hosts.parent = Some(parent);
-    // A pid is only a number: the process that has it by the time of the open need not be our parent. So `run` asks
+    // A pid is only a number: the process that has it by the time of the open need not be our parent. So `serve` asks
     // getppid() again before it starts anything. Without a pidfd, the parent-death signal and getppid() still tell.
     if let Ok(fd) = pidfd::open(parent) {
         let trigger = Trigger::ParentExit;
