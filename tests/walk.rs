@@ -231,8 +231,13 @@ fn scene_proc_again() {
 #[test]
 fn what_is_below_us_is_known_by_its_ancestors() {
     let deeper = cell();
+    // None of them outlives the test, however it ends.
     let top = child(None, || {
-        child(Some(deeper), live);
+        sys::pdeathsig(libc::SIGKILL);
+        child(Some(deeper), || {
+            sys::pdeathsig(libc::SIGKILL);
+            live();
+        });
         live();
     });
     let deeper = is_set(deeper);
@@ -242,8 +247,7 @@ fn what_is_below_us_is_known_by_its_ancestors() {
     for pid in [1, sys::getppid()] {
         assert_eq!(walk::is_below_us(pid), Ok(false));
     }
-    sys::kill(deeper, libc::SIGKILL).unwrap();
-    sys::kill(top, libc::SIGKILL).unwrap();
+    kill(top);
     sys::wait_for(top);
     assert!(walk::is_below_us(top).is_err());
 }
