@@ -146,12 +146,30 @@ fn with_the_name_dumb_init_the_shim_is_suspended_after_the_server() {
     let words = ["bash", "-c", script, TREAPER, ACTOR, "tree", "server"];
     let mut run = Scene::new().start(&words);
     let server = run.log.ready("server");
+    let monitor = run.monitor();
     run.signal(libc::SIGTSTP);
     until("both suspended", || {
         state(run.main) == 'T' && state(server) == 'T'
     });
+    until("a monitor that waits", || is_quiet(monitor));
     run.signal(libc::SIGCONT);
     until("both resumed", || {
         state(run.main) == 'S' && state(server) == 'S'
     });
+}
+
+/// A shell has suspended the job, and resumes it.
+#[test]
+fn what_ends_while_the_shim_is_suspended_does_not_resume_it() {
+    let mut run = Scene::new().start(&Wrap::Treaper(&[]).tree("server[worker:daemon]"));
+    let worker = run.log.ready("worker");
+    run.log.ready("server");
+    let (shim, monitor) = (run.shim(), run.monitor());
+    sys::kill(shim, libc::SIGSTOP).unwrap();
+    until("a suspended shim", || state(shim) == 'T');
+    sys::kill(worker, libc::SIGKILL).unwrap();
+    until("an orphan that was reaped", || {
+        Process::read(worker).is_none() && is_quiet(monitor)
+    });
+    assert_eq!(state(shim), 'T');
 }

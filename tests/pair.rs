@@ -458,3 +458,38 @@ fn a_server_that_is_stopped_gets_the_stop_signal_and_no_other() {
         assert_eq!(told, [i64::from(libc::SIGTERM)], "{options:?}");
     }
 }
+
+/// The end of the shim is known by its pidfd, before its number can mean another process.
+#[test]
+fn a_process_with_the_number_of_the_shim_that_has_ended_is_not_resumed() {
+    if !sys::is_root() {
+        return skip("only root can set the next process number");
+    }
+    let script = "\"$@\" & T=$!; wait $T; echo $((T - 1)) > /proc/sys/kernel/ns_last_pid; \
+                  sleep 78 & echo $! $T; exec sleep 79";
+    let mut words = ["sh", "-c", script, "sh"].map(str::to_owned).to_vec();
+    words.extend(QUICK.tree("server"));
+    let mut run = Scene::new().pidns().start(&words);
+    let server = run.log.ready("server");
+    assert!(server > 0);
+    let (shim, monitor) = (run.shim(), run.monitor());
+    let tracer = hold(monitor, libc::SYS_ppoll);
+    sys::kill(shim, libc::SIGKILL).unwrap();
+    let mut said = String::new();
+    until("a sleep with the shim's number", || {
+        said = run.stdout();
+        said.ends_with('\n')
+    });
+    let (child, number) = said.trim_end().split_once(' ').unwrap();
+    assert_eq!(child, number, "the scene shows nothing");
+    until("two sleeps", || run.named("sleep").len() == 2);
+    let other = run.named("sleep").into_iter().find(|p| p.pid != run.main);
+    let other = other.unwrap().pid;
+    sys::kill(other, libc::SIGSTOP).unwrap();
+    until("a suspended sleep", || is_suspended(other));
+    drop(tracer);
+    until("the end of the tree", || {
+        run.named("tree-monitor").is_empty()
+    });
+    assert!(is_suspended(other));
+}

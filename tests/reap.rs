@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Run, Scene, Wrap, proc, sys, until};
+use common::{Run, Scene, Wrap, hold, proc, sys, until};
 
 const WRAPS: [Wrap; 2] = [Wrap::Treaper(&[]), Wrap::Treaper(&["--no-guard"])];
 
@@ -144,4 +144,29 @@ fn neither_process_has_a_second_thread() {
     for pid in [run.main, run.monitor()] {
         assert_eq!(proc::status(pid, "Threads").as_deref(), Some("1"));
     }
+}
+
+/// More have ended than are reaped at once, no SIGCHLD comes any more, and another signal is waiting.
+#[test]
+fn a_signal_that_comes_while_many_are_reaped_leaves_no_zombie() {
+    let mut run = Scene::new().start(&WRAPS[0].tree("server[burst:daemon:orphans=1500]"));
+    run.log.ready("server");
+    let monitor = run.monitor();
+    let tracer = hold(monitor, libc::SYS_ppoll);
+    run.log.wait("burst", "burst");
+    until("many zombies", || zombies(monitor) >= 1500);
+    sys::kill(monitor, libc::SIGWINCH).unwrap();
+    drop(tracer);
+    until("no zombie", || zombies(monitor) == 0);
+}
+
+#[test]
+fn nothing_wakes_a_shim_that_waits_for_the_end_of_the_grace_without_its_monitor() {
+    let wrap = Wrap::Treaper(&["--grace", "1h"]);
+    let mut run = Scene::new().start(&wrap.tree("server:ignore=TERM"));
+    run.log.ready("server");
+    let monitor = run.monitor();
+    sys::kill(monitor, libc::SIGKILL).unwrap();
+    until("a shim alone", || run.named("tree-monitor").is_empty());
+    assert_eq!(switches(&run, Duration::from_millis(300)), 0);
 }
