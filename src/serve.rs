@@ -123,8 +123,12 @@ fn alone(context: &Context<'_>, start: Start) -> Result<u8, Error> {
 
 /// The shim, and in its child the monitor.
 fn pair(mut context: Context<'_>, start: Start, namespace: bool) -> Result<u8, Error> {
-    // Of ourselves, for the monitor: made before it exists, it cannot be another process's.
-    let shim_pidfd = pidfd::open(pid::own()).ok();
+    // Of ourselves, for the monitor: made before it exists, it cannot be another process's. One in a namespace has a bell.
+    let shim_pidfd = if namespace {
+        None
+    } else {
+        pidfd::open(pid::own()).ok()
+    };
     let shim_pid = Pid::new(pid::own());
     let bell = if namespace {
         Some(fd::bell().map_err(|errno| Error::kernel("make a pipe", errno))?)

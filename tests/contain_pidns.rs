@@ -92,6 +92,28 @@ fn the_server_sees_its_own_processes_and_is_who_it_was() {
     assert_eq!(before, mounted(), "what is mounted inside stays inside");
 }
 
+/// The bell says that the shim is gone. A second descriptor for that would only be one less for the rest.
+#[test]
+fn the_monitor_watches_the_host_and_not_the_shim_by_a_pidfd() {
+    for (name, user) in users() {
+        let mut run = start(scene(user), &PIDNS.tree("server"), &["server"]);
+        let (shim, monitor) = (run.shim(), run.monitor());
+        let open = std::fs::read_dir(format!("/proc/{monitor}/fdinfo")).unwrap();
+        let watched: Vec<i32> = open
+            .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
+            .filter_map(|info| {
+                let mut lines = info.lines();
+                lines.find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
+            })
+            .collect();
+        let host = proc::Process::read(shim).unwrap().ppid;
+        assert!(watched.contains(&host), "{name}: {watched:?}");
+        assert!(!watched.contains(&shim), "{name}: {watched:?}");
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+    }
+}
+
 #[test]
 fn a_stubborn_tree_is_stopped() {
     for (name, user) in users() {
