@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::settings::manner::Manner;
+use crate::streams::forward::Rules;
 use crate::sys::arrival::Arrival;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
@@ -13,11 +14,11 @@ use crate::sys::{tty, wait};
 pub fn suspend_with(
     arrival: &Arrival,
     manner: &Manner,
-    job_control: bool,
+    rules: Rules<'_>,
     still: &dyn Fn() -> bool,
 ) {
-    let by_terminal = job_control && arrival.from_terminal;
-    if manner.suspends_with_signals && arrival.signal.is_job_stop() && !by_terminal {
+    let is_suspending = arrival.signal.is_job_stop() && !rules.is_for_job(arrival);
+    if manner.suspends_with_signals && is_suspending {
         signal::suspend_self(Signal::STOP, still);
     }
 }

@@ -6,15 +6,12 @@ use crate::output::error::Error;
 use crate::output::status;
 use crate::pair::board::Board;
 use crate::pair::context::{Context, Request};
-use crate::pair::monitor::{Linux, Role};
-use crate::plan::event::{Event, Trigger};
+use crate::pair::monitor::Monitor;
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
-use crate::streams::watch::Watch;
 use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Found};
 use crate::sys::{arrival, pid, prctl};
-use crate::tree::kill::Killer;
 
 /// Reaps until SIGINT or SIGTERM, then stops the orphans that have come to this process; the exit status.
 ///
@@ -45,13 +42,9 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         board,
         relay: None,
     };
-    let killer = Killer::new(None, Vec::new(), None);
-    let role = Role::Alone { parent: None };
-    let mut linux = Linux::new(&context, role, Watch::signals_only(), killer);
-    linux.pending = Some(Event::Trigger(Trigger::Terminate));
-    linux.reap_first = true;
+    let mut monitor = Monitor::of_orphans(&context);
     let plan = Plan::resume(request.config.plan, State::Running, None, true);
-    let plan = supervise::run(&mut linux, plan);
+    let plan = supervise::run(&mut monitor, plan);
     Ok(match plan.state() {
         State::GivenUp => status::SURVIVORS,
         _ => 0,

@@ -12,9 +12,10 @@ use crate::output::progress::Step;
 use crate::output::status::Ended;
 use crate::pair::board::{Board, Suspension};
 use crate::pair::context::{Context, Request};
-use crate::pair::monitor::{Linux, Role, Shim};
-use crate::pair::shim::{End, Guard, Way};
-use crate::plan::event::{Event, Trigger};
+use crate::pair::link::{self, Link};
+use crate::pair::monitor::Monitor;
+use crate::pair::shim::{End, Shim, Way};
+use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
 use crate::settings::config::StdinMode;
@@ -28,6 +29,17 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::signal::Signal;
 use crate::sys::{clock, fd, memory, pidfd, prctl, startup, wait};
 use crate::tree::kill::{Killer, Server, Told};
+
+/// Which process starts the server.
+enum Role {
+    /// The only one. `parent`: the host, if its end is a trigger.
+    Alone {
+        parent: Option<i32>,
+    },
+    Monitor {
+        shim: Link,
+    },
+}
 
 /// What the start of the server uses up.
 struct Start {
@@ -131,7 +143,7 @@ fn pair(mut context: Context<'_>, start: Start, namespace: bool) -> Result<u8, E
     };
     let shim_pid = Pid::new(pid::own());
     let bell = if namespace {
-        Some(fd::bell().map_err(|errno| Error::kernel("make a pipe", errno))?)
+        Some(link::bell().map_err(|errno| Error::kernel("make a pipe", errno))?)
     } else {
         None
     };
@@ -170,13 +182,13 @@ struct ShimEnds {
 fn monitor(context: &Context<'_>, mut start: Start, shim: ShimEnds) -> Result<u8, Error> {
     become_monitor(&context.place)?;
     let shim = match (shim.bell, shim.pid) {
-        (Some(write), _) => Shim::Bell(write),
+        (Some(write), _) => Link::Bell(write),
         // It may have died before we armed anything: then there is nobody to serve.
         (None, Some(pid)) if pid::parent() == pid.get() => {
             let trigger = Trigger::ShimKilled;
             let watched = shim.pidfd.map(|fd| Watched { fd, trigger });
             start.hosts.watched.extend(watched);
-            Shim::Pid(pid)
+            Link::Parent(pid)
         }
         (None, _) => {
             return Err(Error::Gone("the shim is gone, so COMMAND was not started"));
@@ -223,19 +235,22 @@ fn server_and_loop(
     let mut watch = make_watch(signals, context, hosts, cgroup.as_ref());
     let mut killer = Killer::new(Some(server), strangers, cgroup);
     if let Role::Monitor {
-        shim: Shim::Bell(bell),
+        shim: Link::Bell(bell),
     } = &role
     {
         watch.add_bell(bell.as_fd());
         killer = killer.of_namespace();
     }
-    let mut linux = Linux::new(context, role, watch, killer);
+    let mut monitor = match role {
+        Role::Alone { parent } => Monitor::alone(context, parent, watch, killer),
+        Role::Monitor { shim } => Monitor::of_pair(context, shim, watch, killer),
+    };
     memory::release();
-    let plan = supervise::run(&mut linux, Plan::new(context.place.settings));
+    let plan = supervise::run(&mut monitor, Plan::new(context.place.settings));
     check_start(context, &plan)?;
-    let status = linux.finish(&plan);
-    if plan.state() == State::GivenUp && linux.leave_shim(status) {
-        linux.reap_to_the_end();
+    let status = monitor.finish(&plan);
+    if plan.state() == State::GivenUp && monitor.release_shim(status) {
+        monitor.reap_to_the_end();
     }
     Ok(status)
 }
@@ -316,7 +331,7 @@ fn shim(
     } = start;
     let parent = hosts.parent;
     drop((image, hosts));
-    let mut guard = Guard {
+    let mut shim = Shim {
         context,
         monitor,
         parent,
@@ -330,25 +345,26 @@ fn shim(
     fd::give_up(fd::STDOUT);
     context.place.let_go();
     memory::release();
-    let status = match guard.run() {
-        End::Leave(status) => {
-            guard.finish();
+    let status = match shim.run() {
+        End::Exit(status) => {
+            shim.finish();
             status
         }
-        End::TakeOver => take_over(guard, context, cgroup)?,
+        End::MonitorKilled => heir(shim, context, cgroup)?,
     };
     context.place.leave(context.board.ended(), status);
     Ok(status)
 }
 
-fn take_over(guard: Guard<'_>, context: &Context<'_>, cgroup: Option<Cgroup>) -> Result<u8, Error> {
+/// The shim after the end of the monitor: it stops the tree.
+fn heir(shim: Shim<'_>, context: &Context<'_>, cgroup: Option<Cgroup>) -> Result<u8, Error> {
     let board = context.board;
-    let has_bell = guard.bell.is_some();
+    let has_bell = shim.bell.is_some();
     if has_bell && board.ended().is_none() {
         // The monitor was the init of a namespace: with it the kernel has killed all.
         board.set_ended(Ended::Killed(Signal::KILL.number()));
     }
-    let strangers = guard.strangers.unwrap_or_default();
+    let strangers = shim.strangers.unwrap_or_default();
     // Unless it is our child by now, somebody else may have its pid.
     let server = board.server().map(|pid| Server {
         pid,
@@ -363,13 +379,9 @@ fn take_over(guard: Guard<'_>, context: &Context<'_>, cgroup: Option<Cgroup>) ->
         },
     });
     let killer = Killer::new(server, strangers, cgroup);
-    let mut linux = Linux::new(context, Role::Heir, Watch::signals_only(), killer);
-    // The pid of a server in a namespace that is gone is somebody else's here.
-    linux.relay = linux.relay.filter(|_| !has_bell);
-    linux.pending = Some(Event::Trigger(Trigger::MonitorKilled));
-    linux.reap_first = true;
+    let mut monitor = Monitor::heir(context, killer, has_bell);
     let plan = board.resume(context.place.settings, clock::now());
-    let plan = supervise::run(&mut linux, plan);
+    let plan = supervise::run(&mut monitor, plan);
     check_start(context, &plan)?;
-    Ok(linux.finish(&plan))
+    Ok(monitor.finish(&plan))
 }

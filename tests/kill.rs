@@ -294,7 +294,7 @@ fn scene_rest() {
         assert_eq!(other.got(), [0, 0]);
     }
     // Nothing has to be continued.
-    killer.continue_stop(Signal::TERM);
+    killer.continue_stop();
     assert_eq!(count(&said(), "rest of the tree"), 0);
 }
 
@@ -383,11 +383,11 @@ fn scene_group() {
         // More have ended since: they are left alone.
         killer.reaped += 1;
         let again = clock::now();
-        killer.continue_stop(Signal::TERM);
+        killer.continue_stop();
         let in_time = clock::now() < before + GROUP_FIRST;
         let next = killer.continues_at();
         // None has ended since.
-        killer.continue_stop(Signal::TERM);
+        killer.continue_stop();
         assert_eq!(killer.continues_at(), None);
         assert_eq!(deep.got(), [1, 1]);
         for told in [&member, &outside] {
@@ -409,7 +409,7 @@ fn scene_group() {
     let end = clock::now() + GROUP_FIRST;
     until("the end of the first step", || clock::now() > end);
     killer.reaped += 1;
-    killer.continue_stop(Signal::TERM);
+    killer.continue_stop();
     assert_eq!(killer.continues_at(), None);
     assert_eq!((member.got(), deep.got()), ([1, 1], [1, 1]));
     // SIGKILL makes the second step needless.

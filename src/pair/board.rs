@@ -29,7 +29,7 @@ enum Word {
     GiveUpAt,
     HostGone,
     Suspension,
-    LeaveWith,
+    EarlyStatus,
     Failure,
     /// The first one of a text.
     Interpreter,
@@ -230,13 +230,13 @@ impl Board {
     }
 
     /// Monitor: the shim is to leave with `status` now, though some of the tree could not be killed.
-    pub fn set_leave_with(self, status: u8) {
-        self.set(Word::LeaveWith, 0x100 + u64::from(status));
+    pub fn set_early_status(self, status: u8) {
+        self.set(Word::EarlyStatus, 0x100 + u64::from(status));
     }
 
     #[must_use]
-    pub fn leave_with(self) -> Option<u8> {
-        Some(self.get(Word::LeaveWith))
+    pub fn early_status(self) -> Option<u8> {
+        Some(self.get(Word::EarlyStatus))
             .filter(|n| *n != 0)
             .map(|n| n as u8)
     }
@@ -304,7 +304,7 @@ mod tests {
         );
         note(
             "leave with",
-            board.leave_with().map(|status| status.to_string()),
+            board.early_status().map(|status| status.to_string()),
         );
         note(
             "failure",
@@ -334,7 +334,7 @@ mod tests {
             (&|| board.set_named(), "named "),
             (&|| board.set_terminal_gone(), "terminal gone "),
             (&|| board.order_suspension(19), "suspension SIGSTOP"),
-            (&|| board.set_leave_with(0), "leave with 0"),
+            (&|| board.set_early_status(0), "leave with 0"),
             (
                 &|| {
                     let failure = Failure::NotFound.encode();
@@ -385,8 +385,8 @@ mod tests {
     fn every_status_and_every_way_to_end_is_passed_on() {
         let board = board();
         for number in 0..=255 {
-            board.set_leave_with(number);
-            assert_eq!(board.leave_with(), Some(number));
+            board.set_early_status(number);
+            assert_eq!(board.early_status(), Some(number));
             board.set_ended(Ended::Exited(number));
             assert_eq!(board.ended(), Some(Ended::Exited(number)));
             board.set_ended(Ended::Killed(number));

@@ -8,6 +8,7 @@ use crate::output::progress::Voice;
 use crate::pair::board::Board;
 use crate::settings::config::Config;
 use crate::settings::manner::Manner;
+use crate::streams::forward::Rules;
 use crate::streams::notify::Relay;
 use crate::sys::startup::Inherited;
 
@@ -34,6 +35,16 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// What decides about an arriving signal.
+    #[must_use]
+    pub fn rules(&self) -> Rules<'_> {
+        Rules {
+            config: self.config,
+            forward_hup: self.place.forward_hup,
+            job_control: self.place.job_control,
+        }
+    }
+
     /// The name of COMMAND, as it was given.
     #[must_use]
     pub fn command(&self) -> &OsStr {

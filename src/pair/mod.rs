@@ -3,5 +3,6 @@
 
 pub mod board;
 pub mod context;
+pub mod link;
 pub mod monitor;
 pub mod shim;

@@ -1,84 +1,138 @@
-//! The world of the real kernel: events from the watch and from reaping, effects through the killer.
+//! The process that runs the loop: its events come from the watch and from reaping, its effects go to the tree.
 #![forbid(unsafe_code)]
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use crate::job_control;
 use crate::output::progress::{self, Seconds, Step, Victims};
 use crate::output::status;
 use crate::pair::context::Context;
+use crate::pair::link::Link;
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise::World;
 use crate::settings::config::ForwardTo;
-use crate::streams::forward::{self, Route};
+use crate::streams::forward::Route;
 use crate::streams::notify::Relay;
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::arrival::Arrival;
-use crate::sys::pid::{self, Pid};
-use crate::sys::signal::{self, Signal};
+use crate::sys::pid;
+use crate::sys::signal::Signal;
 use crate::sys::{clock, fd};
 use crate::tree::kill::Killer;
 use crate::tree::reap::{self, End, Job, Left, Reaped};
 
-/// Which process of ours runs the loop, and whose end it learns by `getppid()`.
+/// Which process runs the loop, and which process's end it learns by `getppid()`.
 #[derive(Debug)]
-pub enum Role {
-    /// There is no other one. `parent`: the host, if its end is a trigger.
+enum Role {
+    /// The only process of treaper. `parent`: the host, if its end is a trigger.
     Alone { parent: Option<i32> },
     /// The child of the shim.
-    Monitor { shim: Shim },
-    /// The shim after the monitor's death.
+    Monitor { shim: Link },
+    /// The shim after the end of the monitor.
     Heir,
 }
 
-/// How the monitor reaches the shim.
-#[derive(Debug)]
-pub enum Shim {
-    /// Our parent, by its pid.
-    Pid(Pid),
-    /// In another PID namespace, where our signals do not reach: by a bell.
-    Bell(OwnedFd),
-    Gone,
+/// When children are looked at although no signal has come for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NextReap {
+    /// Before anything else.
+    Now,
+    /// After a look at everything else: one batch was taken, and more are waiting.
+    Soon,
+    /// After a pause: only members of the cgroup that are not descendants are left, and the heir has no descriptor
+    /// that reports their end.
+    AfterPause,
+    OnSignal,
 }
 
-/// Everything that the loop needs to act.
+/// What the loop needs to act.
 #[derive(Debug)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "two are given, three are pending work: none depends on another"
-)]
-pub struct Linux<'a> {
-    pub context: &'a Context<'a>,
-    pub role: Role,
-    pub watch: Watch,
-    pub killer: Killer,
-    /// If we are who the service manager knows.
-    pub relay: Option<&'a Relay>,
-    pub alone: job_control::Alone,
-    /// Found out before, to be told first.
-    pub pending: Option<Event>,
-    /// Children may have died without a signal left to tell.
-    pub reap_first: bool,
-    /// One batch of the dead was taken, and more are waiting.
-    pub reap_again: bool,
-    /// Only members of the cgroup that are not our descendants are left, and nothing tells the heir of their end.
-    pub look_again: bool,
-    /// How many processes ended by our SIGKILL.
-    pub killed: u32,
+pub struct Monitor<'a> {
+    context: &'a Context<'a>,
+    role: Role,
+    watch: Watch,
+    killer: Killer,
+    /// Only in the process that the service manager knows.
+    relay: Option<&'a Relay>,
+    alone: job_control::Alone,
+    /// A trigger that was found together with something else, and is the next event.
+    found: Option<Trigger>,
+    next_reap: NextReap,
+    /// How many processes ended by SIGKILL from treaper.
+    killed: u32,
     /// A process has sent the SIGHUP that is the next trigger.
-    pub hangup_asked: bool,
+    hangup_asked: bool,
     /// The last trigger, if no process has asked for the stop by a signal.
-    pub unasked: Option<Trigger>,
+    unasked: Option<Trigger>,
     /// When the stop signal was sent first; `None` too if another process has sent it.
-    pub stopping_since: Option<Duration>,
+    stopping_since: Option<Duration>,
 }
 
-/// How often the heir looks for the end of whom nobody announces: it makes no descriptors.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// The pause of [`NextReap::AfterPause`].
+const REAP_PAUSE: Duration = Duration::from_millis(10);
 
-impl World for Linux<'_> {
+impl<'a> Monitor<'a> {
+    fn new(context: &'a Context<'a>, role: Role, watch: Watch, killer: Killer) -> Self {
+        Self {
+            context,
+            role,
+            watch,
+            killer,
+            relay: context.relay.as_ref(),
+            alone: job_control::Alone::default(),
+            found: None,
+            next_reap: NextReap::OnSignal,
+            killed: 0,
+            hangup_asked: false,
+            unasked: None,
+            stopping_since: None,
+        }
+    }
+
+    /// The child of the shim.
+    #[must_use]
+    pub fn of_pair(context: &'a Context<'a>, shim: Link, watch: Watch, killer: Killer) -> Self {
+        Self::new(context, Role::Monitor { shim }, watch, killer)
+    }
+
+    /// The only process of treaper. `parent`: the host, if its end is a trigger.
+    #[must_use]
+    pub fn alone(
+        context: &'a Context<'a>,
+        parent: Option<i32>,
+        watch: Watch,
+        killer: Killer,
+    ) -> Self {
+        Self::new(context, Role::Alone { parent }, watch, killer)
+    }
+
+    /// The shim after the end of the monitor. `namespace`: the server was in a PID namespace, so its pid means
+    /// nothing here.
+    #[must_use]
+    pub fn heir(context: &'a Context<'a>, killer: Killer, namespace: bool) -> Self {
+        let heir = Self::new(context, Role::Heir, Watch::signals_only(), killer);
+        Self {
+            relay: heir.relay.filter(|_| !namespace),
+            found: Some(Trigger::MonitorKilled),
+            next_reap: NextReap::Now,
+            ..heir
+        }
+    }
+
+    /// A process that has no server and was asked to stop the orphans that it has.
+    #[must_use]
+    pub fn of_orphans(context: &'a Context<'a>) -> Self {
+        let killer = Killer::new(None, Vec::new(), None);
+        Self {
+            found: Some(Trigger::Terminate),
+            next_reap: NextReap::Now,
+            ..Self::alone(context, None, Watch::signals_only(), killer)
+        }
+    }
+}
+
+impl World for Monitor<'_> {
     fn now(&self) -> Duration {
         clock::now()
     }
@@ -116,54 +170,33 @@ impl World for Linux<'_> {
         }
     }
 
-    fn apply(&mut self, action: Action) {
+    fn apply(&mut self, plan: &Plan, action: Action) -> Option<Event> {
         match action {
-            Action::StopServer => self.stop_server(),
+            Action::StopServer => self.stop_server(plan),
             Action::EnsureServerStop => {
-                let _ = self.killer.ensure_server_stop(self.stop_signal());
+                let _ = self.killer.ensure_server_stop(self.stop_signal(plan));
             }
-            Action::StopRest => self.killer.stop_rest(self.stop_signal()),
+            Action::StopRest => self.killer.stop_rest(self.stop_signal(plan)),
             Action::KillAll => {
                 let progress = self.killer.kill_round();
-                self.pending = Some(Event::Swept { progress });
-                self.reap_first = true;
+                // Children may have ended without a signal of their own.
+                self.next_reap = NextReap::Now;
+                return Some(Event::Swept { progress });
             }
-            Action::NameWaiting => self.name_waiting(),
+            Action::NameWaiting => self.name_waiting(plan),
             Action::NameSurvivors => self.killer.name_survivors(),
         }
+        None
     }
 }
 
-impl<'a> Linux<'a> {
-    /// The process `role`, before anything has happened.
-    #[must_use]
-    pub fn new(context: &'a Context<'a>, role: Role, watch: Watch, killer: Killer) -> Self {
-        Self {
-            context,
-            role,
-            watch,
-            killer,
-            relay: context.relay.as_ref(),
-            alone: job_control::Alone::default(),
-            pending: None,
-            reap_first: false,
-            reap_again: false,
-            look_again: false,
-            killed: 0,
-            hangup_asked: false,
-            unasked: None,
-            stopping_since: None,
-        }
-    }
-}
-
-impl Linux<'_> {
+impl Monitor<'_> {
     fn wait_for_event(&mut self, deadline: Option<Duration>) -> Event {
         loop {
-            if let Some(event) = self.pending.take() {
-                return event;
+            if let Some(trigger) = self.found.take() {
+                return Event::Trigger(trigger);
             }
-            if std::mem::take(&mut self.reap_first) {
+            if self.next_reap == NextReap::Now {
                 return self.reap();
             }
             let timeout = deadline.map(|at| at.saturating_sub(clock::now()));
@@ -176,35 +209,26 @@ impl Linux<'_> {
                 .and_then(|relay| relay.retry(self.context.board.server()));
             let rest_at = self.killer.continues_at();
             if rest_at.is_some_and(|at| at <= clock::now()) {
-                self.killer.continue_stop(self.stop_signal());
+                self.killer.continue_stop();
                 continue;
             }
             let timeout = earlier(timeout, rest_at.map(|at| at.saturating_sub(clock::now())));
-            let again = std::mem::take(&mut self.reap_again);
-            let patience = if again {
-                Some(Duration::ZERO)
-            } else if self.look_again {
-                Some(timeout.map_or(LOOK_AGAIN, |timeout| timeout.min(LOOK_AGAIN)))
-            } else {
-                timeout
+            let patience = match self.next_reap {
+                NextReap::Now | NextReap::Soon => Some(Duration::ZERO),
+                NextReap::AfterPause => earlier(timeout, Some(REAP_PAUSE)),
+                NextReap::OnSignal => timeout,
             };
             let retry = retry.filter(|retry| patience.is_none_or(|patience| *retry < patience));
             let event = match self.watch.wait(retry.or(patience)) {
-                Woken::TimedOut if again || self.look_again => Some(self.reap()),
+                Woken::TimedOut if self.next_reap != NextReap::OnSignal => Some(self.reap()),
                 Woken::TimedOut if retry.is_some() => None,
                 Woken::TimedOut => Some(self.overdue()),
                 Woken::CgroupChanged => {
                     self.read_cgroup_events();
                     Some(self.reap())
                 }
-                Woken::Trigger(trigger) => {
-                    self.reap_again |= again;
-                    Some(Event::Trigger(trigger))
-                }
-                Woken::Signal(arrival) => {
-                    self.reap_again |= again;
-                    self.on_signal(arrival)
-                }
+                Woken::Trigger(trigger) => Some(Event::Trigger(trigger)),
+                Woken::Signal(arrival) => self.on_signal(arrival),
             };
             if let Some(event) = event {
                 return event;
@@ -225,7 +249,7 @@ impl Linux<'_> {
         if let Some(relay) = self.relay {
             relay.finish(self.context.board.server());
         }
-        self.tell_killed(plan);
+        self.report_killed(plan);
         if plan.state() == State::GivenUp {
             log::error!(
                 "{} after SIGKILL some processes are left; see above",
@@ -242,8 +266,8 @@ impl Linux<'_> {
         self.context.config.success.map(status)
     }
 
-    fn stop_server(&mut self) {
-        let signal = self.stop_signal();
+    fn stop_server(&mut self, plan: &Plan) {
+        let signal = self.stop_signal(plan);
         if !self.killer.stop_server(signal) {
             return;
         }
@@ -257,50 +281,48 @@ impl Linux<'_> {
     }
 
     /// Says what the stop waits for; from then on Ctrl-C kills it.
-    fn name_waiting(&mut self) {
+    fn name_waiting(&mut self, plan: &Plan) {
         let (named, count) = self.killer.living();
         if count == 0 || !log::log_enabled!(log::Level::Warn) {
             return;
         }
         self.context.board.set_named();
         let named = &named;
-        let trigger = self.context.board.trigger().map_or("?", Trigger::name);
+        let trigger = plan.trigger().map_or("?", Trigger::name);
         let waiting = Victims { named, count };
         log::warn!("{trigger}: waiting for {waiting} to end; Ctrl-C kills them now");
     }
 
     /// Whether it is the Ctrl-C that was offered. The monitor is out of the terminal's reach, so the shim hands it on.
     fn is_kill_key(&self, arrival: &Arrival) -> bool {
-        let pressed = arrival.signal == Signal::INT
-            && arrival.from_terminal
-            && self.context.place.job_control;
+        let pressed = self.context.rules().is_interrupt_key(arrival);
         let handed_on = arrival.signal == Signal::CHLD && self.context.board.take_kill_now();
         handed_on || pressed && self.context.board.named()
     }
 
-    fn stop_signal(&self) -> Signal {
+    fn stop_signal(&self, plan: &Plan) -> Signal {
         match self.context.manner.parent_signal {
-            Some(signal) if self.context.board.trigger() == Some(Trigger::ParentExit) => signal,
+            Some(signal) if plan.trigger() == Some(Trigger::ParentExit) => signal,
             _ => self.context.config.signal,
         }
     }
 
     /// Lets the shim leave with `status` before us; whether we then have to stay for what is left.
     /// As the init of a PID namespace we leave as well: the kernel holds what cannot be killed.
-    pub fn leave_shim(&self, status: u8) -> bool {
+    pub fn release_shim(&self, status: u8) -> bool {
         let Role::Monitor { shim } = &self.role else {
             return false;
         };
-        self.context.board.set_leave_with(status);
+        self.context.board.set_early_status(status);
         // Not SIGCHLD: it may be stopped, and no end of ours will wake it now.
         self.wake_shim();
-        !matches!(shim, Shim::Bell(_))
+        !matches!(shim, Link::Bell(_))
     }
 
     /// After giving up: goes on reaping what is left, until nobody is.
     pub fn reap_to_the_end(&mut self) {
         while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
-            let again = self.reap_again.then_some(Duration::ZERO);
+            let again = (self.next_reap == NextReap::Soon).then_some(Duration::ZERO);
             if let Woken::CgroupChanged = self.watch.wait(again) {
                 self.read_cgroup_events();
             }
@@ -319,18 +341,20 @@ impl Linux<'_> {
     fn reap(&mut self) -> Event {
         let mut reaped = Reaped::default();
         let context = self.context;
-        let stop_signal = self.stop_signal();
         let left = reap::drain(&mut self.killer, &mut reaped, &mut |end| {
-            report_end(context, stop_signal, end);
+            report_end(context, end);
         });
-        self.reap_again = left == Left::More;
         // Who came into the group without being our descendant is of the tree as well. Asked only when none of ours is
         // left: with a thousand servers at once each look costs. What cannot be read does not keep us waiting.
         let cgroup = self.killer.cgroup.as_ref();
         let populated =
             left == Left::Nobody && cgroup.is_some_and(|cgroup| cgroup.is_populated() == Ok(true));
         let empty = left == Left::Nobody && !populated;
-        self.look_again = populated && matches!(self.role, Role::Heir);
+        self.next_reap = match left {
+            Left::More => NextReap::Soon,
+            Left::Nobody if populated && matches!(self.role, Role::Heir) => NextReap::AfterPause,
+            Left::Nobody | Left::Somebody => NextReap::OnSignal,
+        };
         if let Some(ended) = reaped.server {
             self.context.board.set_ended(ended);
         }
@@ -360,29 +384,28 @@ impl Linux<'_> {
             relay.pass_on(self.context.board.server());
         }
         let gone = self.check_parent();
-        self.reap_first |= gone.is_some();
+        if gone.is_some() {
+            self.next_reap = NextReap::Now;
+        }
         if arrival.signal == Signal::CONT {
             self.resume_shim(&arrival);
         }
         if self.is_kill_key(&arrival) {
-            self.pending = gone.map(Event::Trigger);
-            self.reap_first = true;
+            self.found = gone;
+            self.next_reap = NextReap::Now;
             return Some(Event::KillNow);
         }
         self.hangup_asked = arrival.signal == Signal::HUP
             && !arrival.by_kernel
             && !self.context.board.terminal_gone();
-        match forward::route(
-            arrival.signal,
-            self.context.config,
-            self.context.place.forward_hup,
-        ) {
+        match self.context.rules().route(&arrival) {
             // It has brought the news of the parent's end.
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
             Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
             Route::Child => return Some(self.reap()),
             Route::Forward(_) if self.is_told_in_passing(&arrival) => {}
             Route::Forward(signal) => self.forward(signal, &arrival),
+            Route::Delivered => {}
             Route::Drop => self.report_forwarding(arrival.signal, None),
         }
         // The request to suspend was for the shim, not for the monitor.
@@ -393,13 +416,9 @@ impl Linux<'_> {
     }
 
     fn suspend_after(&mut self, arrival: &Arrival) {
-        job_control::suspend_with(
-            arrival,
-            &self.context.manner,
-            self.context.place.job_control,
-            &|| true,
-        );
-        if self.context.place.job_control && arrival.from_terminal && arrival.signal.is_job_stop() {
+        let rules = self.context.rules();
+        job_control::suspend_with(arrival, &self.context.manner, rules, &|| true);
+        if rules.is_for_job(arrival) && arrival.signal.is_job_stop() {
             self.alone.terminal_suspends();
             self.alone.follow(self.context.board.server());
         }
@@ -417,7 +436,10 @@ impl Linux<'_> {
     /// Whether the service manager signals all that there is (`systemctl kill`), and so the shim as well, which
     /// hands on what it gets. A shim in another PID namespace has no number here.
     fn is_told_in_passing(&self, arrival: &Arrival) -> bool {
-        let Role::Monitor { shim: Shim::Pid(_) } = &self.role else {
+        let Role::Monitor {
+            shim: Link::Parent(_),
+        } = &self.role
+        else {
             return false;
         };
         self.context.place.manager == Some(arrival.sender)
@@ -435,9 +457,9 @@ impl Linux<'_> {
                 Some(Trigger::ParentExit)
             }
             Role::Monitor {
-                shim: Shim::Pid(shim),
+                shim: Link::Parent(shim),
             } if pid::parent() != shim.get() => {
-                self.role = Role::Monitor { shim: Shim::Gone };
+                self.role = Role::Monitor { shim: Link::Gone };
                 Some(Trigger::ShimKilled)
             }
             Role::Monitor { .. } if self.context.board.take_host_gone() => {
@@ -448,10 +470,6 @@ impl Linux<'_> {
     }
 
     fn forward(&mut self, signal: Signal, arrival: &Arrival) {
-        if self.context.place.job_control && arrival.from_terminal {
-            // The terminal has sent it to the whole group, so the server has it already.
-            return;
-        }
         self.report_forwarding(arrival.signal, Some(signal));
         match self.context.config.forward_to {
             ForwardTo::Server => drop(self.killer.signal_server(signal, arrival.value)),
@@ -469,23 +487,14 @@ impl Linux<'_> {
         self.signal_shim(Signal::CONT);
     }
 
-    /// Tells the shim to look at the board.
-    pub fn call_shim(&self) {
+    /// Makes the shim look at the board.
+    fn call_shim(&self) {
         self.signal_shim(Signal::CHLD);
     }
 
     fn signal_shim(&self, signal: Signal) {
-        match &self.role {
-            // Proven by being our parent at this moment.
-            Role::Monitor {
-                shim: Shim::Pid(shim),
-            } if shim.get() == pid::parent() => {
-                let _ = signal::kill(*shim, signal);
-            }
-            Role::Monitor {
-                shim: Shim::Bell(bell),
-            } => fd::ring(bell.as_fd()),
-            Role::Monitor { .. } | Role::Alone { .. } | Role::Heir => {}
+        if let Role::Monitor { shim } = &self.role {
+            shim.signal(signal);
         }
     }
 
@@ -505,7 +514,7 @@ impl Linux<'_> {
         }
     }
 
-    fn tell_killed(&self, plan: &Plan) {
+    fn report_killed(&self, plan: &Plan) {
         if self.killed == 0 {
             return;
         }
@@ -515,7 +524,7 @@ impl Linux<'_> {
             named,
             count: self.killed as usize,
         };
-        let (signal, since) = (self.stop_signal(), self.stopping_since);
+        let (signal, since) = (self.stop_signal(plan), self.stopping_since);
         let time = self.killer.killing_since.zip(since);
         if let Some(time) = time.map(|(kill, stop)| Seconds::about(kill.saturating_sub(stop))) {
             log::warn!("{trigger}: had to SIGKILL {victims}, alive {time} after {signal}");
@@ -533,7 +542,7 @@ fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 }
 
 /// A process that could not be executed was no server. Its error is reported at the end.
-fn report_end(context: &Context<'_>, stop_signal: Signal, end: End) {
+fn report_end(context: &Context<'_>, end: End) {
     if end.is_server && context.board.failure().is_some() {
         return;
     }
@@ -543,7 +552,7 @@ fn report_end(context: &Context<'_>, stop_signal: Signal, end: End) {
         server: end.is_server,
     });
     if end.is_server {
-        let signal = stop_signal;
+        let signal = context.config.signal;
         context.voice.report(&Step::StoppingRest { signal });
     }
 }

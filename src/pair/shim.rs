@@ -8,21 +8,22 @@ use crate::job_control;
 use crate::output::progress::Step;
 use crate::pair::board::Suspension;
 use crate::pair::context::Context;
+use crate::pair::link;
 use crate::settings::config::ForwardTo;
-use crate::streams::forward::{self, Route};
+use crate::streams::forward::Route;
 use crate::sys::arrival::{self, Arrival};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, Found};
-use crate::sys::{Errno, fd, pidfd, proc};
+use crate::sys::{Errno, pidfd, proc};
 
 /// How the guard ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The monitor is done, or asks us to leave: the exit status.
-    Leave(u8),
+    Exit(u8),
     /// The monitor was killed: its tree is ours now.
-    TakeOver,
+    MonitorKilled,
 }
 
 /// How signals go to the server.
@@ -38,7 +39,7 @@ pub enum Way {
 
 /// The shim's side of the pair.
 #[derive(Debug)]
-pub struct Guard<'a> {
+pub struct Shim<'a> {
     pub context: &'a Context<'a>,
     pub monitor: Pid,
     /// The host, if its end is a trigger.
@@ -56,7 +57,7 @@ pub struct Guard<'a> {
     pub strangers: Option<Vec<i32>>,
 }
 
-impl Guard<'_> {
+impl Shim<'_> {
     /// Waits until the monitor has ended.
     ///
     /// The monitor's end arrives as SIGCONT. A stop signal that is sent to the shim removes a pending SIGCONT, and
@@ -67,15 +68,15 @@ impl Guard<'_> {
                 .context
                 .relay
                 .as_ref()
-                .and_then(|relay| relay.retry(self.server_here()));
+                .and_then(|relay| relay.retry(self.server_pid()));
             let arrival = arrival::wait_any(retry);
-            if let Some(arrival) = arrival.filter(|arrival| !arrival.from_monitor) {
-                self.hand_on(&arrival);
+            if let Some(arrival) = arrival.filter(|arrival| !link::is_from_monitor(arrival)) {
+                self.handle(&arrival);
             }
             self.check_parent();
             let news = arrival.is_none_or(|a| matches!(a.signal, Signal::CHLD | Signal::CONT));
             if news && let Some(relay) = self.context.relay.as_ref() {
-                relay.pass_on(self.server_here());
+                relay.pass_on(self.server_pid());
             }
             if let Some(end) = self.look_at_monitor() {
                 return end;
@@ -87,12 +88,12 @@ impl Guard<'_> {
     /// The last words of the tree to the service manager.
     pub fn finish(&self) {
         if let Some(relay) = self.context.relay.as_ref() {
-            relay.finish(self.server_here());
+            relay.finish(self.server_pid());
         }
     }
 
     /// The server's pid; `None` if it is in another PID namespace.
-    fn server_here(&self) -> Option<Pid> {
+    fn server_pid(&self) -> Option<Pid> {
         self.context.board.server().filter(|_| self.bell.is_none())
     }
 
@@ -107,16 +108,16 @@ impl Guard<'_> {
 
     fn look_at_monitor(&mut self) -> Option<End> {
         if let Some(bell) = &self.bell {
-            fd::silence(bell.as_fd());
+            link::silence(bell.as_fd());
         }
-        if let Some(status) = self.context.board.leave_with() {
-            return Some(End::Leave(status));
+        if let Some(status) = self.context.board.early_status() {
+            return Some(End::Exit(status));
         }
         loop {
             match wait::any() {
                 Found::Child(pid, change) if pid == self.monitor.get() => match change {
-                    Change::Exited(status) => return Some(End::Leave(status)),
-                    Change::Killed(_) => return Some(End::TakeOver),
+                    Change::Exited(status) => return Some(End::Exit(status)),
+                    Change::Killed(_) => return Some(End::MonitorKilled),
                     // A stopped monitor sees nothing, so it never stays stopped.
                     Change::Stopped(_) => self.signal_monitor(Signal::CONT, None),
                     Change::Trapped | Change::Continued => {}
@@ -133,7 +134,7 @@ impl Guard<'_> {
                     return None;
                 }
                 // It cannot be: the monitor was ours to reap.
-                Found::NoChildren => return Some(End::TakeOver),
+                Found::NoChildren => return Some(End::MonitorKilled),
             }
         }
     }
@@ -173,42 +174,28 @@ impl Guard<'_> {
                     && !wait::has_ended(monitor)
             };
             if let Some(signal) = order.signal() {
-                job_control::suspend_as_server(signal, self.server_here(), &still);
+                job_control::suspend_as_server(signal, self.server_pid(), &still);
             }
         }
         if let Some(arrival) = arrival {
             let still = || !wait::has_ended(monitor);
-            job_control::suspend_with(
-                arrival,
-                &self.context.manner,
-                self.context.place.job_control,
-                &still,
-            );
+            job_control::suspend_with(arrival, &self.context.manner, self.context.rules(), &still);
         }
     }
 
-    fn hand_on(&mut self, arrival: &Arrival) {
+    fn handle(&mut self, arrival: &Arrival) {
         let by_us = arrival.sender == pid::own() || arrival.sender == self.monitor.get();
         if by_us && arrival.signal == Signal::CONT {
             // The monitor has resumed us.
             return;
         }
-        // Whatever a rewrite makes of it for the server.
-        if arrival.signal == Signal::INT
-            && arrival.from_terminal
-            && self.context.place.job_control
-            && self.context.board.named()
-        {
+        let rules = self.context.rules();
+        if rules.is_interrupt_key(arrival) && self.context.board.named() {
             self.context.board.set_kill_now();
             self.signal_monitor(Signal::CHLD, None);
             return;
         }
-        match forward::route(
-            arrival.signal,
-            self.context.config,
-            self.context.place.forward_hup,
-        ) {
-            Route::Forward(_) if self.context.place.job_control && arrival.from_terminal => {}
+        match rules.route(arrival) {
             Route::Forward(signal)
                 if self.context.config.forward_to == ForwardTo::Server
                     && self.signal_server(signal, arrival.value) =>
@@ -222,7 +209,7 @@ impl Guard<'_> {
                 self.signal_monitor(arrival.signal, arrival.value);
             }
             Route::Drop => self.report_forwarding(arrival.signal, None),
-            Route::Child => {}
+            Route::Delivered | Route::Child => {}
         }
     }
 
@@ -256,7 +243,7 @@ impl Guard<'_> {
 
     /// A pidfd of the server, if what has its pid is proven to be a child of the monitor.
     fn open_server(&mut self) -> Option<OwnedFd> {
-        let pid = self.server_here()?;
+        let pid = self.server_pid()?;
         let opened = pidfd::of(pid);
         if matches!(opened, Err(Errno::NOSYS)) {
             self.way = Way::AllByMonitor;

@@ -17,19 +17,23 @@ pub trait World {
     /// Is told every new plan before its actions are applied.
     fn planned(&mut self, before: &Plan, after: &Plan);
 
-    /// Does it. What fails is told to the user, and the stop goes on.
-    fn apply(&mut self, action: Action);
+    /// Does `action` of `plan`; an action may have an answer. A failure is logged, and the stop goes on.
+    fn apply(&mut self, plan: &Plan, action: Action) -> Option<Event>;
 }
 
 /// Runs `plan` to its end: there is no other way out.
 pub fn run(world: &mut impl World, mut plan: Plan) -> Plan {
+    let mut answer: Option<Event> = None;
     while !plan.is_over() {
-        let event = world.next_event(plan.deadline());
+        let event = match answer.take() {
+            Some(event) => event,
+            None => world.next_event(plan.deadline()),
+        };
         let before = plan;
         let actions = plan.advance(event, world.now());
         world.planned(&before, &plan);
         for action in actions.iter() {
-            world.apply(action);
+            answer = world.apply(&plan, action).or(answer);
         }
     }
     plan

@@ -1,8 +1,9 @@
-//! What an arriving signal means (a pure decision), and what is common to all who forward it.
+//! What an arriving signal means: a pure decision, the same in each process of treaper.
 #![forbid(unsafe_code)]
 
 use crate::plan::event::Trigger;
 use crate::settings::config::Config;
+use crate::sys::arrival::Arrival;
 use crate::sys::signal::Signal;
 
 /// What is to be done with a signal.
@@ -13,12 +14,44 @@ pub enum Route {
     Child,
     /// To the server (or its group, or its tree).
     Forward(Signal),
+    /// The server has got it from the terminal.
+    Delivered,
     Drop,
 }
 
-/// Decides for `signal`. `forward_hup`: SIGHUP is a signal as any other.
-#[must_use]
-pub fn route(signal: Signal, config: &Config, forward_hup: bool) -> Route {
+/// What decides about an arriving signal.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    pub config: &'a Config,
+    /// SIGHUP is a signal as any other.
+    pub forward_hup: bool,
+    /// The server is in the process group of treaper, which the terminal signals as a whole.
+    pub job_control: bool,
+}
+
+impl Rules<'_> {
+    #[must_use]
+    pub fn route(self, arrival: &Arrival) -> Route {
+        match meaning(arrival.signal, self.config, self.forward_hup) {
+            Route::Forward(_) if self.is_for_job(arrival) => Route::Delivered,
+            other => other,
+        }
+    }
+
+    /// Whether the terminal has sent it to the whole job, so that the server has it already.
+    #[must_use]
+    pub fn is_for_job(self, arrival: &Arrival) -> bool {
+        self.job_control && arrival.from_terminal
+    }
+
+    /// Whether it is Ctrl-C, whatever a rewrite makes of SIGINT for the server.
+    #[must_use]
+    pub fn is_interrupt_key(self, arrival: &Arrival) -> bool {
+        arrival.signal == Signal::INT && self.is_for_job(arrival)
+    }
+}
+
+fn meaning(signal: Signal, config: &Config, forward_hup: bool) -> Route {
     if signal == Signal::CHLD {
         return Route::Child;
     }
@@ -56,16 +89,16 @@ mod tests {
         let (plain, term) = (config(&[]), config(&[("term", "forward")]));
         for forward_hup in [false, true] {
             let terminate = Route::Trigger(Trigger::Terminate);
-            assert_eq!(route(Signal::TERM, &plain, forward_hup), terminate);
+            assert_eq!(meaning(Signal::TERM, &plain, forward_hup), terminate);
             let forwarded = Route::Forward(Signal::TERM);
-            assert_eq!(route(Signal::TERM, &term, forward_hup), forwarded);
+            assert_eq!(meaning(Signal::TERM, &term, forward_hup), forwarded);
             let forwarded = Route::Forward(usr1());
-            assert_eq!(route(usr1(), &plain, forward_hup), forwarded);
+            assert_eq!(meaning(usr1(), &plain, forward_hup), forwarded);
         }
         let hangup = Route::Trigger(Trigger::Hangup);
-        assert_eq!(route(Signal::HUP, &plain, false), hangup);
+        assert_eq!(meaning(Signal::HUP, &plain, false), hangup);
         let forwarded = Route::Forward(Signal::HUP);
-        assert_eq!(route(Signal::HUP, &plain, true), forwarded);
+        assert_eq!(meaning(Signal::HUP, &plain, true), forwarded);
     }
 
     #[test]
@@ -77,11 +110,11 @@ mod tests {
             ("rewrite", "CHLD:USR1"),
         ]);
         let terminate = Route::Trigger(Trigger::Terminate);
-        assert_eq!(route(usr1(), &rewrites, false), terminate);
+        assert_eq!(meaning(usr1(), &rewrites, false), terminate);
         let forwarded = Route::Forward(usr1());
-        assert_eq!(route(Signal::TERM, &rewrites, false), forwarded);
-        assert_eq!(route(Signal::HUP, &rewrites, false), Route::Drop);
-        assert_eq!(route(Signal::CHLD, &rewrites, false), Route::Child);
-        assert_eq!(route(Signal::CHLD, &config(&[]), false), Route::Child);
+        assert_eq!(meaning(Signal::TERM, &rewrites, false), forwarded);
+        assert_eq!(meaning(Signal::HUP, &rewrites, false), Route::Drop);
+        assert_eq!(meaning(Signal::CHLD, &rewrites, false), Route::Child);
+        assert_eq!(meaning(Signal::CHLD, &config(&[]), false), Route::Child);
     }
 }

@@ -17,8 +17,8 @@ pub struct Arrival {
     pub from_terminal: bool,
     /// Made by the kernel, for whatever reason: no process has asked for it.
     pub by_kernel: bool,
-    /// Made by the kernel for a descriptor or a child of ours: the monitor has ended, or has rung.
-    pub from_monitor: bool,
+    /// Made by the kernel for a descriptor or a child of this process.
+    pub of_child_or_descriptor: bool,
     /// The value of `sigqueue(3)`, if it was sent so.
     pub value: Option<u64>,
 }
@@ -39,10 +39,9 @@ fn is_from_terminal(number: i32, code: i32) -> bool {
     code == libc::SI_KERNEL && KEYS.contains(&number)
 }
 
-/// `POLL_IN` (the bell) and `CLD_KILLED` (the end of the monitor, see [`super::clone::fork`]) and
-/// their like are small positive codes; no process can send those.
-fn is_from_monitor(number: i32, code: i32) -> bool {
-    number == libc::SIGCONT && (1..=6).contains(&code)
+/// `POLL_IN`, `CLD_KILLED` and their like are small positive codes, which no process can send.
+fn is_of_child_or_descriptor(code: i32) -> bool {
+    (1..=6).contains(&code)
 }
 
 /// A descriptor that becomes readable when a blocked signal is pending. See `signalfd(2)`.
@@ -87,7 +86,7 @@ impl SignalFd {
                 sender: info.ssi_pid as i32,
                 from_terminal: is_from_terminal(info.ssi_signo as i32, info.ssi_code),
                 by_kernel: info.ssi_code == libc::SI_KERNEL,
-                from_monitor: is_from_monitor(info.ssi_signo as i32, info.ssi_code),
+                of_child_or_descriptor: is_of_child_or_descriptor(info.ssi_code),
                 value: (info.ssi_code == libc::SI_QUEUE).then_some(info.ssi_ptr),
             }),
         )
@@ -166,7 +165,7 @@ fn wait_for(mask: Mask, timeout: Option<Duration>) -> Result<Arrival, Errno> {
         sender: if by_kernel { 0 } else { sender },
         from_terminal: is_from_terminal(number as i32, info.si_code),
         by_kernel: info.si_code == libc::SI_KERNEL,
-        from_monitor: is_from_monitor(number as i32, info.si_code),
+        of_child_or_descriptor: is_of_child_or_descriptor(info.si_code),
         value: (info.si_code == libc::SI_QUEUE).then_some(value),
     })
 }

@@ -201,9 +201,12 @@ pub fn directories_in(dir: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
 /// As `<linux/fcntl.h>` has it.
 const F_SETSIG: i32 = 10;
 
-/// A pipe whose write end makes the kernel send us SIGCONT: a way to call us, and to wake us if we
-/// are stopped, for a process that may not or cannot signal us. See `F_SETSIG` in `fcntl(2)`.
-pub fn bell() -> Result<(OwnedFd, OwnedFd), Errno> {
+/// A pipe: when something is written to its second end, the kernel sends `signal` to this process. See `F_SETSIG` in
+/// `fcntl(2)`.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`.
+pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     let mut ends = [-1; 2];
     // SAFETY: room for the two descriptors that the kernel writes.
     check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) }.into())?;
@@ -211,12 +214,12 @@ pub fn bell() -> Result<(OwnedFd, OwnedFd), Errno> {
     let read = unsafe { OwnedFd::from_raw_fd(ends[0]) };
     // SAFETY: as above.
     let write = unsafe { OwnedFd::from_raw_fd(ends[1]) };
-    call_us(read.as_fd(), Signal::CONT)?;
+    signal_when_readable(read.as_fd(), signal)?;
     Ok((read, write))
 }
 
-/// From now on `signal` comes to us when there is something to read. Makes it non-blocking as well.
-pub fn call_us(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
+/// From now on the kernel sends `signal` to this process when there is something to read. Makes it non-blocking as well.
+pub fn signal_when_readable(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     let fd = fd.as_raw_fd();
     // SAFETY: takes numbers.
     check(unsafe { libc::fcntl(fd, libc::F_SETOWN, super::pid::own()) }.into())?;
@@ -227,12 +230,12 @@ pub fn call_us(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
         .map(drop)
 }
 
-/// Rings the bell.
-pub fn ring(bell: BorrowedFd<'_>) {
-    write_quietly(bell, b"!");
+/// Writes one byte to a pipe.
+pub fn write_byte(pipe: BorrowedFd<'_>) {
+    write_quietly(pipe, b"!");
 }
 
-/// Silences the bell, so that it can ring again.
-pub fn silence(bell: BorrowedFd<'_>) {
-    let _ = rustix::io::read(bell, &mut [0_u8; 64]);
+/// Reads what is in a pipe, and does not wait.
+pub fn empty(pipe: BorrowedFd<'_>) {
+    let _ = rustix::io::read(pipe, &mut [0_u8; 64]);
 }

@@ -167,7 +167,7 @@ impl Sockets {
         // SAFETY: an int that is alive, and its size.
         let ret = unsafe { libc::setsockopt(ours.as_raw_fd(), level, option, at.cast(), size) };
         check(ret.into())?;
-        fd::call_us(ours.as_fd(), Signal::CHLD)?;
+        fd::signal_when_readable(ours.as_fd(), Signal::CHLD)?;
         Ok(Self { ours, out, manager })
     }
 

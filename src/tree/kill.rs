@@ -74,6 +74,7 @@ const QUIET: Duration = Duration::from_millis(2);
 /// The stop signal went to the server's process group in one call, and most of the tree is ending.
 #[derive(Clone, Copy, Debug)]
 struct GroupStop {
+    signal: Signal,
     since: Duration,
     /// When to look what is left; `None`: that was done.
     look_at: Option<Duration>,
@@ -186,6 +187,7 @@ impl Killer {
         if group.is_some() {
             let since = clock::now();
             self.group_stop = Some(GroupStop {
+                signal,
                 since,
                 look_at: Some(since + QUIET),
                 reaped: self.reaped,
@@ -200,7 +202,7 @@ impl Killer {
     }
 
     /// The second step of [`Self::stop_rest`], as soon as no more processes end.
-    pub fn continue_stop(&mut self, signal: Signal) {
+    pub fn continue_stop(&mut self) {
         let now = clock::now();
         let Some(stop) = &mut self.group_stop else {
             return;
@@ -210,6 +212,7 @@ impl Killer {
             return;
         }
         stop.look_at = None;
+        let signal = stop.signal;
         self.tell_rest(signal, None);
     }
 

@@ -242,8 +242,9 @@ impl World for Sim {
         self.call();
     }
 
-    fn apply(&mut self, action: Action) {
+    fn apply(&mut self, _: &Plan, action: Action) -> Option<Event> {
         let began = self.table.now;
+        let mut answer = None;
         self.done.push((began, action));
         match action {
             Action::StopServer if self.seems_told => {}
@@ -273,12 +274,13 @@ impl World for Sim {
                 });
                 let progress = met.len() > met_before;
                 self.met = met;
-                self.pending = Some(Event::Swept { progress });
+                answer = Some(Event::Swept { progress });
                 self.reap_first = true;
             }
             Action::NameSurvivors => {}
         }
         self.busy = self.busy.max(self.table.now.saturating_sub(began));
         self.call();
+        answer
     }
 }
