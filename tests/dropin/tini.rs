@@ -398,3 +398,16 @@ fn with_p_the_end_of_the_parent_is_told_to_the_server() {
         }
     }
 }
+
+/// The option is for the parent's death alone.
+#[test]
+fn another_stop_does_not_use_the_signal_for_the_parents_death() {
+    let tree = "server:on=USR2/0[worker:setsid:on=TERM+USR1/0]";
+    let words = ours("tini").words(&["-s", "-p", "SIGUSR1", "--", ACTOR, "tree", tree]);
+    let mut run = Scene::new().start(&words);
+    run.log.ready("server");
+    run.log.ready("worker");
+    run.signal(libc::SIGUSR2);
+    run.wait_clean();
+    assert_eq!(received(&mut run, "worker"), [libc::SIGTERM]);
+}
