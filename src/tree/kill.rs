@@ -238,7 +238,8 @@ impl Killer {
         let told = without.or_else(|| self.group_stop.and_then(|_| led()));
         walk::repeat(&clock::now, &mut || {
             let before = count;
-            let missed = self.walk_and_tell(true, without, &mut |member| {
+            // The walk beside a group is followed by another one anyway, see `continue_stop`.
+            let missed = self.walk_and_tell(without.is_none(), without, &mut |member| {
                 let by_group = told.is_some() && pid::group_of(member.pid.get()).ok() == told;
                 if by_group || !TOLD.insert(member.pid) {
                     return;
