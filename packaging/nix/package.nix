@@ -24,7 +24,7 @@ rustPlatform.buildRustPackage {
 
   meta = {
     description = "Run a server and stop everything it ever started";
-    homepage = "https://github.com/treaper/treaper";
+    homepage = "https://treaper.example/treaper";
     license = [ lib.licenses.mit lib.licenses.asl20 ];
     platforms = lib.platforms.linux;
     mainProgram = "treaper";
