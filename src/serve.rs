@@ -28,7 +28,7 @@ use crate::sys::exec::Image;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::Signal;
 use crate::sys::{clock, fd, memory, pidfd, prctl, startup, wait};
-use crate::tree::kill::{Killer, Server, Told};
+use crate::tree::{Hold, Server, Told, Tree};
 
 /// Which process starts the server.
 enum Role {
@@ -233,17 +233,19 @@ fn server_and_loop(
     }
     context.place.let_go();
     let mut watch = make_watch(signals, context, hosts, cgroup.as_ref());
-    let mut killer = Killer::new(Some(server), strangers, cgroup);
-    if let Role::Monitor {
+    let hold = if let Role::Monitor {
         shim: Link::Bell(bell),
     } = &role
     {
         watch.add_bell(bell.as_fd());
-        killer = killer.of_namespace();
-    }
+        Hold::Namespace
+    } else {
+        hold_of(cgroup)
+    };
+    let tree = Tree::new(Some(server), strangers, hold);
     let mut monitor = match role {
-        Role::Alone { parent } => Monitor::alone(context, parent, watch, killer),
-        Role::Monitor { shim } => Monitor::of_pair(context, shim, watch, killer),
+        Role::Alone { parent } => Monitor::alone(context, parent, watch, tree),
+        Role::Monitor { shim } => Monitor::of_pair(context, shim, watch, tree),
     };
     memory::release();
     let plan = supervise::run(&mut monitor, Plan::new(context.place.settings));
@@ -378,10 +380,14 @@ fn heir(shim: Shim<'_>, context: &Context<'_>, cgroup: Option<Cgroup>) -> Result
             Told::PerhapsByKernel
         },
     });
-    let killer = Killer::new(server, strangers, cgroup);
-    let mut monitor = Monitor::heir(context, killer, has_bell);
+    let tree = Tree::new(server, strangers, hold_of(cgroup));
+    let mut monitor = Monitor::heir(context, tree, has_bell);
     let plan = board.resume(context.place.settings, clock::now());
     let plan = supervise::run(&mut monitor, plan);
     check_start(context, &plan)?;
     Ok(monitor.finish(&plan))
+}
+
+fn hold_of(cgroup: Option<Cgroup>) -> Hold {
+    cgroup.map_or(Hold::Descent, Hold::Cgroup)
 }

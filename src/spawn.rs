@@ -10,7 +10,7 @@ use crate::output::status;
 use crate::sys::clone::{self, Group, Setup};
 use crate::sys::exec::{Failure, Image, Text};
 use crate::sys::{Errno, startup};
-use crate::tree::kill::{Server, Told};
+use crate::tree::{Server, Told};
 
 /// Where a shell looks when PATH is not set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";

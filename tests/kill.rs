@@ -16,8 +16,11 @@ use common::family::{
 use common::{proc, skip, special, sys, until};
 use treaper::sys::clock;
 use treaper::sys::pid::Pid;
+use treaper::sys::proc::Name;
 use treaper::sys::signal::Signal;
-use treaper::tree::kill::{Killer, Server, Told};
+use treaper::tree::kill::Killer;
+use treaper::tree::survivors::NAMED;
+use treaper::tree::{Hold, Server, Told, Tree};
 
 /// Of the signals that are recorded the one that arrives last, if all are there.
 const MARK: i32 = libc::SIGWINCH;
@@ -92,12 +95,83 @@ fn server(pid: i32, leads_group: bool) -> Server {
     }
 }
 
-fn killer_of(server: Server) -> Killer {
-    Killer::new(Some(server), Vec::new(), None)
+/// A killer with its tree.
+struct Subject {
+    tree: Tree,
+    killer: Killer,
 }
 
-fn killer() -> Killer {
-    Killer::new(None, Vec::new(), None)
+impl Subject {
+    fn new(server: Option<Server>, hold: Hold) -> Self {
+        Self {
+            tree: Tree::new(server, Vec::new(), hold),
+            killer: Killer::new(),
+        }
+    }
+
+    fn of_namespace(self) -> Self {
+        Self::new(self.tree.server, Hold::Namespace)
+    }
+
+    fn living_server(&self) -> Option<Pid> {
+        self.tree.living_server()
+    }
+
+    fn server_is_told(&self) -> bool {
+        self.tree.server_is_told()
+    }
+
+    fn signal_server(&self, signal: Signal, value: Option<u64>) -> bool {
+        self.tree.signal_server(signal, value)
+    }
+
+    fn stop_server(&mut self, signal: Signal) -> bool {
+        self.tree.stop_server(signal)
+    }
+
+    fn ensure_server_stop(&mut self, signal: Signal) -> bool {
+        self.tree.ensure_server_stop(signal)
+    }
+
+    fn stop_rest(&mut self, signal: Signal) {
+        self.killer.stop_rest(&mut self.tree, signal);
+    }
+
+    fn continues_at(&self) -> Option<Duration> {
+        self.killer.continues_at()
+    }
+
+    fn continue_stop(&mut self) {
+        self.killer.continue_stop(&mut self.tree);
+    }
+
+    fn signal_tree(&mut self, signal: Signal) {
+        self.tree.signal_tree(signal);
+    }
+
+    fn signal_group(&mut self, signal: Signal) {
+        self.tree.signal_group(signal);
+    }
+
+    fn kill_round(&mut self) -> bool {
+        self.killer.kill_round(&mut self.tree)
+    }
+
+    fn living(&mut self) -> ([Option<(Pid, Name)>; NAMED], usize) {
+        self.tree.living()
+    }
+
+    fn name_survivors(&mut self) {
+        self.tree.name_survivors();
+    }
+}
+
+fn killer_of(server: Server) -> Subject {
+    Subject::new(Some(server), Hold::Descent)
+}
+
+fn killer() -> Subject {
+    Subject::new(None, Hold::Descent)
 }
 
 type Hook = Option<Box<dyn FnMut(&str) + Send>>;
@@ -267,7 +341,7 @@ fn scene_rest() {
     let [stranger, below] = recorder_above(|| {}, || {});
     // In the group of the server, which is alive, and would get the signal a second time.
     let mut killer = killer_of(server(main.pid, true));
-    killer.strangers = vec![stranger.pid];
+    killer.tree.strangers = vec![stranger.pid];
     killer.stop_rest(Signal::TERM);
     assert_eq!(killer.continues_at(), None);
     let lines = said();
@@ -300,7 +374,7 @@ fn scene_rest() {
 
 /// A server that is gone, with a member of its group, a process below that one outside of the group, and another one.
 struct Group {
-    killer: Killer,
+    killer: Subject,
     member: Recorder,
     deep: Recorder,
     outside: Recorder,
@@ -381,7 +455,7 @@ fn scene_group() {
             "{lines:#?}"
         );
         // More have ended since: they are left alone.
-        killer.reaped += 1;
+        killer.killer.reaped += 1;
         let again = clock::now();
         killer.continue_stop();
         let in_time = clock::now() < before + GROUP_FIRST;
@@ -408,7 +482,7 @@ fn scene_group() {
     killer.stop_rest(Signal::TERM);
     let end = clock::now() + GROUP_FIRST;
     until("the end of the first step", || clock::now() > end);
-    killer.reaped += 1;
+    killer.killer.reaped += 1;
     killer.continue_stop();
     assert_eq!(killer.continues_at(), None);
     assert_eq!((member.got(), deep.got()), ([1, 1], [1, 1]));
@@ -441,8 +515,8 @@ fn scene_reused_group() {
             pidfd,
             ..server(leader, true)
         });
-        killer.strangers = vec![stranger.pid];
-        killer.server.as_mut().unwrap().reaped = true;
+        killer.tree.strangers = vec![stranger.pid];
+        killer.tree.server.as_mut().unwrap().reaped = true;
         killer.stop_rest(Signal::TERM);
         killer.signal_group(Signal::TERM);
         killer.kill_round();
@@ -464,7 +538,7 @@ fn scene_group_and_tree() {
     let all = [&main, &near, &other, &stranger];
     assert_eq!(all.map(Recorder::got), [[0, 0]; 4]);
     let mut killer = killer_of(server(main.pid, false));
-    killer.strangers = vec![stranger.pid];
+    killer.tree.strangers = vec![stranger.pid];
     killer.signal_group(Signal::CONT);
     assert_eq!(all.map(Recorder::got), [[0, 1], [0, 1], [0, 0], [0, 0]]);
     killer.signal_tree(Signal::TERM);
@@ -499,11 +573,16 @@ fn scene_kill_round() {
     let pids = [(); 5].map(|()| child(None, live));
     let stranger = child(None, live);
     let mut killer = killer();
-    killer.strangers = vec![stranger];
+    killer.tree.strangers = vec![stranger];
     assert!(killer.kill_round());
-    assert!(killer.killing_since.is_some());
+    assert!(killer.killer.killing_since.is_some());
     // As many as a message names, and no stranger.
-    let victims: Vec<i32> = killer.victims.iter().map(|v| v.unwrap().0.get()).collect();
+    let victims: Vec<i32> = killer
+        .killer
+        .victims
+        .iter()
+        .map(|v| v.unwrap().0.get())
+        .collect();
     assert!(victims.iter().all(|pid| pids.contains(pid)), "{victims:?}");
     let lines = said();
     for pid in pids {
@@ -711,7 +790,7 @@ fn reads() -> u64 {
 fn scene_quiet() {
     let pids = [(); 5].map(|()| child(None, live));
     for mut killer in [killer(), killer().of_namespace()] {
-        let mut cost = |act: fn(&mut Killer)| {
+        let mut cost = |act: fn(&mut Subject)| {
             let before = reads();
             act(&mut killer);
             reads() - before

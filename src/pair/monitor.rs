@@ -21,6 +21,7 @@ use crate::sys::signal::Signal;
 use crate::sys::{clock, fd};
 use crate::tree::kill::Killer;
 use crate::tree::reap::{self, End, Job, Left, Reaped};
+use crate::tree::{Hold, Tree};
 
 /// Which process runs the loop, and which process's end it learns by `getppid()`.
 #[derive(Debug)]
@@ -52,6 +53,7 @@ pub struct Monitor<'a> {
     context: &'a Context<'a>,
     role: Role,
     watch: Watch,
+    tree: Tree,
     killer: Killer,
     /// Only in the process that the service manager knows.
     relay: Option<&'a Relay>,
@@ -73,12 +75,13 @@ pub struct Monitor<'a> {
 const REAP_PAUSE: Duration = Duration::from_millis(10);
 
 impl<'a> Monitor<'a> {
-    fn new(context: &'a Context<'a>, role: Role, watch: Watch, killer: Killer) -> Self {
+    fn new(context: &'a Context<'a>, role: Role, watch: Watch, tree: Tree) -> Self {
         Self {
             context,
             role,
             watch,
-            killer,
+            tree,
+            killer: Killer::new(),
             relay: context.relay.as_ref(),
             alone: job_control::Alone::default(),
             found: None,
@@ -92,26 +95,21 @@ impl<'a> Monitor<'a> {
 
     /// The child of the shim.
     #[must_use]
-    pub fn of_pair(context: &'a Context<'a>, shim: Link, watch: Watch, killer: Killer) -> Self {
-        Self::new(context, Role::Monitor { shim }, watch, killer)
+    pub fn of_pair(context: &'a Context<'a>, shim: Link, watch: Watch, tree: Tree) -> Self {
+        Self::new(context, Role::Monitor { shim }, watch, tree)
     }
 
     /// The only process of treaper. `parent`: the host, if its end is a trigger.
     #[must_use]
-    pub fn alone(
-        context: &'a Context<'a>,
-        parent: Option<i32>,
-        watch: Watch,
-        killer: Killer,
-    ) -> Self {
-        Self::new(context, Role::Alone { parent }, watch, killer)
+    pub fn alone(context: &'a Context<'a>, parent: Option<i32>, watch: Watch, tree: Tree) -> Self {
+        Self::new(context, Role::Alone { parent }, watch, tree)
     }
 
     /// The shim after the end of the monitor. `namespace`: the server was in a PID namespace, so its pid means
     /// nothing here.
     #[must_use]
-    pub fn heir(context: &'a Context<'a>, killer: Killer, namespace: bool) -> Self {
-        let heir = Self::new(context, Role::Heir, Watch::signals_only(), killer);
+    pub fn heir(context: &'a Context<'a>, tree: Tree, namespace: bool) -> Self {
+        let heir = Self::new(context, Role::Heir, Watch::signals_only(), tree);
         Self {
             relay: heir.relay.filter(|_| !namespace),
             found: Some(Trigger::MonitorKilled),
@@ -123,11 +121,11 @@ impl<'a> Monitor<'a> {
     /// A process that has no server and was asked to stop the orphans that it has.
     #[must_use]
     pub fn of_orphans(context: &'a Context<'a>) -> Self {
-        let killer = Killer::new(None, Vec::new(), None);
+        let tree = Tree::new(None, Vec::new(), Hold::Descent);
         Self {
             found: Some(Trigger::Terminate),
             next_reap: NextReap::Now,
-            ..Self::alone(context, None, Watch::signals_only(), killer)
+            ..Self::alone(context, None, Watch::signals_only(), tree)
         }
     }
 }
@@ -174,17 +172,21 @@ impl World for Monitor<'_> {
         match action {
             Action::StopServer => self.stop_server(plan),
             Action::EnsureServerStop => {
-                let _ = self.killer.ensure_server_stop(self.stop_signal(plan));
+                let signal = self.stop_signal(plan);
+                let _ = self.tree.ensure_server_stop(signal);
             }
-            Action::StopRest => self.killer.stop_rest(self.stop_signal(plan)),
+            Action::StopRest => {
+                let signal = self.stop_signal(plan);
+                self.killer.stop_rest(&mut self.tree, signal);
+            }
             Action::KillAll => {
-                let progress = self.killer.kill_round();
+                let progress = self.killer.kill_round(&mut self.tree);
                 // Children may have ended without a signal of their own.
                 self.next_reap = NextReap::Now;
                 return Some(Event::Swept { progress });
             }
             Action::NameWaiting => self.name_waiting(plan),
-            Action::NameSurvivors => self.killer.name_survivors(),
+            Action::NameSurvivors => self.tree.name_survivors(),
         }
         None
     }
@@ -209,7 +211,7 @@ impl Monitor<'_> {
                 .and_then(|relay| relay.retry(self.context.board.server()));
             let rest_at = self.killer.continues_at();
             if rest_at.is_some_and(|at| at <= clock::now()) {
-                self.killer.continue_stop();
+                self.killer.continue_stop(&mut self.tree);
                 continue;
             }
             let timeout = earlier(timeout, rest_at.map(|at| at.saturating_sub(clock::now())));
@@ -268,10 +270,10 @@ impl Monitor<'_> {
 
     fn stop_server(&mut self, plan: &Plan) {
         let signal = self.stop_signal(plan);
-        if !self.killer.stop_server(signal) {
+        if !self.tree.stop_server(signal) {
             return;
         }
-        if self.killer.server_is_told() {
+        if self.tree.server_is_told() {
             self.context.board.set_server_told();
         }
         // After the signal: no message delays a stop.
@@ -282,7 +284,7 @@ impl Monitor<'_> {
 
     /// Says what the stop waits for; from then on Ctrl-C kills it.
     fn name_waiting(&mut self, plan: &Plan) {
-        let (named, count) = self.killer.living();
+        let (named, count) = self.tree.living();
         if count == 0 || !log::log_enabled!(log::Level::Warn) {
             return;
         }
@@ -332,7 +334,7 @@ impl Monitor<'_> {
     /// Until it is read the news stays news, and would wake us before any signal. What cannot be read (the group was
     /// removed, as the shim does when it leaves) would be news for ever.
     fn read_cgroup_events(&mut self) {
-        let cgroup = self.killer.cgroup.as_ref();
+        let cgroup = self.tree.cgroup();
         if cgroup.is_none_or(|cgroup| cgroup.is_populated().is_err()) {
             self.watch.forget_cgroup_events();
         }
@@ -341,14 +343,12 @@ impl Monitor<'_> {
     fn reap(&mut self) -> Event {
         let mut reaped = Reaped::default();
         let context = self.context;
-        let left = reap::drain(&mut self.killer, &mut reaped, &mut |end| {
+        let left = reap::drain(&mut self.tree, &mut reaped, &mut |end| {
             report_end(context, end);
         });
         // Who came into the group without being our descendant is of the tree as well. Asked only when none of ours is
         // left: with a thousand servers at once each look costs. What cannot be read does not keep us waiting.
-        let cgroup = self.killer.cgroup.as_ref();
-        let populated =
-            left == Left::Nobody && cgroup.is_some_and(|cgroup| cgroup.is_populated() == Ok(true));
+        let populated = left == Left::Nobody && self.tree.has_members();
         let empty = left == Left::Nobody && !populated;
         self.next_reap = match left {
             Left::More => NextReap::Soon,
@@ -370,7 +370,10 @@ impl Monitor<'_> {
             }
             Some(Job::Stopped(_)) | None => {}
         }
-        self.killed += reaped.killed;
+        self.killer.reaped += reaped.ended;
+        if self.killer.killing_since.is_some() {
+            self.killed += reaped.killed;
+        }
         Event::Reaped {
             server_gone: reaped.server.is_some(),
             empty,
@@ -472,9 +475,9 @@ impl Monitor<'_> {
     fn forward(&mut self, signal: Signal, arrival: &Arrival) {
         self.report_forwarding(arrival.signal, Some(signal));
         match self.context.config.forward_to {
-            ForwardTo::Server => drop(self.killer.signal_server(signal, arrival.value)),
-            ForwardTo::Group => self.killer.signal_group(signal),
-            ForwardTo::Tree => self.killer.signal_tree(signal),
+            ForwardTo::Server => drop(self.tree.signal_server(signal, arrival.value)),
+            ForwardTo::Group => self.tree.signal_group(signal),
+            ForwardTo::Tree => self.tree.signal_tree(signal),
         }
     }
 

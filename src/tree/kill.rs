@@ -1,43 +1,17 @@
 //! Signalling the tree: the server alone, the rest of it, or all of it until nobody is left.
 #![forbid(unsafe_code)]
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::contain::cgroup::Cgroup;
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change};
 use crate::sys::{Errno, clock, namespace, pid, pidfd};
-use crate::tree::walk::{self, Member, Scope, Source};
-
-/// The main process.
-#[derive(Debug)]
-pub struct Server {
-    pub pid: Pid,
-    /// Missing before Linux 5.2.
-    pub pidfd: Option<OwnedFd>,
-    /// Whether it leads a process group that we made for it, and that holds nobody but the tree.
-    pub leads_group: bool,
-    /// Whether its pid may have another owner by now.
-    pub reaped: bool,
-    /// Whether it is suspended, as far as it was reaped; `None`: another process has reaped that.
-    pub suspended: Option<bool>,
-    /// Who has sent it the stop signal.
-    pub told: Told,
-}
-
-/// Who has sent the stop signal to the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    No,
-    /// The kernel, when the monitor was killed; unless the server has disarmed its parent-death signal, which
-    /// leaves no trace.
-    PerhapsByKernel,
-    ByUs,
-}
+use crate::tree::survivors::NAMED;
+use crate::tree::{Server, Told, Tree, walk};
 
 /// Whom SIGKILL has reached. A recycled pid only costs a short rest between rounds.
 static KILLED: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
@@ -82,20 +56,9 @@ struct GroupStop {
     reaped: u64,
 }
 
-/// How many of the killed are named in the message.
-pub const NAMED: usize = 4;
-
-/// Signals the tree, and remembers what it did for the message at the end.
-#[derive(Debug)]
+/// Signals a tree, and remembers what it did for the message at the end.
+#[derive(Debug, Default)]
 pub struct Killer {
-    pub server: Option<Server>,
-    /// Children that we had before we were treaper.
-    pub strangers: Vec<i32>,
-    /// The group that holds the tree, if it was asked for.
-    pub cgroup: Option<Cgroup>,
-    of_namespace: bool,
-    /// How the children were found by the last walk.
-    source: Source,
     group_stop: Option<GroupStop>,
     /// How many processes have been reaped.
     pub reaped: u64,
@@ -107,13 +70,8 @@ pub struct Killer {
 
 impl Killer {
     #[must_use]
-    pub fn new(server: Option<Server>, strangers: Vec<i32>, cgroup: Option<Cgroup>) -> Self {
+    pub const fn new() -> Self {
         Self {
-            server,
-            strangers,
-            cgroup,
-            of_namespace: false,
-            source: Source::Files,
             group_stop: None,
             reaped: 0,
             killing_since: None,
@@ -121,14 +79,125 @@ impl Killer {
         }
     }
 
-    /// As the init of a PID namespace: everybody in it is of the tree.
-    #[must_use]
-    pub fn of_namespace(mut self) -> Self {
-        self.of_namespace = true;
-        self.source = Source::Namespace;
-        self
+    /// The stop signal to the rest of the tree, then SIGCONT. SIGCONT goes to all: that is cheaper than finding out
+    /// which processes are suspended, and harmless to the others.
+    ///
+    /// If the server is gone, its process group gets the signal by one call. What is not in the group gets it at
+    /// once where it is our child, and otherwise by [`Self::continue_stop`], when the group had time to end: to
+    /// look up a thousand processes that are ending takes as long as their end.
+    pub fn stop_rest(&mut self, tree: &mut Tree, signal: Signal) {
+        let group = tree.stop_group(signal);
+        self.tell_rest(tree, signal, group);
+        if group.is_some() {
+            let since = clock::now();
+            self.group_stop = Some(GroupStop {
+                signal,
+                since,
+                look_at: Some(since + QUIET),
+                reaped: self.reaped,
+            });
+        }
     }
 
+    /// When [`Self::continue_stop`] is to be called.
+    #[must_use]
+    pub fn continues_at(&self) -> Option<Duration> {
+        self.group_stop.and_then(|stop| stop.look_at)
+    }
+
+    /// The second step of [`Self::stop_rest`], as soon as no more processes end.
+    pub fn continue_stop(&mut self, tree: &mut Tree) {
+        let now = clock::now();
+        let Some(stop) = &mut self.group_stop else {
+            return;
+        };
+        if self.reaped != stop.reaped && now < stop.since + GROUP_FIRST {
+            (stop.reaped, stop.look_at) = (self.reaped, Some(now + QUIET));
+            return;
+        }
+        stop.look_at = None;
+        let signal = stop.signal;
+        self.tell_rest(tree, signal, None);
+    }
+
+    /// The stop signal to each process that has not got it yet. `without`: neither to the members of that process
+    /// group nor to what is below them.
+    fn tell_rest(&self, tree: &mut Tree, signal: Signal, without: Option<i32>) {
+        let mut count = 0;
+        if let Some(server) = tree.living_server() {
+            TOLD.insert(server);
+        }
+        let led = || tree.server.as_ref().map(|server| server.pid.get());
+        let told = without.or_else(|| self.group_stop.and_then(|_| led()));
+        walk::repeat(&clock::now, &mut || {
+            let before = count;
+            let missed = tree.each_closely(without, &mut |member| {
+                let by_group = told.is_some() && pid::group_of(member.pid.get()).ok() == told;
+                if by_group || !TOLD.insert(member.pid) {
+                    return;
+                }
+                count += 1;
+                tell(member.pid, signal, member.send(signal));
+                tell(member.pid, Signal::CONT, member.send(Signal::CONT));
+            });
+            // A list of a namespace misses processes that were born while it was read.
+            let missed = missed || tree.is_namespace() && count > before;
+            missed && without.is_none()
+        });
+        let plural = if count == 1 { "" } else { "es" };
+        log::info!("sent {signal} to the rest of the tree: {count} process{plural}");
+    }
+
+    /// One round of SIGKILL over all. Returns whether somebody was met that no round before had met.
+    pub fn kill_round(&mut self, tree: &mut Tree) -> bool {
+        let now = clock::now();
+        let began = *self.killing_since.get_or_insert(now);
+        self.group_stop = None;
+        // The groups first: one call each that no fork can outrun.
+        if self.kill_cgroup(tree) && now < began + GROUP_FIRST {
+            return false;
+        }
+        if let Some(server) = tree.server.as_ref().filter(|server| server.leads_group) {
+            let _ = signal_whole_group(server, Signal::KILL);
+        }
+        let mut progress = false;
+        let mut victims = self.victims;
+        tree.each(&mut |member| {
+            let new = KILLED.insert(member.pid);
+            if new {
+                progress = true;
+                remember(&mut victims, member.pid);
+            }
+            let result = member.send(Signal::KILL);
+            if new || result.is_err() {
+                tell(member.pid, Signal::KILL, result);
+            }
+        });
+        self.victims = victims;
+        progress
+    }
+
+    /// SIGKILL to the members of the cgroup; whether there were any and the kernel has told them all at once.
+    fn kill_cgroup(&mut self, tree: &Tree) -> bool {
+        let Some(cgroup) = tree.cgroup() else {
+            return false;
+        };
+        if cgroup.is_populated() == Ok(false) {
+            return false;
+        }
+        if self.victims[0].is_none() {
+            let victims = &mut self.victims;
+            cgroup.members(&mut |number| {
+                if let Some(pid) = Pid::new(number) {
+                    remember(victims, pid);
+                }
+            });
+        }
+        cgroup.kill()
+    }
+}
+
+impl Tree {
     /// Sends `signal` to the server, while it is there; whether it was. `value` is that of `sigqueue(3)`.
     pub fn signal_server(&self, signal: Signal, value: Option<u64>) -> bool {
         let Some(server) = self.server.as_ref().filter(|server| !server.reaped) else {
@@ -168,54 +237,6 @@ impl Killer {
         true
     }
 
-    /// Whether the server has got the stop signal from us.
-    #[must_use]
-    pub fn server_is_told(&self) -> bool {
-        let server = self.server.as_ref();
-        server.is_some_and(|server| server.told == Told::ByUs)
-    }
-
-    /// The stop signal to the rest of the tree, then SIGCONT. SIGCONT goes to all: that is cheaper than finding out
-    /// which processes are suspended, and harmless to the others.
-    ///
-    /// If the server is gone, its process group gets the signal by one call. What is not in the group gets it at
-    /// once where it is our child, and otherwise by [`Self::continue_stop`], when the group had time to end: to
-    /// look up a thousand processes that are ending takes as long as their end.
-    pub fn stop_rest(&mut self, signal: Signal) {
-        let group = self.stop_group(signal);
-        self.tell_rest(signal, group);
-        if group.is_some() {
-            let since = clock::now();
-            self.group_stop = Some(GroupStop {
-                signal,
-                since,
-                look_at: Some(since + QUIET),
-                reaped: self.reaped,
-            });
-        }
-    }
-
-    /// When [`Self::continue_stop`] is to be called.
-    #[must_use]
-    pub fn continues_at(&self) -> Option<Duration> {
-        self.group_stop.and_then(|stop| stop.look_at)
-    }
-
-    /// The second step of [`Self::stop_rest`], as soon as no more processes end.
-    pub fn continue_stop(&mut self) {
-        let now = clock::now();
-        let Some(stop) = &mut self.group_stop else {
-            return;
-        };
-        if self.reaped != stop.reaped && now < stop.since + GROUP_FIRST {
-            (stop.reaped, stop.look_at) = (self.reaped, Some(now + QUIET));
-            return;
-        }
-        stop.look_at = None;
-        let signal = stop.signal;
-        self.tell_rest(signal, None);
-    }
-
     /// The stop signal to the group that the server has led, unless the server would get it a second time;
     /// the group, if a process of it was there.
     fn stop_group(&self, signal: Signal) -> Option<i32> {
@@ -227,38 +248,9 @@ impl Killer {
         Some(server.pid.get())
     }
 
-    /// The stop signal to each process that has not got it yet. `without`: neither to the members of that process
-    /// group nor to what is below them.
-    fn tell_rest(&mut self, signal: Signal, without: Option<i32>) {
-        let mut count = 0;
-        if let Some(server) = self.living_server() {
-            TOLD.insert(server);
-        }
-        let led = || self.server.as_ref().map(|server| server.pid.get());
-        let told = without.or_else(|| self.group_stop.and_then(|_| led()));
-        walk::repeat(&clock::now, &mut || {
-            let before = count;
-            // The walk beside a group is followed by another one anyway, see `continue_stop`.
-            let missed = self.walk_and_tell(without.is_none(), without, &mut |member| {
-                let by_group = told.is_some() && pid::group_of(member.pid.get()).ok() == told;
-                if by_group || !TOLD.insert(member.pid) {
-                    return;
-                }
-                count += 1;
-                tell(member.pid, signal, member.send(signal));
-                tell(member.pid, Signal::CONT, member.send(Signal::CONT));
-            });
-            // A list of a namespace misses processes that were born while it was read.
-            let missed = missed || self.of_namespace && count > before;
-            missed && without.is_none()
-        });
-        let plural = if count == 1 { "" } else { "es" };
-        log::info!("sent {signal} to the rest of the tree: {count} process{plural}");
-    }
-
     /// `signal` to everybody, once.
     pub fn signal_tree(&mut self, signal: Signal) {
-        self.walk(&mut |member| tell(member.pid, signal, member.send(signal)));
+        self.each(&mut |member| tell(member.pid, signal, member.send(signal)));
     }
 
     /// `signal` to the server's process group. Where others are in it too (job control), to those of it that are ours.
@@ -272,156 +264,11 @@ impl Killer {
             self.signal_server(signal, None);
             return;
         };
-        self.walk(&mut |member| {
+        self.each(&mut |member| {
             if proc::stat(member.pid.get()).is_ok_and(|stat| stat.group == group) {
                 tell(member.pid, signal, member.send(signal));
             }
         });
-    }
-
-    /// One round of SIGKILL over all. Returns whether somebody was met that no round before had met.
-    pub fn kill_round(&mut self) -> bool {
-        let now = clock::now();
-        let began = *self.killing_since.get_or_insert(now);
-        self.group_stop = None;
-        // The groups first: one call each that no fork can outrun.
-        if self.kill_cgroup() && now < began + GROUP_FIRST {
-            return false;
-        }
-        if let Some(server) = self.server.as_ref().filter(|server| server.leads_group) {
-            let _ = signal_whole_group(server, Signal::KILL);
-        }
-        let mut progress = false;
-        let mut victims = self.victims;
-        self.walk(&mut |member| {
-            let new = KILLED.insert(member.pid);
-            if new {
-                progress = true;
-                remember(&mut victims, member.pid);
-            }
-            let result = member.send(Signal::KILL);
-            if new || result.is_err() {
-                tell(member.pid, Signal::KILL, result);
-            }
-        });
-        self.victims = victims;
-        progress
-    }
-
-    /// SIGKILL to the members of the cgroup; whether there were any and the kernel has told them all at once.
-    fn kill_cgroup(&mut self) -> bool {
-        let Some(cgroup) = &self.cgroup else {
-            return false;
-        };
-        if cgroup.is_populated() == Ok(false) {
-            return false;
-        }
-        if self.victims[0].is_none() {
-            let victims = &mut self.victims;
-            cgroup.members(&mut |number| {
-                if let Some(pid) = Pid::new(number) {
-                    remember(victims, pid);
-                }
-            });
-        }
-        cgroup.kill()
-    }
-
-    /// The first few of the living processes, and how many there are.
-    pub fn living(&mut self) -> ([Option<(Pid, Name)>; NAMED], usize) {
-        let (mut named, mut count) = ([None; NAMED], 0);
-        self.walk(&mut |member| match proc::stat(member.pid.get()) {
-            Ok(stat) if is_dead(stat.state) => {}
-            Ok(stat) => {
-                if let Some(slot) = named.get_mut(count) {
-                    *slot = Some((member.pid, stat.name));
-                }
-                count += 1;
-            }
-            Err(proc::FOREIGN) => count += 1,
-            Err(_) => {}
-        });
-        (named, count)
-    }
-
-    /// Names everybody who is left: the living; or, if there are none, the dead that a tracer holds
-    /// back from us.
-    pub fn name_survivors(&mut self) {
-        if self.name_those(&|state| !is_dead(state)) == 0 && self.name_those(&is_dead) == 0 {
-            log::error!("some processes could not be killed, and cannot be seen from here");
-        }
-    }
-
-    /// Names those in a `wanted` state; how many they are.
-    fn name_those(&mut self, wanted: &dyn Fn(u8) -> bool) -> usize {
-        let mut count = 0;
-        self.walk(&mut |member| {
-            let (name, state) = match proc::stat(member.pid.get()) {
-                Ok(stat) => (stat.name, stat.state),
-                Err(proc::FOREIGN) if member.has_ended() => (Name::default(), b'Z'),
-                Err(proc::FOREIGN) => (Name::default(), b'?'),
-                Err(_) => return,
-            };
-            if !wanted(state) {
-                return;
-            }
-            count += 1;
-            let (pid, state) = (member.pid, char::from(state));
-            match proc::owner(pid.get()) {
-                Ok(uid) => log::error!("survivor: pid {pid} '{name}', state {state}, uid {uid}"),
-                Err(_) => log::error!("survivor: pid {pid} '{name}', state {state}"),
-            }
-        });
-        count
-    }
-
-    /// The server, unless it was reaped.
-    #[must_use]
-    pub fn living_server(&self) -> Option<Pid> {
-        self.server
-            .as_ref()
-            .filter(|server| !server.reaped)
-            .map(|server| server.pid)
-    }
-
-    fn walk(&mut self, visit: &mut dyn FnMut(&Member)) {
-        self.walk_and_tell(false, None, visit);
-    }
-
-    /// Whether a process may have been missed, since others ended or moved meanwhile. `without`: see [`walk::Scope`].
-    fn walk_and_tell(
-        &mut self,
-        watchful: bool,
-        without: Option<i32>,
-        visit: &mut dyn FnMut(&Member),
-    ) -> bool {
-        // There it is only this one look that may have failed.
-        let start = if self.of_namespace {
-            Source::Namespace
-        } else {
-            self.source
-        };
-        let scope = Scope {
-            strangers: &self.strangers,
-            start,
-            watchful,
-            without,
-        };
-        let gaps = walk::walk(scope, visit);
-        if gaps.source != self.source {
-            self.source = gaps.source;
-            match gaps.source {
-                Source::Files | Source::Namespace => {}
-                Source::Scan => log::info!("no list of children in /proc: scanning all processes"),
-                Source::Wait => log::warn!(
-                    "/proc cannot be used: only our own children are found, one generation at a time"
-                ),
-            }
-        }
-        if let Some(errno) = gaps.errno {
-            log::info!("the walk of the tree was not complete: {errno}");
-        }
-        gaps.disturbed
     }
 }
 
@@ -453,16 +300,11 @@ fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
 }
 
 /// Whether the parent-death signal seems to have reached `server`. A change of uid would have disarmed it, and
-/// shows in the owner; what else disarms it does not show, see [`Killer::ensure_server_stop`].
+/// shows in the owner; what else disarms it does not show, see [`Tree::ensure_server_stop`].
 fn seems_told(server: &Server) -> bool {
     server.told == Told::PerhapsByKernel
         && proc::owner(server.pid.get()) == Ok(namespace::own_ids().0)
         && !is_suspended(server)
-}
-
-/// A zombie, or on its way out of the table.
-fn is_dead(state: u8) -> bool {
-    matches!(state, b'Z' | b'X')
 }
 
 /// The kernel tells each stop of a child once: the newest may still wait to be taken, the one before was

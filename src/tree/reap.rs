@@ -5,7 +5,7 @@ use crate::output::status::Ended;
 use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Change, Found};
 use crate::sys::{pid, proc};
-use crate::tree::kill::Killer;
+use crate::tree::Tree;
 
 /// What one drain found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,7 +14,9 @@ pub struct Reaped {
     pub server: Option<Ended>,
     /// The server's last stop or continue.
     pub server_job: Option<Job>,
-    /// How many ended by SIGKILL after we had sent it.
+    /// How many children have ended.
+    pub ended: u64,
+    /// How many ended by SIGKILL.
     pub killed: u32,
 }
 
@@ -48,20 +50,20 @@ pub struct End {
 }
 
 /// Takes changes until there are none, or enough for now. Calls `each` for each child that has ended.
-pub fn drain(killer: &mut Killer, reaped: &mut Reaped, each: &mut dyn FnMut(End)) -> Left {
+pub fn drain(tree: &mut Tree, reaped: &mut Reaped, each: &mut dyn FnMut(End)) -> Left {
     for _ in 0..BATCH {
         match wait::any() {
             Found::NoChildren => return Left::Nobody,
-            Found::Nothing if only_strangers_left(killer) => return Left::Nobody,
+            Found::Nothing if only_strangers_left(tree) => return Left::Nobody,
             Found::Nothing => return Left::Somebody,
-            Found::Child(pid, change) => take(killer, reaped, (pid, change), each),
+            Found::Child(pid, change) => take(tree, reaped, (pid, change), each),
         }
     }
     Left::More
 }
 
 fn take(
-    killer: &mut Killer,
+    tree: &mut Tree,
     reaped: &mut Reaped,
     (pid, change): (i32, Change),
     each: &mut dyn FnMut(End),
@@ -71,11 +73,10 @@ fn take(
         Change::Killed(signal) => Some(Ended::Killed(signal)),
         Change::Stopped(_) | Change::Trapped | Change::Continued => None,
     };
-    killer.reaped += u64::from(ended.is_some());
-    killer
-        .strangers
+    reaped.ended += u64::from(ended.is_some());
+    tree.strangers
         .retain(|stranger| ended.is_none() || *stranger != pid);
-    if let Some(server) = killer
+    if let Some(server) = tree
         .server
         .as_mut()
         .filter(|server| server.pid.get() == pid && !server.reaped)
@@ -106,15 +107,15 @@ fn take(
             is_server,
         });
     }
-    if killer.killing_since.is_some() && ended == Some(Ended::Killed(Signal::KILL.number())) {
+    if ended == Some(Ended::Killed(Signal::KILL.number())) {
         reaped.killed += 1;
     }
 }
 
 /// Children that we had before we were treaper are none of the tree; they would keep it from ever being empty.
-fn only_strangers_left(killer: &Killer) -> bool {
-    let strangers = &killer.strangers;
-    if strangers.is_empty() || killer.living_server().is_some() {
+fn only_strangers_left(tree: &Tree) -> bool {
+    let strangers = &tree.strangers;
+    if strangers.is_empty() || tree.living_server().is_some() {
         return false;
     }
     let mut all = true;

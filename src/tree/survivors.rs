@@ -1,0 +1,64 @@
+//! Which processes of the tree are left: named while a stop waits for them, and if SIGKILL has not ended them.
+#![forbid(unsafe_code)]
+
+use crate::sys::pid::Pid;
+use crate::sys::proc::{self, Name};
+use crate::tree::Tree;
+
+/// How many processes are named in a message.
+pub const NAMED: usize = 4;
+
+impl Tree {
+    /// The first few of the living processes, and how many there are.
+    pub fn living(&mut self) -> ([Option<(Pid, Name)>; NAMED], usize) {
+        let (mut named, mut count) = ([None; NAMED], 0);
+        self.each(&mut |member| match proc::stat(member.pid.get()) {
+            Ok(stat) if is_dead(stat.state) => {}
+            Ok(stat) => {
+                if let Some(slot) = named.get_mut(count) {
+                    *slot = Some((member.pid, stat.name));
+                }
+                count += 1;
+            }
+            Err(proc::FOREIGN) => count += 1,
+            Err(_) => {}
+        });
+        (named, count)
+    }
+
+    /// Names everybody who is left: the living; or, if there are none, the dead that a tracer holds
+    /// back from us.
+    pub fn name_survivors(&mut self) {
+        if self.name_those(&|state| !is_dead(state)) == 0 && self.name_those(&is_dead) == 0 {
+            log::error!("some processes could not be killed, and cannot be seen from here");
+        }
+    }
+
+    /// Names those in a `wanted` state; how many they are.
+    fn name_those(&mut self, wanted: &dyn Fn(u8) -> bool) -> usize {
+        let mut count = 0;
+        self.each(&mut |member| {
+            let (name, state) = match proc::stat(member.pid.get()) {
+                Ok(stat) => (stat.name, stat.state),
+                Err(proc::FOREIGN) if member.has_ended() => (Name::default(), b'Z'),
+                Err(proc::FOREIGN) => (Name::default(), b'?'),
+                Err(_) => return,
+            };
+            if !wanted(state) {
+                return;
+            }
+            count += 1;
+            let (pid, state) = (member.pid, char::from(state));
+            match proc::owner(pid.get()) {
+                Ok(uid) => log::error!("survivor: pid {pid} '{name}', state {state}, uid {uid}"),
+                Err(_) => log::error!("survivor: pid {pid} '{name}', state {state}"),
+            }
+        });
+        count
+    }
+}
+
+/// A zombie, or on its way out of the table.
+fn is_dead(state: u8) -> bool {
+    matches!(state, b'Z' | b'X')
+}
