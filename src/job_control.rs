@@ -32,7 +32,7 @@ pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -
     let had_front = its.filter(|group| *group != own && tty::front_group() == Some(*group));
     signal::suspend_self(signal, still);
     if let Some(group) = had_front {
-        tty::hand_over(own, group);
+        tty::move_foreground(own, group);
     }
 }
 
@@ -55,7 +55,7 @@ impl Alone {
     }
 
     /// The server was resumed.
-    pub fn server_goes_on(&mut self) {
+    pub fn server_resumed(&mut self) {
         *self = Self::default();
     }
 
@@ -70,7 +70,7 @@ impl Alone {
         if let Some(signal) = self.server.filter(followed) {
             // Only once for each stop: a process that resumes treaper alone means it.
             *self = Self::default();
-            suspend_as_server(signal, pid, &|| !pid.is_some_and(wait::goes_on));
+            suspend_as_server(signal, pid, &|| !pid.is_some_and(wait::is_resumed));
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::pair::shim::{End, Shim, Way};
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
-use crate::settings::config::StdinMode;
+use crate::settings::config::{StdinMode, StdoutMode};
 use crate::spawn;
 use crate::streams::notify::Relay;
 use crate::streams::watch::Watch;
@@ -129,7 +129,7 @@ fn alone(context: &Context<'_>, start: Start) -> Result<u8, Error> {
     };
     let strangers = context.place.strangers.clone();
     let status = server_and_loop(context, start, role, strangers)?;
-    context.place.leave(context.board.ended(), status);
+    context.place.end_as_server(context.board.ended(), status);
     Ok(status)
 }
 
@@ -231,7 +231,7 @@ fn server_and_loop(
         // terminal stops. We do not; so where there is no shell, nothing may be stopped. See `setpgid(2)`.
         let _ = prctl::new_session();
     }
-    context.place.let_go();
+    context.place.release_inherited();
     let mut watch = make_watch(signals, context, hosts, cgroup.as_ref());
     let hold = if let Role::Monitor {
         shim: Link::Bell(bell),
@@ -306,12 +306,12 @@ fn make_watch(
     // Our copies of stdin and stdout must not keep a pipe alive that the server has given up.
     match context.place.stdin {
         Some(trigger) => watch.add_stdin(trigger, context.config.stdin == StdinMode::Auto),
-        None => fd::give_up(fd::STDIN),
+        None => fd::replace_by_stderr(fd::STDIN),
     }
-    if context.config.watch_stdout {
+    if context.config.stdout == StdoutMode::Watch {
         watch.add_stdout();
     } else {
-        fd::give_up(fd::STDOUT);
+        fd::replace_by_stderr(fd::STDOUT);
     }
     if let Some(cgroup) = cgroup {
         watch.add_cgroup_events(cgroup.events.as_fd());
@@ -343,9 +343,9 @@ fn shim(
         obeyed: Suspension::default(),
         strangers: Some(context.place.strangers.clone()).filter(|strangers| !strangers.is_empty()),
     };
-    fd::give_up(fd::STDIN);
-    fd::give_up(fd::STDOUT);
-    context.place.let_go();
+    fd::replace_by_stderr(fd::STDIN);
+    fd::replace_by_stderr(fd::STDOUT);
+    context.place.release_inherited();
     memory::release();
     let status = match shim.run() {
         End::Exit(status) => {
@@ -354,7 +354,7 @@ fn shim(
         }
         End::MonitorKilled => heir(shim, context, cgroup)?,
     };
-    context.place.leave(context.board.ended(), status);
+    context.place.end_as_server(context.board.ended(), status);
     Ok(status)
 }
 

@@ -25,7 +25,7 @@ fn the_plan_works_without_std() {
         manager_has_deadline: false,
         at_terminal: false,
         kill_mode: machine::KillMode::Tree,
-        until_tree: false,
+        until: machine::Until::Server,
     };
     let (plan, actions) = machine::Plan::new(settings).step(
         event::Event::Trigger(event::Trigger::Terminate),

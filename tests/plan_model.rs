@@ -7,7 +7,7 @@
 //! Faults seeded by hand into `src/plan/machine.rs`, each caught by the promise behind it:
 //! - a later trigger begins `Terminating` anew: "the rest is told to stop only once"
 //! - `kill_at = now + grace / 2`: "no SIGKILL before the grace is over"
-//! - a kill round sets `give_up_at` anew, a sweep is not noted as done, a drain goes on for input that
+//! - a kill round sets `survivors_at` anew, a sweep is not noted as done, a drain goes on for input that
 //!   nobody takes: "no end in sight"
 //! - `Mixed` sweeps as `Staged` does: "mixed: the rest is never told"
 //! - the server's end does not end a drain: "the end of the server is a trigger, and ends a drain"
@@ -24,7 +24,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use treaper::plan::event::{Action, Event, Trigger};
-use treaper::plan::machine::{KillMode, NEVER, Plan, Settings, State};
+use treaper::plan::machine::{KillMode, NEVER, Plan, Settings, State, Until};
 
 #[path = "plan_model/promises.rs"]
 mod promises;
@@ -157,11 +157,11 @@ fn moved(node: Node, now: Duration, settings: Settings) -> Node {
         State::Killing {
             next,
             rest,
-            give_up_at,
+            survivors_at,
         } => State::Killing {
             next: to(next),
             rest,
-            give_up_at: to(give_up_at),
+            survivors_at: to(survivors_at),
         },
         other @ (State::Running | State::Done | State::GivenUp) => other,
     };
@@ -394,7 +394,11 @@ fn every_promise_holds_in_every_reachable_state() {
                     stage: stage.map(ms),
                     kill_timeout: ms(kill_timeout),
                     kill_mode,
-                    until_tree,
+                    until: if until_tree {
+                        Until::Tree
+                    } else {
+                        Until::Server
+                    },
                     manager_has_deadline,
                     at_terminal,
                 };

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use treaper::plan::event::{Action, Event, Trigger};
-use treaper::plan::machine::{KillMode, Plan, Settings, State};
+use treaper::plan::machine::{KillMode, Plan, Settings, State, Until};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -21,7 +21,7 @@ const SETTINGS: Settings = Settings {
     stage: None,
     kill_timeout: ms(5000),
     kill_mode: KillMode::Staged,
-    until_tree: false,
+    until: Until::Server,
     manager_has_deadline: false,
     at_terminal: false,
 };

@@ -32,7 +32,7 @@ use rng::Rng;
 use table::{Forks, Habits, Kill, OnStop, SERVER, Table, US};
 use treaper::pair::board::Board;
 use treaper::plan::event::{Action, Trigger};
-use treaper::plan::machine::{KillMode, Plan, Settings, State};
+use treaper::plan::machine::{KillMode, Plan, Settings, State, Until};
 use treaper::plan::supervise;
 use world::{Killed, Sim};
 
@@ -50,7 +50,11 @@ fn random_settings(rng: &mut Rng) -> Settings {
         stage: rng.pick(&[None, None, Some(ms(0)), Some(ms(100)), Some(ms(5000))]),
         kill_timeout: ms(rng.pick(&[1000, 2000])),
         kill_mode: rng.pick(&[KillMode::Staged, KillMode::Tree, KillMode::Mixed]),
-        until_tree: rng.percent(25),
+        until: if rng.percent(25) {
+            Until::Tree
+        } else {
+            Until::Server
+        },
         manager_has_deadline: rng.percent(20),
         at_terminal: rng.percent(20),
     }

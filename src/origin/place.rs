@@ -5,7 +5,7 @@ use crate::output::error::Error;
 use crate::output::status::Ended;
 use crate::plan::event::Trigger;
 use crate::plan::machine::Settings;
-use crate::settings::config::{Config, HupMode, StdinMode};
+use crate::settings::config::{Config, HupMode, SignalUse, StdinMode};
 use crate::settings::manner::Name;
 use crate::sys::clone::Group;
 use crate::sys::fd::{self, Kind};
@@ -21,8 +21,8 @@ pub struct Place {
     pub job_control: bool,
     /// What the user has set for the plan, and what the place says.
     pub settings: Settings,
-    /// SIGHUP goes to the server: a manager sends it to ask for a reload, and under `nohup` it asks for nothing.
-    pub forward_hup: bool,
+    /// What SIGHUP does. It goes to the server where a manager sends it to ask for a reload, and under `nohup` it asks for nothing.
+    pub hup: SignalUse,
     /// The service manager, if we are the main process of a unit.
     pub manager: Option<i32>,
     /// It is to see how the server ended.
@@ -34,7 +34,7 @@ pub struct Place {
     /// Children that this process had before it was treaper.
     pub strangers: Vec<i32>,
     /// Descriptors that are the server's alone.
-    pub passed_on: Vec<i32>,
+    pub server_descriptors: Vec<i32>,
 }
 
 impl Place {
@@ -46,7 +46,7 @@ impl Place {
         inherited: &Inherited,
         config: &Config,
         name: Name,
-        passed_on: Vec<i32>,
+        server_descriptors: Vec<i32>,
     ) -> Result<Self, Error> {
         let mut strangers = Vec::new();
         if wait::have_children() {
@@ -68,17 +68,17 @@ impl Place {
         Ok(Self {
             job_control,
             settings,
-            forward_hup: match config.hup {
-                HupMode::Auto => is_managed || inherited.sighup_ignored,
-                HupMode::Stop => false,
-                HupMode::Forward => true,
+            hup: match config.hup {
+                HupMode::Auto if is_managed || inherited.sighup_ignored => SignalUse::Forward,
+                HupMode::Auto | HupMode::Stop => SignalUse::Stop,
+                HupMode::Forward => SignalUse::Forward,
             },
             manager: is_unit.then(pid::parent),
             dies_as_server: job_control || is_unit && name == Name::Own,
             group,
             stdin: stdin_trigger(inherited, config, in_pipeline)?,
             strangers,
-            passed_on,
+            server_descriptors,
         })
     }
 
@@ -88,13 +88,13 @@ impl Place {
         Self {
             job_control: false,
             settings,
-            forward_hup: true,
+            hup: SignalUse::Forward,
             manager: None,
             dies_as_server: false,
             group: pid::group(),
             stdin: None,
             strangers: Vec::new(),
-            passed_on: Vec::new(),
+            server_descriptors: Vec::new(),
         }
     }
 
@@ -117,8 +117,8 @@ impl Place {
 
     /// What the server has now is its own: our copies would keep its sockets bound and its pipes
     /// open after it has closed them, and its directory from being unmounted.
-    pub fn let_go(&self) {
-        fd::close_inherited(&self.passed_on);
+    pub fn release_inherited(&self) {
+        fd::close_inherited(&self.server_descriptors);
         let _ = std::env::set_current_dir("/");
     }
 
@@ -126,9 +126,9 @@ impl Place {
     /// the tree that is no more. And what it and systemd expect: the death of the signal that ended the
     /// server (the one says "Terminated", or stops a loop on Ctrl-C; the other tells a crash from a stop).
     /// `$?` is 128 + n either way.
-    pub fn leave(&self, ended: Option<Ended>, status: u8) {
+    pub fn end_as_server(&self, ended: Option<Ended>, status: u8) {
         if self.job_control {
-            tty::take_back(self.group);
+            tty::reclaim_foreground(self.group);
         }
         if self.dies_as_server
             && let Some(ended @ Ended::Killed(number)) = ended

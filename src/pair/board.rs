@@ -110,7 +110,7 @@ impl Board {
         self.set(Word::Trigger, trigger);
         match plan.state() {
             State::Terminating { kill_at, .. } => self.set(Word::KillAt, nanos(kill_at)),
-            State::Killing { give_up_at, .. } => self.set(Word::GiveUpAt, nanos(give_up_at)),
+            State::Killing { survivors_at, .. } => self.set(Word::GiveUpAt, nanos(survivors_at)),
             State::Running | State::Draining { .. } | State::Done | State::GivenUp => {}
         }
     }
@@ -174,12 +174,12 @@ impl Board {
             u64::MAX => NEVER,
             nanos => Duration::from_nanos(nanos),
         };
-        let give_up_at = Duration::from_nanos(self.get(Word::GiveUpAt));
-        let state = if !give_up_at.is_zero() {
+        let survivors_at = Duration::from_nanos(self.get(Word::GiveUpAt));
+        let state = if !survivors_at.is_zero() {
             State::Killing {
                 next: now,
                 rest: ROUND_MIN,
-                give_up_at,
+                survivors_at,
             }
         } else if !kill_at.is_zero() {
             // Which processes the monitor had signalled is not known, so all are signalled again. The server most
@@ -263,6 +263,7 @@ fn nanos(time: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::plan::event::Event;
+    use crate::plan::machine::Until;
 
     fn board() -> Board {
         Board::shared().unwrap()
@@ -278,7 +279,7 @@ mod tests {
         stage: Some(secs(3)),
         kill_timeout: secs(5),
         kill_mode: KillMode::Staged,
-        until_tree: false,
+        until: Until::Server,
         manager_has_deadline: false,
         at_terminal: false,
     };
@@ -469,12 +470,12 @@ mod tests {
             );
             board.set_plan(&plan);
             let State::Killing {
-                next, give_up_at, ..
+                next, survivors_at, ..
             } = resumed(board, settings, secs(103))
             else {
                 panic!("{trigger}: no kill");
             };
-            assert_eq!((next, give_up_at), (secs(103), secs(107)), "{trigger}");
+            assert_eq!((next, survivors_at), (secs(103), secs(107)), "{trigger}");
         }
     }
 

@@ -40,7 +40,7 @@ impl Context<'_> {
     pub fn rules(&self) -> Rules<'_> {
         Rules {
             config: self.config,
-            forward_hup: self.place.forward_hup,
+            hup: self.place.hup,
             job_control: self.place.job_control,
         }
     }

@@ -11,7 +11,7 @@ use crate::pair::link::Link;
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise::World;
-use crate::settings::config::ForwardTo;
+use crate::settings::config::{ForwardTo, StdoutMode};
 use crate::streams::forward::Route;
 use crate::streams::notify::Relay;
 use crate::streams::watch::{Watch, Woken};
@@ -159,7 +159,7 @@ impl World for Monitor<'_> {
         }
         if !before.is_running() && after.is_running() {
             self.watch.watch_stdin_again();
-            if self.context.config.watch_stdout {
+            if self.context.config.stdout == StdoutMode::Watch {
                 self.watch.watch_stdout_again();
             }
         }
@@ -365,7 +365,7 @@ impl Monitor<'_> {
             }
             Some(Job::Continued) => {
                 self.context.board.withdraw_suspension();
-                self.alone.server_goes_on();
+                self.alone.server_resumed();
                 self.wake_shim();
             }
             Some(Job::Stopped(_)) | None => {}
@@ -384,7 +384,7 @@ impl Monitor<'_> {
         if arrival.signal == Signal::CHLD
             && let Some(relay) = self.relay
         {
-            relay.pass_on(self.context.board.server());
+            relay.send_messages(self.context.board.server());
         }
         let gone = self.check_parent();
         if gone.is_some() {

@@ -76,7 +76,7 @@ impl Shim<'_> {
             self.check_parent();
             let news = arrival.is_none_or(|a| matches!(a.signal, Signal::CHLD | Signal::CONT));
             if news && let Some(relay) = self.context.relay.as_ref() {
-                relay.pass_on(self.server_pid());
+                relay.send_messages(self.server_pid());
             }
             if let Some(end) = self.look_at_monitor() {
                 return end;

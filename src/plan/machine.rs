@@ -25,6 +25,16 @@ pub enum KillMode {
     Mixed,
 }
 
+/// What a run lasts until, if nothing else ends it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Until {
+    /// The end of the server.
+    #[default]
+    Server,
+    /// The end of its whole tree.
+    Tree,
+}
+
 /// What the user has set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
@@ -37,8 +47,7 @@ pub struct Settings {
     /// From the first SIGKILL until what survives is named and left.
     pub kill_timeout: Duration,
     pub kill_mode: KillMode,
-    /// Whether the end of the server leaves the rest of its tree running.
-    pub until_tree: bool,
+    pub until: Until,
     /// SIGTERM comes from a manager that has a deadline of its own, so the server gets none from us.
     pub manager_has_deadline: bool,
     /// At a terminal a stop that takes long names what it waits for, and Ctrl-C ends the waiting.
@@ -106,7 +115,7 @@ pub enum State {
     Killing {
         next: Duration,
         rest: Duration,
-        give_up_at: Duration,
+        survivors_at: Duration,
     },
     /// The tree is empty.
     Done,
@@ -196,8 +205,8 @@ impl Plan {
                 Some(before.fold(kill_at, Duration::min)).filter(|at| *at != NEVER)
             }
             State::Killing {
-                next, give_up_at, ..
-            } => Some(next.min(give_up_at)),
+                next, survivors_at, ..
+            } => Some(next.min(survivors_at)),
         }
     }
 
@@ -266,7 +275,9 @@ impl Plan {
             return Actions::NONE;
         }
         match self.state {
-            State::Running | State::Draining { .. } if self.settings.until_tree => Actions::NONE,
+            State::Running | State::Draining { .. } if self.settings.until == Until::Tree => {
+                Actions::NONE
+            }
             // With the server gone nobody is left who could use the rest of a drain.
             State::Running | State::Draining { .. } => self.terminate(Trigger::ServerExit, now),
             State::Terminating { .. } => self.server_is_gone(now),
@@ -324,19 +335,19 @@ impl Plan {
             }
             State::Terminating { kill_at, .. } if now >= kill_at => self.kill(now),
             State::Terminating { .. } => self.do_what_is_due(now),
-            State::Killing { give_up_at, .. } if now >= give_up_at => {
+            State::Killing { survivors_at, .. } if now >= survivors_at => {
                 self.state = State::GivenUp;
                 Actions::one(Action::NameSurvivors)
             }
             State::Killing {
                 next,
                 rest,
-                give_up_at,
+                survivors_at,
             } if now >= next => {
                 self.state = State::Killing {
                     next: now + rest,
                     rest,
-                    give_up_at,
+                    survivors_at,
                 };
                 Actions::one(Action::KillAll)
             }
@@ -378,14 +389,14 @@ impl Plan {
         self.state = State::Killing {
             next: now + ROUND_MIN,
             rest: ROUND_MIN,
-            give_up_at: now + self.settings.kill_timeout,
+            survivors_at: now + self.settings.kill_timeout,
         };
         Actions::one(Action::KillAll)
     }
 
     fn on_swept(&mut self, progress: bool, now: Duration) -> Actions {
         if let State::Killing {
-            rest, give_up_at, ..
+            rest, survivors_at, ..
         } = self.state
         {
             let rest = if progress {
@@ -396,7 +407,7 @@ impl Plan {
             self.state = State::Killing {
                 next: now + rest,
                 rest,
-                give_up_at,
+                survivors_at,
             };
         }
         Actions::NONE

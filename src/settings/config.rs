@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::contain::Level;
 use crate::output::error::Error;
 use crate::output::status::SuccessSet;
-use crate::plan::machine::{KillMode, Settings};
+use crate::plan::machine::{KillMode, Settings, Until};
 use crate::settings::cli::{Args, OPTIONS, Opt, Takes};
 use crate::settings::value;
 use crate::sys::signal::Signal;
@@ -22,10 +22,25 @@ pub enum StdinMode {
     Ignore,
 }
 
+/// Whether the loss of stdout's reader is a trigger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StdoutMode {
+    Watch,
+    Ignore,
+}
+
+/// What a signal does that can be a trigger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignalUse {
+    Stop,
+    /// It goes to the server, as any other signal.
+    Forward,
+}
+
 /// What SIGHUP does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HupMode {
-    /// It stops, except where it asks for a reload or for nothing: see [`crate::origin::place::Place::forward_hup`].
+    /// It stops, except where it asks for a reload or for nothing: see [`crate::origin::place::Place::hup`].
     Auto,
     Stop,
     Forward,
@@ -61,10 +76,10 @@ pub struct Config {
     pub signal: Signal,
     pub stdin: StdinMode,
     /// Whether the loss of stdout's reader is a trigger.
-    pub watch_stdout: bool,
+    pub stdout: StdoutMode,
     pub hup: HupMode,
-    /// Whether SIGTERM is a signal as any other.
-    pub forward_term: bool,
+    /// What SIGTERM does.
+    pub term: SignalUse,
     /// Whether the end of the parent is a trigger.
     pub parent: bool,
     pub watch_pids: Vec<i32>,
@@ -273,8 +288,8 @@ pub fn resolve(
             ];
             value::word(text, &modes)
         })?,
-        until_tree: given.one("until", false, |text| {
-            value::word(text, &[("server", false), ("tree", true)])
+        until: given.one("until", Until::Server, |text| {
+            value::word(text, &[("server", Until::Server), ("tree", Until::Tree)])
         })?,
         manager_has_deadline: false,
         at_terminal: false,
@@ -295,8 +310,11 @@ pub fn resolve(
             ];
             value::word(text, &modes)
         })?,
-        watch_stdout: given.one("stdout", false, |text| {
-            value::word(text, &[("watch", true), ("ignore", false)])
+        stdout: given.one("stdout", StdoutMode::Ignore, |text| {
+            value::word(
+                text,
+                &[("watch", StdoutMode::Watch), ("ignore", StdoutMode::Ignore)],
+            )
         })?,
         hup: given.one("hup", HupMode::Auto, |text| {
             let modes = [
@@ -306,8 +324,11 @@ pub fn resolve(
             ];
             value::word(text, &modes)
         })?,
-        forward_term: given.one("term", false, |text| {
-            value::word(text, &[("stop", false), ("forward", true)])
+        term: given.one("term", SignalUse::Stop, |text| {
+            value::word(
+                text,
+                &[("stop", SignalUse::Stop), ("forward", SignalUse::Forward)],
+            )
         })?,
         parent: !given.switch("no-parent")?,
         watch_pids: given.many("watch-pid", value::pid)?,

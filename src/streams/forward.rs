@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::plan::event::Trigger;
-use crate::settings::config::Config;
+use crate::settings::config::{Config, SignalUse};
 use crate::sys::arrival::Arrival;
 use crate::sys::signal::Signal;
 
@@ -23,8 +23,7 @@ pub enum Route {
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     pub config: &'a Config,
-    /// SIGHUP is a signal as any other.
-    pub forward_hup: bool,
+    pub hup: SignalUse,
     /// The server is in the process group of treaper, which the terminal signals as a whole.
     pub job_control: bool,
 }
@@ -32,7 +31,7 @@ pub struct Rules<'a> {
 impl Rules<'_> {
     #[must_use]
     pub fn route(self, arrival: &Arrival) -> Route {
-        match meaning(arrival.signal, self.config, self.forward_hup) {
+        match meaning(arrival.signal, self.config, self.hup) {
             Route::Forward(_) if self.is_for_job(arrival) => Route::Delivered,
             other => other,
         }
@@ -51,7 +50,7 @@ impl Rules<'_> {
     }
 }
 
-fn meaning(signal: Signal, config: &Config, forward_hup: bool) -> Route {
+fn meaning(signal: Signal, config: &Config, hup: SignalUse) -> Route {
     if signal == Signal::CHLD {
         return Route::Child;
     }
@@ -60,8 +59,8 @@ fn meaning(signal: Signal, config: &Config, forward_hup: bool) -> Route {
         return Route::Drop;
     };
     match signal {
-        Signal::TERM if !config.forward_term => Route::Trigger(Trigger::Terminate),
-        Signal::HUP if !forward_hup => Route::Trigger(Trigger::Hangup),
+        Signal::TERM if config.term == SignalUse::Stop => Route::Trigger(Trigger::Terminate),
+        Signal::HUP if hup == SignalUse::Stop => Route::Trigger(Trigger::Hangup),
         other => Route::Forward(other),
     }
 }
@@ -87,18 +86,18 @@ mod tests {
     #[test]
     fn term_and_hup_are_reasons_to_stop_unless_they_are_to_be_forwarded() {
         let (plain, term) = (config(&[]), config(&[("term", "forward")]));
-        for forward_hup in [false, true] {
+        for hup in [SignalUse::Stop, SignalUse::Forward] {
             let terminate = Route::Trigger(Trigger::Terminate);
-            assert_eq!(meaning(Signal::TERM, &plain, forward_hup), terminate);
+            assert_eq!(meaning(Signal::TERM, &plain, hup), terminate);
             let forwarded = Route::Forward(Signal::TERM);
-            assert_eq!(meaning(Signal::TERM, &term, forward_hup), forwarded);
+            assert_eq!(meaning(Signal::TERM, &term, hup), forwarded);
             let forwarded = Route::Forward(usr1());
-            assert_eq!(meaning(usr1(), &plain, forward_hup), forwarded);
+            assert_eq!(meaning(usr1(), &plain, hup), forwarded);
         }
         let hangup = Route::Trigger(Trigger::Hangup);
-        assert_eq!(meaning(Signal::HUP, &plain, false), hangup);
+        assert_eq!(meaning(Signal::HUP, &plain, SignalUse::Stop), hangup);
         let forwarded = Route::Forward(Signal::HUP);
-        assert_eq!(meaning(Signal::HUP, &plain, true), forwarded);
+        assert_eq!(meaning(Signal::HUP, &plain, SignalUse::Forward), forwarded);
     }
 
     #[test]
@@ -110,11 +109,20 @@ mod tests {
             ("rewrite", "CHLD:USR1"),
         ]);
         let terminate = Route::Trigger(Trigger::Terminate);
-        assert_eq!(meaning(usr1(), &rewrites, false), terminate);
+        assert_eq!(meaning(usr1(), &rewrites, SignalUse::Stop), terminate);
         let forwarded = Route::Forward(usr1());
-        assert_eq!(meaning(Signal::TERM, &rewrites, false), forwarded);
-        assert_eq!(meaning(Signal::HUP, &rewrites, false), Route::Drop);
-        assert_eq!(meaning(Signal::CHLD, &rewrites, false), Route::Child);
-        assert_eq!(meaning(Signal::CHLD, &config(&[]), false), Route::Child);
+        assert_eq!(meaning(Signal::TERM, &rewrites, SignalUse::Stop), forwarded);
+        assert_eq!(
+            meaning(Signal::HUP, &rewrites, SignalUse::Stop),
+            Route::Drop
+        );
+        assert_eq!(
+            meaning(Signal::CHLD, &rewrites, SignalUse::Stop),
+            Route::Child
+        );
+        assert_eq!(
+            meaning(Signal::CHLD, &config(&[]), SignalUse::Stop),
+            Route::Child
+        );
     }
 }

@@ -60,10 +60,10 @@ impl Relay {
     }
 
     /// Passes on what has come, of our tree: to be called at every SIGCHLD. `server`: its pid, if it has one here.
-    pub fn pass_on(&self, server: Option<Pid>) {
+    pub fn send_messages(&self, server: Option<Pid>) {
         self.retry_at.set(None);
         for _ in 0..BATCH {
-            match self.pass_one_on(server) {
+            match self.send_next_message(server) {
                 Passed::One => {}
                 Passed::Nothing => return,
                 Passed::Later => return self.retry_at.set(Some(clock::now() + RETRY)),
@@ -81,7 +81,7 @@ impl Relay {
     /// No timer calls: RLIMIT_SIGPENDING may allow none.
     pub fn retry(&self, server: Option<Pid>) -> Option<Duration> {
         if self.retry_at.get()? <= clock::now() {
-            self.pass_on(server);
+            self.send_messages(server);
         }
         Some(self.retry_at.get()?.saturating_sub(clock::now()))
     }
@@ -89,13 +89,13 @@ impl Relay {
     /// The last words, before we end.
     pub fn finish(&self, server: Option<Pid>) {
         for _ in 0..LAST {
-            if self.pass_one_on(server) != Passed::One {
+            if self.send_next_message(server) != Passed::One {
                 return;
             }
         }
     }
 
-    fn pass_one_on(&self, server: Option<Pid>) -> Passed {
+    fn send_next_message(&self, server: Option<Pid>) -> Passed {
         let Some(sender) = self.sockets.peek_sender() else {
             return Passed::Nothing;
         };

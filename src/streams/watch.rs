@@ -287,7 +287,7 @@ impl Watch {
                 (Meaning::CompleteInput, _) => {
                     log::info!("the input ended in the first second: it is complete, no trigger");
                     self.forget(at);
-                    fd::give_up(fd::STDIN);
+                    fd::replace_by_stderr(fd::STDIN);
                     return None;
                 }
             }

@@ -86,7 +86,7 @@ pub fn last_write(fd: i32) -> (i64, u64) {
 
 /// Gives up our copy of stdin or stdout: it becomes a copy of stderr, which we keep anyway, so that
 /// the number stays taken and nothing opened later lands there. Cannot run out of descriptors. See `dup3(2)`.
-pub fn give_up(fd: i32) {
+pub fn replace_by_stderr(fd: i32) {
     // SAFETY: both are open; the target's old file is meant to be closed.
     unsafe { libc::dup3(STDERR, fd, libc::O_CLOEXEC) };
 }

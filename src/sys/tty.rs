@@ -23,7 +23,7 @@ pub fn have_controlling_terminal() -> bool {
 
 /// Makes `group` the foreground group of our terminal again, if the one that is has no process any
 /// more: the server (a shell, say) made it, and left it behind.
-pub fn take_back(group: i32) {
+pub fn reclaim_foreground(group: i32) {
     let Some((terminal, current)) = front().filter(|(_, current)| *current != group) else {
         return;
     };
@@ -42,7 +42,7 @@ pub fn front_group() -> Option<i32> {
 }
 
 /// Makes `to` the foreground group of our terminal, if it is `from`.
-pub fn hand_over(from: i32, to: i32) {
+pub fn move_foreground(from: i32, to: i32) {
     if let Some((terminal, _)) = front().filter(|(_, current)| *current == from) {
         set_front(&terminal, to);
     }

@@ -139,7 +139,7 @@ pub fn has_ended(pid: Pid) -> bool {
 /// Whether the suspended child `pid` has been resumed, or has ended, since [`any`] last reported on it.
 /// Takes nothing.
 #[must_use]
-pub fn goes_on(pid: Pid) -> bool {
+pub fn is_resumed(pid: Pid) -> bool {
     matches!(
         ask(pid.get(), libc::WEXITED | libc::WCONTINUED | PEEK),
         Ok(Some(_))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use treaper::plan::event::{Action, Event};
-use treaper::plan::machine::{KillMode, State};
+use treaper::plan::machine::{KillMode, State, Until};
 
 use super::{Edge, Seen, rank, resumes};
 
@@ -29,7 +29,7 @@ fn order(edge: &Edge, seen: &Seen) -> Checks {
         .is_some_and(|kill| edge.now >= kill + edge.settings.kill_timeout);
     let stays = rank(to) < 2;
     let gone_now = seen.server_gone && !edge.before.seen.server_gone;
-    let until_tree = edge.settings.until_tree;
+    let until_tree = edge.settings.until == Until::Tree;
     vec![
         (
             rank(to) < rank(from) && !resumes(edge),
@@ -196,7 +196,14 @@ fn times(edge: &Edge, seen: &Seen) -> Checks {
         (State::Terminating { kill_at: a, .. }, State::Terminating { kill_at: b, .. }) => {
             b > a || Some(b) != seen.due
         }
-        (State::Killing { give_up_at: a, .. }, State::Killing { give_up_at: b, .. }) => a != b,
+        (
+            State::Killing {
+                survivors_at: a, ..
+            },
+            State::Killing {
+                survivors_at: b, ..
+            },
+        ) => a != b,
         (State::Draining { until: a, .. }, State::Draining { until: b, .. }) => {
             a != b && seen.restarts == was.restarts
         }
