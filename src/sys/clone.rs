@@ -1,7 +1,8 @@
 //! Starting processes: a fork, and the server as a child that shares the memory of its parent until it is executed.
 //!
-//! Sharing saves the copy of the page tables and the faults after it: 4 KiB of private memory of the monitor, and a
-//! fiftieth of the time of a start. The cargo feature `plain` makes the server by a copy, as in [`copy`].
+//! Sharing saves the copy of the page tables and the faults after it, which were not measured alone. The cargo feature
+//! `plain` makes the server by a copy, see `copy`; with all that it does without, a start of the pair takes 126,000
+//! instructions instead of 95,000, and 79 system calls instead of 76.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
