@@ -125,4 +125,34 @@ mod tests {
             Route::Child
         );
     }
+
+    #[test]
+    fn the_job_has_what_the_terminal_sends_to_it_and_nothing_else() {
+        let config = config(&[]);
+        for (job_control, from_terminal) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let rules = Rules {
+                config: &config,
+                hup: SignalUse::Stop,
+                job_control,
+            };
+            let both = job_control && from_terminal;
+            for signal in [Signal::INT, usr1()] {
+                let arrival = Arrival {
+                    signal,
+                    value: None,
+                    sender: 0,
+                    from_terminal,
+                    by_kernel: false,
+                    of_child_or_descriptor: false,
+                };
+                let forwarded = Route::Forward(signal);
+                let expected = if both { Route::Delivered } else { forwarded };
+                assert_eq!(rules.route(&arrival), expected);
+                let key = both && signal == Signal::INT;
+                assert_eq!(rules.is_interrupt_key(&arrival), key);
+            }
+        }
+    }
 }
