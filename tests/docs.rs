@@ -2,7 +2,12 @@
 //!
 //! `UPDATE=1 cargo test --features fixtures --test docs` writes what is generated: `completions/`, and in README.md and the
 //! manual the table of the guarantees and the costs.
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test"
+)]
 
 #[path = "docs/completions.rs"]
 mod completions;
@@ -10,7 +15,8 @@ mod completions;
 mod common;
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -243,15 +249,15 @@ fn readme_and_manual_have_the_guarantees_of_the_doctor() {
     // Two blanks between the columns, so that 80 columns hold the table.
     let mut manual = format!(".Pp\n.TS\ntab(|);\nl2 l2 l2 l.\n|{}\n", names.join("|"));
     for (event, left) in ROWS {
-        readme += &format!("| {event} | {} |\n", left.join(" | "));
-        manual += &format!("{}|{}\n", mdoc(event), left.join("|"));
+        let _ = writeln!(readme, "| {event} | {} |", left.join(" | "));
+        let _ = writeln!(manual, "{}|{}", mdoc(event), left.join("|"));
     }
     manual += ".TE\n.Pp\n.Bl -tag -width \"[1]\" -compact\n";
     readme += "\n";
     for (at, note) in NOTES.iter().enumerate() {
         let number = at + 1;
-        readme += &format!("[{number}] {note}  \n");
-        manual += &format!(".It [{number}]\n{}\n", mdoc(note));
+        let _ = writeln!(readme, "[{number}] {note}  ");
+        let _ = writeln!(manual, ".It [{number}]\n{}", mdoc(note));
     }
     manual += ".El\n";
     same_between(
@@ -513,7 +519,7 @@ fn the_costs_in_the_readme_were_measured() {
     ] {
         let [own, other] =
             ["treaper", "tini-static"].map(|row| measured(&results, part, column, row));
-        table += &format!("| {what} | {own} | {other} |\n");
+        let _ = writeln!(table, "| {what} | {own} | {other} |");
     }
     same_between(
         "README.md",

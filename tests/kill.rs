@@ -6,6 +6,7 @@
 
 mod common;
 
+use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -621,15 +622,15 @@ fn scene_living() {
         killer.name_survivors();
         let lines = said();
         assert_eq!(count_all(&lines), (left, left), "{lines:#?}");
-        pids[..3].iter().for_each(|&pid| {
+        for &pid in &pids[..3] {
             kill(pid);
             until("its end", || !proc::Process::read(pid).unwrap().is_alive());
-        });
+        }
     }
-    pids.iter().for_each(|&pid| {
+    for &pid in &pids {
         kill(pid);
         until("its end", || !proc::Process::read(pid).unwrap().is_alive());
-    });
+    }
     assert_eq!(killer.living().1, 0);
     killer.name_survivors();
     let lines = said();
@@ -664,7 +665,6 @@ fn scene_foreign() {
     listen();
     let [alive, dead] = [child(None, live), child(None, || {})];
     let pidfd = sys::pidfd(dead).unwrap();
-    use std::os::fd::AsRawFd;
     let deadline = Some(common::patience());
     sys::poll(&[(pidfd.as_raw_fd(), libc::POLLIN)], deadline);
     let mut killer = killer();

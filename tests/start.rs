@@ -1,5 +1,10 @@
 //! The start: the grammar, the exec failures, and that the server gets exactly what we were given.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test"
+)]
 
 mod common;
 

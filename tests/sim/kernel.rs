@@ -76,7 +76,7 @@ impl<'a> Simulated<'a> {
     pub fn walk(&self, strangers: &[i32], visit: &mut dyn FnMut(&Member<Handle>)) -> Gaps {
         let room = Room {
             pending: &mut [0; 4096],
-            scanned: &mut [(0, 0); 4096],
+            scanned: &mut vec![(0, 0); 4096],
         };
         let scope = Scope {
             strangers,
@@ -148,7 +148,9 @@ impl Kernel for Simulated<'_> {
         let mut all: Vec<u32> = self.table.borrow().all().map(|(pid, _)| pid).collect();
         all.push(US);
         all.sort_unstable();
-        all.into_iter().for_each(|pid| each(number(pid)));
+        for pid in all {
+            each(number(pid));
+        }
         Ok(())
     }
 

@@ -167,14 +167,13 @@ fn whatever_changes_during_a_walk_only_processes_of_the_tree_are_visited() {
         let kernel = Simulated::new(&mut scene.table, scene.features);
         for _ in 0..4 {
             let gaps = kernel.walk(&scene.strangers, &mut |member| {
-                let outside = match &member.handle {
-                    Some(handle) => handle.outside,
-                    None => {
-                        let table = kernel.table();
-                        let process = table.get(member.pid.get() as u32).unwrap();
-                        assert_eq!(process.parent, US, "no child of ours");
-                        process.outside
-                    }
+                let outside = if let Some(handle) = &member.handle {
+                    handle.outside
+                } else {
+                    let table = kernel.table();
+                    let process = table.get(member.pid.get() as u32).unwrap();
+                    assert_eq!(process.parent, US, "no child of ours");
+                    process.outside
                 };
                 assert!(!outside, "none of the tree: {:?}", scene.features);
             });
