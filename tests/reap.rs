@@ -149,10 +149,14 @@ fn neither_process_has_a_second_thread() {
 /// More have ended than are reaped at once, no SIGCHLD comes any more, and another signal is waiting.
 #[test]
 fn a_signal_that_comes_while_many_are_reaped_leaves_no_zombie() {
-    let mut run = Scene::new().start(&WRAPS[0].tree("server[burst:daemon:orphans=1500]"));
+    let mut run = Scene::new().start(&WRAPS[0].tree("server[burst:daemon:stopped:orphans=1500]"));
     run.log.ready("server");
     let monitor = run.monitor();
+    until("a burst that waits", || {
+        run.named("burst").iter().any(|p| p.state == 'T')
+    });
     let tracer = hold(monitor, libc::SYS_ppoll);
+    sys::kill(run.named("burst")[0].pid, libc::SIGCONT).unwrap();
     run.log.wait("burst", "burst");
     until("many zombies", || zombies(monitor) >= 1500);
     sys::kill(monitor, libc::SIGWINCH).unwrap();
