@@ -7,7 +7,7 @@ use super::poll::poll;
 use super::signal::{Mask, Signal};
 use super::{Errno, check};
 
-/// A signal that arrived, with its sender as the kernel tells it.
+/// A signal that arrived, with its sender as the kernel reports it.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub signal: Signal,
@@ -15,11 +15,11 @@ pub struct Arrival {
     pub sender: i32,
     /// Made by the kernel for the whole foreground group (Ctrl-C, Ctrl-Z, a resize).
     pub from_terminal: bool,
-    /// Made by the kernel, for whatever reason: no process has asked for it.
+    /// Made by the kernel, for any reason: no process has sent it.
     pub by_kernel: bool,
     /// Made by the kernel for a descriptor or a child of this process.
     pub of_child_or_descriptor: bool,
-    /// The value of `sigqueue(3)`, if it was sent so.
+    /// The value, if it was sent with `sigqueue(3)`.
     pub value: Option<u64>,
 }
 
@@ -33,8 +33,8 @@ const KEYS: [i32; 6] = [
     libc::SIGWINCH,
 ];
 
-/// Of what the kernel sends by itself: a timer that was set before our exec, say, is for us alone, and
-/// so is the hang-up that a session leader gets.
+/// The kernel also sends signals to this process alone: of a timer that was set before the exec, for example, and the
+/// hang-up for a session leader. Those are not keys.
 fn is_from_terminal(number: i32, code: i32) -> bool {
     code == libc::SI_KERNEL && KEYS.contains(&number)
 }
@@ -53,18 +53,18 @@ impl SignalFd {
     pub fn new() -> Result<Self, Errno> {
         let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
         let all = Mask::ALL;
-        // SAFETY: the mask is a live u64 of the size that is told.
+        // SAFETY: the mask is a live u64, and 8 is its size.
         let fd = check(unsafe {
             libc::syscall(libc::SYS_signalfd4, -1, &raw const all.0, 8_usize, flags)
         })?;
-        // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+        // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
     /// The next pending signal; `None` if there is none.
     #[must_use]
     pub fn read(&self) -> Option<Arrival> {
-        // If it cannot be read, a signal that stays there would wake us for ever.
+        // A signal that cannot be read here stays pending, and each poll would return at once.
         self.take()
             .unwrap_or_else(|_| wait_any(Some(Duration::ZERO)))
     }
@@ -105,8 +105,8 @@ impl AsRawFd for SignalFd {
     }
 }
 
-/// Waits for any signal (all are blocked), at most for `timeout` (`None`: for ever). Needs no
-/// descriptor. `None` if none came, or after a stop and continue. See `rt_sigtimedwait(2)`.
+/// Waits for any signal (all are blocked), at most for `timeout` (`None`: without a limit). Needs no
+/// descriptor. `None` if none came, or if this process was suspended and resumed. See `rt_sigtimedwait(2)`.
 #[must_use]
 pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
     match wait_for(Mask::ALL, timeout) {
@@ -117,8 +117,8 @@ pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
     }
 }
 
-/// Sends us again what the keyboard has sent to our group until now, before there was a server in it: sent by a
-/// process, it will be forwarded. To be called right before the server is made, with all signals blocked.
+/// Sends this process again what the keyboard has sent to its group before the server was in the group. A signal that
+/// a process has sent is forwarded later. To be called right before the server is made, with all signals blocked.
 pub fn keep_early_keys() {
     let keys = Mask(KEYS.iter().fold(0, |mask, key| mask | 1 << (key - 1)));
     let mut early = [None; KEYS.len()];
@@ -129,7 +129,7 @@ pub fn keep_early_keys() {
         *slot = Some(arrival);
     }
     for arrival in early.into_iter().flatten() {
-        // SAFETY: takes numbers only; the target is ourselves.
+        // SAFETY: takes numbers only; the target is this process.
         unsafe { libc::kill(super::pid::own(), arrival.signal.number().into()) };
     }
 }
@@ -154,9 +154,9 @@ fn wait_for(mask: Mask, timeout: Option<Duration>) -> Result<Arrival, Errno> {
         )
     };
     let number = check(ret)?;
-    // SI_SIGIO: of a descriptor that has become readable.
+    // SI_SIGIO: the kernel reports that a descriptor has become readable.
     let by_kernel = matches!(info.si_code, libc::SI_KERNEL | libc::SI_SIGIO);
-    // SAFETY: the field is inside of every siginfo; whom it names is used only where a process sent it.
+    // SAFETY: the field is inside of every siginfo; the sender is used only where a process sent it.
     let sender = unsafe { info.si_pid() };
     // SAFETY: as above; used only for SI_QUEUE, where the kernel sets it.
     let value = unsafe { info.si_value() }.sival_ptr as u64;
@@ -170,12 +170,11 @@ fn wait_for(mask: Mask, timeout: Option<Duration>) -> Result<Arrival, Errno> {
     })
 }
 
-/// Removes the pending `signal` that a failed write of ours has just made: it concerns no other
+/// Removes the pending `signal` that a failed write of this process has just caused: it concerns no other
 /// process. All signals must be blocked. See `rt_sigtimedwait(2)`.
 ///
-/// The kernel sends it to the thread and names this process as the sender. A signal that another
-/// process had sent before waits in the queue of the process, which is looked at last; if it is
-/// found all the same, it is put back.
+/// The kernel sends it to the thread and names this process as the sender. The same signal from another process waits
+/// in the queue of the process, which the kernel looks at last. If that one is found, it is put back.
 pub fn remove_own(signal: Signal) {
     let (mask, now) = (
         Mask(1 << (signal.number() - 1)),
@@ -200,16 +199,16 @@ pub fn remove_own(signal: Signal) {
     let sender = unsafe { info.si_pid() };
     if found > 0 && sender != super::pid::own() {
         let (own, number) = (super::pid::own(), libc::c_int::from(signal.number()));
-        // SAFETY: the siginfo is live, and is the one that the kernel gave us.
+        // SAFETY: the siginfo is live, and the kernel has filled it.
         unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, own, number, &raw const info) };
     }
 }
 
-/// How long nothing is looked at where a filter refuses every call that waits. Without a rest we would
-/// use up a processor.
+/// The pause between two looks where a filter refuses every call that waits. Without it, treaper would keep a
+/// processor busy.
 const REST: Duration = Duration::from_millis(10);
 
-/// As [`wait_any`], by a signalfd of the moment.
+/// As [`wait_any`], with a signalfd that is opened for this one call.
 fn wait_by_descriptor(timeout: Option<Duration>) -> Option<Arrival> {
     let signals = SignalFd::new().ok();
     let mut one = [libc::pollfd {
@@ -223,7 +222,7 @@ fn wait_by_descriptor(timeout: Option<Duration>) -> Option<Arrival> {
             tv_sec: 0,
             tv_nsec: timeout.unwrap_or(REST).min(REST).subsec_nanos().into(),
         };
-        // SAFETY: the time is live; what is left of it is not asked for.
+        // SAFETY: the time is live; the remaining time is not asked for.
         unsafe { libc::nanosleep(&raw const rest, std::ptr::null_mut()) };
     }
     signals?.take().ok().flatten()

@@ -19,15 +19,15 @@ pub fn open(path: &std::path::Path) -> Result<OwnedFd, Errno> {
 /// Makes the group `name` below `parent`.
 ///
 /// # Errors
-/// `EACCES`, `EPERM`, `EROFS` not ours to change; `EAGAIN` a limit of groups.
+/// `EACCES`, `EPERM`, `EROFS` not allowed; `EAGAIN` a limit of groups.
 pub fn make(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))
 }
 
-/// Holds `group` for as long as this opening of it, or a fork's copy, lives. See `flock(2)`.
+/// Locks `group` until this descriptor and all of its copies in forked processes are closed. See `flock(2)`.
 ///
 /// # Errors
-/// `EWOULDBLOCK` somebody holds it.
+/// `EWOULDBLOCK` a process has locked it.
 pub fn hold(group: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::fs::flock(group, FlockOperation::NonBlockingLockExclusive)
 }
@@ -40,10 +40,10 @@ pub fn remove(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-/// Removes the groups right below `group` that are empty; the name of the first one that is not. Allocates.
+/// Removes the empty groups right below `group`, until one is not empty: returns the name of that one. Allocates.
 ///
 /// # Errors
-/// `EACCES`, `EPERM` not ours to change; `ENOENT`, `ENODEV` it has been removed; `ENOMEM`.
+/// `EACCES`, `EPERM` not allowed; `ENOENT`, `ENODEV` it has been removed; `ENOMEM`.
 pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut entries = RawDir::new(group, &mut buffer);
@@ -62,10 +62,10 @@ pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
     Ok(None)
 }
 
-/// Whether a process may be moved between `group` and the groups below it: what clone3 asks for as well.
+/// Succeeds if a process may be moved between `group` and the groups below it. clone3 needs the same right.
 ///
 /// # Errors
-/// `EACCES` not ours to change.
+/// `EACCES` not allowed.
 pub fn may_move(group: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::fs::openat(group, c"cgroup.procs", WRITE, Mode::empty()).map(drop)
 }
@@ -83,7 +83,7 @@ pub fn kill(group: BorrowedFd<'_>) -> Result<(), Errno> {
     write(group, c"cgroup.kill", b"1")
 }
 
-/// Stops or thaws every member. Takes effect by and by. See `cgroup.freeze`.
+/// Freezes or thaws every member. Returns before all of them are frozen. See `cgroup.freeze`.
 pub fn freeze(group: BorrowedFd<'_>, frozen: bool) -> Result<(), Errno> {
     write(group, c"cgroup.freeze", if frozen { b"1" } else { b"0" })
 }
@@ -93,7 +93,7 @@ pub fn open_events(group: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(group, c"cgroup.events", READ, Mode::empty())
 }
 
-/// Whether `group` or one below it has a living member.
+/// Whether the group of `events`, or one below it, has a living member.
 pub fn is_populated(events: BorrowedFd<'_>) -> Result<bool, Errno> {
     let mut text = [0_u8; 128];
     let len = rustix::io::retry_on_intr(|| rustix::io::pread(events, &mut text, 0))?;

@@ -9,7 +9,7 @@ pub fn now() -> Duration {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // The libc's: rustix would look for a vDSO of its own first, which costs more than all our calls.
+    // The function of the libc: that of rustix searches the vDSO first, which costs more than all calls of treaper.
     // SAFETY: a live struct; the call fails only for clocks that do not exist.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut t) };
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)

@@ -1,8 +1,8 @@
-//! Starting processes: a fork, and the server as a child that shares the memory of its parent until it is executed.
+//! Starting processes: a fork, and the server as a child that shares the memory of its parent until its exec.
 //!
-//! Sharing saves the copy of the page tables and the faults after it, which were not measured alone. The cargo feature
-//! `plain` makes the server by a copy, see `copy`; with all that it does without, a start of the pair takes 126,000
-//! instructions instead of 95,000, and 79 system calls instead of 76.
+//! Sharing saves the copy of the page tables and the page faults after it. Their cost was not measured alone. With the
+//! cargo feature `plain` the server begins as a copy instead, see `copy`. With everything that `plain` leaves out, a
+//! start of the pair takes 126,000 instructions instead of 95,000, and 79 system calls instead of 76.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -15,14 +15,14 @@ use super::signal::{self, Signal};
 use super::startup::Inherited;
 use super::{Errno, check, last_errno, raw};
 
-/// Which of the two a fork returned in.
+/// The process in which a fork has returned.
 pub enum Fork {
     Parent(Pid),
     Child,
 }
 
-/// Forks a child whose end sends us SIGCONT instead of SIGCHLD: that reaches us even if we are
-/// stopped. Waiting for it takes `__WALL`. See `clone(2)`, "The child termination signal".
+/// Forks a child whose end sends SIGCONT to the parent instead of SIGCHLD: that resumes a parent that is suspended.
+/// Waiting for such a child takes `__WALL`. See `clone(2)`, "The child termination signal".
 ///
 /// # Errors
 /// `EAGAIN` a limit of processes; `ENOMEM`.
@@ -33,9 +33,9 @@ pub fn fork() -> Result<Fork, Errno> {
 /// Which namespaces a process is born into. See `namespaces(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namespaces {
-    /// Of pids and mounts: needs `CAP_SYS_ADMIN`.
+    /// New ones for pids and mounts. They need `CAP_SYS_ADMIN`.
     Privileged,
-    /// The same inside of a new user namespace, which gives the right to make them.
+    /// The same inside a new user namespace, which gives the right to make them.
     WithUser,
 }
 
@@ -43,7 +43,7 @@ pub enum Namespaces {
 /// there `getpid()` is 1 and `getppid()` is 0.
 ///
 /// # Errors
-/// `EPERM` not allowed; `ENOSPC` too many or too deep; `EINVAL` the kernel has none.
+/// `EPERM` not allowed; `ENOSPC` too many or too deep; `EINVAL` the kernel has no such namespaces.
 pub fn fork_into(namespaces: Namespaces) -> Result<Fork, Errno> {
     let user = match namespaces {
         Namespaces::WithUser => libc::CLONE_NEWUSER,
@@ -52,20 +52,20 @@ pub fn fork_into(namespaces: Namespaces) -> Result<Fork, Errno> {
     fork_with(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user)
 }
 
-/// We have one thread, so the child may do what the parent may; but the libc is not told, so nothing
-/// may be asked of it that it remembers by thread (such as `raise`).
+/// There is only one thread, so the child may do all that the parent may. But the libc does not know of the fork:
+/// functions that use what it stores for each thread (such as `raise`) must not be called.
 fn fork_with(flags: c_int) -> Result<Fork, Errno> {
     // SAFETY: an all-zero clone_args asks for nothing.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = flags as u64;
     args.exit_signal = libc::SIGCONT as u64;
-    // SAFETY: a live struct of the size that is told. The child gets a copy of our memory, which is
-    // whole: no lock can be held by a thread that the child lacks.
+    // SAFETY: a live struct, and its size. The child gets a copy of all memory, and the copy is consistent: no lock
+    // can be held by a thread that the child lacks.
     let mut pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of_val(&args)) };
-    // Before Linux 5.3, or forbidden by a filter that lets the older call through.
+    // Before Linux 5.3, or where a filter forbids it and allows the older call.
     if pid == -1 && matches!(last_errno(), Errno::NOSYS | Errno::PERM) {
         let (none, flags) = (std::ptr::null::<c_void>(), flags | libc::SIGCONT);
-        // SAFETY: as above. The order of the arguments differs between architectures, but all but the flags are null.
+        // SAFETY: as above. The order of the arguments differs between architectures; all except the flags are null.
         pid = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
     }
     if pid == 0 {
@@ -75,7 +75,7 @@ fn fork_with(flags: c_int) -> Result<Fork, Errno> {
     Pid::new(pid as i32).map(Fork::Parent).ok_or(Errno::CHILD)
 }
 
-/// Whether the kernel, and a filter that may be before it, let us use clone3. See `clone3(2)`.
+/// Succeeds if the kernel has clone3 and no filter forbids it. See `clone3(2)`.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 5.3, or hidden by a filter; `EPERM` forbidden by one.
@@ -88,7 +88,7 @@ pub fn has_clone3() -> Result<(), Errno> {
     }
 }
 
-/// Ends a forked child at once, without running what belongs to the parent. See `_exit(2)`.
+/// Ends a forked child at once. Unlike `exit`, it runs no exit handlers, which belong to the parent. See `_exit(2)`.
 pub fn exit_child(status: i32) -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(status) }
@@ -97,10 +97,10 @@ pub fn exit_child(status: i32) -> ! {
 /// The process group that the server starts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// A new one, that it leads, in a session of its own: the scheduler shares out processor time by
-    /// session (autogroup), and hundreds of busy processes must not keep us from running.
+    /// A new one that it leads, in a session of its own. The scheduler divides processor time between sessions
+    /// (autogroup), and hundreds of busy processes must not keep treaper from running.
     Own,
-    /// The one that we are in ourselves (job control wants it there).
+    /// That of its parent: job control needs it there.
     Inherit,
 }
 
@@ -109,37 +109,37 @@ pub enum Group {
 pub struct Setup {
     pub inherited: Inherited,
     pub group: Group,
-    /// Sent to the server when we end.
+    /// The server gets it when its parent ends.
     pub parent_death_signal: Signal,
     pub no_new_privs: bool,
-    /// Where the new process writes its pid before anything else can happen to us: shared memory.
+    /// Shared memory in which the new process writes its pid first of all: its parent may be killed at any time.
     pub announce: &'static AtomicU64,
-    /// Where it writes why it could not become the server: shared memory.
+    /// Shared memory in which it writes why it could not become the server.
     pub failure: &'static AtomicU64,
-    /// Where it writes which interpreter is missing, if one is: shared memory.
+    /// Shared memory in which it writes the name of an interpreter that is missing.
     pub interpreter: Text,
 }
 
-/// What the child needs, for as long as its exec takes: until then it shares our memory, and we go on.
+/// What the child needs until its exec is done. Until then it shares the memory of the parent, which goes on.
 struct Start {
     image: Image,
     setup: Setup,
     parent: c_int,
-    /// The directory of the cgroup that it has to enter, if it was not born there. The number is also the child's,
-    /// whose table of descriptors is a copy of ours.
+    /// The directory of the cgroup that it has to enter, if it was not born there. The number is valid in the child,
+    /// whose table of descriptors is a copy of the parent's.
     enter: Option<c_int>,
 }
 
-/// Of the child until exec, in bytes; it needs less than two pages.
+/// The size of the child's stack until exec, in bytes. It needs less than two pages.
 const STACK: usize = 16 * 1024;
 
-/// Makes the process that is going to be the server, in `cgroup` if there is one; returns at once. Whether it could
-/// be executed is not known then: if not, it writes the reason to `setup.failure`, and exits.
+/// Makes the process that becomes the server, in `cgroup` if there is one. Returns before its exec: if that fails, the
+/// process writes the reason to `setup.failure`, and exits.
 ///
 /// The pidfd is missing on kernels before 5.2.
 ///
 /// # Errors
-/// `EAGAIN` a limit of processes; `ENOMEM`; what a filter says.
+/// `EAGAIN` a limit of processes; `ENOMEM`; any error that a filter gives.
 pub fn spawn(
     image: Image,
     setup: Setup,
@@ -152,31 +152,31 @@ pub fn spawn(
         parent,
         enter: None,
     };
-    // Neither is ever freed: when the child has done with them, only it knows.
+    // Neither is ever freed: only the child knows when it no longer uses them.
     let start = std::ptr::from_mut(Box::leak(Box::new(start)));
     let stack = Box::leak(Box::new_uninit_slice(STACK / size_of::<u128>()));
     let mut pidfd: c_int = -1;
     let pid = match share(start, stack, cgroup, &mut pidfd) {
-        // clone3 came with Linux 5.3, its cgroups with 5.7; filters of containers often forbid it.
+        // clone3 came with Linux 5.3, and its cgroups with 5.7. The filters of containers often forbid it.
         Err(Errno::NOSYS | Errno::INVAL | Errno::TOOBIG | Errno::PERM) => {
-            // SAFETY: there is no child yet, so nobody else has a reference.
+            // SAFETY: there is no child yet, so there is no other reference.
             unsafe { (*start).enter = cgroup.map(|cgroup| cgroup.as_raw_fd()) };
             copy(start, stack, &mut pidfd)
         }
         other => other,
     }?;
-    // SAFETY: the kernel just gave us this descriptor (close-on-exec), nobody else owns it.
+    // SAFETY: the kernel has just opened this descriptor (close-on-exec), and nothing else owns it.
     let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
     Pid::new(pid).map(|pid| (pid, pidfd)).ok_or(Errno::CHILD)
 }
 
-/// As the kernel has it; the libc's constant is too narrow.
+/// As the kernel defines it; the libc's constant has too few bits.
 const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
-/// A child on our own memory, where it was born in `cgroup`: nothing is copied, not even page tables. Unlike with
-/// vfork we go on at once: the exec may take for ever (a network file system, a scanner), and a stop must not wait
-/// for it. Until then a core dump of the child (before Linux 5.16) and the OOM killer take us with it: the shim
-/// goes on then. See `clone3(2)`, `CLONE_VM`.
+/// A child that shares the memory of its parent, and is born in `cgroup`: nothing is copied, not even page tables.
+/// Unlike with vfork, the parent goes on at once: the exec may never return (a network file system, a scanner), and a
+/// stop must not wait for it. Until then the OOM killer, and a core dump of the child before Linux 5.16, end the
+/// parent as well. Then the shim goes on. See `clone3(2)`, `CLONE_VM`.
 fn share(
     start: *mut Start,
     stack: &mut [MaybeUninit<u128>],
@@ -197,13 +197,13 @@ fn share(
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = cgroup.as_raw_fd() as u64;
     }
-    // SAFETY: the child has a stack to itself, which is never freed, and neither is `start`, to which we keep no
-    // reference. Between us there is only the memory that one of us alone uses, or that is atomic: the child makes
+    // SAFETY: the child has a stack of its own. That stack and `start` are never freed, and the parent keeps no
+    // reference to `start`. All other memory is used by only one of the two, or is atomic: the child only makes
     // system calls, none of them by a function of the libc that can fail.
     unsafe { raw::clone_onto(&mut args, run_child, start.cast()) }
 }
 
-/// A child on a copy of our memory, for where [`share`] cannot be used. See `clone(2)`.
+/// A child with a copy of its parent's memory, for where [`share`] cannot be used. See `clone(2)`.
 fn copy(
     start: *mut Start,
     stack: &mut [MaybeUninit<u128>],
@@ -214,7 +214,7 @@ fn copy(
     }
     let (top, data) = (stack.as_mut_ptr_range().end.cast(), start.cast());
     let with_pidfd = libc::CLONE_PIDFD | libc::SIGCHLD;
-    // SAFETY: the child gets a copy of all memory, which is whole: no lock can be held by a thread that it lacks.
+    // SAFETY: the child gets a consistent copy of all memory: no lock can be held by a thread that it lacks.
     let mut pid = unsafe { libc::clone(entry, top, with_pidfd, data, std::ptr::from_mut(pidfd)) };
     if pid == -1 && last_errno() == Errno::INVAL {
         // SAFETY: as above.
@@ -223,7 +223,7 @@ fn copy(
     check(pid.into()).map(|pid| pid as c_int)
 }
 
-/// The child: only system calls, on memory prepared before. It becomes the server, or writes why it could not.
+/// The child: it only makes system calls, on memory that was prepared. It becomes the server, or writes why it could not.
 extern "C" fn run_child(start: *mut c_void) -> ! {
     // SAFETY: the pointer that was passed to clone; the parent keeps no reference, and never frees it.
     let start = unsafe { &mut *start.cast::<Start>() };
@@ -239,7 +239,7 @@ extern "C" fn run_child(start: *mut c_void) -> ! {
 fn set_up(start: &Start) -> Result<(), Failure> {
     let setup = &start.setup;
     if let Some(cgroup) = start.enter {
-        // Never without need: this write waits for an RCU grace period, which takes longer than all the rest.
+        // Only where it is needed: this write waits for an RCU grace period, which takes longer than the rest of a start.
         // SAFETY: this process has a table of descriptors of its own, where this one is never closed.
         let cgroup = unsafe { BorrowedFd::borrow_raw(cgroup) };
         super::cgroup::enter(cgroup).map_err(Failure::Clone)?;
@@ -250,7 +250,7 @@ fn set_up(start: &Start) -> Result<(), Failure> {
     }
     let _ = super::prctl::signal_on_parent_exit(setup.parent_death_signal);
     if super::pid::parent() != start.parent {
-        // Armed too late: the parent is gone already.
+        // The parent ended before the signal was set, so the signal will not come.
         return Err(Failure::Orphaned);
     }
     if setup.no_new_privs {

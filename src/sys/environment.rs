@@ -1,4 +1,5 @@
-//! The server's environment: ours, but for what names us by pid and means the server, and the socket that we relay.
+//! The server's environment: that of treaper, except for variables that name treaper by its pid and mean the server,
+//! and for the socket of the service manager.
 
 use std::ffi::{CStr, CString, OsStr, c_char};
 use std::io::Write;
@@ -6,33 +7,33 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::{pid, startup};
 
-/// Variables by which a service manager tells a program that it is the one meant: it compares them
-/// with its own pid. See `sd_listen_fds(3)`, `sd_watchdog_enabled(3)`, `systemd.exec(5)`.
+/// Variables in which a service manager names one process: a program obeys them only if they hold its own pid.
+/// See `sd_listen_fds(3)`, `sd_watchdog_enabled(3)`, `systemd.exec(5)`.
 const NAMING: [&str; 3] = ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
-/// Names us by the inode of our pidfd; without it `LISTEN_PID` alone counts.
+/// Names this process by the inode of its pidfd. Without this variable `LISTEN_PID` alone counts.
 const INODE: &[u8] = b"LISTEN_PIDFDID=";
 const SOCKET: &[u8] = b"NOTIFY_SOCKET=";
 /// Digits of the longest pid, and the NUL.
 const ROOM: usize = 11;
 
-/// Whether the variable `name` holds our own pid.
+/// Whether the variable `name` holds the pid of this process.
 #[must_use]
 pub fn names_us(name: &str) -> bool {
     startup::variable(name).is_some_and(|text| text.as_bytes() == pid::own().to_string().as_bytes())
 }
 
-/// An environment in which those variables name another process, whose pid is filled in last, and
-/// `NOTIFY_SOCKET` another socket.
+/// An environment in which these variables name another process, and `NOTIFY_SOCKET` another socket. The pid is
+/// written later, by [`Self::fill_in`].
 pub struct Environment {
     entries: Vec<*const c_char>,
-    /// The entries that are not the original ones, each with where its number begins.
+    /// The entries that hold a pid, each with the offset at which the pid begins.
     texts: Vec<(Vec<u8>, usize)>,
     /// Owns the entry of the socket.
     _socket: Option<CString>,
 }
 
 impl Environment {
-    /// `None` if no variable names us and there is no `socket`: then the environment is handed on as it is.
+    /// `None` if no variable names this process and there is no `socket`: then the server gets the original environment.
     #[must_use]
     pub fn naming_another(socket: Option<&OsStr>) -> Option<Self> {
         let names: Vec<&str> = NAMING.into_iter().filter(|name| names_us(name)).collect();
@@ -42,14 +43,14 @@ impl Environment {
         }
         let (mut entries, mut texts) = (Vec::new(), Vec::new());
         for at in 0.. {
-            // SAFETY: `environ` is an array that a null pointer ends, and we stop there.
+            // SAFETY: `environ` is an array that a null pointer ends, and the loop stops there.
             let place = unsafe { startup::environment().add(at) };
             // SAFETY: as above.
             let entry = unsafe { *place };
             if entry.is_null() {
                 break;
             }
-            // SAFETY: each entry is a NUL-terminated string that nobody changes.
+            // SAFETY: each entry is a NUL-terminated string that is never changed.
             let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
             let name = text.split(|byte| *byte == b'=').next().unwrap_or_default();
             if names.iter().any(|known| known.as_bytes() == name) {
@@ -72,7 +73,7 @@ impl Environment {
         })
     }
 
-    /// Writes `pid` into each of them. Allocates nothing.
+    /// Writes `pid` into each entry that holds one. Allocates nothing.
     pub fn fill_in(&mut self, pid: i32) {
         for (text, start) in &mut self.texts {
             let mut room = &mut text[*start..];

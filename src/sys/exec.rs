@@ -1,7 +1,8 @@
 //! Becoming the server: what the new process executes, and why it could not.
 //!
-//! The new process may share our memory while we go on. So nothing here allocates, asks the libc for
-//! anything that can fail (that would overwrite our `errno`), or changes what we read.
+//! The new process may share the memory of its parent, which goes on meanwhile. So nothing that it does here allocates,
+//! changes what the parent reads, or calls a function of the libc that can fail: that would overwrite the parent's
+//! `errno`.
 
 use std::ffi::{CStr, CString, OsStr, c_char};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -11,16 +12,16 @@ use rustix::fs::{FileType, Mode, OFlags};
 use super::environment::Environment;
 use super::{Errno, pid, raw, startup};
 
-/// What the server is to be: everything prepared, since between clone and exec nothing may allocate.
+/// What the new process executes. All of it is prepared, since between clone and exec nothing may allocate.
 pub struct Image {
-    /// Where it may be, in the order of trial.
+    /// The paths to try, in this order.
     candidates: Vec<CString>,
-    /// `/bin/sh` and a slot for the path, then the arguments, then null: with the first entry left
-    /// out a plain argv, with it the call of a script that has no `#!` line.
+    /// `/bin/sh`, then the arguments, then null. Without the first entry it is the argv of the command. With it, and
+    /// with the path in place of the command's name, it calls the shell for a script that has no `#!` line.
     argv: Vec<*const c_char>,
     /// Whether `candidates` come from PATH rather than from a path that was given.
     searched: bool,
-    /// Unless ours will do.
+    /// `None`: that of treaper.
     environment: Option<Environment>,
     /// Owns what `argv` points to.
     _arguments: Vec<CString>,
@@ -30,7 +31,7 @@ const SHELL: &CStr = c"/bin/sh";
 
 impl Image {
     /// `candidates`: full paths to try (`searched`: made from PATH); `arguments`: argv, the command's name first;
-    /// `notify_socket`: where the server finds its manager, if elsewhere than we do.
+    /// `notify_socket`: the server's `NOTIFY_SOCKET`, if it is not that of treaper.
     #[must_use]
     pub fn new(
         candidates: Vec<CString>,
@@ -51,8 +52,8 @@ impl Image {
         }
     }
 
-    /// Tries the candidates as a shell does; returns only what went wrong. If an interpreter is missing, its name
-    /// is left in `interpreter`.
+    /// Tries the candidates as a shell does, and returns only if none could be executed. If an interpreter is missing,
+    /// its name is written to `interpreter`.
     pub fn execute(&mut self, interpreter: Text) -> Failure {
         if let Some(environment) = &mut self.environment {
             environment.fill_in(pid::own());
@@ -60,7 +61,7 @@ impl Image {
         let (mut found, mut closed, mut missing) = (None, None, Errno::NOENT);
         for at in 0..self.candidates.len() {
             let errno = self.try_candidate(at);
-            // A directory of the command's name in PATH is no command.
+            // In PATH, a directory with the command's name is no command.
             if exists(&self.candidates[at], self.searched) {
                 found = found.or(Some((errno, at)));
             } else if errno != Errno::NOENT {
@@ -69,7 +70,7 @@ impl Image {
             }
         }
         match found {
-            // The file is there, so something else is not.
+            // The file is there, so the interpreter or the dynamic loader is missing.
             Some((Errno::NOENT | Errno::NOTDIR, at)) => {
                 interpreter.read_from(&self.candidates[at]);
                 Failure::NoInterpreter
@@ -81,7 +82,7 @@ impl Image {
         }
     }
 
-    /// Executes one of them, by the shell if it is a script without a `#!` line.
+    /// Executes one candidate, by the shell if it is a script without a `#!` line.
     fn try_candidate(&mut self, at: usize) -> Errno {
         let environment = match &self.environment {
             Some(environment) => environment.as_ptr(),
@@ -98,7 +99,7 @@ impl Image {
     }
 }
 
-/// `path` and what is in `argv` are NUL-terminated strings, and null ends both arrays, as everything in an [`Image`].
+/// As in an [`Image`], `path` and the entries of `argv` are NUL-terminated strings, and null ends both arrays.
 fn execve(path: *const c_char, argv: &[*const c_char], environment: *const *const c_char) -> Errno {
     let arguments = [
         path as usize,
@@ -120,7 +121,7 @@ fn exists(path: &CStr, but_no_directory: bool) -> bool {
     })
 }
 
-/// A short text in shared memory, left by the process that could not be executed: these words, all zero at first.
+/// A short text in shared memory, written by the new process if its exec fails. All words are zero at first.
 #[derive(Clone, Copy, Debug)]
 pub struct Text(pub &'static [AtomicU64]);
 
@@ -128,8 +129,8 @@ impl Text {
     /// How many words are enough for a name.
     pub const WORDS: usize = 8;
 
-    /// Remembers the interpreter that the first line of the script `path` names, as the kernel reads that line: up to
-    /// the first blank. Nothing else ends the name, so that in a file from elsewhere a carriage return is a part of it.
+    /// Stores the name of the interpreter in the first line of the script `path`, as the kernel reads that line: the
+    /// name ends at a blank or at the end of the line. In a file with DOS line ends, a carriage return is a part of it.
     fn read_from(self, path: &CStr) {
         let mut line = [0_u8; 2 + Self::WORDS * 8];
         let Ok(file) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -137,7 +138,7 @@ impl Text {
             return;
         };
         let len = rustix::io::read(&file, &mut line).unwrap_or(0);
-        // It is closed by the end of this process, and not by the libc.
+        // The end of this process closes it. A call of the libc could overwrite the parent's `errno`.
         std::mem::forget(file);
         let Some(rest) = line[..len].strip_prefix(b"#!") else {
             return;
@@ -152,7 +153,7 @@ impl Text {
         }
     }
 
-    /// What was left, up to the first NUL. Allocates.
+    /// The text, up to the first NUL. Allocates.
     #[must_use]
     pub fn get(self) -> Vec<u8> {
         let words = self.0.iter().map(|word| word.load(SeqCst).to_le_bytes());
@@ -165,20 +166,20 @@ impl Text {
 pub enum Failure {
     /// The process could not be made or set up.
     Clone(Errno),
-    /// Its parent was gone before it could be armed against that.
+    /// Its parent ended before the parent-death signal was set.
     Orphaned,
-    /// Nothing of that name.
+    /// There is no file of that name.
     NotFound,
-    /// Nothing of that name in those directories of PATH that may be searched; this one, counted from 0, may not.
+    /// There is no file of that name in the directories of PATH that may be searched. The one with this index may not.
     NotSearched(usize),
-    /// Something of that name, which cannot be executed.
+    /// There is a file of that name, and it cannot be executed.
     NotExecutable(Errno),
-    /// A script whose interpreter is not there, or a program whose dynamic loader is not.
+    /// The interpreter of the script, or the dynamic loader of the program, is missing.
     NoInterpreter,
 }
 
 impl Failure {
-    /// As a non-zero word.
+    /// As a word that is never zero.
     #[must_use]
     pub fn encode(self) -> u64 {
         let (kind, detail) = match self {

@@ -25,7 +25,7 @@ pub enum Kind {
     Other,
 }
 
-/// Which file a descriptor is open on; equal for all who share it.
+/// Which file a descriptor is open on: equal for all descriptors of the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     device: u64,
@@ -33,8 +33,8 @@ pub struct Identity {
 }
 
 fn std_fd(fd: i32) -> BorrowedFd<'static> {
-    // SAFETY: 0, 1 and 2 are open for as long as we run: `startup` has filled the gaps, and what
-    // is given up is replaced, never closed.
+    // SAFETY: 0, 1 and 2 are always open: `startup` has filled the gaps, and later they are only replaced, never
+    // closed.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
@@ -62,8 +62,7 @@ pub fn describe(fd: i32) -> (Kind, Option<Identity>) {
 /// What stdin of another process is open on. See `proc_pid_fd(5)`.
 ///
 /// # Errors
-/// `EACCES`, `EPERM` not ours to look at; `ENOENT` gone, or its stdin is closed;
-/// [`super::proc::FOREIGN`].
+/// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or its stdin is closed; [`super::proc::FOREIGN`].
 pub fn stdin_of(pid: i32) -> Result<Identity, Errno> {
     let stat = super::proc::view()?.stdin(pid)?;
     Ok(Identity {
@@ -72,7 +71,7 @@ pub fn stdin_of(pid: i32) -> Result<Identity, Errno> {
     })
 }
 
-/// How many bytes wait to be read from stdin; 0 if that cannot be told. See `FIONREAD` in `ioctl_pipe(2)`.
+/// How many bytes wait to be read from stdin; 0 if that is unknown. See `FIONREAD` in `ioctl_pipe(2)`.
 #[must_use]
 pub fn unread(fd: i32) -> u64 {
     rustix::io::ioctl_fionread(std_fd(fd)).unwrap_or(0)
@@ -84,19 +83,19 @@ pub fn last_write(fd: i32) -> (i64, u64) {
     rustix::fs::fstat(std_fd(fd)).map_or((0, 0), |stat| (stat.st_mtime, stat.st_mtime_nsec))
 }
 
-/// Gives up our copy of stdin or stdout: it becomes a copy of stderr, which we keep anyway, so that
-/// the number stays taken and nothing opened later lands there. Cannot run out of descriptors. See `dup3(2)`.
+/// Closes stdin or stdout of this process by making it a copy of stderr, which is kept anyway. So the number stays in
+/// use, and nothing that is opened later gets it. Cannot run out of descriptors. See `dup3(2)`.
 pub fn replace_by_stderr(fd: i32) {
     // SAFETY: both are open; the target's old file is meant to be closed.
     unsafe { libc::dup3(STDERR, fd, libc::O_CLOEXEC) };
 }
 
-/// The descriptors above 2 that we were given. To be asked before any of our own is open; without
-/// `/proc` there is no telling, and none is found.
+/// The descriptors above 2 that are open. Called before treaper opens any, it finds the inherited ones. Finds none
+/// without `/proc`.
 #[must_use]
 pub fn inherited() -> Vec<i32> {
     let mut found = Vec::new();
-    // Since Linux 6.2 the size is the number of descriptors: the usual three need no listing.
+    // Since Linux 6.2 this size is the number of descriptors. With the usual three, no listing is needed.
     if rustix::fs::stat(c"/proc/self/fd").is_ok_and(|stat| stat.st_size == 3) {
         return found;
     }
@@ -121,15 +120,15 @@ pub fn inherited() -> Vec<i32> {
 /// Closes descriptors that [`inherited`] found.
 pub fn close_inherited(fds: &[i32]) {
     for fd in fds {
-        // SAFETY: they were open before this program began, so that nothing in it owns them.
+        // SAFETY: they were open before this program began, so nothing in it owns them.
         unsafe { libc::close(*fd) };
     }
 }
 
-/// Writes a message to stderr without ever waiting: what does not fit at once is dropped.
+/// Writes a message to stderr without waiting: what does not fit at once is lost.
 ///
-/// A plain file is written as usual. A socket takes `MSG_DONTWAIT`. Pipes and terminals are opened
-/// anew, so that O_NONBLOCK is ours alone: on the shared description it would change the server's too.
+/// A plain file is written as usual. A socket gets `MSG_DONTWAIT`. Pipes and terminals are opened
+/// again, so that O_NONBLOCK is set for treaper alone: otherwise it would be set for the server, too.
 pub fn write_message(bytes: &[u8]) {
     let stderr = std_fd(STDERR);
     let kind = rustix::fs::fstat(stderr).map(|s| FileType::from_raw_mode(s.st_mode));
@@ -137,7 +136,7 @@ pub fn write_message(bytes: &[u8]) {
         Ok(FileType::RegularFile) => write_quietly(stderr, bytes),
         Ok(FileType::Socket) => {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: the buffer is live and its length is told.
+            // SAFETY: the buffer is live, and the length is its own.
             unsafe { libc::send(STDERR, bytes.as_ptr().cast(), bytes.len(), flags) };
         }
         Ok(_) => {
@@ -145,8 +144,8 @@ pub fn write_message(bytes: &[u8]) {
             if let Ok(own) = rustix::fs::open(c"/proc/self/fd/2", flags, Mode::empty()) {
                 write_quietly(own.as_fd(), bytes);
             } else {
-                // No descriptor or no /proc to be had: ask first. Another writer may still fill the
-                // pipe in between; then this write waits for the reader, as any would.
+                // No free descriptor, or no /proc: ask first whether it can be written. Another writer may fill the
+                // pipe in between. Then this write waits for the reader.
                 let mut one = [libc::pollfd {
                     fd: STDERR,
                     events: libc::POLLOUT,
@@ -162,9 +161,9 @@ pub fn write_message(bytes: &[u8]) {
     }
 }
 
-/// Writes what fits. A reader that is gone and a file at its size limit (RLIMIT_FSIZE) make the kernel
-/// send us a signal. The server must not get that one, and where forwarding is logged it would make
-/// the next message, and so on without end.
+/// Writes what fits. If the reader is gone, or the file is at its size limit (RLIMIT_FSIZE), the kernel sends a signal
+/// to this process. It is removed here. Forwarded, it would end the server, and the message about forwarding it would
+/// cause the next signal.
 fn write_quietly(fd: BorrowedFd<'_>, bytes: &[u8]) {
     match rustix::io::write(fd, bytes) {
         Err(Errno::PIPE) => arrival::remove_own(Signal::PIPE),
@@ -175,7 +174,7 @@ fn write_quietly(fd: BorrowedFd<'_>, bytes: &[u8]) {
 
 /// Makes the standard descriptor `to` a copy of `from`. See `dup2(2)`.
 pub fn redirect(from: BorrowedFd<'_>, to: i32) {
-    // SAFETY: the one is open; the other one is a number of which the old file is meant to be closed.
+    // SAFETY: `from` is open, and the old file of `to` is meant to be closed.
     unsafe { libc::dup2(from.as_raw_fd(), to) };
 }
 
@@ -185,7 +184,7 @@ pub fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Er
     rustix::fs::openat(parent, name, flags, Mode::empty())
 }
 
-/// The names of the directories in one, without `.` and `..`. Allocates.
+/// The names of the directories in `dir`, without `.` and `..`. Allocates.
 pub fn directories_in(dir: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(dir)? {
@@ -198,7 +197,7 @@ pub fn directories_in(dir: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
     Ok(names)
 }
 
-/// As `<linux/fcntl.h>` has it.
+/// As `<linux/fcntl.h>` defines it.
 const F_SETSIG: i32 = 10;
 
 /// A pipe: when something is written to its second end, the kernel sends `signal` to this process. See `F_SETSIG` in
@@ -208,9 +207,9 @@ const F_SETSIG: i32 = 10;
 /// `EMFILE`, `ENFILE`.
 pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     let mut ends = [-1; 2];
-    // SAFETY: room for the two descriptors that the kernel writes.
+    // SAFETY: there is room for the two descriptors that the kernel writes.
     check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) }.into())?;
-    // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+    // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
     let read = unsafe { OwnedFd::from_raw_fd(ends[0]) };
     // SAFETY: as above.
     let write = unsafe { OwnedFd::from_raw_fd(ends[1]) };
@@ -218,7 +217,7 @@ pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((read, write))
 }
 
-/// From now on the kernel sends `signal` to this process when there is something to read. Makes it non-blocking as well.
+/// From now on the kernel sends `signal` to this process when there is something to read. Also makes `fd` non-blocking.
 pub fn signal_when_readable(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     let fd = fd.as_raw_fd();
     // SAFETY: takes numbers.
@@ -235,7 +234,7 @@ pub fn write_byte(pipe: BorrowedFd<'_>) {
     write_quietly(pipe, b"!");
 }
 
-/// Reads what is in a pipe, and does not wait.
+/// Reads what is in a pipe, without waiting.
 pub fn empty(pipe: BorrowedFd<'_>) {
     let _ = rustix::io::read(pipe, &mut [0_u8; 64]);
 }

@@ -1,7 +1,8 @@
 //! The allocator: first a piece of the program's own memory, then the libc's.
 //!
-//! It saves a dozen system calls, a tenth of the time of a start, and 8 KiB of private memory of the pair: a start needs
-//! a few KiB for a moment, for which the libc maps and unmaps memory. The cargo feature `plain` does without it.
+//! A start needs a few KiB for a moment, for which the libc maps and unmaps memory. This allocator saves a dozen system
+//! calls, a tenth of the time of a start, and 8 KiB of private memory of the pair. The cargo feature `plain` does
+//! without it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -15,7 +16,7 @@ const ROOM: usize = PAGES * PAGE;
 #[repr(align(4096))]
 struct Piece(UnsafeCell<[MaybeUninit<u8>; ROOM]>);
 
-// SAFETY: nobody reads or writes it but the owners of the blocks, each its own.
+// SAFETY: each block of it is read and written by its owner alone.
 unsafe impl Sync for Piece {}
 
 static PIECE: Piece = Piece(UnsafeCell::new([MaybeUninit::uninit(); ROOM]));
@@ -24,7 +25,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// How many living blocks lie in each page, wholly or in part.
 static LIVING: [AtomicU16; PAGES] = [const { AtomicU16::new(0) }; PAGES];
 
-/// The allocator. Blocks are taken one behind the other; only the last one can grow, or make room again.
+/// The allocator. Each block begins where the one before it ends. Only the last one can grow or free its room.
 pub struct Heap;
 
 impl Heap {
@@ -45,7 +46,7 @@ impl Heap {
         }
     }
 
-    /// Returns every page without a living block to the kernel, whose pages have `page_size` bytes. See `madvise(2)`,
+    /// Returns every page without a living block to the kernel. `page_size`: the kernel's, in bytes. See `madvise(2)`,
     /// `MADV_DONTNEED`.
     pub fn release_pages(page_size: usize) {
         // The kernel rounds the length up to its own pages. Larger ones could hold a living block.
@@ -110,9 +111,9 @@ unsafe impl GlobalAlloc for Heap {
         // SAFETY: the size is not zero, as the caller promises.
         let new = unsafe { self.alloc(wanted) };
         if !new.is_null() {
-            // SAFETY: both are alive, apart from each other, and at least that long.
+            // SAFETY: both are alive, do not overlap, and are at least that long.
             unsafe { std::ptr::copy_nonoverlapping(pointer, new, layout.size().min(size)) };
-            // SAFETY: the old block, which nobody refers to any more.
+            // SAFETY: the old block, to which there is no reference any more.
             unsafe { self.dealloc(pointer, layout) };
         }
         new
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_keep_what_was_written_whatever_else_is_freed_grown_or_given_back() {
+    fn blocks_keep_their_bytes_while_others_are_freed_grown_or_released() {
         let layout = |size| Layout::from_size_align(size, 16).unwrap();
         let mut blocks: Vec<(*mut u8, usize, u8)> = Vec::new();
         let (mut seed, mut beyond) = (1_u32, false);

@@ -6,7 +6,7 @@
 //! `Option`. Nothing allocates unless its documentation says so, since the kill path runs through these calls.
 #![allow(
     unsafe_code,
-    reason = "the one room for it; every block says why it holds"
+    reason = "the only module with unsafe; every block says why it is sound"
 )]
 
 pub mod arrival;
@@ -34,7 +34,7 @@ pub mod wait;
 
 pub use rustix::io::Errno;
 
-/// `libc`-style return value to `Result`.
+/// The return value of a libc call as a `Result`.
 fn check(ret: libc::c_long) -> Result<libc::c_long, Errno> {
     if ret == -1 {
         Err(last_errno())

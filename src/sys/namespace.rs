@@ -7,7 +7,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use super::Errno;
 
-/// Our effective uid and gid. See `getuid(2)`.
+/// The effective uid and gid of this process. See `geteuid(2)`.
 #[must_use]
 pub fn own_ids() -> (u32, u32) {
     (
@@ -21,7 +21,7 @@ pub fn own_ids() -> (u32, u32) {
 /// # Errors
 /// `EPERM` forbidden by the system.
 pub fn map_ids(uid: u32, gid: u32) -> Result<(), Errno> {
-    // Without giving up setgroups the kernel takes no gid map from the unprivileged.
+    // The kernel takes a gid map from an unprivileged process only after that process has denied setgroups.
     match write(c"/proc/self/setgroups", "deny") {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
@@ -35,12 +35,12 @@ fn write(path: &CStr, text: &str) -> Result<(), Errno> {
     rustix::io::write(&file, text.as_bytes()).map(drop)
 }
 
-/// Mounts a `/proc` of our PID namespace over the old one, seen in our mount namespace only. See `mount(2)`.
+/// Mounts a `/proc` of this PID namespace over the old one, visible only in this mount namespace. See `mount(2)`.
 ///
 /// # Errors
-/// `EPERM` the old one is partly covered, as containers do, and may not be shown whole.
+/// `EPERM` the old one is partly covered, as in containers, so a whole one is not allowed.
 pub fn mount_own_proc() -> Result<(), Errno> {
-    // What is mounted outside still comes in; nothing of ours goes out.
+    // Mounts that are made outside are still seen here. Those that are made here are not seen outside.
     mount(c"none", c"/", None, MsFlags::MS_REC | MsFlags::MS_SLAVE)?;
     let careful = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(c"proc", c"/proc", Some(c"proc"), careful)

@@ -16,12 +16,12 @@ const LONGEST: usize = 4096;
 const MOST: usize = 253;
 /// The kernel's `struct cmsghdr`: a `size_t` for its length, level and kind, each an `int`.
 const HEAD: usize = size_of::<usize>() + 8;
-/// For the sender's `struct ucred` and that many descriptors.
+/// Room for the sender's `struct ucred` and that many descriptors, in bytes.
 const CONTROL: usize = 2 * HEAD + 16 + MOST * 4 + 8;
 /// systemd splits a message into lines at both.
 const LINE_ENDS: [u8; 2] = *b"\n\r";
 
-/// The manager's socket, `NOTIFY_SOCKET`, if `SYSTEMD_EXEC_PID` says that we are the main process of its unit.
+/// The manager's socket, `NOTIFY_SOCKET`, if `SYSTEMD_EXEC_PID` says that this process is the main process of its unit.
 #[must_use]
 pub fn manager() -> Option<OsString> {
     environment::names_us("SYSTEMD_EXEC_PID")
@@ -29,23 +29,23 @@ pub fn manager() -> Option<OsString> {
         .flatten()
 }
 
-/// Whether the manager lets its main process say who else it is to hear: systemd since 254, the
-/// first to name a file for memory pressure.
+/// Whether the manager understands `NOTIFYACCESS=`, by which the main process of a unit allows messages of other
+/// processes: systemd since 254, which is also the first to set `MEMORY_PRESSURE_WATCH`.
 #[must_use]
 pub fn takes_notify_access() -> bool {
     startup::variable("MEMORY_PRESSURE_WATCH").is_some()
 }
 
-/// What the server sends.
+/// A message of the server to the manager.
 #[derive(Debug)]
 pub struct Message {
     text: [u8; LONGEST],
     length: usize,
-    /// Open until the message is dropped; the sender may wait for that.
+    /// They are open until the message is dropped. The sender may wait for that (`BARRIER=1`).
     descriptors: [Option<OwnedFd>; MOST],
-    /// The sender's pid; 0 if it is outside of our PID namespace.
+    /// The sender's pid; 0 if it is outside of this PID namespace.
     pub sender: i32,
-    /// Neither text nor descriptors are missing.
+    /// Neither text nor descriptors have been cut off.
     pub whole: bool,
 }
 
@@ -60,7 +60,7 @@ impl Message {
         }
     }
 
-    /// Of `text`, which is cut to what systemd reads.
+    /// A message of `text`, cut to the length that systemd reads.
     #[must_use]
     pub fn new(text: &[u8]) -> Self {
         let mut message = Self::empty();
@@ -74,7 +74,7 @@ impl Message {
         &self.text[..self.length]
     }
 
-    /// Leaves out the lines for which `keep` is false, each with its end; false if nothing is left of what was there.
+    /// Removes the lines for which `keep` is false, each with its line end. Returns false if that leaves no line.
     pub fn retain_lines(&mut self, keep: impl Fn(&[u8]) -> bool) -> bool {
         let before = self.length;
         let (mut from, mut to) = (0, 0);
@@ -92,7 +92,7 @@ impl Message {
         to > 0 || before == 0
     }
 
-    /// Reads what the kernel has written beside the text. See `cmsg(3)`.
+    /// Reads the control data that the kernel has added to the text. See `cmsg(3)`.
     fn take(&mut self, mut control: &[u8]) {
         let number = |bytes: &[u8]| {
             bytes
@@ -108,7 +108,7 @@ impl Message {
                 libc::SCM_CREDENTIALS => self.sender = number(body),
                 libc::SCM_RIGHTS => {
                     for (place, four) in self.descriptors.iter_mut().zip(body.chunks_exact(4)) {
-                        // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+                        // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
                         *place = Some(unsafe { OwnedFd::from_raw_fd(number(four)) });
                     }
                 }
@@ -119,7 +119,7 @@ impl Message {
         }
     }
 
-    /// Writes the descriptors as the kernel reads them; the length of it.
+    /// Writes the descriptors as control data; returns its length.
     fn put(&self, control: &mut [u8; CONTROL]) -> usize {
         let mut length = HEAD;
         for descriptor in self.descriptors.iter().flatten() {
@@ -137,7 +137,7 @@ impl Message {
     }
 }
 
-/// A socket of our own for the server to send to, and one to the manager.
+/// A socket to which the server sends (`ours`), and one to the manager (`out`).
 #[derive(Debug)]
 pub struct Sockets {
     ours: UnixDatagram,
@@ -146,7 +146,8 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// The kernel names ours, tells the senders' pids, and sends us SIGCHLD when there is something to read. Allocates.
+    /// The kernel chooses the address of the server's socket, adds the sender's pid to each message, and sends SIGCHLD
+    /// to this process when there is something to read. Allocates.
     ///
     /// # Errors
     /// Those of `socket(2)`, `bind(2)`; `Unsupported`: `manager` is neither a path nor an abstract name after an `@`.
@@ -183,8 +184,8 @@ impl Sockets {
         Ok(OsString::from_vec([b"@", name].concat()))
     }
 
-    /// Who has sent the next message: a pid, 0 if it is outside of our PID namespace. `None` if there is no message.
-    /// Its descriptors are not opened: to close a stranger's might take long.
+    /// The pid of the sender of the next message; 0 if it is outside of this PID namespace. `None` if there is no message.
+    /// Descriptors in the message are not received, since closing those of an unknown process can take long.
     #[must_use]
     pub fn peek_sender(&self) -> Option<i32> {
         let mut message = Message::empty();
@@ -201,7 +202,7 @@ impl Sockets {
         Some(message)
     }
 
-    /// Takes the next message away.
+    /// Removes the next message.
     pub fn discard(&self) {
         let _ = self.receive(&mut Message::empty(), &mut [], 0);
     }
@@ -232,7 +233,7 @@ impl Sockets {
         let mut header = header(&mut text, &mut control[..length]);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let socket = self.out.as_raw_fd();
-        // The raw call, since musl's copies the control data into 1,024 bytes, and refuses more.
+        // The raw call, since that of musl copies the control data into 1,024 bytes, and refuses more.
         // SAFETY: the header names buffers that are alive, and their sizes.
         let sent = unsafe { libc::syscall(libc::SYS_sendmsg, socket, &raw mut header, flags) };
         check(sent).map(drop).map_err(Errno::into)
@@ -247,7 +248,7 @@ fn io_slice(bytes: &mut [u8]) -> libc::iovec {
 }
 
 fn header(text: &mut libc::iovec, control: &mut [u8]) -> libc::msghdr {
-    // SAFETY: null pointers and zeros are a header that names nothing.
+    // SAFETY: null pointers and zeros are a valid header without buffers.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = text;
     header.msg_iovlen = 1;
@@ -289,7 +290,7 @@ mod tests {
         assert!(sockets.peek().is_none());
         let (mut sent, pipe) = (Message::new(b"FDSTORE=1"), std::io::pipe().unwrap());
         sent.descriptors[0] = Some(pipe.1.into());
-        // To ourselves, in place of a server; then on.
+        // This process sends in place of a server. Then the message is passed on.
         let server = Sockets::open(&sockets.address().unwrap()).unwrap();
         server.send(&mut sent).unwrap();
         drop(sent);
@@ -302,7 +303,7 @@ mod tests {
         drop(got);
         sockets.discard();
         assert!(sockets.peek().is_none());
-        // The pipe is open as long as the message is: that is what a barrier waits for.
+        // The pipe stays open while the message exists: a barrier waits for its end.
         let reader = pipe.0;
         let has_ended =
             |reader: &io::PipeReader| super::super::poll::has_hung_up(reader.as_raw_fd());
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_does_not_read_keeps_nobody_waiting() {
+    fn a_send_does_not_wait_for_a_manager_that_does_not_read() {
         let manager = Sockets::open(&"@nobody".into()).unwrap();
         let sockets = Sockets::open(&manager.address().unwrap()).unwrap();
         let full = (0..100_000).find_map(|_| sockets.send(&mut Message::new(b"X=1")).err());

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::num::NonZeroI32;
 
-/// The id of a process that could be ours: greater than 1 by construction, so that neither
-/// "every process" (-1), "my own group" (0) nor init can ever be signalled through it.
+/// The id of a process other than init: always greater than 1. So a signal to it can reach neither
+/// every process (-1), nor the caller's group (0), nor init.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pid(NonZeroI32);
 
 impl Pid {
-    /// `None` for everything that is not a plain process other than init.
+    /// `None` for 1 and below.
     #[must_use]
     pub const fn new(raw: i32) -> Option<Self> {
         if raw <= 1 {
@@ -34,22 +34,21 @@ impl fmt::Display for Pid {
     }
 }
 
-/// Our own pid, which may be 1. See `getpid(2)`.
+/// The pid of this process, which may be 1. See `getpid(2)`.
 #[must_use]
 pub fn own() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// Our parent's pid; 0 if it lives outside of our PID namespace. See `getppid(2)`.
+/// The pid of the parent; 0 if the parent is outside of this PID namespace. See `getppid(2)`.
 #[must_use]
 pub fn parent() -> i32 {
     rustix::process::Pid::as_raw(rustix::process::getppid())
 }
 
-// The crates' session and group ids exclude 0, which these two are in a PID namespace whose session
-// or group was made outside.
+// In a PID namespace these two can be 0, if the session or the group was made outside. The types of the crates exclude 0.
 
-/// The session of `pid` (0: our own); 0 if its leader is outside of our PID namespace. See `getsid(2)`.
+/// The session of `pid` (0: of this process); 0 if its leader is outside of this PID namespace. See `getsid(2)`.
 pub fn session(pid: i32) -> Result<i32, super::Errno> {
     // SAFETY: takes a number, touches no memory.
     let sid = unsafe { libc::getsid(pid) };
@@ -63,7 +62,7 @@ pub fn group_of(pid: i32) -> Result<i32, super::Errno> {
     super::check(libc::c_long::from(group)).map(|group| group as i32)
 }
 
-/// Our process group; 0 if its leader is outside of our PID namespace. See `getpgrp(2)`.
+/// The process group of this process; 0 if its leader is outside of this PID namespace. See `getpgrp(2)`.
 #[must_use]
 pub fn group() -> i32 {
     // SAFETY: takes nothing, cannot fail.

@@ -51,7 +51,7 @@ pub fn send_value(fd: BorrowedFd<'_>, signal: Signal, value: Option<u64>) -> Res
     send_info(fd, number, &raw const info, 0)
 }
 
-/// A siginfo as the kernel has it for `SI_QUEUE`.
+/// The beginning of the kernel's siginfo for `SI_QUEUE`.
 #[repr(C)]
 struct Queued {
     signo: libc::c_int,
@@ -70,10 +70,10 @@ struct Sender {
 const _: () = assert!(size_of::<Queued>() <= size_of::<libc::siginfo_t>());
 const _: () = assert!(align_of::<Queued>() <= align_of::<libc::siginfo_t>());
 
-/// Whether the process behind `fd` still owns its pid, that is, has not been reaped; a zombie does.
+/// Whether the process behind `fd` has not been reaped: then its pid belongs to it, also if it is a zombie.
 ///
 /// # Errors
-/// `ENOSYS` before Linux 5.1, where nothing can tell.
+/// `ENOSYS` before Linux 5.1: it is unknown.
 pub fn is_unreaped(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     match send_raw(fd, 0, 0) {
         Ok(()) | Err(Errno::PERM) => Ok(true),
@@ -96,10 +96,10 @@ pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
     ) && one[0].revents & libc::POLLIN != 0
 }
 
-/// Sends `signal` to the process group that the process behind `fd` leads or, reaped, has led.
+/// Sends `signal` to the process group that the process behind `leader` leads, or has led if it was reaped.
 ///
 /// # Errors
-/// `ESRCH` nobody is left in it; `EINVAL` before Linux 6.9.
+/// `ESRCH` no process is left in it; `EINVAL` before Linux 6.9.
 pub fn send_group(leader: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     const PIDFD_SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
     send_raw(leader, signal.number().into(), PIDFD_SIGNAL_PROCESS_GROUP)
@@ -160,7 +160,7 @@ pub fn parent(fd: BorrowedFd<'_>) -> Result<i32, Errno> {
     Ok(info.ppid as i32)
 }
 
-/// A pidfd for `Pid`; as [`open`].
+/// As [`open`], for a [`Pid`].
 pub fn of(pid: Pid) -> Result<OwnedFd, Errno> {
     open(pid.get())
 }

@@ -1,4 +1,4 @@
-//! Waiting for descriptors, and what poll reports about the other end of one.
+//! Waiting for descriptors, and what poll reports about their other ends.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -16,19 +16,19 @@ pub fn has_hung_up(fd: i32) -> bool {
         && one[0].revents & HANG_UP != 0
 }
 
-/// The answers of poll that mean that the peer of an input has left. POLLERR is none: a socket also
-/// reports an error of a message that was sent, or a time stamp (`MSG_ZEROCOPY`, `SO_TIMESTAMPING`).
+/// The answers of poll that mean that the peer of an input has hung up. POLLERR is not one of them: a socket also
+/// reports the failure of a message that was sent, or a time stamp (`MSG_ZEROCOPY`, `SO_TIMESTAMPING`).
 pub const HANG_UP: i16 = libc::POLLHUP | libc::POLLRDHUP;
 
-/// Whether the peer of a TCP socket can still send. Then POLLRDHUP comes of `shutdown(SHUT_RD)` on this end. Of
-/// a Unix socket nothing tells which end it was. See `TCP_INFO` in `tcp(7)`.
+/// Whether the peer of a TCP socket can still send. Then a POLLRDHUP was caused by `shutdown(SHUT_RD)` on this end. With
+/// a Unix socket it is unknown which end was shut down. See `TCP_INFO` in `tcp(7)`.
 #[must_use]
 pub fn peer_can_send(fd: i32) -> bool {
     const ESTABLISHED: u8 = 1;
     const FIN_WAIT: [u8; 2] = [4, 5];
     // The first byte of `struct tcp_info`.
     let (mut state, mut len) = (0_u8, 1 as libc::socklen_t);
-    // SAFETY: room for the one byte that is asked for, and a live length.
+    // SAFETY: there is room for the one byte that is asked for, and the length is live.
     let result = unsafe {
         let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
         libc::getsockopt(fd, level, name, (&raw mut state).cast(), &raw mut len)
@@ -36,20 +36,20 @@ pub fn peer_can_send(fd: i32) -> bool {
     result == 0 && (state == ESTABLISHED || FIN_WAIT.contains(&state))
 }
 
-/// Tells what is new on a descriptor: each error and each hang-up once, where poll would report it again and
-/// again. Data is no news. See `EPOLLET` in `epoll(7)`.
+/// Reports each new error and hang-up of a descriptor once, where poll would report it again and again. Does not report
+/// data. See `EPOLLET` in `epoll(7)`.
 #[derive(Debug)]
 pub struct News(OwnedFd);
 
 impl News {
-    /// What is there already is news, too.
+    /// An error or a hang-up that is there already is reported, too.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`, `ENOSPC`.
     pub fn of(fd: i32) -> Result<Self, Errno> {
         // SAFETY: takes a number.
         let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }.into())?;
-        // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+        // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll as i32) };
         let events = (libc::EPOLLET | libc::EPOLLRDHUP) as u32;
         let mut event = libc::epoll_event { events, u64: 0 };
@@ -59,11 +59,11 @@ impl News {
         Ok(Self(epoll))
     }
 
-    /// What is new, as poll says it. Never waits.
+    /// What is new, as the flags of poll. Never waits.
     #[must_use]
     pub fn take(&self) -> i16 {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: room for one event.
+        // SAFETY: there is room for one event.
         let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, 0) };
         if count == 1 { event.events as i16 } else { 0 }
     }
@@ -75,11 +75,12 @@ impl AsRawFd for News {
     }
 }
 
-/// Waits until a descriptor is ready, at most for `timeout` (`None`: for ever); how many are. See `ppoll(2)`.
+/// Waits until a descriptor is ready, at most for `timeout` (`None`: without a limit). Returns how many are ready. See
+/// `ppoll(2)`.
 ///
 /// # Errors
-/// `EINTR` after a stop and continue; `ENOMEM`; another one if a filter refuses it, or if there are more
-/// descriptors than `RLIMIT_NOFILE` allows.
+/// `EINTR` after this process was suspended and resumed; `ENOMEM`; another one if a filter refuses the call, or if there
+/// are more descriptors than `RLIMIT_NOFILE` allows.
 pub fn poll(
     fds: &mut [libc::pollfd],
     timeout: Option<std::time::Duration>,
@@ -89,7 +90,7 @@ pub fn poll(
         tv_nsec: t.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the array is live and its length is told; the time-out is null or live; no mask is given.
+    // SAFETY: the array is live, and the length is its own; the time-out is null or live; no mask is given.
     let ret = unsafe {
         libc::ppoll(
             fds.as_mut_ptr(),
@@ -104,7 +105,7 @@ pub fn poll(
     }
 }
 
-/// For filters that know only the older call. See `poll(2)`.
+/// For filters that allow only the older call. See `poll(2)`.
 #[cfg(target_arch = "x86_64")]
 fn older_poll(
     fds: &mut [libc::pollfd],
@@ -113,12 +114,12 @@ fn older_poll(
     let limit = timeout.map_or(-1, |t| {
         i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
     });
-    // SAFETY: the array is live and its length is told.
+    // SAFETY: the array is live, and the length is its own.
     let ret = unsafe { libc::syscall(libc::SYS_poll, fds.as_mut_ptr(), fds.len(), limit) };
     check(ret).map(|n| n as usize)
 }
 
-/// There is no older call.
+/// These architectures have no older call.
 #[cfg(not(target_arch = "x86_64"))]
 fn older_poll(_: &mut [libc::pollfd], _: Option<std::time::Duration>) -> Result<usize, Errno> {
     Err(Errno::NOSYS)

@@ -1,9 +1,9 @@
-//! Attributes of our own process.
+//! Attributes of this process.
 
 use super::signal::Signal;
 use super::{Errno, raw};
 
-/// Makes orphans among our descendants our children. See `PR_SET_CHILD_SUBREAPER(2const)`.
+/// From now on orphaned descendants become children of this process. See `PR_SET_CHILD_SUBREAPER(2const)`.
 ///
 /// # Errors
 /// `EINVAL` before Linux 3.4.
@@ -11,26 +11,26 @@ pub fn become_subreaper() -> Result<(), Errno> {
     nix::sys::prctl::set_child_subreaper(true).map_err(errno)
 }
 
-/// Asks for `signal` when the thread that forked us ends. A hint, never a proof: it also comes
-/// when only a thread of the parent ends. See `PR_SET_PDEATHSIG(2const)`.
+/// Asks for `signal` when the thread that forked this process ends. The signal is only a hint: the other threads of the
+/// parent may still run. See `PR_SET_PDEATHSIG(2const)`.
 pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
     set(libc::PR_SET_PDEATHSIG, signal.number().into())
 }
 
-/// Gives up every way to gain rights by `execve`, for us and all descendants. See `PR_SET_NO_NEW_PRIVS(2const)`.
+/// Makes sure that no `execve` of this process or of a descendant gains rights. See `PR_SET_NO_NEW_PRIVS(2const)`.
 pub fn no_new_privs() -> Result<(), Errno> {
     set(libc::PR_SET_NO_NEW_PRIVS, 1)
 }
 
-/// For those that are set between clone and exec, too: see [`raw`].
+/// By a raw call, since these attributes are also set between clone and exec: see [`raw`].
 fn set(attribute: i32, value: usize) -> Result<(), Errno> {
     let arguments = [attribute as usize, value, 0, 0, 0];
-    // SAFETY: an attribute of our process; no memory is passed.
+    // SAFETY: an attribute of this process; no memory is passed.
     unsafe { raw::call(libc::SYS_prctl, arguments) }.map(drop)
 }
 
-/// Whether a process that we start can come to have a uid that we may not signal: `CAP_KILL` is not in
-/// effect, and the uid can be changed, by `CAP_SETUID` or by a setuid program. See `capabilities(7)`.
+/// Whether a descendant can get a uid that this process may not signal: `CAP_KILL` is not effective, and the uid can be
+/// changed, by `CAP_SETUID` or by a setuid program. See `capabilities(7)`.
 #[must_use]
 pub fn uids_out_of_reach() -> bool {
     const CAP_KILL: u32 = 5;
@@ -41,17 +41,17 @@ pub fn uids_out_of_reach() -> bool {
     !has(CAP_KILL) && (has(CAP_SETUID) || setuid_programs)
 }
 
-/// The first 32 of them; none if they cannot be read. See `capget(2)`.
+/// The first 32 effective capabilities; none if they cannot be read. See `capget(2)`.
 fn effective_capabilities() -> u32 {
     const VERSION_3: u32 = 0x2008_0522;
-    // The version and the pid (0: us); then twice the effective, permitted and inheritable ones.
+    // The version and the pid (0: this process); then twice the effective, permitted and inheritable ones.
     let (mut header, mut sets) = ([VERSION_3, 0], [0_u32; 6]);
-    // SAFETY: both are live and of the sizes that this version has.
+    // SAFETY: both are live and of the sizes that this version needs.
     let ret = unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) };
     if ret == 0 { sets[0] } else { 0 }
 }
 
-/// Sets our command name (at most 15 bytes count). See `PR_SET_NAME(2const)`.
+/// Sets the command name of this process, cut to 15 bytes. See `PR_SET_NAME(2const)`.
 pub fn set_name(name: &std::ffi::CStr) {
     let _ = nix::sys::prctl::set_name(name);
 }
@@ -59,12 +59,12 @@ pub fn set_name(name: &std::ffi::CStr) {
 /// Leaves the session and the controlling terminal. See `setsid(2)`.
 ///
 /// # Errors
-/// `EPERM` if we lead a process group.
+/// `EPERM` if this process leads a process group.
 pub fn new_session() -> Result<(), Errno> {
     rustix::process::setsid().map(drop)
 }
 
-/// Puts us into a process group of our own, in the same session. See `setpgid(2)`.
+/// Moves this process into a new process group in the same session. See `setpgid(2)`.
 pub fn new_group() -> Result<(), Errno> {
     rustix::process::setpgid(None, None)
 }

@@ -1,8 +1,8 @@
 //! `/proc`, read into buffers on the stack: nothing here allocates.
 //!
 //! `/proc` may be that of another PID namespace (`unshare -pf` without `--mount-proc`, a container
-//! that binds the host's). There each number is the number of a foreign process. So every read by pid
-//! needs a [`View`], and there is only one way to get it: the look at `/proc/self` in [`view`].
+//! that binds the host's). There each number is that of another process. So every read by pid
+//! needs a [`View`], and the only way to get one is [`view`], which looks at `/proc/self`.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ struct Path {
 }
 
 impl Path {
-    /// `name` is one of a few short literals; what would not fit is cut off (and then does not exist).
+    /// `name` is one of a few short literals. A longer one is cut off, and that path does not exist.
     fn new(pid: i32, name: &str) -> Self {
         use std::io::Write;
         let mut path = Self { bytes: [0; 64] };
@@ -37,7 +37,6 @@ impl Path {
         path
     }
 
-    /// For a system call.
     fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }
@@ -52,15 +51,15 @@ fn open(path: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
 }
 
 /// The error of every read by pid where `/proc` is missing, or is that of another PID namespace. Linux
-/// itself never answers with it, so it cannot be taken for the end of a process.
+/// itself never returns it here, so it cannot be taken for the end of a process.
 pub const FOREIGN: Errno = Errno::NOANO;
 
-/// Proof that `/proc` was ours a moment ago: its numbers mean what ours mean. It is not to be kept,
-/// since another `/proc` may be mounted, and since it does not hold in a new PID namespace.
+/// Proof that `/proc` was that of this PID namespace a moment ago. Do not keep it: another `/proc` may be mounted, and
+/// in a new PID namespace it proves nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct View(());
 
-/// Looks whether `/proc` is there and shows our own PID namespace. Needs no descriptor.
+/// Succeeds if `/proc` is there and is that of this PID namespace. Needs no descriptor.
 ///
 /// # Errors
 /// [`FOREIGN`].
@@ -71,21 +70,21 @@ pub fn view() -> Result<View, Errno> {
     own.then_some(View(())).ok_or(FOREIGN)
 }
 
-/// Whether `/proc` is there and shows our own PID namespace.
+/// Whether `/proc` is there and is that of this PID namespace.
 #[must_use]
 pub fn is_ours() -> bool {
     view().is_ok()
 }
 
-/// What `stat` says about a process. See `proc_pid_stat(5)`.
+/// The state of a process, from `/proc/PID/stat`. See `proc_pid_stat(5)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
     pub name: Name,
-    /// `R`, `S`, `D`, `T` (stopped), `t` (by a tracer), `Z` (zombie), ...
+    /// `R`, `S`, `D`, `T` (suspended), `t` (suspended by a tracer), `Z` (zombie), ...
     pub state: u8,
     pub parent: i32,
     pub group: i32,
-    /// When it started, in clock ticks since boot: with the pid, a name for one process.
+    /// When it started, in clock ticks since boot. Together with the pid it identifies one process.
     pub started: u64,
     /// The signals from 1 to 31 that it ignores, one bit each.
     ignored: u64,
@@ -99,8 +98,7 @@ impl Stat {
     }
 }
 
-/// A command name: at most 15 bytes, whatever the process wrote there. Empty, and shown as `?`, where it
-/// is not known.
+/// A command name: at most 15 bytes, which the process can choose. An unknown name is empty, and shown as `?`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Name {
     bytes: [u8; 16],
@@ -124,7 +122,7 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// As [`View::stat`], after a look whether `/proc` is ours.
+/// As [`View::stat`], on the result of [`view`].
 ///
 /// # Errors
 /// As there; [`FOREIGN`].
@@ -132,7 +130,7 @@ pub fn stat(pid: i32) -> Result<Stat, Errno> {
     view()?.stat(pid)
 }
 
-/// As [`View::owner`], after a look whether `/proc` is ours.
+/// As [`View::owner`], on the result of [`view`].
 ///
 /// # Errors
 /// As there; [`FOREIGN`].
@@ -140,7 +138,7 @@ pub fn owner(pid: i32) -> Result<u32, Errno> {
     view()?.owner(pid)
 }
 
-/// As [`View::children`], after a look whether `/proc` is ours.
+/// As [`View::children`], on the result of [`view`].
 ///
 /// # Errors
 /// As there; [`FOREIGN`].
@@ -149,7 +147,7 @@ pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
 }
 
 impl View {
-    /// Opens `/proc/PID` itself, which stays bound to this one process as a pidfd does.
+    /// Opens the directory `/proc/PID`. Like a pidfd, the descriptor always means this one process.
     ///
     /// # Errors
     /// `ENOENT` no such process; `EMFILE`, `ENFILE`, `ENOMEM`.
@@ -165,7 +163,7 @@ impl View {
         read_stat(open(Path::new(pid, "stat").as_c_str(), OFlags::empty())?.as_fd())
     }
 
-    /// The start of the command line of a process, as much as fits into `buffer`: each word ends with a
+    /// The start of the command line of a process, as much of it as `buffer` can hold. Each word ends with a
     /// zero byte. See `proc_pid_cmdline(5)`.
     ///
     /// # Errors
@@ -187,20 +185,20 @@ impl View {
     /// The file that descriptor 0 of a process is open on. See `proc_pid_fd(5)`.
     ///
     /// # Errors
-    /// `EACCES`, `EPERM` not ours to look at; `ENOENT` gone, or its stdin is closed.
+    /// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or its stdin is closed.
     pub fn stdin(self, pid: i32) -> Result<rustix::fs::Stat, Errno> {
         rustix::fs::stat(Path::new(pid, "fd/0").as_c_str())
     }
 
     /// Calls `each` with every child of `pid`, over all its threads. See `proc_pid_task(5)`, `children`.
     ///
-    /// A list of more than a page can miss children while others leave; whoever needs all has to come again.
+    /// A list longer than a page can lack some children if others leave meanwhile. To find all, ask again.
     ///
     /// # Errors
     /// `ENOENT`, `ESRCH` the process is gone; [`Errno::NOSYS`] the kernel has no such file
     /// (no `CONFIG_PROC_CHILDREN`); `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn children(self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-        // Two links are the directory's own, so three mean one thread: the usual case needs no listing.
+        // Two links are the directory's own, so three mean one thread. In this usual case no listing is needed.
         let tasks = Path::new(pid, "task");
         let threads = rustix::fs::statat(CWD, tasks.as_c_str(), AtFlags::empty())?.st_nlink;
         if threads == 3 {
@@ -215,7 +213,7 @@ impl View {
             tasks.as_fd(),
             &mut |thread| match children_of_thread(pid, thread, each) {
                 Ok(()) => seen = true,
-                // The thread may have ended since; the file is missing if no thread has it.
+                // The thread may have ended. If no thread has the file, the kernel does not have it.
                 Err(Errno::NOENT | Errno::SRCH) => {}
                 Err(other) => failure = Some(other),
             },
@@ -243,7 +241,7 @@ fn read_stat(file: BorrowedFd<'_>) -> Result<Stat, Errno> {
     parse_stat(&text[..len]).ok_or(Errno::IO)
 }
 
-/// The text of `/proc/PID/stat`. The name is in parentheses and may itself hold any, so it ends at the last one.
+/// Parses the text of `/proc/PID/stat`. The name is in parentheses and can contain some, so it ends at the last one.
 #[must_use]
 pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let start = text.iter().position(|b| *b == b'(')? + 1;
@@ -261,7 +259,7 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
         let text = fields.nth(fields_between)?;
         std::str::from_utf8(text).ok()?.parse().ok()
     };
-    // Fields 22 and 33 of the manual; three are taken, the name was the second.
+    // Fields 22 and 33 of the manual page, which counts from 1. Field 5 was the last one that was taken.
     let (started, ignored) = (number_after(16), number_after(10));
     Some(Stat {
         name,
@@ -285,7 +283,7 @@ fn children_of_thread(pid: i32, thread: i32, each: &mut dyn FnMut(i32)) -> Resul
     each_number(file.as_fd(), each)
 }
 
-/// A number and what separates it from the next one.
+/// The length of the longest number, with the separator after it.
 const LONGEST_NUMBER: usize = "2147483647\n".len();
 
 /// Calls `each` with every number of a list such as `children` or `cgroup.procs`.
@@ -304,7 +302,7 @@ pub fn each_number(file: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<()
                 current = 0;
             }
         }
-        // The kernel fills a buffer as long as one more number fits.
+        // The kernel writes numbers until the next one does not fit. So more room than that means the end.
         if len < buffer.len() - LONGEST_NUMBER {
             return Ok(());
         }

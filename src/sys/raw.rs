@@ -1,14 +1,14 @@
 //! System calls without the libc: they leave its `errno` alone.
 //!
-//! A process that shares our memory shares our `errno`, too. A call of its that fails would overwrite the
-//! error that we are about to read. On architectures that are not listed here such a process gets a copy
-//! of our memory instead, and the libc's calls will do.
+//! A child that shares the memory of its parent also shares its `errno`. If a call of the child fails, the libc would
+//! overwrite an error that the parent is about to read. On architectures without code in this file, the child gets a
+//! copy of the memory, so the calls of the libc can be used.
 
 use std::ffi::{c_int, c_long, c_void};
 
 use super::Errno;
 
-/// The arguments of one call; what it does not take is 0.
+/// The arguments of one call. Those that it does not take are 0.
 pub type Arguments = [usize; 5];
 
 /// Makes the system call `number`. See `syscall(2)`.
@@ -55,17 +55,17 @@ pub unsafe fn call(number: c_long, arguments: Arguments) -> Result<usize, Errno>
         .map(|result| result as usize)
 }
 
-/// What a child begins with, on a stack of its own; there is nothing to return to.
+/// The first function of a child on a stack of its own. It must not return: there is no caller.
 pub type Entry = extern "C" fn(*mut c_void) -> !;
 
-/// Makes a child that begins with `entry(data)` on the stack that `clone` names; its pid. See `clone3(2)`.
+/// Makes a child that begins with `entry(data)` on the stack that `clone` names. Returns its pid. See `clone3(2)`.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 5.3, or hidden by a filter, or unknown for this architecture.
 ///
 /// # Safety
-/// The flags in `clone` are such that nothing of the parent's is in danger. With `CLONE_VM` the stack is used by
-/// nobody else, and the stack and `data` live until the child has executed or exited.
+/// The flags in `clone` must not let the child break anything of its parent. With `CLONE_VM`, only the child uses the
+/// stack, and the stack and `data` live until the exec or the exit of the child.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub unsafe fn clone_onto(
     clone: &mut libc::clone_args,
@@ -77,8 +77,8 @@ pub unsafe fn clone_onto(
         std::ptr::from_mut(clone),
         std::mem::size_of::<libc::clone_args>(),
     );
-    // SAFETY: the child gets all registers but the result and the stack pointer from us. It never comes back to this
-    // frame, so it may change what it likes. The rest is the caller's promise.
+    // SAFETY: the child begins with the registers of its parent, except for the result and the stack pointer. It never
+    // returns to this frame, so it may change all of them. The rest is the caller's promise.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("syscall", "test rax, rax", "jnz 2f",
@@ -98,13 +98,13 @@ pub unsafe fn clone_onto(
     decode(result).map(|pid| pid as c_int)
 }
 
-/// Makes no child: nobody knows how, here.
+/// There is no such call for this architecture: makes no child.
 ///
 /// # Errors
 /// `ENOSYS`.
 ///
 /// # Safety
-/// There is nothing to take care of.
+/// Always safe.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub unsafe fn clone_onto(
     _: &mut libc::clone_args,

@@ -1,11 +1,11 @@
-//! A few words of memory that a fork shares instead of copying.
+//! A few words of memory that parent and forked children share.
 
 use std::sync::atomic::AtomicU64;
 
 use super::{Errno, check};
 
-/// Maps `N` zeroed words that parent and later forked children see alike; they live as long as the
-/// processes. See `mmap(2)`, `MAP_SHARED | MAP_ANONYMOUS`.
+/// Maps `N` zeroed words that this process shares with children that it forks later. They are never unmapped. See
+/// `mmap(2)`, `MAP_SHARED | MAP_ANONYMOUS`.
 ///
 /// # Errors
 /// `ENOMEM`.

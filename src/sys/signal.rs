@@ -1,7 +1,7 @@
 //! Signals: their names, the blocked mask, what they do, sending them.
 //!
-//! Masks go through the raw system calls: the libcs hide the first real-time signals from theirs,
-//! and a server has to get exactly the mask that we got.
+//! Masks are set by raw system calls: the functions of the libcs hide the first real-time signals,
+//! and the server has to get exactly the mask that treaper got.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::{Errno, check};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal(u8);
 
-/// The kernel's first real-time signal that programs may use; the same for every libc's users.
+/// The first real-time signal that programs may use. The libcs reserve the two below it.
 const RTMIN: u8 = 34;
 const RTMAX: u8 = 64;
 
@@ -116,26 +116,26 @@ impl Signal {
         DESCRIPTIONS.get(at).copied().unwrap_or("Real-time signal")
     }
 
-    /// One of those that are queued, each with its value, and keep their order.
+    /// Whether it is a real-time signal: those are queued in order, each with its value.
     #[must_use]
     pub const fn is_real_time(self) -> bool {
         self.0 > libc::SIGSYS as u8
     }
 
-    /// A signal that suspends: STOP, TSTP, TTIN or TTOU.
+    /// Whether it suspends a process: STOP, TSTP, TTIN or TTOU.
     #[must_use]
     pub const fn suspends(self) -> bool {
         self.0 == Self::STOP.0 || self.is_job_stop()
     }
 
-    /// A stop that job control makes: TSTP, TTIN or TTOU.
+    /// Whether job control suspends by it: TSTP, TTIN or TTOU.
     #[must_use]
     pub const fn is_job_stop(self) -> bool {
         matches!(self.0 as i32, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
     }
 }
 
-/// A number of digits alone, without the sign that `str::parse` takes.
+/// A number without a sign, which `str::parse` alone would accept.
 fn digits(text: &str) -> Option<u8> {
     let all = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| all)
@@ -157,14 +157,14 @@ impl fmt::Display for Signal {
 pub struct Mask(pub u64);
 
 impl Mask {
-    /// Every signal; the kernel itself leaves KILL and STOP out.
+    /// Every signal. The kernel itself removes KILL and STOP.
     pub const ALL: Self = Self(u64::MAX);
 }
 
 /// Replaces the blocked mask and returns the former one. See `rt_sigprocmask(2)`.
 pub fn set_mask(mask: Mask) -> Mask {
     let mut old = 0_u64;
-    // SAFETY: both pointers are to live u64, the size the kernel is told; the call fails only for bad arguments.
+    // SAFETY: both pointers are to live u64, and 8 is their size; the call fails only for bad arguments.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigprocmask,
@@ -226,37 +226,37 @@ pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Errno> {
     check(unsafe { libc::kill(-leader.get(), signal.0.into()) }.into()).map(drop)
 }
 
-/// Suspends this process by `signal`, if that is a stop signal and `still` says that the reason stands. Returns
-/// when the process is resumed, or at once where job control suspends nothing (an orphaned process group).
+/// Suspends this process by `signal`, if that is a signal that suspends and `still` says that there is a reason.
+/// Returns when the process is resumed, or at once where job control suspends nothing (an orphaned process group).
 ///
-/// Whatever takes the reason away has to send SIGCONT, which removes a pending stop signal. So `still` is asked
-/// again while the stop signal is pending: nothing is lost between that question and the suspension. SIGSTOP
-/// cannot be blocked; there, what happens within that moment is lost.
+/// The process that ends the reason must send SIGCONT, which removes a pending signal that suspends. So `still` is
+/// asked again while the signal is pending, and no change between that question and the suspension is missed. SIGSTOP
+/// cannot be blocked, so with SIGSTOP a change in that moment is missed.
 pub fn suspend_self(signal: Signal, still: &dyn Fn() -> bool) {
     if !signal.suspends() || !still() {
         return;
     }
     kill_self(signal);
     if signal != Signal::STOP {
-        // The stop signal has removed a pending SIGCONT, if there was one, and the news that it brought.
+        // The signal has removed a pending SIGCONT, which may have announced that the reason has ended.
         if still() {
             let_through(signal);
         } else {
-            // Removes the stop signal again. It arrives as well, so that everything is looked at once more.
+            // SIGCONT removes the signal. It is also received, so the loop looks at everything once more.
             kill_self(Signal::CONT);
         }
     }
 }
 
-/// Ends us as `signal` at its default action would, without a core file of ours; returns where it
-/// cannot (as PID 1, or a signal that ends nobody).
+/// Ends this process by the default action of `signal`, without a core file. Returns if that is impossible (as PID 1,
+/// or if the default action does not end a process).
 pub fn die_of(signal: Signal) {
     let none = rustix::process::Rlimit {
         current: Some(0),
         maximum: Some(0),
     };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
-    // A core pattern that is a pipe does not ask for the limit.
+    // If the core pattern is a pipe, the kernel does not look at the limit.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     set_ignored(signal, false);
     kill_self(signal);
@@ -264,12 +264,12 @@ pub fn die_of(signal: Signal) {
 }
 
 fn kill_self(signal: Signal) {
-    // SAFETY: takes numbers only; the target is ourselves. (`raise` would ask the libc for the
-    // thread, which does not know that it was forked.)
+    // SAFETY: takes numbers only; the target is this process. (`raise` would use the id of the thread that the libc
+    // has stored, which a fork has made wrong.)
     unsafe { libc::kill(super::pid::own(), signal.0.into()) };
 }
 
-/// Lets a pending `signal` act: blocked, it would only wait.
+/// Unblocks `signal` for a moment, so that a pending one takes effect.
 fn let_through(signal: Signal) {
     set_mask(Mask(Mask::ALL.0 & !(1 << (signal.0 - 1))));
     set_mask(Mask::ALL);

@@ -1,4 +1,4 @@
-//! What we were given at start, to be handed on unchanged to the server.
+//! What this process got at its start. The server gets the same.
 
 use std::ffi::{CStr, CString, OsString, c_char, c_int};
 use std::os::unix::ffi::OsStringExt;
@@ -8,7 +8,7 @@ use super::signal::{self, Mask, Signal};
 /// Defines the C `main` that calls `$run(&arguments) -> i32`.
 ///
 /// It replaces the start-up code of std, which ignores SIGPIPE and opens `/dev/null` on closed descriptors: the server
-/// would inherit both. So nothing switches it off, although it also saves system calls.
+/// would inherit both. It also saves system calls, but the feature `plain` must not switch it off.
 #[macro_export]
 macro_rules! entry_point {
     ($run:path) => {
@@ -22,13 +22,13 @@ macro_rules! entry_point {
             count: ::std::ffi::c_int,
             arguments: *const *const ::std::ffi::c_char,
         ) -> ::std::ffi::c_int {
-            // SAFETY: what the C runtime passes to `main`.
+            // SAFETY: the arguments are those that the C runtime passes to `main`.
             $run(&unsafe { $crate::sys::startup::arguments(count, arguments) })
         }
     };
 }
 
-/// The bounds of the memory that holds our command line, as `ps` shows it.
+/// The memory that holds the command line, as `ps` shows it: its address and its length.
 static COMMAND_LINE: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::new();
 
 /// Copies the arguments of the C `main`.
@@ -49,7 +49,7 @@ pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<Os
         let (start, len) = (pointer as usize, text.to_bytes_with_nul().len());
         match &mut bounds {
             None => bounds = Some((start, len)),
-            // The kernel lays them out one after the other; stop at the first that is not.
+            // The kernel puts each one right behind the one before. The length ends at the first that is elsewhere.
             Some((first, all)) if *first + *all == start => *all += len,
             Some(_) => {}
         }
@@ -59,7 +59,7 @@ pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<Os
     copies
 }
 
-/// Replaces our command line as `ps` and `pkill -f` see it, cut to the room that there is.
+/// Replaces the command line that `ps` and `pkill -f` see, cut to the length of the old one.
 pub fn set_command_line(text: &str) {
     let Some((start, len)) = COMMAND_LINE.get().copied() else {
         return;
@@ -69,14 +69,14 @@ pub fn set_command_line(text: &str) {
     }
     let kept = text.len().min(len - 1);
     let at = start as *mut u8;
-    // SAFETY: `len` bytes from `start` are the argument strings that the kernel put on our stack;
-    // they are writable, and nobody else refers to them: `arguments` made copies.
+    // SAFETY: `len` bytes from `start` are the argument strings that the kernel has put on the stack;
+    // they are writable, and there is no reference to them: `arguments` has made copies.
     unsafe { std::ptr::write_bytes(at, 0, len) };
     // SAFETY: as above; `kept` is less than `len`.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), at, kept) };
 }
 
-/// The state that exec keeps and that we change for ourselves.
+/// The state that an exec keeps, and that treaper changes for itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Inherited {
     pub mask: Mask,
@@ -84,9 +84,9 @@ pub struct Inherited {
     pub sighup_ignored: bool,
 }
 
-/// Records what we were given, and makes it safe for us: every signal blocked (none is lost, none
-/// ends us), SIGCHLD at its default (ignored, it would lose the statuses of our children), and no
-/// hole among the descriptors 0 to 2 (where one of ours could land).
+/// Records the inherited state, and changes it to one that is safe for treaper. All signals are blocked: none is lost,
+/// and none ends treaper. SIGCHLD has its default action: if it were ignored, the statuses of children would be lost.
+/// The descriptors 0 to 2 are open, so no file that treaper opens gets one of these numbers.
 #[must_use]
 pub fn capture() -> Inherited {
     let mask = signal::set_mask(Mask::ALL);
@@ -102,7 +102,7 @@ pub fn capture() -> Inherited {
     }
 }
 
-/// Puts a placeholder on each closed one of 0, 1 and 2. It is close-on-exec: the server finds them closed again.
+/// Opens a placeholder on each of 0, 1 and 2 that is closed. It is close-on-exec, so for the server it is closed again.
 fn fill_standard_descriptors() {
     for fd in 0..3 {
         // SAFETY: takes numbers.
@@ -113,36 +113,36 @@ fn fill_standard_descriptors() {
         // SAFETY: a literal path; the lowest free number is `fd`, since those below are open by now.
         let opened = unsafe { libc::open(c"/dev/null".as_ptr(), flags) };
         if opened == -1 {
-            // No /dev: anything harmless that stays open will do.
+            // Without /dev, an empty file in memory.
             // SAFETY: takes a literal and a number.
             unsafe { libc::memfd_create(c"closed".as_ptr(), libc::MFD_CLOEXEC) };
         }
     }
 }
 
-/// The environment to hand on: the very array that we were given.
+/// The environment of this process: the original array.
 #[must_use]
 pub fn environment() -> *const *const c_char {
     unsafe extern "C" {
         static environ: *const *const c_char;
     }
-    // SAFETY: set up by the C runtime before `main`; we have one thread and never change it.
+    // SAFETY: set by the C runtime before `main`; there is one thread, and it never changes it.
     unsafe { environ }
 }
 
-/// Each variable whose name begins with `prefix`. Copies nothing of the others, of which there are many.
+/// Each variable whose name begins with `prefix`. Does not copy the others, of which there may be many.
 #[must_use]
 pub fn variables_with(prefix: &str) -> Vec<(OsString, OsString)> {
     let mut found = Vec::new();
     for at in 0.. {
-        // SAFETY: `environ` is an array that a null pointer ends, and we stop there.
+        // SAFETY: `environ` is an array that a null pointer ends, and the loop stops there.
         let place = unsafe { environment().add(at) };
         // SAFETY: as above.
         let entry = unsafe { *place };
         if entry.is_null() {
             break;
         }
-        // SAFETY: each entry is a NUL-terminated string that nobody changes.
+        // SAFETY: each entry is a NUL-terminated string that is never changed.
         let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
         if text.starts_with(prefix.as_bytes())
             && let Some(end) = text.iter().position(|byte| *byte == b'=')
@@ -155,16 +155,13 @@ pub fn variables_with(prefix: &str) -> Vec<(OsString, OsString)> {
     found
 }
 
-/// The value of an environment variable, as it is.
+/// The value of an environment variable.
 #[must_use]
 pub fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// A C string of `text`.
-///
-/// # Errors
-/// `None` if it holds a NUL, which no argument can.
+/// `text` as a C string; `None` if it contains a NUL, which no argument can.
 #[must_use]
 pub fn c_string(text: OsString) -> Option<CString> {
     CString::new(text.into_vec()).ok()

@@ -4,9 +4,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 
-/// Whether we have a controlling terminal. See `tty(4)`.
+/// Whether this process has a controlling terminal. See `tty(4)`.
 ///
-/// Without `/dev/tty` (an empty `/dev`) a standard descriptor that is our terminal tells as well.
+/// Without `/dev/tty` (an empty `/dev`) it is known only if a standard descriptor is that terminal.
 #[must_use]
 pub fn have_controlling_terminal() -> bool {
     let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -21,8 +21,8 @@ pub fn have_controlling_terminal() -> bool {
     }
 }
 
-/// Makes `group` the foreground group of our terminal again, if the one that is has no process any
-/// more: the server (a shell, say) made it, and left it behind.
+/// Makes `group` the foreground group of the controlling terminal again, if the current one has no process any
+/// more. The server (a shell, for example) may have made that one.
 pub fn reclaim_foreground(group: i32) {
     let Some((terminal, current)) = front().filter(|(_, current)| *current != group) else {
         return;
@@ -35,13 +35,13 @@ pub fn reclaim_foreground(group: i32) {
     }
 }
 
-/// The foreground group of our terminal.
+/// The foreground group of the controlling terminal.
 #[must_use]
 pub fn front_group() -> Option<i32> {
     front().map(|(_, group)| group)
 }
 
-/// Makes `to` the foreground group of our terminal, if it is `from`.
+/// Makes `to` the foreground group of the controlling terminal, if that is now `from`.
 pub fn move_foreground(from: i32, to: i32) {
     if let Some((terminal, _)) = front().filter(|(_, current)| *current == from) {
         set_front(&terminal, to);
@@ -57,19 +57,19 @@ fn front() -> Option<(OwnedFd, i32)> {
 
 /// See `tcsetpgrp(3)`.
 fn set_front(terminal: &OwnedFd, group: i32) {
-    // SAFETY: takes numbers; SIGTTOU is blocked, so the call cannot stop us. A failure means that the
-    // terminal or the group is gone, and then there is nothing to give.
+    // SAFETY: takes numbers; SIGTTOU is blocked, so the call cannot suspend this process. It fails only if the
+    // terminal or the group is gone.
     unsafe { libc::tcsetpgrp(terminal.as_raw_fd(), group) };
 }
 
-/// Whether `fd` is a terminal, our controlling one or another. See `isatty(3)`.
+/// Whether `fd` is a terminal, the controlling one or another. See `isatty(3)`.
 #[must_use]
 pub fn is_terminal(fd: i32) -> bool {
     // SAFETY: takes a number.
     unsafe { libc::isatty(fd) == 1 }
 }
 
-/// The foreground group of the terminal on `fd`, if it is our controlling terminal. See `tcgetpgrp(3)`.
+/// The foreground group of the terminal on `fd`, if that is the controlling terminal. See `tcgetpgrp(3)`.
 #[must_use]
 pub fn foreground(fd: i32) -> Option<i32> {
     // SAFETY: takes a number.

@@ -13,7 +13,7 @@ pub enum Change {
     Killed(u8),
     /// Job control has suspended it, by the signal of this number.
     Stopped(u8),
-    /// It is in a tracing stop, which any signal causes, since it has called `PTRACE_TRACEME`.
+    /// It is in a tracing stop: it has called `PTRACE_TRACEME`, so any signal suspends it.
     Trapped,
     Continued,
 }
@@ -24,16 +24,16 @@ pub enum Found {
     Child(i32, Change),
     /// There are children, and nothing new about them.
     Nothing,
-    /// ECHILD: nobody is left. The one proof that the tree is empty.
+    /// ECHILD: no child is left. This is the only proof that the tree is empty.
     NoChildren,
 }
 
-/// Takes one change of any child, reaping it if it ended. See `waitid(2)`.
+/// Takes one change of any child, and reaps the child if it has ended. See `waitid(2)`.
 pub fn any() -> Found {
     one(-1)
 }
 
-/// Takes one change of the child `pid`, reaping it if it ended. As [`any`].
+/// As [`any`], for the child `pid`.
 pub fn child(pid: Pid) -> Found {
     one(pid.get())
 }
@@ -79,13 +79,13 @@ fn decode(status: i32) -> Change {
 }
 
 const EVERY_CHANGE: i32 = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
-/// Leaves what it finds to be found again.
+/// Does not take the change: the next wait finds it again.
 const PEEK: i32 = libc::WNOHANG | libc::WNOWAIT;
 
-/// One change of the child `pid` (-1: of any). `None`: it is there, and has none. See `waitid(2)`.
+/// One change of the child `pid` (-1: of any). `None`: it is there, and has not changed. See `waitid(2)`.
 ///
 /// # Errors
-/// `ECHILD` it is no child of ours; `EINTR`; another one if a filter refuses the call.
+/// `ECHILD` it is not a child of this process; `EINTR`; another one if a filter refuses the call.
 fn ask(pid: i32, flags: i32) -> Result<Option<(i32, Change)>, Errno> {
     let (kind, id) = if pid == -1 {
         (libc::P_ALL, 0)
@@ -111,13 +111,13 @@ fn ask(pid: i32, flags: i32) -> Result<Option<(i32, Change)>, Errno> {
     Ok((pid != 0).then_some((pid, change)))
 }
 
-/// Whether `pid` is a child of ours, dead or alive. Takes nothing. See `waitid(2)`.
+/// Whether `pid` is a child of this process, dead or alive. Reaps nothing. See `waitid(2)`.
 #[must_use]
 pub fn is_child(pid: Pid) -> bool {
     match ask(pid.get(), libc::WEXITED | PEEK) {
         Ok(_) => true,
         Err(Errno::CHILD) => false,
-        // Refused by a filter. Nobody but us reaps our children, so their numbers are their own.
+        // Refused by a filter. Only this process reaps its children, so their pids cannot be recycled meanwhile.
         Err(_) => {
             let parent = pidfd::of(pid).and_then(|fd| pidfd::parent(fd.as_fd()));
             let parent = parent.or_else(|_| proc::stat(pid.get()).map(|stat| stat.parent));
@@ -126,7 +126,7 @@ pub fn is_child(pid: Pid) -> bool {
     }
 }
 
-/// Whether the child `pid` has ended and waits to be reaped. Takes nothing.
+/// Whether the child `pid` has ended and waits to be reaped. Reaps nothing.
 #[must_use]
 pub fn has_ended(pid: Pid) -> bool {
     match ask(pid.get(), libc::WEXITED | PEEK) {
@@ -146,15 +146,15 @@ pub fn is_resumed(pid: Pid) -> bool {
     )
 }
 
-/// The last stop or continue of the child `pid`, if it was not taken yet. Takes nothing. The kernel
-/// tells each of them once: what [`any`] has taken, its caller has to remember.
+/// The last suspension or resumption of the child `pid`, if no wait has taken it. Takes nothing. The kernel
+/// reports each of them once, so a caller of [`any`] must remember what it has taken.
 #[must_use]
 pub fn job_change(pid: Pid) -> Option<Change> {
     let found = ask(pid.get(), libc::WSTOPPED | libc::WCONTINUED | PEEK);
     found.ok().flatten().map(|(_, change)| change)
 }
 
-/// Whether we have any child at all, dead or alive. Takes nothing.
+/// Whether this process has any child, dead or alive. Reaps nothing.
 #[must_use]
 pub fn have_children() -> bool {
     match ask(-1, libc::WEXITED | PEEK) {
@@ -167,17 +167,17 @@ pub fn have_children() -> bool {
     }
 }
 
-/// Above every pid that a kernel gives out.
+/// Greater than every pid that a kernel assigns.
 const PID_LIMIT: i32 = 4 * 1024 * 1024;
 
-/// Every child of ours, found by asking for every number that there is. Needs no `/proc` and no descriptor,
-/// but the whole search takes a good part of a second.
+/// Every child of this process, found by trying every possible pid. Needs no `/proc` and no descriptor, but the
+/// search takes a large part of a second.
 pub fn children() -> impl Iterator<Item = Pid> {
     let all = (2..PID_LIMIT).filter_map(Pid::new);
     all.filter(|pid| is_child(*pid))
 }
 
-/// Waits until the child `pid` has ended; whether it exited with 0. Only for one that is about to end.
+/// Waits until the child `pid` has ended, and returns whether it exited with 0. Only for a child that is about to end.
 #[must_use]
 pub fn for_success(pid: Pid) -> bool {
     take_end(pid) == Some(Change::Exited(0))
