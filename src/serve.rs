@@ -80,7 +80,8 @@ fn prepare(request: Request<'_>) -> Result<(Context<'_>, Start, bool), Error> {
     let notify_socket = relay.as_ref().map(|relay| relay.address.as_os_str());
     let image = spawn::prepare(&config.command, notify_socket)?;
     let hosts = hosts::find(config, inherited.sighup_ignored)?;
-    prepare_process(&hosts)?;
+    adopt_orphans()?;
+    hosts.watch_parent()?;
     let place = Place::look(inherited, config, manner.name, descriptors)?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = contain::prepare(config.contain)?;
@@ -102,24 +103,11 @@ fn prepare(request: Request<'_>) -> Result<(Context<'_>, Start, bool), Error> {
     Ok((context, start, namespace))
 }
 
-/// What holds for this process before it has a child.
-fn prepare_process(hosts: &Hosts) -> Result<(), Error> {
-    // As PID 1 all orphans are ours anyway.
+/// As PID 1 all orphans are ours anyway.
+fn adopt_orphans() -> Result<(), Error> {
     prctl::become_subreaper()
         .or_else(|errno| if pid::own() == 1 { Ok(()) } else { Err(errno) })
-        .map_err(|errno| Error::kernel("become a subreaper", errno))?;
-    let Some(parent) = hosts.parent else {
-        return Ok(());
-    };
-    // SIGCONT, since it reaches us even if we are stopped. A second watch beside the pidfd.
-    let _ = prctl::signal_on_parent_exit(Signal::CONT);
-    // A parent that died before the call above sends nothing.
-    if hosts.gone || pid::parent() != parent {
-        return Err(Error::Gone(
-            "parent-exit: the process that started treaper is gone, so COMMAND was not started; --no-parent starts it",
-        ));
-    }
-    Ok(())
+        .map_err(|errno| Error::kernel("become a subreaper", errno))
 }
 
 /// One process in both roles.

@@ -13,7 +13,7 @@ use crate::settings::config::Config;
 use crate::sys::fd::{self, Identity, Kind};
 use crate::sys::proc::View;
 use crate::sys::signal::Signal;
-use crate::sys::{pid, pidfd, poll, proc};
+use crate::sys::{pid, pidfd, poll, prctl, proc};
 
 /// The command name of our monitor.
 pub const MONITOR: &CStr = c"tree-monitor";
@@ -31,8 +31,30 @@ pub struct Hosts {
     pub watched: Vec<Watched>,
     /// Our parent's pid, if its end is a trigger.
     pub parent: Option<i32>,
+    /// The process that started us, or one of its launchers, had ended when it was looked for.
+    gone: bool,
+}
+
+impl Hosts {
+    /// Asks for a signal at the end of the parent: a second watch beside its pidfd. Then checks that the host still
+    /// lives.
+    ///
+    /// # Errors
     /// The process that started us, or one of its launchers, has ended already.
-    pub gone: bool,
+    pub fn watch_parent(&self) -> Result<(), Error> {
+        let Some(parent) = self.parent else {
+            return Ok(());
+        };
+        // SIGCONT, since it reaches us even if we are suspended.
+        let _ = prctl::signal_on_parent_exit(Signal::CONT);
+        // A parent that died before the call above sends nothing.
+        if self.gone || pid::parent() != parent {
+            return Err(Error::Gone(
+                "parent-exit: the process that started treaper is gone, so COMMAND was not started; --no-parent starts it",
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// More launchers in a row than anybody has; a bound for the walk.
@@ -71,8 +93,8 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
         return;
     };
     hosts.parent = Some(parent);
-    // A pid is only a number: the process that has it by the time of the open need not be our parent. So `serve` asks
-    // getppid() again before it starts anything. Without a pidfd, the parent-death signal and getppid() still tell.
+    // A pid is only a number: the process that has it by the time of the open need not be our parent. So
+    // `watch_parent` asks getppid() again. Without a pidfd, the parent-death signal and getppid() still tell.
     if let Ok(fd) = pidfd::open(parent) {
         let trigger = Trigger::ParentExit;
         hosts.watched.push(Watched { fd, trigger });
