@@ -314,13 +314,9 @@ fn shim(
     monitor: Pid,
     bell: Option<OwnedFd>,
 ) -> Result<u8, Error> {
-    let Start {
-        hosts,
-        image,
-        cgroup,
-    } = start;
-    let parent = hosts.parent;
-    drop((image, hosts));
+    // The shim keeps no pidfd of the host, and starts nothing.
+    let (parent, cgroup) = (start.hosts.parent, start.cgroup);
+    drop((start.hosts, start.image));
     let mut shim = Shim {
         context,
         monitor,
