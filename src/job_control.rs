@@ -23,6 +23,15 @@ pub fn suspend_with(
     }
 }
 
+/// The stop signal of job control that has come after `arrival`, if that is a SIGCONT: then it is out of date.
+///
+/// A shell that resumes a job sends SIGCONT to all of it. So the server has it already, and treaper, which cannot know
+/// that, sends it once more. The server must not be resumed so if Ctrl-Z has suspended it in the meantime.
+pub fn overtaken_by(arrival: &Arrival, rules: Rules<'_>) -> Option<Signal> {
+    let is_resumption = arrival.signal == Signal::CONT && rules.job_control;
+    is_resumption.then(signal::waiting_job_stop).flatten()
+}
+
 /// Suspends this process as the server was suspended, until a shell resumes it. The shell then puts treaper's
 /// group into the foreground, since it knows no other. A server with a group of its own (a shell again) gets back
 /// the place that it had.

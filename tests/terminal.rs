@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use common::proc::{self, Process};
-use common::{Run, Scene, Wrap, skip, sys, until};
+use common::{Run, Scene, Wrap, held, skip, sys, trace, until};
 
 const WRAPS: [Wrap; 2] = [
     Wrap::Treaper(&["--grace", "300ms"]),
@@ -132,6 +132,38 @@ fn the_job_is_stopped_and_continued_as_one() {
             state(main) == 'T' && state(server) == 'T'
         });
         sys::kill_group(main, libc::SIGCONT).unwrap();
+        sys::kill(main, libc::SIGTERM).unwrap();
+        run.wait_clean();
+    }
+}
+
+/// A shell resumes the whole job, so that the server gets the shell's SIGCONT before the one that treaper forwards.
+#[test]
+fn a_late_resumption_does_not_undo_the_next_suspension() {
+    let calls = [
+        (WRAPS[0], libc::SYS_rt_sigpending),
+        (WRAPS[0], libc::SYS_pidfd_send_signal),
+        (WRAPS[1], libc::SYS_rt_sigpending),
+        (WRAPS[1], libc::SYS_kill),
+    ];
+    for (wrap, call) in calls {
+        let (mut run, master) = start(wrap, "server");
+        let (main, server) = (run.main, run.log.ready("server"));
+        let is_suspended = |pid| Process::read(pid).is_some_and(|p| p.state == 'T');
+        let mut tracer = trace(main, call);
+        sys::kill_group(main, libc::SIGCONT).unwrap();
+        held(&mut tracer);
+        press(&master, 26);
+        until("a suspended server", || is_suspended(server));
+        drop(tracer);
+        // By then treaper has sent what it has to send.
+        until("a suspended job", || {
+            is_suspended(main) && is_suspended(server)
+        });
+        sys::kill_group(main, libc::SIGCONT).unwrap();
+        until("a job that goes on", || {
+            !is_suspended(main) && !is_suspended(server)
+        });
         sys::kill(main, libc::SIGTERM).unwrap();
         run.wait_clean();
     }

@@ -407,7 +407,14 @@ impl Monitor<'_> {
             Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
             Route::Child => return Some(self.reap()),
             Route::Forward(_) if self.is_told_in_passing(&arrival) => {}
-            Route::Forward(signal) => self.forward(signal, &arrival),
+            Route::Forward(_) if self.overtaken_by(&arrival).is_some() => {}
+            Route::Forward(signal) => {
+                self.forward(signal, &arrival);
+                // As in the shim.
+                if let Some(signal) = self.overtaken_by(&arrival) {
+                    self.forward(signal, &Arrival { signal, ..arrival });
+                }
+            }
             Route::Delivered => {}
             Route::Drop => self.report_forwarding(arrival.signal, None),
         }
@@ -470,6 +477,10 @@ impl Monitor<'_> {
             }
             Role::Alone { .. } | Role::Monitor { .. } | Role::Heir => None,
         }
+    }
+
+    fn overtaken_by(&self, arrival: &Arrival) -> Option<Signal> {
+        job_control::overtaken_by(arrival, self.context.rules())
     }
 
     fn forward(&mut self, signal: Signal, arrival: &Arrival) {

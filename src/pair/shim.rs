@@ -196,21 +196,37 @@ impl Shim<'_> {
             return;
         }
         match rules.route(arrival) {
-            Route::Forward(signal)
-                if self.context.config.forward_to == ForwardTo::Server
-                    && self.signal_server(signal, arrival.value) =>
-            {
-                self.report_forwarding(arrival.signal, Some(signal));
-            }
-            Route::Forward(_) | Route::Trigger(_) => {
-                if arrival.signal == Signal::HUP && arrival.by_kernel {
-                    self.context.board.set_terminal_gone();
+            Route::Forward(_) if job_control::overtaken_by(arrival, rules).is_some() => {}
+            Route::Forward(signal) => {
+                self.forward(signal, arrival);
+                // Ctrl-Z may have come between the question and the signal. A second stop signal changes nothing for
+                // a suspended server, and the next SIGCONT removes it.
+                if let Some(signal) = job_control::overtaken_by(arrival, rules) {
+                    self.forward(signal, &Arrival { signal, ..*arrival });
                 }
-                self.signal_monitor(arrival.signal, arrival.value);
             }
+            Route::Trigger(_) => self.inform_monitor(arrival),
             Route::Drop => self.report_forwarding(arrival.signal, None),
             Route::Delivered | Route::Child => {}
         }
+    }
+
+    fn forward(&mut self, signal: Signal, arrival: &Arrival) {
+        if self.context.config.forward_to == ForwardTo::Server
+            && self.signal_server(signal, arrival.value)
+        {
+            self.report_forwarding(arrival.signal, Some(signal));
+        } else {
+            self.inform_monitor(arrival);
+        }
+    }
+
+    /// Sends the monitor what has arrived here.
+    fn inform_monitor(&self, arrival: &Arrival) {
+        if arrival.signal == Signal::HUP && arrival.by_kernel {
+            self.context.board.set_terminal_gone();
+        }
+        self.signal_monitor(arrival.signal, arrival.value);
     }
 
     fn report_forwarding(&self, from: Signal, to: Option<Signal>) {

@@ -177,6 +177,19 @@ pub fn set_mask(mask: Mask) -> Mask {
     Mask(old)
 }
 
+/// The stop signal of job control that waits to be read by this process, if there is one. It is younger than each
+/// SIGCONT that was read before: the kernel removes it when a SIGCONT comes. See `rt_sigpending(2)`.
+#[must_use]
+pub fn waiting_job_stop() -> Option<Signal> {
+    let mut waiting = 0_u64;
+    // SAFETY: the pointer is to a live u64, and its size is given; the call fails only for bad arguments.
+    unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut waiting, 8_usize) };
+    [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU]
+        .into_iter()
+        .filter(|number| waiting & (1 << (number - 1)) != 0)
+        .find_map(Signal::from_number)
+}
+
 /// Whether `signal` is ignored now. See `sigaction(2)`.
 #[must_use]
 pub fn is_ignored(signal: Signal) -> bool {
