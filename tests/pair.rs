@@ -419,7 +419,9 @@ fn a_process_with_the_number_of_a_server_that_has_ended_is_not_signalled() {
     }
     let scene = Scene::new().pidns();
     let path = scene.directory().join("server");
-    let server = "setsid sleep 77 & echo $$ > $S";
+    // While a process is in the server's session, the number is in use.
+    let server = "setsid sh -c 'echo > $S.left; exec sleep 77' & \
+                  until [ -s $S.left ]; do sleep .01; done; echo $$ > $S";
     let script = "S=$0; export S; \"$@\" & T=$!; until [ -s $S ]; do sleep .01; done; P=$(cat $S); \
                   while [ -d /proc/$P ]; do sleep .01; done; \
                   echo $((P - 1)) > /proc/sys/kernel/ns_last_pid; sleep 78 & echo $! $P; wait $T";
