@@ -1,4 +1,4 @@
-//! Signalling the tree: the server alone, the rest of it, or all of it until nobody is left.
+//! Signalling the tree: the server alone, the rest of the tree, or all of it until no process is left.
 #![forbid(unsafe_code)]
 
 use std::os::fd::AsFd;
@@ -13,18 +13,20 @@ use crate::sys::{Errno, clock, namespace, pid, pidfd};
 use crate::tree::survivors::NAMED;
 use crate::tree::{Server, Told, Tree, walk};
 
-/// Whom SIGKILL has reached. A recycled pid only costs a short rest between rounds.
+/// The processes that have been sent SIGKILL. A wrong entry (a recycled pid) only makes the pause between rounds longer.
 static KILLED: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
-/// Who was told to stop, so that nobody is told twice. A recycled pid is killed when the grace is over.
+/// The processes that have been sent the stop signal, so that none gets it twice. A new process with a recycled pid
+/// does not get it, and gets SIGKILL when the grace period ends.
 static TOLD: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
-/// One bit for each possible pid. Static: it must not need memory, and pages never touched cost none.
+/// One bit for each possible pid. Static, since it must not need an allocation. Pages that are never touched cost no
+/// memory.
 struct PidSet(Mutex<[u64; PidSet::WORDS]>);
 
 impl PidSet {
-    /// For 4 Mi pids, the most that a kernel gives out.
+    /// For 4 Mi pids, the most that a kernel assigns.
     const WORDS: usize = 64 * 1024;
 
-    /// Adds `pid`; whether it was not there before.
+    /// Adds `pid`. Returns whether it was not in the set before.
     fn insert(&self, pid: Pid) -> bool {
         let (word, bit) = (pid.get() as usize / 64, 1 << (pid.get() % 64));
         let Ok(mut words) = self.0.try_lock() else {
@@ -39,8 +41,8 @@ impl PidSet {
     }
 }
 
-/// How long members of a group that die of one call are left alone: a walk would only take the processor from
-/// them. Processes that have left the group come after that.
+/// How long no walk begins after one call has signalled a whole group: it would only take the processor from processes
+/// that are ending. Processes that have left the group are signalled after that.
 const GROUP_FIRST: Duration = Duration::from_millis(75);
 /// How long no process may have ended before the rest of the tree is walked.
 const QUIET: Duration = Duration::from_millis(2);
@@ -50,7 +52,7 @@ const QUIET: Duration = Duration::from_millis(2);
 struct GroupStop {
     signal: Signal,
     since: Duration,
-    /// When to look what is left; `None`: that was done.
+    /// When to look which processes are left; `None`: that was done.
     look_at: Option<Duration>,
     /// How many processes had been reaped at the last look.
     reaped: u64,
@@ -64,7 +66,7 @@ pub struct Killer {
     pub reaped: u64,
     /// When SIGKILL was sent for the first time.
     pub killing_since: Option<Duration>,
-    /// The first ones that SIGKILL found alive.
+    /// The first processes that were still there when SIGKILL was sent.
     pub victims: [Option<(Pid, Name)>; NAMED],
 }
 
@@ -79,12 +81,12 @@ impl Killer {
         }
     }
 
-    /// The stop signal to the rest of the tree, then SIGCONT. SIGCONT goes to all: that is cheaper than finding out
-    /// which processes are suspended, and harmless to the others.
+    /// Sends the stop signal to the rest of the tree, then SIGCONT. SIGCONT is sent to all: that is cheaper than finding
+    /// out which processes are suspended, and harmless to the others.
     ///
-    /// If the server is gone, its process group gets the signal by one call. What is not in the group gets it at
-    /// once where it is our child, and otherwise by [`Self::continue_stop`], when the group had time to end: to
-    /// look up a thousand processes that are ending takes as long as their end.
+    /// If the server is gone, its process group gets the signal by one call. Of the processes outside the group, the
+    /// children of this process get it at once. The others get it from [`Self::continue_stop`], after the group had
+    /// time to end: looking at a thousand processes that are ending takes as long as their end.
     pub fn stop_rest(&mut self, tree: &mut Tree, signal: Signal) {
         let group = tree.stop_group(signal);
         self.tell_rest(tree, signal, group);
@@ -105,7 +107,7 @@ impl Killer {
         self.group_stop.and_then(|stop| stop.look_at)
     }
 
-    /// The second step of [`Self::stop_rest`], as soon as no more processes end.
+    /// The second step of [`Self::stop_rest`], once processes no longer end one after the other.
     pub fn continue_stop(&mut self, tree: &mut Tree) {
         let now = clock::now();
         let Some(stop) = &mut self.group_stop else {
@@ -120,8 +122,8 @@ impl Killer {
         self.tell_rest(tree, signal, None);
     }
 
-    /// The stop signal to each process that has not got it yet. `without`: neither to the members of that process
-    /// group nor to what is below them.
+    /// Sends the stop signal to each process that has not got it yet, except for the members of the process group
+    /// `without` and their descendants.
     fn tell_rest(&self, tree: &mut Tree, signal: Signal, without: Option<i32>) {
         let mut count = 0;
         if let Some(server) = tree.living_server() {
@@ -140,7 +142,7 @@ impl Killer {
                 tell(member.pid, signal, member.send(signal));
                 tell(member.pid, Signal::CONT, member.send(Signal::CONT));
             });
-            // A list of a namespace misses processes that were born while it was read.
+            // The list of a namespace lacks processes that were born while it was read.
             let missed = missed || tree.is_namespace() && count > before;
             missed && without.is_none()
         });
@@ -148,12 +150,12 @@ impl Killer {
         log::info!("sent {signal} to the rest of the tree: {count} process{plural}");
     }
 
-    /// One round of SIGKILL over all. Returns whether somebody was met that no round before had met.
+    /// Sends SIGKILL to all processes, once. Returns whether it found one that no earlier round has found.
     pub fn kill_round(&mut self, tree: &mut Tree) -> bool {
         let now = clock::now();
         let began = *self.killing_since.get_or_insert(now);
         self.group_stop = None;
-        // The groups first: one call each that no fork can outrun.
+        // The groups come first: one call reaches all members of a group, also while they fork.
         if self.kill_cgroup(tree) && now < began + GROUP_FIRST {
             return false;
         }
@@ -177,7 +179,7 @@ impl Killer {
         progress
     }
 
-    /// SIGKILL to the members of the cgroup; whether there were any and the kernel has told them all at once.
+    /// Sends SIGKILL to the members of the cgroup. Returns whether there were any, and one call has reached them all.
     fn kill_cgroup(&mut self, tree: &Tree) -> bool {
         let Some(cgroup) = tree.cgroup() else {
             return false;
@@ -198,18 +200,18 @@ impl Killer {
 }
 
 impl Tree {
-    /// Sends `signal` to the server, while it is there; whether it was. `value` is that of `sigqueue(3)`.
+    /// Sends `signal` to the server. Returns whether the server was there. `value`: that of `sigqueue(3)`.
     pub fn signal_server(&self, signal: Signal, value: Option<u64>) -> bool {
         let Some(server) = self.server.as_ref().filter(|server| !server.reaped) else {
             return false;
         };
-        // Not reaped, so the pid is its own.
+        // It is not reaped, so the pid is still its own.
         tell(server.pid, signal, signal::send(server.pid, signal, value));
         true
     }
 
-    /// The stop signal to the server, unless the kernel seems to have sent it: a second one would pass for
-    /// impatience. Returns whether the server was there.
+    /// Sends the stop signal to the server, unless the kernel seems to have sent it: many servers end without cleaning
+    /// up when they get a second one. Returns whether the server was there.
     pub fn stop_server(&mut self, signal: Signal) -> bool {
         if self.server.as_ref().is_some_and(seems_told) {
             log::info!("the kernel has sent {signal} to the server");
@@ -218,8 +220,8 @@ impl Tree {
         self.ensure_server_stop(signal)
     }
 
-    /// The stop signal to the server, if it has not got it from us; then SIGCONT if it is suspended: it could not
-    /// see the signal otherwise. Returns whether the server was there.
+    /// Sends the stop signal to the server, if treaper has not sent it yet. Then it sends SIGCONT if the server is
+    /// suspended, since a suspended server cannot handle the signal. Returns whether the server was there.
     pub fn ensure_server_stop(&mut self, signal: Signal) -> bool {
         let Some(server) = self.server.as_mut().filter(|server| !server.reaped) else {
             return false;
@@ -237,8 +239,8 @@ impl Tree {
         true
     }
 
-    /// The stop signal to the group that the server has led, unless the server would get it a second time;
-    /// the group, if a process of it was there.
+    /// Sends the stop signal to the process group of the server, if the server is gone and so cannot get it twice.
+    /// Returns the group, if a process was left in it.
     fn stop_group(&self, signal: Signal) -> Option<i32> {
         let gone = |server: &&Server| server.leads_group && server.reaped;
         let server = self.server.as_ref().filter(gone)?;
@@ -248,12 +250,13 @@ impl Tree {
         Some(server.pid.get())
     }
 
-    /// `signal` to everybody, once.
+    /// Sends `signal` to each process, once.
     pub fn signal_tree(&mut self, signal: Signal) {
         self.each(&mut |member| tell(member.pid, signal, member.send(signal)));
     }
 
-    /// `signal` to the server's process group. Where others are in it too (job control), to those of it that are ours.
+    /// Sends `signal` to the server's process group. If the server does not lead it (job control), only the members
+    /// that are of the tree get the signal.
     pub fn signal_group(&mut self, signal: Signal) {
         let Some(server) = &self.server else { return };
         if server.leads_group {
@@ -272,7 +275,7 @@ impl Tree {
     }
 }
 
-/// Keeps pid and name for the message, as long as there is room.
+/// Keeps pid and name for the message, if there is room.
 fn remember(victims: &mut [Option<(Pid, Name)>], pid: Pid) {
     if let Some(slot) = victims.iter_mut().find(|slot| slot.is_none()) {
         *slot = match proc::stat(pid.get()) {
@@ -283,8 +286,8 @@ fn remember(victims: &mut [Option<(Pid, Name)>], pid: Pid) {
     }
 }
 
-/// To the group that the server leads or has led. Until it is reaped, its number cannot be anybody
-/// else's; after that only its pidfd can tell (Linux 6.9).
+/// Sends `signal` to the group that the server leads or has led. Until the server is reaped, the group's number belongs
+/// to it. After that only its pidfd still means this group (Linux 6.9).
 fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
     let result = match &server.pidfd {
         _ if !server.reaped => signal::kill_group(server.pid, signal),
@@ -299,17 +302,17 @@ fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
     result
 }
 
-/// Whether the parent-death signal seems to have reached `server`. A change of uid would have disarmed it, and
-/// shows in the owner; what else disarms it does not show, see [`Tree::ensure_server_stop`].
+/// Whether the parent-death signal seems to have reached `server`. A change of uid removes that signal, and can be seen
+/// in the owner. Other causes cannot be seen. For these, [`Tree::ensure_server_stop`] sends the signal later.
 fn seems_told(server: &Server) -> bool {
     server.told == Told::PerhapsByKernel
         && proc::owner(server.pid.get()) == Ok(namespace::own_ids().0)
         && !is_suspended(server)
 }
 
-/// The kernel tells each stop of a child once: the newest may still wait to be taken, the one before was
-/// remembered. The shim that takes over was told of none. Then `/proc` says it; where it is not ours the
-/// answer is yes, since SIGCONT does no harm to a process that runs.
+/// Whether the server is suspended. The kernel reports each change once. The newest may still wait to be taken, the one
+/// before is in `suspended`. A shim that runs the loop after the monitor was killed has neither, and asks `/proc`. If
+/// `/proc` cannot be used the answer is yes, since SIGCONT is harmless to a process that runs.
 fn is_suspended(server: &Server) -> bool {
     match wait::job_change(server.pid) {
         Some(change) => matches!(change, Change::Stopped(_)),
@@ -329,7 +332,7 @@ fn tell(pid: Pid, signal: Signal, result: Result<(), Errno>) {
     }
 }
 
-/// The text of a result, without allocating.
+/// The text of a result. Does not allocate.
 fn outcome(result: Result<(), Errno>) -> &'static str {
     match result {
         Ok(()) => "done",
@@ -345,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_of_pids_knows_which_were_there_before() {
+    fn a_pid_is_new_in_the_set_only_once() {
         static SET: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
         let highest = 4 * 1024 * 1024 - 1;
         let pids = (2..300).chain([70_000, 1_000_000, highest]);

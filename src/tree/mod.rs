@@ -12,38 +12,38 @@ use crate::contain::cgroup::Cgroup;
 use crate::sys::pid::Pid;
 use walk::{Member, Scope, Source};
 
-/// The main process.
+/// The main process of the tree.
 #[derive(Debug)]
 pub struct Server {
     pub pid: Pid,
     /// Missing before Linux 5.2.
     pub pidfd: Option<OwnedFd>,
-    /// Whether it leads a process group that we made for it, and that holds nobody but the tree.
+    /// Whether it leads a process group that was made for it. All members of that group are of the tree.
     pub leads_group: bool,
-    /// Whether its pid may have another owner by now.
+    /// Whether it was reaped. Its pid may belong to another process then.
     pub reaped: bool,
-    /// Whether it is suspended, as far as it was reaped; `None`: another process has reaped that.
+    /// Whether it is suspended, by the last change that `wait` has reported; `None`: another process has got that report.
     pub suspended: Option<bool>,
     /// Who has sent it the stop signal.
     pub told: Told,
 }
 
-/// Who has sent the stop signal to the server.
+/// Whether the server has been sent the stop signal, and by which sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     No,
-    /// The kernel, when the monitor was killed; unless the server has disarmed its parent-death signal, which
-    /// leaves no trace.
+    /// The kernel sends it when the monitor is killed, unless the server has disarmed its parent-death signal. Whether
+    /// it has cannot be seen.
     PerhapsByKernel,
     ByUs,
 }
 
-/// What holds the tree together, apart from descent.
+/// By which kernel object, apart from descent, the processes of the tree are known.
 #[derive(Debug)]
 pub enum Hold {
     /// Descent alone.
     Descent,
-    /// The processes of this group are of the tree as well.
+    /// The members of this group are of the tree as well.
     Cgroup(Cgroup),
     /// This process is the init of a PID namespace: every process in it is of the tree.
     Namespace,
@@ -53,7 +53,7 @@ pub enum Hold {
 #[derive(Debug)]
 pub struct Tree {
     pub server: Option<Server>,
-    /// Children that this process had before it was treaper. Neither they nor their descendants are of the tree.
+    /// Children that this process had before it executed treaper. They and their descendants are not of the tree.
     pub strangers: Vec<i32>,
     hold: Hold,
     /// How the children were found by the last walk.
@@ -115,8 +115,8 @@ impl Tree {
         self.walk(false, None, visit);
     }
 
-    /// Visits each process; whether one may have been missed since others ended or moved meanwhile. `without`: see
-    /// [`Scope`]. Another walk follows a walk that leaves out a group, so the latter does not look, and the answer is yes.
+    /// Visits each process. Returns whether some may have been missed, because processes ended or moved meanwhile.
+    /// `without`: see [`Scope`]. With it the answer is always yes: another walk follows, so this one does not check.
     pub fn each_closely(&mut self, without: Option<i32>, visit: &mut dyn FnMut(&Member)) -> bool {
         self.walk(without.is_none(), without, visit)
     }
@@ -127,7 +127,7 @@ impl Tree {
         without: Option<i32>,
         visit: &mut dyn FnMut(&Member),
     ) -> bool {
-        // If the list of a namespace could not be read, that may have been true only then.
+        // The list of the namespace is tried again, even if it could not be read last time.
         let start = if self.is_namespace() {
             Source::Namespace
         } else {
@@ -146,7 +146,7 @@ impl Tree {
                 Source::Files | Source::Namespace => {}
                 Source::Scan => log::info!("no list of children in /proc: scanning all processes"),
                 Source::Wait => log::warn!(
-                    "/proc cannot be used: only our own children are found, one generation at a time"
+                    "/proc cannot be used: treaper finds only its own children, one generation at a time"
                 ),
             }
         }

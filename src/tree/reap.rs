@@ -1,4 +1,4 @@
-//! Reaping: takes every child that has ended, and tells the server from the orphans.
+//! Reaping: takes every child that has ended, and finds out whether it is the server or an orphan.
 #![forbid(unsafe_code)]
 
 use crate::output::status::Ended;
@@ -12,7 +12,7 @@ use crate::tree::Tree;
 pub struct Reaped {
     /// How the server ended, if it did.
     pub server: Option<Ended>,
-    /// The server's last stop or continue.
+    /// The last suspension or resumption of the server.
     pub server_job: Option<Job>,
     /// How many children have ended.
     pub ended: u64,
@@ -33,12 +33,12 @@ pub enum Job {
 pub enum Left {
     Nobody,
     Somebody,
-    /// There was more to take: come again, after a look at everything else.
+    /// There is more to take. The caller drains again after it has handled everything else.
     More,
 }
 
-/// The most changes that one drain takes: a tree may make orphans as fast as they can be reaped,
-/// and deadlines and triggers must not wait for it to tire.
+/// The most changes that one drain takes. A tree can make orphans as fast as they are reaped, and
+/// deadlines and triggers must not wait until it no longer does.
 const BATCH: usize = 1000;
 
 /// A child that has ended.
@@ -49,7 +49,7 @@ pub struct End {
     pub is_server: bool,
 }
 
-/// Takes changes until there are none, or enough for now. Calls `each` for each child that has ended.
+/// Takes changes until there are none, at most [`BATCH`]. Calls `each` for each child that has ended.
 pub fn drain(tree: &mut Tree, reaped: &mut Reaped, each: &mut dyn FnMut(End)) -> Left {
     for _ in 0..BATCH {
         match wait::any() {
@@ -84,7 +84,7 @@ fn take(
         reaped.server_job = match change {
             Change::Stopped(number) => Signal::from_number(number.into()).map(Job::Stopped),
             Change::Continued => Some(Job::Continued),
-            // A tracing stop is no news of the job: a shell could not resume the server.
+            // A tracing stop is no suspension by job control: a shell could not resume the server.
             Change::Trapped => reaped.server_job,
             Change::Exited(_) | Change::Killed(_) => None,
         };
@@ -112,7 +112,8 @@ fn take(
     }
 }
 
-/// Children that we had before we were treaper are none of the tree; they would keep it from ever being empty.
+/// Whether only children are left that this process had before it executed treaper. They are not of the tree, so the
+/// tree is empty then.
 fn only_strangers_left(tree: &Tree) -> bool {
     let strangers = &tree.strangers;
     if strangers.is_empty() || tree.living_server().is_some() {

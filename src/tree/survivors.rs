@@ -1,4 +1,4 @@
-//! Which processes of the tree are left: named while a stop waits for them, and if SIGKILL has not ended them.
+//! Lists the processes of the tree that are left: while a stop waits for them, and after SIGKILL has not ended them.
 #![forbid(unsafe_code)]
 
 use crate::sys::pid::Pid;
@@ -9,7 +9,7 @@ use crate::tree::Tree;
 pub const NAMED: usize = 4;
 
 impl Tree {
-    /// The first few of the living processes, and how many there are.
+    /// The first few living processes, and how many there are in all.
     pub fn living(&mut self) -> ([Option<(Pid, Name)>; NAMED], usize) {
         let (mut named, mut count) = ([None; NAMED], 0);
         self.each(&mut |member| match proc::stat(member.pid.get()) {
@@ -26,15 +26,15 @@ impl Tree {
         (named, count)
     }
 
-    /// Names everybody who is left: the living; or, if there are none, the dead that a tracer holds
-    /// back from us.
+    /// Lists each process that is left: the living ones, or if there are none, the dead ones. Those cannot be reaped
+    /// while a tracer has not reaped them.
     pub fn name_survivors(&mut self) {
         if self.name_those(&|state| !is_dead(state)) == 0 && self.name_those(&is_dead) == 0 {
-            log::error!("some processes could not be killed, and cannot be seen from here");
+            log::error!("some processes could not be killed; treaper cannot see which");
         }
     }
 
-    /// Names those in a `wanted` state; how many they are.
+    /// Lists the processes in a `wanted` state. Returns how many there are.
     fn name_those(&mut self, wanted: &dyn Fn(u8) -> bool) -> usize {
         let mut count = 0;
         self.each(&mut |member| {
@@ -58,7 +58,7 @@ impl Tree {
     }
 }
 
-/// A zombie, or on its way out of the table.
+/// Whether it is a zombie, or is just being reaped.
 fn is_dead(state: u8) -> bool {
     matches!(state, b'Z' | b'X')
 }

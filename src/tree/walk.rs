@@ -1,14 +1,14 @@
-//! The tree: who descends from us, found so that only what is proven ours is ever touched.
+//! A walk of the tree: it finds the descendants of this process, and proves each one before it is visited.
 //!
-//! A depth-first walk. A child of ours cannot be recycled, since nobody but us reaps it. Deeper
-//! ones are opened first; then their parent must still be the process that we came from, and that
-//! one must not have been reaped meanwhile. Whoever fails the proof is left for the next walk: if
-//! it is ours, it has become our child by then.
+//! The walk goes depth first. The pid of a child cannot be recycled, since only this process reaps it. A deeper
+//! process is opened first. Then its parent must still be the process under which it was found, and that one must
+//! not have been reaped meanwhile. A process that fails this proof is not visited. If it is of the tree, it has
+//! become a child of this process, and the next walk finds it.
 //!
-//! Children come from `/proc/PID/task/TID/children`; where the kernel has no such files from one
-//! scan of `/proc`; without `/proc` by asking wait for every possible pid, which finds our own
-//! children only (and their orphans the next time). As the init of a PID namespace there is nothing to
-//! find or to prove: every number that `/proc` lists is ours.
+//! Children are read from `/proc/PID/task/TID/children`, or by one scan of `/proc` if the kernel has no such files.
+//! Without `/proc`, wait is asked about every possible pid. That finds only the children of this process, and their
+//! orphans at the next walk. For the init of a PID namespace no proof is needed: every process that `/proc` lists
+//! is of the tree.
 #![forbid(unsafe_code)]
 
 mod kernel;
@@ -26,12 +26,12 @@ pub use kernel::Kernel;
 use kernel::Linux;
 use path::Path;
 
-/// How often the tree is walked at most to reach the processes that were handed over during the last walk.
+/// At most so many walks follow each other, each for processes that got another parent during the one before.
 const WALKS: u32 = 16;
-/// No new walk begins after this time: processes that keep forking could keep us walking for ever.
+/// No new walk begins after this time: processes that keep forking could otherwise make the walks endless.
 const WALKS_TIME: Duration = Duration::from_millis(50);
 
-/// The numbers of the processes still to be visited. Static: a walk must not need memory.
+/// The pids that are still to be visited. Static, since a walk must not need an allocation.
 static PENDING: Mutex<[i32; 64 * 1024]> = Mutex::new([0; 64 * 1024]);
 /// One scan of `/proc`: (pid, parent).
 static SCANNED: Mutex<[(i32, i32); 64 * 1024]> = Mutex::new([(0, 0); 64 * 1024]);
@@ -41,19 +41,19 @@ static SCANNED: Mutex<[(i32, i32); 64 * 1024]> = Mutex::new([(0, 0); 64 * 1024])
 pub enum Source {
     /// `/proc/PID/task/TID/children`
     Files,
-    /// One scan of `/proc/*/stat` for a walk.
+    /// One scan of `/proc/*/stat` for each walk.
     Scan,
     /// `waitid` over all pids.
     Wait,
-    /// We are the init of a PID namespace: every number in it is that of a process of ours.
+    /// The list of all processes in `/proc`, for the init of a PID namespace: all of them are of the tree.
     Namespace,
 }
 
-/// A process of the tree, safe to be signalled for as long as this value lives.
+/// A process of the tree. It can be signalled safely while this value lives.
 #[derive(Debug)]
 pub struct Member<H = OwnedFd> {
     pub pid: Pid,
-    /// `None` for a child of ours, and where all are.
+    /// `None` for a child of this process, and in a PID namespace of its own.
     pub handle: Option<H>,
 }
 
@@ -66,14 +66,14 @@ impl Member {
         match &self.handle {
             None => signal::kill(self.pid, signal),
             Some(handle) => match pidfd::send(handle.as_fd(), signal) {
-                // Before Linux 5.1: it was ours a moment ago, and no kernel of that age can do better.
+                // Before Linux 5.1 there is no safer call. The process was proven a moment ago.
                 Err(Errno::NOSYS) => signal::kill(self.pid, signal),
                 other => other,
             },
         }
     }
 
-    /// Whether it is dead by now: its children then are somebody else's.
+    /// Whether it has ended: then its children have another parent.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         match &self.handle {
@@ -86,33 +86,33 @@ impl Member {
 /// What a walk could not do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
-    /// The last error that hid somebody, other than that it was gone.
+    /// The last error by which a process may have been missed. That a process is gone is no such error.
     pub errno: Option<Errno>,
     /// How the children were found in the end.
     pub source: Source,
-    /// Somebody died or moved while we walked, so that others may have been handed over behind our back.
+    /// A process ended or got another parent during the walk, so its children may have been missed.
     pub disturbed: bool,
 }
 
-/// What a walk is to visit.
+/// Which processes a walk visits.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
-    /// Children that we had before we were treaper: neither they nor what is below them.
+    /// Children that this process had before it executed treaper: they and their descendants are not visited.
     pub strangers: &'a [i32],
-    /// How the children are to be found.
+    /// How the children are found at first.
     pub start: Source,
-    /// Otherwise the walk counts as disturbed: for callers that walk again anyway.
+    /// Without it, `disturbed` is always true: for callers that walk again anyway.
     pub watchful: bool,
-    /// Neither the members of this process group nor what is below them.
+    /// The members of this process group and their descendants are not visited.
     pub without: Option<i32>,
 }
 
 /// The memory of a walk.
 #[derive(Debug)]
 pub struct Room<'a> {
-    /// For the numbers of the processes still to be visited.
+    /// The pids that are still to be visited.
     pub pending: &'a mut [i32],
-    /// For one scan of `/proc`: (pid, parent).
+    /// One scan of `/proc`: (pid, parent).
     pub scanned: &'a mut [(i32, i32)],
 }
 
@@ -125,7 +125,7 @@ pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
             disturbed: false,
         };
     };
-    // Asked each time: a look that failed once does not make us blind for good.
+    // `/proc` is tried again at each walk, even if it could not be used the last time.
     let kernel = Linux::new();
     let start = match scope.start {
         _ if !kernel.has_proc() => Source::Wait,
@@ -168,7 +168,7 @@ pub fn walk_in<K: Kernel>(
     }
 }
 
-/// Walks, and again for as long as `walk` says that it may have missed a process, within limits.
+/// Calls `walk` again and again while it returns that it may have missed a process, within limits.
 pub fn repeat(now: &dyn Fn() -> Duration, walk: &mut dyn FnMut() -> bool) {
     let end = now() + WALKS_TIME;
     for _ in 0..WALKS {
@@ -184,8 +184,8 @@ struct Walk<'a, K> {
     without: Option<i32>,
     pending: &'a mut [i32],
     len: usize,
-    /// The scan, and how much of it is filled; 0 before.
     table: &'a mut [(i32, i32)],
+    /// How many entries of `table` the scan has filled; 0 before it.
     scanned: usize,
     source: Source,
     own: i32,
@@ -222,7 +222,7 @@ impl<K: Kernel> Walk<'_, K> {
             }
             let above = path.len();
             let proven = path.restore(&mut |path, number, depth| self.prove(number, path, depth));
-            // Whoever has lost a parent that is no more has become our child.
+            // If its parent has ended, the process has become a child of this process.
             let depth = if proven { above } else { 0 };
             self.disturbed |= !proven;
             let Some(member) = self.prove(number, &mut path, depth) else {
@@ -231,8 +231,8 @@ impl<K: Kernel> Walk<'_, K> {
             };
             let len = self.len;
             self.find_children(member.pid.get(), &mut path);
-            // The orphans of a child of ours come to us, and are counted in the end. Those of a deeper process may
-            // go to a subreaper in between.
+            // The orphans of a child become children of this process, and are counted in the end. Those of a deeper
+            // process can become children of a subreaper in between.
             let ended = |handle| self.kernel.has_ended(handle);
             self.disturbed = self.disturbed || member.handle.as_ref().is_some_and(ended);
             visit(&member);
@@ -242,14 +242,14 @@ impl<K: Kernel> Walk<'_, K> {
             if path.push(member, first) {
                 first = len;
             } else {
-                // Too deep for one walk: forget its children, the next one comes to them.
+                // Too deep for one walk. The next one comes to these children.
                 self.len = len;
             }
         }
     }
 
-    /// A process can end and be reaped before the walk comes to its parent. Nothing of it is seen then, except that its
-    /// children have become ours: there were `before` of these, and nothing reaps them during a walk.
+    /// A process can end and be reaped before the walk comes to its parent. Then the only trace is that this process
+    /// has more children than the `before` at the begin of the walk: none of them is reaped during a walk.
     fn count_again(&mut self, before: usize, path: &mut Path<K::Handle>) {
         if !self.disturbed {
             self.scanned = 0;
@@ -262,8 +262,8 @@ impl<K: Kernel> Walk<'_, K> {
         self.without.is_some() && self.kernel.group_of(number) == self.without
     }
 
-    /// The process `number`, found among the children of the one before `depth` on the path (0: of us), if
-    /// it is proven to be one.
+    /// The process `number`, which was found among the children of the process just above `depth` on the path (0: of
+    /// this process), if it is proven to be one of them.
     fn prove(
         &mut self,
         number: i32,
@@ -285,7 +285,7 @@ impl<K: Kernel> Walk<'_, K> {
             }
         };
         if parent_now == self.own {
-            // Its parent died meanwhile, and it came to us.
+            // Its parent has ended meanwhile, and it has become a child of this process.
             self.disturbed = true;
             return self.own_child(pid);
         }
@@ -293,13 +293,13 @@ impl<K: Kernel> Walk<'_, K> {
         (parent_now == parent.pid.get() && self.is_unreaped(parent)).then_some(member)
     }
 
-    /// A child of ours, whatever `/proc` says (it may be that of another PID namespace): wait knows.
+    /// `pid`, if it is a child of this process. wait says so, since `/proc` may be that of another PID namespace.
     fn own_child(&self, pid: Pid) -> Option<Member<K::Handle>> {
         let ours = !self.strangers.contains(&pid.get()) && self.kernel.is_child(pid);
         ours.then_some(Member { pid, handle: None })
     }
 
-    /// Appends the children of `pid` to the pending.
+    /// Appends the children of `pid` to the pending ones.
     fn find_children(&mut self, pid: i32, path: &mut Path<K::Handle>) {
         let own = pid == self.own;
         let len = self.len;
@@ -314,8 +314,8 @@ impl<K: Kernel> Walk<'_, K> {
                 Err(Errno::NOENT) if !own => return,
                 Err(Errno::NOSYS | Errno::NOENT | Errno::PERM | Errno::ACCESS) => {}
                 Err(errno) => {
-                    // Out of descriptors or memory: what was read so far is still of use, and our own
-                    // children must be found all the same.
+                    // Out of descriptors or memory. Children that were read so far are kept, but those of this process
+                    // must all be found.
                     self.note(errno);
                     if !own {
                         return;
@@ -336,8 +336,8 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
-    /// Without any list: each child of ours as soon as it is found, since the search takes so long
-    /// that the next one would have taken its place by the end.
+    /// Without any list. Each child of this process is visited as soon as it is found: the search takes so long that
+    /// it may have been replaced by the end.
     fn visit_own(&self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
         self.kernel.own_children(&mut |pid| {
             if !self.strangers.contains(&pid.get()) {
@@ -346,8 +346,8 @@ impl<K: Kernel> Walk<'_, K> {
         });
     }
 
-    /// A number that is used again meanwhile is another process of the same namespace, which is ours too.
-    /// False if not all numbers could be read.
+    /// Visits all processes of the namespace. If a pid is recycled meanwhile, its new process is of the tree as well.
+    /// Returns false if the list could not be read to its end.
     fn visit_all(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) -> bool {
         let own = self.own;
         let result = self.kernel.processes(&mut |number| {
@@ -374,14 +374,13 @@ impl<K: Kernel> Walk<'_, K> {
         if let Err(errno) = result {
             self.note(errno);
         }
-        // An empty /proc cannot be: it is not there, or hides even ourselves.
+        // An empty list cannot be right: `/proc` is not there, or hides even this process.
         if len == 0 {
             self.source = Source::Wait;
         }
     }
 
-    /// Opens a process, and reads who is its parent so that this cannot be that of a successor with the same
-    /// pid.
+    /// Opens a process and reads its parent. The parent cannot be that of a later process with the same pid.
     fn open(&self, pid: Pid) -> Result<(Member<K::Handle>, i32), Errno> {
         let member = Member {
             pid,
@@ -403,7 +402,7 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
-    /// Whether its pid still is its own.
+    /// Whether its pid is still its own.
     fn is_unreaped(&self, member: &Member<K::Handle>) -> bool {
         let handle = member.handle.as_ref();
         handle.is_none_or(|handle| self.kernel.is_unreaped(handle))
@@ -416,7 +415,7 @@ impl<K: Kernel> Walk<'_, K> {
     }
 }
 
-/// What does not fit waits for the next walk.
+/// Appends `number` if there is room. Otherwise the next walk comes to it.
 fn push(pending: &mut [i32], len: &mut usize, number: i32) {
     if let Some(slot) = pending.get_mut(*len) {
         *slot = number;
@@ -424,10 +423,10 @@ fn push(pending: &mut [i32], len: &mut usize, number: i32) {
     }
 }
 
-/// How far up from a process we look for ourselves, at most.
+/// The greatest number of ancestors that are looked at.
 const ABOVE: usize = 1000;
 
-/// Whether we are among the ancestors of `pid`. An orphan gets another parent while we look, once.
+/// Whether this process is an ancestor of `pid`. It is tried twice, since an orphan can get another parent meanwhile.
 ///
 /// # Errors
 /// `ENOENT`, `ESRCH`: it has ended; others of reading `/proc`.
@@ -445,11 +444,10 @@ fn climb(view: View, mut pid: i32) -> Result<bool, Errno> {
             return Ok(false);
         }
         pid = match view.stat(pid)?.parent {
-            // Of one that is being reaped; or of one from another PID namespace.
+            // The process is being reaped, or its parent is in another PID namespace.
             0 => return Err(Errno::SRCH),
             parent => parent,
         };
     }
-    // Too far to tell.
     Err(Errno::LOOP)
 }

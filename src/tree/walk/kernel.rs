@@ -1,4 +1,4 @@
-//! What a walk asks the kernel: the seam at which tests put a simulated process table.
+//! What a walk asks the kernel. Tests put a simulated process table here.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -8,12 +8,12 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, View};
 use crate::sys::{Errno, pidfd, wait};
 
-/// A kernel, as far as a walk is concerned. Known at compile time: each call is a direct one.
+/// What a walk needs of a kernel. The type is known at compile time, so each call is direct.
 pub trait Kernel {
     /// Refers to one process, and never to its successor with the same number.
     type Handle;
 
-    /// Our own number.
+    /// The pid of this process.
     fn own(&self) -> i32;
 
     /// Calls `each` with every child of `pid`.
@@ -22,13 +22,13 @@ pub trait Kernel {
     /// See [`View::children`].
     fn children(&self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno>;
 
-    /// Calls `each` with every number that is in use.
+    /// Calls `each` with every pid that is in use.
     ///
     /// # Errors
     /// See [`View::processes`].
     fn processes(&self, each: &mut dyn FnMut(i32)) -> Result<(), Errno>;
 
-    /// Calls `each` with every child of ours, found without a list. The search takes long.
+    /// Calls `each` with every child of this process, found without a list. The search takes long.
     fn own_children(&self, each: &mut dyn FnMut(Pid));
 
     /// # Errors
@@ -38,22 +38,22 @@ pub trait Kernel {
     /// The parent of the process behind a handle.
     ///
     /// # Errors
-    /// `ESRCH` it was reaped; `ENOTTY` the kernel only says it by number, see [`Kernel::parent`].
+    /// `ESRCH` it was reaped; `ENOTTY` the kernel cannot do this for a handle, see [`Kernel::parent`].
     fn parent_of(&self, handle: &Self::Handle) -> Result<i32, Errno>;
 
-    /// The parent of the process that has this number now.
+    /// The parent of the process that has this pid now.
     ///
     /// # Errors
     /// See [`View::stat`].
     fn parent(&self, pid: i32) -> Result<i32, Errno>;
 
-    /// Whether the number of the process behind a handle still is its own.
+    /// Whether the process behind a handle has not been reaped: its pid is still its own.
     fn is_unreaped(&self, handle: &Self::Handle) -> bool;
 
-    /// Whether the process behind a handle is dead by now, reaped or not.
+    /// Whether the process behind a handle has ended, reaped or not.
     fn has_ended(&self, handle: &Self::Handle) -> bool;
 
-    /// Whether `pid` is a child of ours, dead or alive.
+    /// Whether `pid` is a child of this process, dead or alive.
     fn is_child(&self, pid: Pid) -> bool;
 
     /// The process group of `pid`, while there is such a process.
@@ -61,11 +61,11 @@ pub trait Kernel {
 }
 
 thread_local! {
-    /// Whether this kernel tells the parent through a pidfd (Linux 6.13); else `/proc` does.
+    /// Whether this kernel reports the parent through a pidfd (Linux 6.13). Otherwise `/proc` is used.
     static PIDFD_INFO: Cell<bool> = const { Cell::new(true) };
 }
 
-/// The real one.
+/// The real kernel.
 pub struct Linux {
     /// `None` if `/proc` cannot be used.
     view: Option<View>,
@@ -129,7 +129,7 @@ impl Kernel for Linux {
     }
 
     fn is_unreaped(&self, handle: &OwnedFd) -> bool {
-        // Before Linux 5.1 nothing can tell.
+        // Before Linux 5.1 it is unknown.
         pidfd::is_unreaped(handle.as_fd()).unwrap_or(true)
     }
 

@@ -1,28 +1,27 @@
-//! The processes between us and the point that a walk has reached.
+//! The processes between this process and the point that a walk has reached.
 //!
-//! A walk needs each of them again when it comes back to its other children, since a child is proven
-//! by its parent. Only the lowest ones keep their descriptors, so a tree may be deeper than
-//! `RLIMIT_NOFILE`. The others are proven once more on the way back, from the top down. That is sound
-//! even if a number belongs to another process by then: a process whose parent is of the tree is of
-//! the tree.
+//! When the walk comes back to the other children of one of them, it needs that process again, since a child is proven
+//! by its parent. Only the lowest processes keep their descriptors, so a tree may be deeper than `RLIMIT_NOFILE`. The
+//! others are proven once more on the way back, from the top down. That is sound even if a pid belongs to another
+//! process by then: a process whose parent is of the tree is of the tree.
 #![forbid(unsafe_code)]
 
 use super::Member;
 
-/// More levels than `pid_max` usually allows. If there is no memory for so many, a few pages of them.
+/// For how many levels there is room: as many as the default of `pid_max`, or fewer if memory is short.
 const DEPTHS: [usize; 2] = [32 * 1024, 1024];
-/// How many of the lowest keep their descriptors: more than trees are deep, and few beside
-/// what a process may have open.
+/// How many of the lowest processes keep their descriptors: more levels than a usual tree has, and
+/// few compared with the limit of open files.
 const HELD: usize = 32;
 
 /// What is known about a process of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
-    /// Its number is its own.
+    /// It is proven.
     Held,
-    /// It was proven, and its descriptor was closed since.
+    /// It was proven, and its descriptor has been closed.
     Released,
-    /// It could not be proven again: its children are ours by now.
+    /// It could not be proven again: its children have become children of this process.
     Lost,
 }
 
@@ -30,11 +29,11 @@ enum Proof {
 struct Frame<H> {
     member: Member<H>,
     proof: Proof,
-    /// Where the children of the one above it begin among the pending.
+    /// The index among the pending ones at which the children of the process above it begin.
     outer: u32,
 }
 
-/// Proves that a number is that of a process at this depth.
+/// Proves that a pid is that of the process at this depth.
 type Prove<'a, H> = dyn FnMut(&mut Path<H>, i32, usize) -> Option<Member<H>> + 'a;
 
 /// The visited processes whose children are visited now, the topmost first.
@@ -43,7 +42,8 @@ pub struct Path<H> {
 }
 
 impl<H> Path<H> {
-    /// Without memory there is no room for any: then a walk reaches our own children, and by and by all.
+    /// Without memory there is room for none. Then a walk visits only the children of this process. As these end, their
+    /// orphans become children of this process, so all are visited in the end.
     pub fn new() -> Self {
         let mut frames = Vec::new();
         let _ = DEPTHS
@@ -70,7 +70,7 @@ impl<H> Path<H> {
         true
     }
 
-    /// Where the children of the one above the last begin.
+    /// Removes the last process. Returns its `outer`.
     pub fn pop(&mut self) -> Option<usize> {
         self.frames.pop().map(|frame| frame.outer as usize)
     }
@@ -81,7 +81,8 @@ impl<H> Path<H> {
         (frame.proof == Proof::Held).then_some(&frame.member)
     }
 
-    /// Proves the last one again if need be, by `prove` (a number, and the depth at which it is); whether it is proven now.
+    /// Proves the last process again if its descriptor was closed. Returns whether it is proven now. `prove` gets a pid
+    /// and its depth.
     pub fn restore(&mut self, prove: &mut Prove<'_, H>) -> bool {
         let end = self.frames.len();
         let proven = self.frames.iter().rposition(|f| f.proof == Proof::Held);
@@ -110,7 +111,7 @@ impl<H> Path<H> {
         }
     }
 
-    /// A child of ours has no descriptor, and needs none to be proven.
+    /// A child of this process has no descriptor, and needs none to be proven. Returns whether one was closed.
     fn release_at(&mut self, depth: usize) -> bool {
         let frame = &mut self.frames[depth];
         let held = frame.member.handle.take().is_some();
