@@ -1,4 +1,5 @@
-//! Which process does what: the shim and the monitor, one process in both roles, and the heir of a killed monitor.
+//! Which process does what: the shim and the monitor, or one process in both roles. The *heir* is the shim after the
+//! monitor was killed: from then on it runs the loop.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,7 +33,7 @@ use crate::tree::{Hold, Server, Told, Tree};
 
 /// Which process starts the server.
 enum Role {
-    /// The only one. `parent`: the host, if its end is a trigger.
+    /// The only process of treaper. `parent`: the host, if its end is a trigger.
     Alone {
         parent: Option<i32>,
     },
@@ -41,14 +42,14 @@ enum Role {
     },
 }
 
-/// What the start of the server uses up.
+/// What is prepared for the start of the server.
 struct Start {
     hosts: Hosts,
     image: Image,
     cgroup: Option<Cgroup>,
 }
 
-/// Runs the server, and stops everything that it has started; the exit status of this process.
+/// Runs the server, and stops everything that it has started. Returns the exit status of this process.
 ///
 /// # Errors
 /// The server was not started.
@@ -61,9 +62,9 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     }
 }
 
-/// Everything that can be known or fail before the first child; and whether the monitor gets a PID namespace. Not
-/// inlined: its frame is twice as large as that of all that follows, and on a small stack (`ulimit -s 32`) the stop
-/// needs the room.
+/// Everything that can be found out, or can fail, before there is a child. The `bool`: whether the monitor gets a PID
+/// namespace of its own. Not inlined, since its stack frame is twice as large as all later ones: on a small stack
+/// (`ulimit -s 32`) the stop needs that room.
 #[inline(never)]
 fn prepare(request: Request<'_>) -> Result<(Context<'_>, Start, bool), Error> {
     let Request {
@@ -74,7 +75,7 @@ fn prepare(request: Request<'_>) -> Result<(Context<'_>, Start, bool), Error> {
     } = request;
     let descriptors = fd::inherited();
     let relay = Relay::open().unwrap_or_else(|error| {
-        log::warn!("cannot talk to the service manager: {error}");
+        log::warn!("cannot pass on messages to the service manager: {error}");
         None
     });
     let notify_socket = relay.as_ref().map(|relay| relay.address.as_os_str());
@@ -103,7 +104,7 @@ fn prepare(request: Request<'_>) -> Result<(Context<'_>, Start, bool), Error> {
     Ok((context, start, namespace))
 }
 
-/// As PID 1 all orphans are ours anyway.
+/// From now on this process adopts the orphans among its descendants. PID 1 does so anyway.
 fn adopt_orphans() -> Result<(), Error> {
     prctl::become_subreaper()
         .or_else(|errno| if pid::own() == 1 { Ok(()) } else { Err(errno) })
@@ -123,7 +124,8 @@ fn alone(context: &Context<'_>, start: Start) -> Result<u8, Error> {
 
 /// The shim, and in its child the monitor.
 fn pair(mut context: Context<'_>, start: Start, namespace: bool) -> Result<u8, Error> {
-    // Of ourselves, for the monitor: made before it exists, it cannot be another process's. One in a namespace has a bell.
+    // A pidfd of this process, for the monitor. It is opened before the fork, so it cannot be that of another process. A
+    // monitor in a namespace of its own has the bell instead.
     let shim_pidfd = if namespace {
         None
     } else {
@@ -147,7 +149,7 @@ fn pair(mut context: Context<'_>, start: Start, namespace: bool) -> Result<u8, E
             shim(&context, start, monitor, bell.map(|(read, _)| read))
         }
         Fork::Child => {
-            // The service manager knows the shim alone.
+            // The service manager only knows the shim.
             context.relay = None;
             let shim = ShimEnds {
                 pid: shim_pid,
@@ -159,7 +161,7 @@ fn pair(mut context: Context<'_>, start: Start, namespace: bool) -> Result<u8, E
     }
 }
 
-/// The shim as it was before the fork, for the monitor.
+/// What the monitor knows of the shim, from before the fork.
 struct ShimEnds {
     pid: Option<Pid>,
     pidfd: Option<OwnedFd>,
@@ -171,7 +173,7 @@ fn monitor(context: &Context<'_>, mut start: Start, shim: ShimEnds) -> Result<u8
     become_monitor(&context.place)?;
     let shim = match (shim.bell, shim.pid) {
         (Some(write), _) => Link::Bell(write),
-        // It may have died before we armed anything: then there is nobody to serve.
+        // A shim that ended before the parent-death signal was set causes no signal, so its pid is compared.
         (None, Some(pid)) if pid::parent() == pid.get() => {
             let trigger = Trigger::ShimKilled;
             let watched = shim.pidfd.map(|fd| Watched { fd, trigger });
@@ -182,14 +184,15 @@ fn monitor(context: &Context<'_>, mut start: Start, shim: ShimEnds) -> Result<u8
             return Err(Error::Gone("the shim is gone, so COMMAND was not started"));
         }
     };
-    // Children that the shim had before are not ours.
+    // Other children of the shim are not children of the monitor, so it has no strangers.
     server_and_loop(context, start, Role::Monitor { shim }, Vec::new())
 }
 
-/// What is different in the monitor: nothing that reaches the shim by group or by name reaches it.
+/// Separates the monitor from the shim: signals to the shim's group or by its name do not reach the monitor.
 fn become_monitor(place: &Place) -> Result<(), Error> {
-    // A group of its own, and no session: a new one waits for its turn behind every busy one of the
-    // machine (the scheduler's autogroup). With job control it leaves when it has started the server.
+    // A process group of its own, but no session: the scheduler divides processor time between sessions (autogroup), so
+    // a new one would wait behind every busy one. With job control the monitor leaves the session later, after it has
+    // started the server.
     if !place.job_control {
         let _ = prctl::new_group();
     }
@@ -213,10 +216,11 @@ fn server_and_loop(
         cgroup,
     } = start;
     let (signals, server) = start_server(context, image, cgroup.as_ref())?;
-    // From here on there is no way out but an empty tree, whether the server's exec has come back or not.
+    // From here on the only way out is an empty tree, whether the server's exec is done or not.
     if context.place.job_control && matches!(role, Role::Monitor { .. }) {
-        // To the kernel a parent in another group of the session is a shell that will continue what the
-        // terminal stops. We do not; so where there is no shell, nothing may be stopped. See `setpgid(2)`.
+        // The kernel takes a parent in another group of the same session for a shell, which resumes what the terminal
+        // suspends. The monitor does not do that, so it leaves the session. Then the kernel suspends the job only if
+        // there is a shell that can resume it. See `setpgid(2)`.
         let _ = prctl::new_session();
     }
     context.place.release_inherited();
@@ -270,7 +274,7 @@ fn start_server(
     Ok((signals, server))
 }
 
-/// After the loop: whether there ever was a server. If not, its end is no news, and its status says nothing.
+/// After the loop: the error, if the exec of the server has failed. Then the status of the new process means nothing.
 fn check_start(context: &Context<'_>, plan: &Plan) -> Result<(), Error> {
     match context.board.failure() {
         Some(failure) if plan.state() == State::Done => {
@@ -291,7 +295,7 @@ fn make_watch(
     for watched in hosts.watched {
         watch.add_process(watched.fd, watched.trigger);
     }
-    // Our copies of stdin and stdout must not keep a pipe alive that the server has given up.
+    // treaper's copies of stdin and stdout must not keep a pipe open that the server has closed.
     match context.place.stdin {
         Some(trigger) => watch.add_stdin(trigger, context.config.stdin == StdinMode::Auto),
         None => fd::replace_by_stderr(fd::STDIN),
@@ -307,7 +311,7 @@ fn make_watch(
     watch
 }
 
-/// The shim: guards the monitor, and stops the tree itself if that is killed.
+/// The shim: guards the monitor, and stops the tree itself if the monitor is killed.
 fn shim(
     context: &Context<'_>,
     start: Start,
@@ -342,16 +346,16 @@ fn shim(
     Ok(status)
 }
 
-/// The shim after the end of the monitor: it stops the tree.
+/// The shim after the monitor was killed: it stops the tree.
 fn heir(shim: Shim<'_>, context: &Context<'_>, cgroup: Option<Cgroup>) -> Result<u8, Error> {
     let board = context.board;
     let has_bell = shim.bell.is_some();
     if has_bell && board.ended().is_none() {
-        // The monitor was the init of a namespace: with it the kernel has killed all.
+        // The monitor was the init of a namespace. With it the kernel has killed all processes in it.
         board.set_ended(Ended::Killed(Signal::KILL.number()));
     }
     let strangers = shim.strangers.unwrap_or_default();
-    // Unless it is our child by now, somebody else may have its pid.
+    // If it is not a child of this process by now, its pid may belong to another process.
     let server = board.server().map(|pid| Server {
         pid,
         pidfd: None,

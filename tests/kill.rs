@@ -643,7 +643,7 @@ fn scene_living() {
     killer.name_survivors();
     assert_eq!(
         said(),
-        ["ERROR some processes could not be killed, and cannot be seen from here"]
+        ["ERROR some processes could not be killed; treaper cannot see which"]
     );
 }
 

@@ -1,7 +1,7 @@
-//! What shim and monitor know of each other: a few words of shared memory.
+//! The *board*: a few words of memory that shim and monitor share.
 //!
-//! Each is written by one side and read by the other, at once and without a message that could be
-//! lost when either is killed. Deadlines are written before the signals that they bound.
+//! Each word is written by one of the two and read by the other. Nothing is lost when either is killed, as a message
+//! on its way would be. A deadline is written before the signals after which it counts are sent.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -15,7 +15,7 @@ use crate::sys::pid::Pid;
 use crate::sys::signal::Signal;
 use crate::sys::{Errno, shared};
 
-/// The words; zero means "not yet" in each.
+/// The words. In each, zero means "not yet".
 #[derive(Clone, Copy)]
 enum Word {
     Server,
@@ -62,25 +62,25 @@ impl Board {
         self.0[word as usize].swap(0, SeqCst)
     }
 
-    /// Where the server itself writes its pid (in the monitor's PID namespace) before it is executed.
+    /// The word in which the new process writes its pid (in the monitor's PID namespace) before its exec.
     #[must_use]
     pub fn server_word(self) -> &'static AtomicU64 {
         &self.0[Word::Server as usize]
     }
 
-    /// Where the process that was to be the server writes why it could not.
+    /// The word in which the new process writes why it could not become the server.
     #[must_use]
     pub fn failure_word(self) -> &'static AtomicU64 {
         &self.0[Word::Failure as usize]
     }
 
-    /// Why the process that was to be the server could not become it, if it could not. Known before its end is.
+    /// Why the new process could not become the server, if it could not. It is written before that process ends.
     #[must_use]
     pub fn failure(self) -> Option<Failure> {
         Failure::decode(self.get(Word::Failure))
     }
 
-    /// Where that process leaves the name of the interpreter that is missing, if this is why.
+    /// The words in which that process writes the name of the missing interpreter, if this is why.
     #[must_use]
     pub fn interpreter(self) -> Text {
         Text(&self.0[Word::Interpreter as usize..])
@@ -103,9 +103,9 @@ impl Board {
         Ended::decode(self.get(Word::Ended) as u32)
     }
 
-    /// Monitor: where the stop is; to be called before its actions are done.
+    /// Monitor: the state of the stop. To be called before its actions are done.
     pub fn set_plan(self, plan: &Plan) {
-        // A drain can end without a stop, and then there is no trigger any more.
+        // A drain can end without a stop. Then there is no trigger any more.
         let trigger = plan.trigger().map_or(0, |trigger| trigger as u64);
         self.set(Word::Trigger, trigger);
         match plan.state() {
@@ -115,45 +115,45 @@ impl Board {
         }
     }
 
-    /// Monitor: the server has got the stop signal, sent by us and not by the kernel.
+    /// Monitor: treaper has sent the stop signal to the server. (The kernel may send it, too.)
     pub fn set_server_told(self) {
         self.set(Word::ServerTold, 1);
     }
 
-    /// Whether it has.
+    /// Whether treaper has sent the stop signal to the server.
     #[must_use]
     pub fn server_told(self) -> bool {
         self.get(Word::ServerTold) != 0
     }
 
-    /// Monitor: what the stop waits for was named, and that Ctrl-C kills it now.
+    /// Monitor: the processes for which the stop waits were listed, with the offer that Ctrl-C kills them now.
     pub fn set_named(self) {
         self.set(Word::Named, 1);
     }
 
-    /// Whether it was.
+    /// Whether that was offered.
     #[must_use]
     pub fn named(self) -> bool {
         self.get(Word::Named) != 0
     }
 
-    /// Shim: Ctrl-C was pressed after that.
+    /// Shim: Ctrl-C was pressed after that offer.
     pub fn set_kill_now(self) {
         self.set(Word::KillNow, 1);
     }
 
-    /// Monitor: takes that news.
+    /// Monitor: whether Ctrl-C was pressed since the last call.
     #[must_use]
     pub fn take_kill_now(self) -> bool {
         self.take(Word::KillNow) != 0
     }
 
-    /// Shim: the SIGHUP that it hands on is the kernel's, since the terminal is gone.
+    /// Shim: the kernel has sent the SIGHUP that the shim is about to forward, since the terminal is gone.
     pub fn set_terminal_gone(self) {
         self.set(Word::TerminalGone, 1);
     }
 
-    /// Whether the shim has seen the end of the terminal.
+    /// Whether the shim has got a SIGHUP from the kernel.
     #[must_use]
     pub fn terminal_gone(self) -> bool {
         self.get(Word::TerminalGone) != 0
@@ -166,7 +166,7 @@ impl Board {
         Trigger::ALL.into_iter().find(|t| *t as u64 == number)
     }
 
-    /// Shim: the plan to go on with after the monitor's death, at the deadlines that it had set.
+    /// Shim: the plan after the death of the monitor. It keeps the deadlines of the monitor.
     #[must_use]
     pub fn resume(self, settings: Settings, now: Duration) -> Plan {
         let trigger = self.trigger();
@@ -182,8 +182,8 @@ impl Board {
                 survivors_at,
             }
         } else if !kill_at.is_zero() {
-            // Which processes the monitor had signalled is not known, so all are signalled again. The server most
-            // likely has the stop signal from the kernel.
+            // It is unknown which processes the monitor has signalled, so all are signalled again. Most likely the
+            // kernel has sent the stop signal to the server.
             let stage = settings.stage_of(settings.grace);
             State::Terminating {
                 server_at: self.ended().is_none().then(|| match kill_at {
@@ -200,40 +200,41 @@ impl Board {
         Plan::resume(settings, state, trigger, self.ended().is_some())
     }
 
-    /// Shim: the host is gone. The monitor is not its child and may not be able to see that itself.
+    /// Shim: the host is gone. The monitor is not a child of the host, so it may have no other way to learn that.
     pub fn set_host_gone(self) {
         self.set(Word::HostGone, 1);
     }
 
-    /// Monitor: takes that news.
+    /// Monitor: whether the shim has written that since the last call.
     #[must_use]
     pub fn take_host_gone(self) -> bool {
         self.take(Word::HostGone) != 0
     }
 
-    /// Monitor: job control has suspended the server by signal `number`, and wants the shim to be suspended alike.
+    /// Monitor: job control has suspended the server by signal `number`, so the shim has to be suspended by it, too.
     pub fn order_suspension(self, number: u8) {
         let Suspension(last) = self.suspension();
         self.set(Word::Suspension, (last | 0xff) + 1 + u64::from(number));
     }
 
-    /// Monitor: the server goes on, and so the order does not stand any more.
+    /// Monitor: the server was resumed, so the order is withdrawn.
     pub fn withdraw_suspension(self) {
         let Suspension(last) = self.suspension();
         self.set(Word::Suspension, last & !0xff);
     }
 
-    /// Shim: the last order to be suspended.
+    /// Shim: the last order to suspend itself.
     #[must_use]
     pub fn suspension(self) -> Suspension {
         Suspension(self.get(Word::Suspension))
     }
 
-    /// Monitor: the shim is to leave with `status` now, though some of the tree could not be killed.
+    /// Monitor: the shim has to exit with `status` now, though some of the tree could not be killed.
     pub fn set_early_status(self, status: u8) {
         self.set(Word::EarlyStatus, 0x100 + u64::from(status));
     }
 
+    /// Shim: that status, if there is one.
     #[must_use]
     pub fn early_status(self) -> Option<u8> {
         Some(self.get(Word::EarlyStatus))
@@ -242,13 +243,13 @@ impl Board {
     }
 }
 
-/// An order to be suspended: the number of the signal in the lowest byte, 0 once it was withdrawn. The count of the
-/// orders is above it, so that no two are equal.
+/// An order to the shim to suspend itself. The lowest byte is the number of the signal, or 0 if the order was
+/// withdrawn. The count of the orders is above it, so no two orders are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Suspension(u64);
 
 impl Suspension {
-    /// By which signal, if the order stands.
+    /// The signal, unless the order was withdrawn.
     #[must_use]
     pub fn signal(self) -> Option<Signal> {
         Signal::from_number((self.0 & 0xff) as i32)
@@ -284,7 +285,7 @@ mod tests {
         at_terminal: false,
     };
 
-    /// What stands on a board, with all that a reader does not take off it.
+    /// The contents of a board, except for words that a reader clears.
     fn standing(board: Board) -> Vec<String> {
         let mut words = Vec::new();
         let mut note = |name: &str, value: Option<String>| {
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_changes_nothing_else() {
+    fn each_value_is_read_as_written_and_changes_no_other() {
         let board = board();
         assert_eq!(standing(board), [""; 0]);
         assert!(!board.take_kill_now() && !board.take_host_gone());
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn news_for_the_monitor_is_taken_once() {
+    fn the_monitor_reads_each_report_of_the_shim_once() {
         let board = board();
         board.set_kill_now();
         assert!(!board.take_host_gone());
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_and_every_way_to_end_is_passed_on() {
+    fn every_status_and_every_end_of_the_server_can_be_stored() {
         let board = board();
         for number in 0..=255 {
             board.set_early_status(number);
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_orders_to_be_suspended_are_equal() {
+    fn no_two_orders_to_suspend_are_equal() {
         let board = board();
         let mut orders = vec![board.suspension()];
         for number in [19, 20, 20, 21, 22, 1, 64, 20].repeat(10) {
@@ -415,13 +416,13 @@ mod tests {
         }
     }
 
-    /// The state of a plan that goes on at `now` from what stands on the board.
+    /// The state of the plan that the shim makes from the board at `now`.
     fn resumed(board: Board, settings: Settings, now: Duration) -> State {
         board.resume(settings, now).state()
     }
 
     #[test]
-    fn a_monitor_that_dies_before_the_stop_leaves_nothing_to_go_on_with() {
+    fn without_a_stop_on_the_board_the_heir_begins_with_a_new_plan() {
         let board = board();
         let mut plan = Plan::new(SETTINGS);
         board.set_plan(&plan);
@@ -441,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heir_goes_on_at_the_deadlines_of_the_monitor() {
+    fn the_heir_keeps_the_deadlines_of_the_monitor() {
         for trigger in Trigger::ALL.into_iter().filter(|trigger| !trigger.drains()) {
             let board = board();
             let settings = Settings {
@@ -479,7 +480,7 @@ mod tests {
         }
     }
 
-    /// A board on which a stop stands that began at 100 s.
+    /// The board of a stop that began at 100 s.
     fn stopping(settings: Settings) -> Board {
         let board = board();
         let mut plan = Plan::new(settings);
@@ -489,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heir_does_not_signal_a_server_that_has_ended_nor_a_rest_that_is_only_killed() {
+    fn the_heir_signals_neither_an_ended_server_nor_the_rest_in_mixed_mode() {
         let mixed = Settings {
             kill_mode: KillMode::Mixed,
             ..SETTINGS
@@ -509,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heir_of_a_stop_without_a_deadline_has_none_either() {
+    fn without_a_deadline_of_the_monitor_the_heir_has_none() {
         let board = stopping(Settings {
             manager_has_deadline: true,
             ..SETTINGS
@@ -524,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heir_names_what_it_waits_for_at_a_terminal_unless_the_monitor_has() {
+    fn at_a_terminal_the_heir_lists_what_it_waits_for_unless_the_monitor_has() {
         let name_at = |board, settings| match resumed(board, settings, secs(101)) {
             State::Terminating { name_at, .. } => name_at,
             other => panic!("{other:?}"),

@@ -12,7 +12,7 @@ use crate::streams::forward::Rules;
 use crate::streams::notify::Relay;
 use crate::sys::startup::Inherited;
 
-/// What was asked for: the options, by whom, and in which state of this process.
+/// What the user asked for, and the state in which this process was started.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub config: &'a Config,
@@ -21,7 +21,7 @@ pub struct Request<'a> {
     pub inherited: &'a Inherited,
 }
 
-/// What was asked for, what was found at the start, and what the processes share.
+/// What the user asked for, what was found at the start, and what the processes share.
 #[derive(Debug)]
 pub struct Context<'a> {
     pub config: &'a Config,
@@ -35,7 +35,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// What decides about an arriving signal.
+    /// The rules for an arriving signal.
     #[must_use]
     pub fn rules(&self) -> Rules<'_> {
         Rules {

@@ -13,16 +13,17 @@ use crate::sys::{Errno, fd};
 pub enum Link {
     /// The shim is the parent, and has this pid.
     Parent(Pid),
-    /// The monitor is in a PID namespace of its own, from which no signal reaches the shim.
+    /// The monitor is in a PID namespace of its own. From there it cannot signal the shim.
     Bell(OwnedFd),
+    /// The shim has ended.
     Gone,
 }
 
 impl Link {
-    /// Makes the shim look at the board. A bell always rings as SIGCONT.
+    /// Makes the shim look at the board. By a bell the shim always gets SIGCONT, whatever `signal` is.
     pub fn signal(&self, signal: Signal) {
         match self {
-            // Proven by being our parent at this moment.
+            // It is the parent at this moment, so its pid is still its own.
             Self::Parent(shim) if shim.get() == pid::parent() => {
                 let _ = signal::kill(*shim, signal);
             }
@@ -32,8 +33,8 @@ impl Link {
     }
 }
 
-/// A *bell* is a pipe. What is written to the second end resumes the process that has the first one, and wakes it, by
-/// SIGCONT.
+/// A *bell* is a pipe. When a byte is written to its second end, the process that called this function gets SIGCONT,
+/// which also resumes it.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`.
@@ -41,12 +42,12 @@ pub fn bell() -> Result<(OwnedFd, OwnedFd), Errno> {
     fd::signalling_pipe(Signal::CONT)
 }
 
-/// Takes what was written, so that the bell can ring again.
+/// Empties the pipe, so that the next byte sends a signal again.
 pub fn silence(bell: BorrowedFd<'_>) {
     fd::empty(bell);
 }
 
-/// Whether the kernel has made this signal for the bell, or for the end of the monitor.
+/// Whether the kernel has sent this signal because of the bell, or of the end of the monitor.
 #[must_use]
 pub fn is_from_monitor(arrival: &Arrival) -> bool {
     arrival.signal == Signal::CONT && arrival.of_child_or_descriptor

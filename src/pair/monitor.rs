@@ -1,4 +1,4 @@
-//! The process that runs the loop: its events come from the watch and from reaping, its effects go to the tree.
+//! The process that runs the loop. It gets its events from the watch and from reaping, and acts on the tree.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::tree::kill::Killer;
 use crate::tree::reap::{self, End, Job, Left, Reaped};
 use crate::tree::{Hold, Tree};
 
-/// Which process runs the loop, and which process's end it learns by `getppid()`.
+/// Which process runs the loop, and which parent it watches by `getppid()`.
 #[derive(Debug)]
 enum Role {
     /// The only process of treaper. `parent`: the host, if its end is a trigger.
@@ -34,20 +34,21 @@ enum Role {
     Heir,
 }
 
-/// When children are looked at although no signal has come for them.
+/// When children are reaped the next time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextReap {
     /// Before anything else.
     Now,
-    /// After a look at everything else: one batch was taken, and more are waiting.
+    /// After everything else was looked at: one batch was taken, and more are waiting.
     Soon,
     /// After a pause: only members of the cgroup that are not descendants are left, and the heir has no descriptor
     /// that reports their end.
     AfterPause,
+    /// When a signal reports that a child has changed.
     OnSignal,
 }
 
-/// What the loop needs to act.
+/// The state of the process that runs the loop.
 #[derive(Debug)]
 pub struct Monitor<'a> {
     context: &'a Context<'a>,
@@ -61,13 +62,13 @@ pub struct Monitor<'a> {
     /// A trigger that was found together with something else, and is the next event.
     found: Option<Trigger>,
     next_reap: NextReap,
-    /// How many processes ended by SIGKILL from treaper.
+    /// How many processes ended by SIGKILL after treaper had begun to send it.
     killed: u32,
     /// A process has sent the SIGHUP that is the next trigger.
     hangup_asked: bool,
     /// The last trigger, if no process has asked for the stop by a signal.
     unasked: Option<Trigger>,
-    /// When the stop signal was sent first; `None` too if another process has sent it.
+    /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
     stopping_since: Option<Duration>,
 }
 
@@ -118,7 +119,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// A process that has no server and was asked to stop the orphans that it has.
+    /// A process without a server, which has to stop its orphans.
     #[must_use]
     pub fn of_orphans(context: &'a Context<'a>) -> Self {
         let tree = Tree::new(None, Vec::new(), Hold::Descent);
@@ -140,7 +141,7 @@ impl World for Monitor<'_> {
         if let Event::Trigger(trigger) = event {
             log::info!("trigger: {trigger}");
             let asked = std::mem::take(&mut self.hangup_asked) && trigger == Trigger::Hangup;
-            // During a drain the second one of the two that drain changes nothing: it is not why the stop begins.
+            // If stdin and stdout have both hung up, the first one began the drain: the second is not the reason.
             if !(trigger.drains() && self.context.board.trigger().is_some()) {
                 self.unasked = Some(trigger).filter(|_| !asked);
             }
@@ -181,7 +182,7 @@ impl World for Monitor<'_> {
             }
             Action::KillAll => {
                 let progress = self.killer.kill_round(&mut self.tree);
-                // Children may have ended without a signal of their own.
+                // SIGCHLD signals may have been merged, so a child may have ended without one.
                 self.next_reap = NextReap::Now;
                 return Some(Event::Swept { progress });
             }
@@ -202,7 +203,7 @@ impl Monitor<'_> {
                 return self.reap();
             }
             let timeout = deadline.map(|at| at.saturating_sub(clock::now()));
-            // Before anything else: a flood of other events must not keep a deadline from being met.
+            // Deadlines come first: many other events must not delay them.
             if timeout == Some(Duration::ZERO) {
                 return self.overdue();
             }
@@ -238,7 +239,7 @@ impl Monitor<'_> {
         }
     }
 
-    /// The time is up.
+    /// A deadline has come.
     fn overdue(&self) -> Event {
         Event::Deadline {
             unread: fd::unread(fd::STDIN),
@@ -246,7 +247,7 @@ impl Monitor<'_> {
         }
     }
 
-    /// The exit status after the loop, and the one line if something had to be killed.
+    /// The exit status after the loop. Logs a line if processes had to be killed.
     pub fn finish(&mut self, plan: &Plan) -> u8 {
         if let Some(relay) = self.relay {
             relay.finish(self.context.board.server());
@@ -260,7 +261,7 @@ impl Monitor<'_> {
             return status::SURVIVORS;
         }
         let Some(ended) = self.context.board.ended() else {
-            log::error!("how the server ended is not known");
+            log::error!("it is unknown how the server ended");
             return status::OWN_FAILURE;
         };
         let status = ended.code();
@@ -276,13 +277,13 @@ impl Monitor<'_> {
         if self.tree.server_is_told() {
             self.context.board.set_server_told();
         }
-        // After the signal: no message delays a stop.
+        // After the signal, so that the message does not delay the stop.
         if let Some(trigger) = self.unasked.take() {
             progress::stopped_unasked(trigger, signal);
         }
     }
 
-    /// Says what the stop waits for; from then on Ctrl-C kills it.
+    /// Logs which processes the stop waits for. From then on Ctrl-C kills them.
     fn name_waiting(&mut self, plan: &Plan) {
         let (named, count) = self.tree.living();
         if count == 0 || !log::log_enabled!(log::Level::Warn) {
@@ -295,7 +296,7 @@ impl Monitor<'_> {
         log::warn!("{trigger}: waiting for {waiting} to end; Ctrl-C kills them now");
     }
 
-    /// Whether it is the Ctrl-C that was offered. The monitor is out of the terminal's reach, so the shim hands it on.
+    /// Whether it is the Ctrl-C that was offered. A monitor does not get it from the terminal, so the shim reports it.
     fn is_kill_key(&self, arrival: &Arrival) -> bool {
         let pressed = self.context.rules().is_interrupt_key(arrival);
         let handed_on = arrival.signal == Signal::CHLD && self.context.board.take_kill_now();
@@ -309,19 +310,19 @@ impl Monitor<'_> {
         }
     }
 
-    /// Lets the shim leave with `status` before us; whether we then have to stay for what is left.
-    /// As the init of a PID namespace we leave as well: the kernel holds what cannot be killed.
+    /// Lets the shim exit with `status`. Returns whether the monitor has to stay, to reap the processes that are left.
+    /// The init of a PID namespace need not stay: when it exits, the kernel reaps them.
     pub fn release_shim(&self, status: u8) -> bool {
         let Role::Monitor { shim } = &self.role else {
             return false;
         };
         self.context.board.set_early_status(status);
-        // Not SIGCHLD: it may be stopped, and no end of ours will wake it now.
+        // Not SIGCHLD: the shim may be suspended, and the end of the monitor, which would resume it, does not come now.
         self.wake_shim();
         !matches!(shim, Link::Bell(_))
     }
 
-    /// After giving up: goes on reaping what is left, until nobody is.
+    /// After giving up: reaps the survivors until no process is left.
     pub fn reap_to_the_end(&mut self) {
         while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
             let again = (self.next_reap == NextReap::Soon).then_some(Duration::ZERO);
@@ -331,8 +332,8 @@ impl Monitor<'_> {
         }
     }
 
-    /// Until it is read the news stays news, and would wake us before any signal. What cannot be read (the group was
-    /// removed, as the shim does when it leaves) would be news for ever.
+    /// Reading clears the notification. If it cannot be read, poll would return at once again and again, so the watch is
+    /// removed. That happens when the group is gone: the shim removes it when it exits.
     fn read_cgroup_events(&mut self) {
         let cgroup = self.tree.cgroup();
         if cgroup.is_none_or(|cgroup| cgroup.is_populated().is_err()) {
@@ -346,8 +347,9 @@ impl Monitor<'_> {
         let left = reap::drain(&mut self.tree, &mut reaped, &mut |end| {
             report_end(context, end);
         });
-        // Who came into the group without being our descendant is of the tree as well. Asked only when none of ours is
-        // left: with a thousand servers at once each look costs. What cannot be read does not keep us waiting.
+        // A process that was put into the group is of the tree, also if it is not a descendant. The group is read only
+        // when no child is left: with a thousand servers at once, each look costs. If it cannot be read, it counts as
+        // empty.
         let populated = left == Left::Nobody && self.tree.has_members();
         let empty = left == Left::Nobody && !populated;
         self.next_reap = match left {
@@ -359,7 +361,7 @@ impl Monitor<'_> {
             self.context.board.set_ended(ended);
         }
         match reaped.server_job.filter(|_| self.context.place.job_control) {
-            // During a stop no shell waits for the job to go on, and we must not be suspended in the middle of it.
+            // During a stop treaper must not be suspended: no shell would resume it.
             Some(Job::Stopped(signal)) if self.context.board.trigger().is_none() => {
                 self.suspend_with_server(signal);
             }
@@ -402,7 +404,7 @@ impl Monitor<'_> {
             && !arrival.by_kernel
             && !self.context.board.terminal_gone();
         match self.context.rules().route(&arrival) {
-            // It has brought the news of the parent's end.
+            // This signal has only announced the end of the parent.
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
             Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
             Route::Child => return Some(self.reap()),
@@ -434,8 +436,8 @@ impl Monitor<'_> {
         }
     }
 
-    /// Whatever has resumed the monitor resumes the shim as well: if both were suspended, neither could have resumed
-    /// the other.
+    /// If another process than the shim has resumed the monitor, the monitor resumes the shim: while both are
+    /// suspended, neither can resume the other.
     fn resume_shim(&self, arrival: &Arrival) {
         let by_shim = arrival.sender != 0 && arrival.sender == pid::parent();
         if !by_shim {
@@ -443,8 +445,8 @@ impl Monitor<'_> {
         }
     }
 
-    /// Whether the service manager signals all that there is (`systemctl kill`), and so the shim as well, which
-    /// hands on what it gets. A shim in another PID namespace has no number here.
+    /// Whether the service manager signals all processes of the unit (`systemctl kill`). Then the shim gets the signal as
+    /// well, and forwards it. In a PID namespace of its own, the monitor cannot see who has sent a signal.
     fn is_told_in_passing(&self, arrival: &Arrival) -> bool {
         let Role::Monitor {
             shim: Link::Parent(_),
@@ -455,9 +457,9 @@ impl Monitor<'_> {
         self.context.place.manager == Some(arrival.sender)
     }
 
-    /// SIGCONT is our parent-death signal, and only a hint: it also comes when a thread of the
-    /// parent ends. `getppid()` tells whether the parent is gone. It is asked whatever signal arrives, since a
-    /// stop signal removes a SIGCONT that is pending.
+    /// The parent-death signal is SIGCONT. It is only a hint, since it also comes when a thread of the parent ends:
+    /// `getppid()` shows whether the parent is gone. That is checked after every signal, since a signal that suspends
+    /// removes a pending SIGCONT.
     fn check_parent(&mut self) -> Option<Trigger> {
         match &self.role {
             Role::Alone {
@@ -496,7 +498,7 @@ impl Monitor<'_> {
         self.context.voice.report(&Step::Forwarding { from, to });
     }
 
-    /// The shim may be stopped; then it could not tell the host how all ended.
+    /// Resumes the shim. A suspended shim could not report to the host how the server ended.
     fn wake_shim(&self) {
         self.signal_shim(Signal::CONT);
     }
@@ -512,7 +514,7 @@ impl Monitor<'_> {
         }
     }
 
-    /// The shell waits for the process that it knows: that one is suspended as the server was.
+    /// Suspends the process that the shell knows by the signal that has suspended the server.
     fn suspend_with_server(&mut self, signal: Signal) {
         match self.role {
             Role::Monitor { .. } => {
@@ -523,7 +525,7 @@ impl Monitor<'_> {
                 self.alone.server_suspended(signal);
                 self.alone.follow(self.context.board.server());
             }
-            // The stop has begun.
+            // The heir always stops the tree.
             Role::Heir => {}
         }
     }
@@ -555,7 +557,7 @@ fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// A process that could not be executed was no server. Its error is reported at the end.
+/// Reports the end of a child. If the exec of the server has failed, that is reported as an error after the loop.
 fn report_end(context: &Context<'_>, end: End) {
     if end.is_server && context.board.failure().is_some() {
         return;
@@ -571,7 +573,7 @@ fn report_end(context: &Context<'_>, end: End) {
     }
 }
 
-/// Each step, for `-v`.
+/// Logs each new state of the plan, for `-v`.
 fn tell(before: &Plan, after: &Plan) {
     if before.trigger().is_none() && after.trigger() == Some(Trigger::ServerExit) {
         log::info!("trigger: {}", Trigger::ServerExit);
@@ -582,8 +584,8 @@ fn tell(before: &Plan, after: &Plan) {
     match after.state() {
         State::Done | State::GivenUp => {}
         State::Running => log::info!("stdin has a writer again, so the server goes on"),
-        State::Draining { .. } => log::info!("draining: the server may leave by itself"),
+        State::Draining { .. } => log::info!("draining: the server may exit by itself"),
         State::Terminating { .. } => log::info!("terminating"),
-        State::Killing { .. } => log::info!("killing: the grace is over"),
+        State::Killing { .. } => log::info!("killing: the grace period has ended"),
     }
 }

@@ -1,5 +1,5 @@
-//! The shim while its monitor lives: it hands signals on, keeps the monitor awake, and takes over
-//! when the monitor is killed.
+//! The shim while the monitor lives: it forwards signals, resumes a suspended monitor, and reports how the monitor
+//! ended.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,23 +17,23 @@ use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, Found};
 use crate::sys::{Errno, pidfd, proc};
 
-/// How the guard ended.
+/// Why the shim no longer guards the monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The monitor is done, or asks us to leave: the exit status.
+    /// The monitor has exited, or lets the shim exit before it: the exit status.
     Exit(u8),
-    /// The monitor was killed: its tree is ours now.
+    /// A signal has ended the monitor, so the tree now belongs to the shim.
     MonitorKilled,
 }
 
-/// How signals go to the server.
+/// Which process sends a forwarded signal to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// By its pidfd.
+    /// The shim, by a pidfd.
     Direct,
-    /// Real-time signals go through the monitor: one of them had to, and the next ones must not overtake it.
+    /// The shim, but the monitor sends real-time signals: it had to send one, and later ones must not overtake that one.
     RealTimeByMonitor,
-    /// The kernel has no pidfds (before Linux 5.3).
+    /// The monitor, since the kernel has no pidfds (before Linux 5.3).
     AllByMonitor,
 }
 
@@ -44,24 +44,24 @@ pub struct Shim<'a> {
     pub monitor: Pid,
     /// The host, if its end is a trigger.
     pub parent: Option<i32>,
-    /// Rung by a monitor that cannot signal us, since it is in a PID namespace of its own: its pids
+    /// If the monitor is in a PID namespace of its own: from there it cannot signal the shim, and its pids
     /// mean nothing here.
     pub bell: Option<OwnedFd>,
-    /// The server, once a signal was handed to it.
+    /// A pidfd of the server, opened for the first signal.
     pub server: Option<OwnedFd>,
     pub way: Way,
-    /// The last order to be suspended that was obeyed.
+    /// The last order to suspend itself that the shim has obeyed.
     pub obeyed: Suspension,
-    /// Children of the shim that are not of the tree: those from before treaper, and the orphans that these leave.
-    /// `None` if there were none from before.
+    /// Children of the shim that are not of the tree: children that this process had before it executed treaper, and
+    /// their orphans. `None` if it had none.
     pub strangers: Option<Vec<i32>>,
 }
 
 impl Shim<'_> {
     /// Waits until the monitor has ended.
     ///
-    /// The monitor's end arrives as SIGCONT. A stop signal that is sent to the shim removes a pending SIGCONT, and
-    /// then arrives itself. So the shim looks at the monitor whatever has arrived.
+    /// The kernel reports the monitor's end by SIGCONT. A signal that suspends removes a pending SIGCONT, and then
+    /// arrives itself. So the shim looks at the monitor after every signal.
     pub fn run(&mut self) -> End {
         loop {
             let retry = self
@@ -85,7 +85,7 @@ impl Shim<'_> {
         }
     }
 
-    /// The last words of the tree to the service manager.
+    /// Passes on the last messages of the tree to the service manager.
     pub fn finish(&self) {
         if let Some(relay) = self.context.relay.as_ref() {
             relay.finish(self.server_pid());
@@ -97,7 +97,7 @@ impl Shim<'_> {
         self.context.board.server().filter(|_| self.bell.is_none())
     }
 
-    /// The parent-death signal is a hint that comes as SIGCONT; `getppid()` tells whether it is true.
+    /// The parent-death signal, a SIGCONT, is only a hint: `getppid()` shows whether the parent is gone.
     fn check_parent(&mut self) {
         if self.parent.is_some_and(|parent| pid::parent() != parent) {
             self.parent = None;
@@ -118,11 +118,11 @@ impl Shim<'_> {
                 Found::Child(pid, change) if pid == self.monitor.get() => match change {
                     Change::Exited(status) => return Some(End::Exit(status)),
                     Change::Killed(_) => return Some(End::MonitorKilled),
-                    // A stopped monitor sees nothing, so it never stays stopped.
+                    // A suspended monitor sees nothing, so it is resumed at once.
                     Change::Stopped(_) => self.signal_monitor(Signal::CONT, None),
                     Change::Trapped | Change::Continued => {}
                 },
-                // Its number is free now, and a process of the tree may get it.
+                // Its pid is free now, and a process of the tree may get it.
                 Found::Child(pid, Change::Exited(_) | Change::Killed(_)) => {
                     if let Some(strangers) = &mut self.strangers {
                         strangers.retain(|stranger| *stranger != pid);
@@ -133,14 +133,14 @@ impl Shim<'_> {
                     self.note_strangers();
                     return None;
                 }
-                // It cannot be: the monitor was ours to reap.
+                // This cannot happen: no other process can reap the monitor.
                 Found::NoChildren => return Some(End::MonitorKilled),
             }
         }
     }
 
-    /// Remembers new children. While the monitor lives, it adopts all orphans of the tree. So an orphan that comes
-    /// to the shim meanwhile was left by a child from before treaper.
+    /// Remembers new children. While the monitor lives, it adopts all orphans of the tree. So an orphan that the shim
+    /// adopts meanwhile is not of the tree.
     fn note_strangers(&mut self) {
         let Some(strangers) = &mut self.strangers else {
             return;
@@ -155,19 +155,19 @@ impl Shim<'_> {
                 strangers.push(child);
             }
         });
-        // If the monitor has ended by now, orphans of the tree may be among them.
+        // If the monitor has ended by now, orphans of the tree may be among the new ones.
         if wait::has_ended(monitor) {
             strangers.truncate(known);
         }
     }
 
-    /// Suspends the shim as the server was suspended, or, if that was asked for, after a stop signal was handed on.
+    /// Suspends the shim if the monitor has ordered it, or if `arrival` asks for it.
     fn suspend(&mut self, arrival: Option<&Arrival>) {
         let (board, monitor) = (self.context.board, self.monitor);
         let order = board.suspension();
         if order != self.obeyed {
             self.obeyed = order;
-            // The server may have been resumed since, or may be ending.
+            // The server may have been resumed, a stop may have begun, or the monitor may have ended.
             let still = || {
                 board.suspension() == order
                     && board.trigger().is_none()
@@ -186,7 +186,7 @@ impl Shim<'_> {
     fn handle(&mut self, arrival: &Arrival) {
         let by_us = arrival.sender == pid::own() || arrival.sender == self.monitor.get();
         if by_us && arrival.signal == Signal::CONT {
-            // The monitor has resumed us.
+            // The monitor has resumed the shim.
             return;
         }
         let rules = self.context.rules();
@@ -233,7 +233,7 @@ impl Shim<'_> {
         self.context.voice.report(&Step::Forwarding { from, to });
     }
 
-    /// Signals the server itself: one process less to be woken on the way. False if it has to go through the monitor.
+    /// Sends the signal to the server directly, which wakes one process less. Returns false if the monitor has to send it.
     fn signal_server(&mut self, signal: Signal, value: Option<u64>) -> bool {
         match self.way {
             Way::Direct => {}
@@ -244,7 +244,7 @@ impl Shim<'_> {
             self.server = self.open_server();
         }
         let sent = match &self.server {
-            // ESRCH: it has ended, and nobody is left to get the signal.
+            // ESRCH: the server has ended and was reaped, so no process can get the signal.
             Some(server) => matches!(
                 pidfd::send_value(server.as_fd(), signal, value),
                 Ok(()) | Err(Errno::SRCH)
@@ -257,7 +257,7 @@ impl Shim<'_> {
         sent
     }
 
-    /// A pidfd of the server, if what has its pid is proven to be a child of the monitor.
+    /// A pidfd of the server, if the process with its pid is proven to be a child of the monitor.
     fn open_server(&mut self) -> Option<OwnedFd> {
         let pid = self.server_pid()?;
         let opened = pidfd::of(pid);
@@ -272,13 +272,13 @@ impl Shim<'_> {
             .then_some(server)
     }
 
-    /// The monitor is our child and not reaped, so its pid is its own. What fails is tried once more
-    /// by the other call there is: a reason to stop must not be lost.
+    /// Signals the monitor, which is an unreaped child, so its pid is its own. If the call fails, it is tried once more,
+    /// and a plain signal by the other call: a reason to stop must not be lost.
     fn signal_monitor(&self, signal: Signal, value: Option<u64>) {
         let sent = signal::send(self.monitor, signal, value)
             .or_else(|_| signal::send(self.monitor, signal, value.or(Some(0))));
         if let Err(errno) = sent {
-            log::warn!("cannot hand {signal} on: {errno}");
+            log::warn!("cannot send {signal} to the monitor: {errno}");
         }
     }
 }
