@@ -401,6 +401,7 @@ fn variables_that_are_named_exist() {
         "CONTRIBUTING.md",
         "SECURITY.md",
         "CHANGELOG.md",
+        "docs/hosts.md",
     ];
     for name in documents.map(str::to_owned).into_iter().chain(manuals()) {
         let text = read(&name);
@@ -443,6 +444,18 @@ fn manuals_and_readme_name_only_options_that_exist() {
             assert!(
                 known.contains(&option),
                 "README.md: no such option: --{option} in: {line}"
+            );
+        }
+    }
+    // The recipes name options of the hosts, too. After the word treaper there are only its own.
+    let recipes = read("docs/hosts.md");
+    for text in recipes.split("treaper --").skip(1) {
+        let words = format!("--{text}");
+        let own = words.split(' ').take_while(|word| word.starts_with("--"));
+        for option in own.flat_map(long_options) {
+            assert!(
+                known.contains(&option),
+                "docs/hosts.md: no such option: --{option}"
             );
         }
     }
@@ -560,7 +573,12 @@ fn the_words_of_the_trees_are_those_that_the_actor_knows() {
 
 #[test]
 fn files_that_documents_name_exist() {
-    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
+    for name in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/hosts.md",
+    ] {
         let text = read(name);
         let quoted = text.split('`').skip(1).step_by(2);
         let linked = text
@@ -575,6 +593,7 @@ fn files_that_documents_name_exist() {
                 "benches/",
                 "packaging/",
                 "completions/",
+                "docs/",
                 ".ci/",
             ]
             .iter()
