@@ -6,7 +6,7 @@ use std::io::Write;
 
 use crate::doctor;
 use crate::dropin::{self, Asked, Program};
-use crate::output::error::Error;
+use crate::output::error::{self, Error, Shown};
 use crate::output::progress::{Own, Voice};
 use crate::output::status;
 use crate::output::stderr;
@@ -17,6 +17,7 @@ use crate::settings::cli::{self, Parsed};
 use crate::settings::config::{self, Config};
 use crate::settings::manner::Manner;
 use crate::sys::startup::{self, Inherited};
+use crate::sys::{Errno, fd};
 
 /// Runs treaper; returns the exit status of this process (of the monitor, in the monitor).
 #[must_use]
@@ -37,11 +38,13 @@ fn run(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
         Parsed::Print(text) => return print(&text).map(|()| 0),
     };
     let config = config::resolve(args, startup::variables_with(config::PREFIX).into_iter())?;
-    start_log(&config);
     if let Some(format) = config.doctor {
+        start_log(&config);
         let (text, available) = doctor::examine(config.contain, format, arguments, inherited);
         return print(&text).map(|()| if available { 0 } else { status::OWN_FAILURE });
     }
+    open_stderr(&config)?;
+    start_log(&config);
     serve::run(Request {
         config: &config,
         manner: Manner::default(),
@@ -63,6 +66,7 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
     let voice = &*start.voice;
     let command = start.args.command.first().cloned().unwrap_or_default();
     let result = config::resolve(start.args, variables.into_iter()).and_then(|config| {
+        open_stderr(&config)?;
         start_log(&config);
         let request = Request {
             config: &config,
@@ -76,6 +80,23 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
         }
     });
     result.unwrap_or_else(|error| voice.report_failure(&error, &command))
+}
+
+/// To be called before the first message, and before any descriptor of treaper is open.
+fn open_stderr(config: &Config) -> Result<(), Error> {
+    let Some(path) = &config.stderr else {
+        return Ok(());
+    };
+    fd::append_stderr_to(path).map_err(|errno| {
+        let why = match errno {
+            Errno::NXIO => "no process reads this FIFO, or it is a socket".to_owned(),
+            errno => error::describe(errno),
+        };
+        let path = Shown(path);
+        Error::Unavailable(format!(
+            "--stderr or TREAPER_STDERR: cannot append to '{path}': {why}"
+        ))
+    })
 }
 
 fn start_log(config: &Config) {

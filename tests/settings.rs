@@ -97,6 +97,7 @@ const GOOD: &[(&str, &str)] = &[
     ("--success", "255"),
     ("--contain", "auto"),
     ("--contain", "group"),
+    ("--stderr", "/dev/null"),
 ];
 
 const BAD: &[(&str, &str)] = &[
@@ -126,6 +127,7 @@ const BAD: &[(&str, &str)] = &[
     ("--success", "-1"),
     ("--success", "NOPE"),
     ("--contain", "jail"),
+    ("--stderr", "/etc/passwd/x"),
 ];
 
 #[test]

@@ -16,6 +16,8 @@ pub struct Opt {
     pub short: Option<char>,
     pub takes: Takes,
     pub help: &'static str,
+    /// The help only names it; the manual has the rest.
+    pub rare: bool,
 }
 
 /// What follows an option.
@@ -39,6 +41,14 @@ const fn opt(long: &'static str, takes: Takes, help: &'static str) -> Opt {
         short: None,
         takes,
         help,
+        rare: false,
+    }
+}
+
+const fn rare(long: &'static str, takes: Takes, help: &'static str) -> Opt {
+    Opt {
+        rare: true,
+        ..opt(long, takes, help)
     }
 }
 
@@ -48,6 +58,7 @@ const fn short(short: char, long: &'static str, takes: Takes, help: &'static str
         short: Some(short),
         takes,
         help,
+        rare: false,
     }
 }
 
@@ -102,12 +113,12 @@ pub const OPTIONS: &[Opt] = &[
         Takes::One("TIME"),
         "Time from the stop signal to SIGKILL [10s]",
     ),
-    opt(
+    rare(
         "stage",
         Takes::One("TIME"),
         "Signal the rest of the tree this long before SIGKILL [2s]",
     ),
-    opt(
+    rare(
         "kill-timeout",
         Takes::One("TIME"),
         "Give up on survivors this long after SIGKILL [5s]",
@@ -117,17 +128,17 @@ pub const OPTIONS: &[Opt] = &[
         Takes::One("MODE"),
         "What SIGHUP does: auto, stop, forward [auto]",
     ),
-    opt(
+    rare(
         "term",
         Takes::One("MODE"),
         "What SIGTERM does: stop, forward [stop]",
     ),
-    opt(
+    rare(
         "forward-to",
         Takes::One("TARGET"),
         "Forward other signals to: server, group, tree [server]",
     ),
-    opt(
+    rare(
         "rewrite",
         Takes::Many("FROM:TO"),
         "Treat signal FROM as TO; TO 0 drops it",
@@ -142,10 +153,15 @@ pub const OPTIONS: &[Opt] = &[
         Takes::Nothing,
         "One process instead of two; leaks if SIGKILLed",
     ),
-    opt(
+    rare(
         "no-new-privs",
         Takes::Nothing,
         "Deny setuid programs to the whole tree",
+    ),
+    opt(
+        "stderr",
+        Takes::One("FILE"),
+        "Append stderr of the server and of treaper to FILE",
     ),
     opt(
         "success",
@@ -171,7 +187,7 @@ pub const GROUPS: [(&str, &str); 5] = [
     ("How to stop", "signal"),
     ("Signals", "hup"),
     ("Containment", "contain"),
-    ("Output and exit status", "success"),
+    ("Output and exit status", "stderr"),
 ];
 
 /// What treaper does, in one line.
@@ -180,10 +196,13 @@ pub const ABOUT: &str = "run a server; nothing it ever started outlives its reas
 /// Where the texts of the options begin in the help.
 const TEXT_COLUMN: usize = 31;
 
+/// How long a line of names in the help may be.
+const WIDTH: usize = 95;
+
 /// The whole text of `--help`.
 fn help() -> String {
     let mut text = format!("treaper: {ABOUT}\nUsage: treaper [OPTIONS] [--] COMMAND [ARG]...\n");
-    for option in OPTIONS {
+    for option in OPTIONS.iter().filter(|option| !option.rare) {
         if let Some((heading, _)) = GROUPS.iter().find(|(_, first)| *first == option.long) {
             let _ = write!(text, "\n{heading}:\n");
         }
@@ -203,6 +222,15 @@ fn help() -> String {
     ] {
         let _ = writeln!(text, "{words:TEXT_COLUMN$}{help}");
     }
+    let mut line = "Rarely needed, explained in treaper(1):".to_owned();
+    for option in OPTIONS.iter().filter(|option| option.rare) {
+        if line.len() + " --".len() + option.long.len() > WIDTH {
+            let _ = write!(text, "\n{line}");
+            " ".clone_into(&mut line);
+        }
+        let _ = write!(line, " --{}", option.long);
+    }
+    let _ = writeln!(text, "\n{line}");
     text.push_str(
         "\nVariables: TREAPER_KILL_MODE and so on; the command line wins. TIME: 500ms, 5s, 2m or seconds.\n\
          Exit status: the server's, or 128+n for signal n; 123 survivors, 125 treaper failed,\n\

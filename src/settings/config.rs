@@ -91,6 +91,8 @@ pub struct Config {
     /// Two processes, so that the SIGKILL of either leaves the other.
     pub guard: bool,
     pub no_new_privs: bool,
+    /// The file to which standard error is appended.
+    pub stderr: Option<OsString>,
     /// 0, 1 or 2.
     pub verbosity: u8,
     /// The filter of `TREAPER_LOG`, in `env_logger`'s form.
@@ -352,6 +354,7 @@ pub fn resolve(
         })?,
         guard: !given.switch("no-guard")?,
         no_new_privs: given.switch("no-new-privs")?,
+        stderr: given.all("stderr").pop().map(|given| given.text),
         verbosity: given.one("verbose", 0, |text| match text.parse::<u8>() {
             Ok(count) => Ok(count.min(2)),
             Err(_) => Err("expected 0, 1 or 2".to_owned()),

@@ -1,6 +1,6 @@
 //! Descriptors: what stdin is, which were inherited, messages that never block.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags};
@@ -88,6 +88,20 @@ pub fn last_write(fd: i32) -> (i64, u64) {
 pub fn replace_by_stderr(fd: i32) {
     // SAFETY: both are open; the target's old file is meant to be closed.
     unsafe { libc::dup3(STDERR, fd, libc::O_CLOEXEC) };
+}
+
+/// Appends standard error to the file `path` from now on, which is made with mode 0600 if it is missing. Unlike a
+/// shell's `2>>`, it does not wait for the reader of a FIFO. See `open(2)`.
+///
+/// # Errors
+/// `ENXIO` a FIFO without a reader, or a socket; `EISDIR`, `EACCES`, `ENOENT` and so on.
+pub fn append_stderr_to(path: &OsStr) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)?;
+    // The server expects a standard error that waits.
+    rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
+    redirect(file.as_fd(), STDERR);
+    Ok(())
 }
 
 /// The descriptors above 2 that are open. Called before treaper opens any, it finds the inherited ones. Finds none

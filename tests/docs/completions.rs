@@ -71,6 +71,14 @@ fn bash() -> String {
             (Some("SIGNAL"), _) => "$(compgen -A signal | sed 's/^SIG//')".to_owned(),
             (Some("PID"), _) => "$(cd /proc && compgen -G '[0-9]*')".to_owned(),
             (Some("NAME"), _) => "$(ps -eo comm= 2>/dev/null)".to_owned(),
+            (Some("FILE"), _) => {
+                let _ = writeln!(
+                    values,
+                    "        {})\n            compopt -o filenames 2>/dev/null\n            mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n            return ;;",
+                    pattern(option)
+                );
+                continue;
+            }
             (_, words) if !words.is_empty() => words.join(" "),
             _ => continue,
         };
@@ -153,6 +161,7 @@ fn zsh() -> String {
             (None, _) => String::new(),
             (Some("SIGNAL"), _) => ":signal:_signals".to_owned(),
             (Some("PID"), _) => ":process:_pids".to_owned(),
+            (Some("FILE"), _) => ":file:_files".to_owned(),
             (Some(name), words) if words.is_empty() => {
                 format!(":{}: ", name.to_lowercase().replace(':', " "))
             }
@@ -211,7 +220,8 @@ fn fish() -> String {
         }
         let _ = write!(lines, " -l {}", option.long);
         if takes_next_word(option) {
-            let _ = write!(lines, " -x");
+            let files = value_name(option) == Some("FILE");
+            let _ = write!(lines, "{}", if files { " -r -F" } else { " -x" });
         }
         let values = match (value_name(option), words(option)) {
             (Some("SIGNAL"), _) => Some("(kill -l | string split -n ' ')".to_owned()),

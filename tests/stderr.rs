@@ -1,0 +1,179 @@
+//! `--stderr`: standard error of the server and of treaper is appended to a file.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use common::scene::Directory;
+use common::{Scene, TREAPER, Wrap, skip, sys};
+
+/// What is left for the host to read.
+fn run(options: &[&str], file: &Path, command: &[&str]) -> Output {
+    let mut treaper = Command::new(TREAPER);
+    treaper.args(options).arg("--stderr").arg(file).arg("--");
+    treaper.args(command).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Nothing is started, and one line names the option.
+fn is_refused(file: &Path, why: &str) {
+    let output = run(&[], file, &["echo", "started"]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    let said = (output.status.code(), &output.stdout[..]);
+    assert_eq!(said, (Some(125), &b""[..]), "{text}");
+    let file = file.display();
+    let expected =
+        format!("treaper: --stderr or TREAPER_STDERR: cannot append to '{file}': {why}\n");
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn the_server_and_treaper_append_to_the_file_and_the_host_reads_nothing() {
+    let directory = Directory::new();
+    let file = directory.0.join("errors");
+    for options in [&["-v"][..], &["-v", "--no-guard"]] {
+        let _ = fs::remove_file(&file);
+        for _ in 0..2 {
+            let output = run(
+                options,
+                &file,
+                &["sh", "-c", "echo problem >&2; echo answer"],
+            );
+            assert_eq!(output.status.code(), Some(0));
+            assert_eq!(
+                (&output.stdout[..], &output.stderr[..]),
+                (&b"answer\n"[..], &b""[..])
+            );
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(text.matches("problem\n").count(), 2, "{text}");
+        assert_eq!(text.matches("treaper: starting 'sh'").count(), 2, "{text}");
+        assert_eq!(text.matches("treaper: done: ").count(), 2, "{text}");
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+    }
+}
+
+#[test]
+fn the_file_keeps_its_mode_and_its_text_and_the_variable_means_the_same() {
+    let directory = Directory::new();
+    let file = directory.0.join("errors");
+    fs::write(&file, "before\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let mut treaper = Command::new(TREAPER);
+    treaper
+        .args(["no-such-command"])
+        .env("TREAPER_STDERR", &file);
+    let output = treaper.output().unwrap();
+    assert_eq!(
+        (output.status.code(), &output.stderr[..]),
+        (Some(127), &b""[..])
+    );
+    let text = fs::read_to_string(&file).unwrap();
+    let said = "treaper: cannot find 'no-such-command': No such file or directory\n";
+    assert_eq!(text, format!("before\n{said}"));
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o640);
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_an_error_before_the_start() {
+    let directory = Directory::new();
+    is_refused(&directory.0, "Is a directory");
+    is_refused(&directory.0.join("no/file"), "No such file or directory");
+    is_refused(Path::new("/etc/passwd/x"), "Not a directory");
+    is_refused(Path::new(""), "No such file or directory");
+    let unread = "no process reads this FIFO, or it is a socket";
+    let fifo = directory.0.join("fifo");
+    sys::mkfifo(&fifo);
+    is_refused(&fifo, unread);
+    let socket = directory.0.join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    is_refused(&socket, unread);
+}
+
+#[test]
+fn a_place_that_may_not_be_written_is_an_error_before_the_start() {
+    if !sys::is_root() {
+        return skip("only root can become another user");
+    }
+    let scene = Scene::new();
+    let folder = scene.directory().join("closed");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o555)).unwrap();
+    let file = folder.join("errors").to_str().unwrap().to_owned();
+    let wrap = ["--stderr", &file];
+    let words = Wrap::Treaper(&wrap).command(&["echo", "started"]);
+    let mut run = scene.uid(12345).start(&words);
+    assert_eq!(run.wait_clean().code(), Some(125));
+    assert_eq!(run.stdout(), "");
+    assert!(
+        run.stderr().contains("Permission denied"),
+        "{}",
+        run.stderr()
+    );
+}
+
+/// A shell's `2>>` gives such a descriptor as well.
+#[test]
+fn the_server_gets_a_descriptor_that_appends_and_waits() {
+    let directory = Directory::new();
+    let fifo = directory.0.join("fifo");
+    sys::mkfifo(&fifo);
+    let mut reader = fs::OpenOptions::new();
+    let reader = reader.read(true).custom_flags(libc::O_NONBLOCK);
+    let reader = reader.open(&fifo).unwrap();
+    sys::set_nonblocking(reader.as_raw_fd());
+    for file in [fifo, directory.0.join("errors"), "/dev/null".into()] {
+        let asked = ["grep", "flags", "/proc/self/fdinfo/2"];
+        let output = run(&[], &file, &asked);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let flags = text.split_whitespace().nth(1).unwrap();
+        let flags = i32::from_str_radix(flags, 8).unwrap();
+        let kept = libc::O_ACCMODE | libc::O_APPEND | libc::O_NONBLOCK | libc::O_CLOEXEC;
+        let expected = libc::O_WRONLY | libc::O_APPEND;
+        assert_eq!(flags & kept, expected, "{}", file.display());
+    }
+}
+
+#[test]
+fn the_server_gets_no_other_descriptor_and_a_closed_stderr_becomes_the_file() {
+    let directory = Directory::new();
+    let file = directory.0.join("errors");
+    let list = "ls /proc/self/fd | wc -l; echo problem >&2";
+    let script = format!(
+        "'{TREAPER}' sh -c '{list}' 2>/dev/null; '{TREAPER}' --stderr '{}' sh -c '{list}' 2>&-",
+        file.display()
+    );
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let counts: Vec<&str> = text.lines().collect();
+    assert_eq!(counts.len(), 2, "{text}");
+    assert_eq!(counts[0], counts[1]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "problem\n");
+}
+
+#[test]
+fn sighup_does_not_open_the_file_again() {
+    let scene = Scene::new();
+    let [file, moved] = ["errors", "moved"].map(|name| scene.directory().join(name));
+    let wrap = ["--hup", "forward", "--stderr", file.to_str().unwrap()];
+    let mut run = scene.start(&Wrap::Treaper(&wrap).command(&[
+        "sh",
+        "-c",
+        "trap 'echo hangup >&2; exit 0' HUP; echo started >&2; while :; do sleep 0.01; done",
+    ]));
+    common::until("the server has started", || {
+        fs::read_to_string(&file).is_ok_and(|text| text == "started\n")
+    });
+    fs::rename(&file, &moved).unwrap();
+    run.signal(libc::SIGHUP);
+    assert_eq!(run.wait_clean().code(), Some(0));
+    assert_eq!(fs::read_to_string(&moved).unwrap(), "started\nhangup\n");
+    assert!(!file.exists());
+    assert_eq!(run.stderr(), "");
+}
