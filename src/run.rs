@@ -15,6 +15,7 @@ use crate::pause;
 use crate::serve;
 use crate::settings::cli::{self, Parsed};
 use crate::settings::config::{self, Config};
+use crate::settings::given;
 use crate::settings::manner::Manner;
 use crate::sys::startup::{self, Inherited};
 use crate::sys::{Errno, fd};
@@ -37,7 +38,7 @@ fn run(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
         Parsed::Run(args) => args,
         Parsed::Print(text) => return print(&text).map(|()| 0),
     };
-    let config = config::resolve(args, startup::variables_with(config::PREFIX).into_iter())?;
+    let config = config::resolve(args, startup::variables_with(given::PREFIX).into_iter())?;
     if let Some(format) = config.doctor {
         start_log(&config);
         let (text, available) = doctor::examine(config.contain, format, arguments, inherited);

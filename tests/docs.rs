@@ -27,7 +27,7 @@ use treaper::origin::hosts;
 use treaper::output::status;
 use treaper::plan::event::Trigger;
 use treaper::settings::cli::{self, GROUPS, OPTIONS, Opt, Takes};
-use treaper::settings::config;
+use treaper::settings::given;
 
 /// What a help text has to fit on.
 const SCREEN: (usize, usize) = (40, 100);
@@ -392,7 +392,7 @@ fn without_overstrike(text: &str) -> String {
 fn variables_that_are_named_exist() {
     let known: BTreeSet<String> = OPTIONS
         .iter()
-        .map(|option| config::variable(option.long))
+        .map(|option| given::variable(option.long))
         .collect();
     let also = ["TREAPER_LOG", "TREAPER_NAME", "TREAPER_"];
     let documents = [

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::output::progress::Voice;
 use crate::settings::cli::Args;
-use crate::settings::config;
+use crate::settings::given;
 use crate::settings::manner::{Manner, Name};
 
 /// The init whose name treaper was started under.
@@ -125,7 +125,7 @@ const DEFAULTS: [(&str, &str); 4] = [
 fn add_defaults(args: &mut Args, variables: &Variables) {
     for (name, value) in DEFAULTS {
         let decided = args.values.iter().any(|(known, _)| *known == name);
-        let set = variable(variables, &config::variable(name));
+        let set = variable(variables, &given::variable(name));
         if !decided && set.is_none_or(OsStr::is_empty) {
             args.values.push(option(name, value));
         }

@@ -8,7 +8,8 @@ use crate::contain::Level;
 use crate::output::error::Error;
 use crate::output::status::SuccessSet;
 use crate::plan::machine::{KillMode, Settings, Until};
-use crate::settings::cli::{Args, OPTIONS, Opt, Takes};
+use crate::settings::cli::Args;
+use crate::settings::given::Given;
 use crate::settings::value;
 use crate::sys::signal::Signal;
 
@@ -22,11 +23,23 @@ pub enum StdinMode {
     Ignore,
 }
 
+impl StdinMode {
+    const WORDS: [(&'static str, Self); 3] = [
+        ("auto", Self::Auto),
+        ("watch", Self::Watch),
+        ("ignore", Self::Ignore),
+    ];
+}
+
 /// Whether the loss of stdout's reader is a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdoutMode {
     Watch,
     Ignore,
+}
+
+impl StdoutMode {
+    const WORDS: [(&'static str, Self); 2] = [("watch", Self::Watch), ("ignore", Self::Ignore)];
 }
 
 /// What a signal does that can be a trigger.
@@ -37,6 +50,10 @@ pub enum SignalUse {
     Forward,
 }
 
+impl SignalUse {
+    const WORDS: [(&'static str, Self); 2] = [("stop", Self::Stop), ("forward", Self::Forward)];
+}
+
 /// What SIGHUP does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HupMode {
@@ -44,6 +61,14 @@ pub enum HupMode {
     Auto,
     Stop,
     Forward,
+}
+
+impl HupMode {
+    const WORDS: [(&'static str, Self); 3] = [
+        ("auto", Self::Auto),
+        ("stop", Self::Stop),
+        ("forward", Self::Forward),
+    ];
 }
 
 /// How `--doctor` tells what it found.
@@ -60,6 +85,14 @@ pub enum ForwardTo {
     /// The server's process group.
     Group,
     Tree,
+}
+
+impl ForwardTo {
+    const WORDS: [(&'static str, Self); 3] = [
+        ("server", Self::Server),
+        ("group", Self::Group),
+        ("tree", Self::Tree),
+    ];
 }
 
 /// Everything that was set, or its default.
@@ -105,146 +138,23 @@ pub struct Config {
     pub command: Vec<OsString>,
 }
 
-/// What the names of all our variables begin with.
-pub const PREFIX: &str = "TREAPER_";
-/// Not options: the one variable without an option of its own.
-const LOG: &str = "TREAPER_LOG";
-
-/// The environment variable of an option.
-#[must_use]
-pub fn variable(long: &str) -> String {
-    format!("{PREFIX}{}", long.to_ascii_uppercase().replace('-', "_"))
-}
-
-/// One setting as it was given: where, and what.
-struct Given {
-    source: String,
-    text: OsString,
-}
-
-impl Given {
-    fn parse<T>(&self, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Error> {
-        let text = self
-            .text
-            .to_str()
-            .ok_or_else(|| "not valid UTF-8".to_owned());
-        text.and_then(parse).map_err(|expected| {
-            Error::Misuse(format!(
-                "{}: invalid value '{}': {expected}",
-                self.source,
-                self.text.display()
-            ))
-        })
-    }
-}
-
-/// All that was given, by option.
-struct Lookup<'a> {
-    args: &'a Args,
-    variables: Vec<(String, OsString)>,
-}
-
-impl Lookup<'_> {
-    /// Every value of `long`: the command line's, or else the variable's.
-    fn all(&self, long: &str) -> Vec<Given> {
-        let typed: Vec<Given> = self
-            .args
-            .values
-            .iter()
-            .filter(|(name, _)| *name == long)
-            .map(|(_, text)| Given {
-                source: format!("--{long}"),
-                text: text.clone(),
-            })
-            .collect();
-        if !typed.is_empty() || self.variables.is_empty() {
-            return typed;
-        }
-        let name = variable(long);
-        let Some((_, text)) = self.variables.iter().find(|(known, _)| *known == name) else {
-            return typed;
-        };
-        let many = OPTIONS
-            .iter()
-            .any(|o| o.long == long && matches!(o.takes, Takes::Many(_)));
-        let given = |text: OsString| Given {
-            source: name.clone(),
-            text,
-        };
-        match text.to_str().filter(|_| many) {
-            None => vec![given(text.clone())],
-            Some(list) => list
-                .split([',', ' '])
-                .filter(|item| !item.is_empty())
-                .map(|item| given(item.into()))
-                .collect(),
-        }
-    }
-
-    fn one<T>(
-        &self,
-        long: &str,
-        default: T,
-        parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Result<T, Error> {
-        self.all(long)
-            .pop()
-            .map_or(Ok(default), |given| given.parse(parse))
-    }
-
-    fn many<T>(
-        &self,
-        long: &str,
-        parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Result<Vec<T>, Error> {
-        self.all(long)
-            .iter()
-            .map(|given| given.parse(&parse))
-            .collect()
-    }
-
-    fn log_filter(&self) -> Result<Option<String>, Error> {
-        let given = self.variables.iter().find(|(name, _)| name == LOG);
-        let given = given.map(|(name, text)| Given {
-            source: name.clone(),
-            text: text.clone(),
-        });
-        given
-            .map(|given| given.parse(value::log_filter))
-            .transpose()
-    }
-
-    fn switch(&self, long: &str) -> Result<bool, Error> {
-        self.one(long, false, value::switch)
-    }
-}
-
-/// The variables that set something: an empty one is not set. Then the names of those that no option
-/// has. These are no error: Kubernetes makes TREAPER_SERVICE_HOST for a service of that name.
-fn our_variables(
-    environment: impl Iterator<Item = (OsString, OsString)>,
-) -> (Vec<(String, OsString)>, Vec<String>) {
-    let (mut known, mut unknown) = (Vec::new(), Vec::new());
-    for (name, text) in environment {
-        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else {
-            continue;
-        };
-        let has = |option: &Opt| {
-            variable(option.long) == name && !matches!(option.takes, Takes::Maybe(_))
-        };
-        if name != LOG && !OPTIONS.iter().any(has) {
-            unknown.push(name.to_owned());
-        } else if !text.is_empty() {
-            known.push((name.to_owned(), text));
-        }
-    }
-    (known, unknown)
-}
+const KILL_MODES: [(&str, KillMode); 3] = [
+    ("staged", KillMode::Staged),
+    ("tree", KillMode::Tree),
+    ("mixed", KillMode::Mixed),
+];
+const UNTIL: [(&str, Until); 2] = [("server", Until::Server), ("tree", Until::Tree)];
 
 /// `--doctor` stands for a COMMAND, so there must be none.
-fn check_doctor(format: Option<DoctorFormat>, command: &[OsString]) -> Result<(), Error> {
+fn doctor(given: &Given, command: &[OsString]) -> Result<Option<DoctorFormat>, Error> {
+    let format = given.one("doctor", None, |text| {
+        let formats = [("", DoctorFormat::Table), ("json", DoctorFormat::Json)];
+        value::word(text, &formats)
+            .map(Some)
+            .map_err(|_| "expected json".to_owned())
+    })?;
     let Some(first) = command.first().filter(|_| format.is_some()) else {
-        return Ok(());
+        return Ok(format);
     };
     Err(Error::Misuse(if first == "json" {
         "--doctor: the format follows an equals sign: --doctor=json".to_owned()
@@ -256,6 +166,35 @@ fn check_doctor(format: Option<DoctorFormat>, command: &[OsString]) -> Result<()
     }))
 }
 
+/// What the options say of the plan. The rest is known when the place is.
+fn plan(given: &Given) -> Result<Settings, Error> {
+    Ok(Settings {
+        drain: given.one("drain", Duration::from_secs(5), value::duration)?,
+        grace: given.one("grace", Duration::from_secs(10), value::duration)?,
+        stage: given.one("stage", None, |text| value::duration(text).map(Some))?,
+        kill_timeout: given.one("kill-timeout", Duration::from_secs(5), value::kill_timeout)?,
+        kill_mode: given.word("kill-mode", KillMode::Staged, &KILL_MODES)?,
+        until: given.word("until", Until::Server, &UNTIL)?,
+        manager_has_deadline: false,
+        at_terminal: false,
+    })
+}
+
+fn success(given: &Given) -> Result<SuccessSet, Error> {
+    let mut success = SuccessSet::default();
+    for code in given.many("success", value::status)? {
+        success.insert(code);
+    }
+    Ok(success)
+}
+
+fn verbosity(text: &str) -> Result<u8, String> {
+    match text.parse::<u8>() {
+        Ok(count) => Ok(count.min(2)),
+        Err(_) => Err("expected 0, 1 or 2".to_owned()),
+    }
+}
+
 /// Checks everything that was set. The command line wins over `environment`.
 ///
 /// # Errors
@@ -265,100 +204,27 @@ pub fn resolve(
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Config, Error> {
     let command = std::mem::take(&mut args.command);
-    let (variables, unknown_variables) = our_variables(environment);
-    let given = Lookup {
-        args: &args,
-        variables,
-    };
-    let doctor = given.one("doctor", None, |text| {
-        let formats = [("", DoctorFormat::Table), ("json", DoctorFormat::Json)];
-        value::word(text, &formats)
-            .map(Some)
-            .map_err(|_| "expected json".to_owned())
-    })?;
-    check_doctor(doctor, &command)?;
-    let plan = Settings {
-        drain: given.one("drain", Duration::from_secs(5), value::duration)?,
-        grace: given.one("grace", Duration::from_secs(10), value::duration)?,
-        stage: given.one("stage", None, |text| value::duration(text).map(Some))?,
-        kill_timeout: given.one("kill-timeout", Duration::from_secs(5), value::kill_timeout)?,
-        kill_mode: given.one("kill-mode", KillMode::Staged, |text| {
-            let modes = [
-                ("staged", KillMode::Staged),
-                ("tree", KillMode::Tree),
-                ("mixed", KillMode::Mixed),
-            ];
-            value::word(text, &modes)
-        })?,
-        until: given.one("until", Until::Server, |text| {
-            value::word(text, &[("server", Until::Server), ("tree", Until::Tree)])
-        })?,
-        manager_has_deadline: false,
-        at_terminal: false,
-    };
-    let mut success = SuccessSet::default();
-    for code in given.many("success", value::status)? {
-        success.insert(code);
-    }
+    let (given, unknown_variables) = Given::new(&args, environment);
+    let doctor = doctor(&given, &command)?;
     Ok(Config {
-        plan,
-        grace_is_set: !given.all("grace").is_empty(),
+        plan: plan(&given)?,
+        success: success(&given)?,
+        grace_is_set: given.has("grace"),
         signal: given.one("signal", Signal::TERM, value::signal)?,
-        stdin: given.one("stdin", StdinMode::Auto, |text| {
-            let modes = [
-                ("auto", StdinMode::Auto),
-                ("watch", StdinMode::Watch),
-                ("ignore", StdinMode::Ignore),
-            ];
-            value::word(text, &modes)
-        })?,
-        stdout: given.one("stdout", StdoutMode::Ignore, |text| {
-            value::word(
-                text,
-                &[("watch", StdoutMode::Watch), ("ignore", StdoutMode::Ignore)],
-            )
-        })?,
-        hup: given.one("hup", HupMode::Auto, |text| {
-            let modes = [
-                ("auto", HupMode::Auto),
-                ("stop", HupMode::Stop),
-                ("forward", HupMode::Forward),
-            ];
-            value::word(text, &modes)
-        })?,
-        term: given.one("term", SignalUse::Stop, |text| {
-            value::word(
-                text,
-                &[("stop", SignalUse::Stop), ("forward", SignalUse::Forward)],
-            )
-        })?,
+        stdin: given.word("stdin", StdinMode::Auto, &StdinMode::WORDS)?,
+        stdout: given.word("stdout", StdoutMode::Ignore, &StdoutMode::WORDS)?,
+        hup: given.word("hup", HupMode::Auto, &HupMode::WORDS)?,
+        term: given.word("term", SignalUse::Stop, &SignalUse::WORDS)?,
         parent: !given.switch("no-parent")?,
         watch_pids: given.many("watch-pid", value::pid)?,
-        watch_ancestors: given
-            .all("watch-ancestor")
-            .into_iter()
-            .map(|given| given.text)
-            .collect(),
-        forward_to: given.one("forward-to", ForwardTo::Server, |text| {
-            let whom = [
-                ("server", ForwardTo::Server),
-                ("group", ForwardTo::Group),
-                ("tree", ForwardTo::Tree),
-            ];
-            value::word(text, &whom)
-        })?,
+        watch_ancestors: given.texts("watch-ancestor"),
+        forward_to: given.word("forward-to", ForwardTo::Server, &ForwardTo::WORDS)?,
         rewrites: given.many("rewrite", value::rewrite)?,
-        success,
-        contain: given.one("contain", Level::Auto, |text| {
-            value::word(text, &Level::NAMES)
-        })?,
+        contain: given.word("contain", Level::Auto, &Level::NAMES)?,
         guard: !given.switch("no-guard")?,
         no_new_privs: given.switch("no-new-privs")?,
-        stderr: given.all("stderr").pop().map(|given| given.text),
-        verbosity: given.one("verbose", 0, |text| match text.parse::<u8>() {
-            Ok(count) => Ok(count.min(2)),
-            Err(_) => Err("expected 0, 1 or 2".to_owned()),
-        })?,
+        stderr: given.text("stderr"),
+        verbosity: given.one("verbose", 0, verbosity)?,
         log: given.log_filter()?,
         doctor,
         unknown_variables,

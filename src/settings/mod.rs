@@ -3,5 +3,6 @@
 
 pub mod cli;
 pub mod config;
+pub mod given;
 pub mod manner;
 pub mod value;
