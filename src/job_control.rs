@@ -8,8 +8,8 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{tty, wait};
 
-/// After SIGTSTP, SIGTTIN or SIGTTOU was forwarded: suspends this process as well, where that was asked for. With
-/// job control the terminal's own signals do not need it: treaper is suspended when the server is. `still` as in
+/// Suspends this process as well after SIGTSTP, SIGTTIN or SIGTTOU was forwarded, if the settings ask for that. Not
+/// after a signal of the terminal to the job: then treaper is suspended when the server is. `still`: see
 /// [`signal::suspend_self`].
 pub fn suspend_with(
     arrival: &Arrival,
@@ -23,18 +23,18 @@ pub fn suspend_with(
     }
 }
 
-/// The stop signal of job control that has come after `arrival`, if that is a SIGCONT: then it is out of date.
+/// If `arrival` is a SIGCONT: a later SIGTSTP, SIGTTIN or SIGTTOU that waits. Then that SIGCONT must not be forwarded.
 ///
-/// A shell that resumes a job sends SIGCONT to all of it. So the server has it already, and treaper, which cannot know
-/// that, sends it once more. The server must not be resumed so if Ctrl-Z has suspended it in the meantime.
+/// A shell that resumes a job sends SIGCONT to all of it. So the server has it already, but treaper cannot know that,
+/// and forwards it. If Ctrl-Z has suspended the server in the meantime, this would resume it.
 pub fn overtaken_by(arrival: &Arrival, rules: Rules<'_>) -> Option<Signal> {
     let is_resumption = arrival.signal == Signal::CONT && rules.job_control;
     is_resumption.then(signal::waiting_job_stop).flatten()
 }
 
-/// Suspends this process as the server was suspended, until a shell resumes it. The shell then puts treaper's
-/// group into the foreground, since it knows no other. A server with a group of its own (a shell again) gets back
-/// the place that it had.
+/// Suspends this process as the server was suspended, until a shell resumes it. The shell then moves treaper's
+/// group to the foreground, since it knows no other. If the server's own group was there before (the server is a shell,
+/// for example), it is moved there again.
 pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -> bool) {
     let own = pid::group();
     let its = server.and_then(|pid| pid::group_of(pid.get()).ok());
@@ -45,12 +45,12 @@ pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -
     }
 }
 
-/// With `--no-guard`: what is known of the suspension of the server.
+/// What the one process of `--no-guard` knows of the suspension of the server.
 ///
 /// A suspended treaper cannot notice that its server is resumed or ends: the kernel sends SIGCHLD, which resumes no
-/// process. So treaper is suspended only where a shell is expected to resume the whole job. That is after SIGTSTP,
-/// SIGTTIN and SIGTTOU, which job control uses; and after SIGSTOP if the terminal has sent a stop signal as well: some
-/// servers catch that, tidy up the screen, and then suspend themselves.
+/// process. So treaper is suspended only if a shell is expected to resume the whole job. That is the case after SIGTSTP,
+/// SIGTTIN and SIGTTOU, which job control uses. It is also the case after SIGSTOP, if the terminal has sent one of those
+/// before: some servers catch it, restore the screen, and then suspend themselves by SIGSTOP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alone {
     server: Option<Signal>,
@@ -68,7 +68,7 @@ impl Alone {
         *self = Self::default();
     }
 
-    /// The terminal has sent a stop signal to the job.
+    /// The terminal has sent SIGTSTP, SIGTTIN or SIGTTOU to the job.
     pub fn terminal_suspends(&mut self) {
         self.terminal = true;
     }
@@ -77,7 +77,7 @@ impl Alone {
     pub fn follow(&mut self, pid: Option<Pid>) {
         let followed = |signal: &Signal| signal.is_job_stop() || self.terminal;
         if let Some(signal) = self.server.filter(followed) {
-            // Only once for each stop: a process that resumes treaper alone means it.
+            // Once for each suspension: if a process resumes treaper alone, treaper stays resumed.
             *self = Self::default();
             suspend_as_server(signal, pid, &|| !pid.is_some_and(wait::is_resumed));
         }

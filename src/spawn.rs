@@ -1,4 +1,4 @@
-//! Starting the server with exactly the state that we were given.
+//! Starting the server with exactly the state that treaper was given.
 #![forbid(unsafe_code)]
 
 use std::ffi::{CString, OsStr, OsString};
@@ -12,15 +12,16 @@ use crate::sys::exec::{Failure, Image, Text};
 use crate::sys::{Errno, startup};
 use crate::tree::{Server, Told};
 
-/// Where a shell looks when PATH is not set.
+/// The directories in which a shell looks if PATH is not set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Prepares the command: after this, starting it allocates nothing. `notify_socket`: what it gets for `NOTIFY_SOCKET`, if another.
+/// Prepares the command, so that nothing needs an allocation between clone and exec. `notify_socket`: the server's `NOTIFY_SOCKET`, if it is
+/// not that of treaper.
 ///
 /// # Errors
-/// An argument that no program can be given.
+/// An argument that no program can get.
 pub fn prepare(command: &[OsString], notify_socket: Option<&OsStr>) -> Result<Image, Error> {
-    let nul = || Error::Misuse("COMMAND has a NUL byte in it".to_owned());
+    let nul = || Error::Misuse("COMMAND contains a NUL byte".to_owned());
     let name = command
         .first()
         .ok_or_else(|| Error::Misuse("no COMMAND was given".to_owned()))?;
@@ -43,7 +44,7 @@ pub fn prepare(command: &[OsString], notify_socket: Option<&OsStr>) -> Result<Im
     ))
 }
 
-/// Each directory of `path` with `name` behind it; an empty one is the working directory.
+/// The path of `name` in each directory of `path`. An empty directory is the working directory.
 fn search_path(path: &OsStr, name: &OsStr) -> Vec<OsString> {
     let directories = path.as_bytes().split(|byte| *byte == b':');
     let candidate = |directory: &[u8]| {
@@ -57,7 +58,7 @@ fn search_path(path: &OsStr, name: &OsStr) -> Vec<OsString> {
     directories.map(candidate).collect()
 }
 
-/// Starts the server. It may yet fail to be executed: see [`error`].
+/// Starts the server. Its exec may fail later: see [`error`].
 ///
 /// # Errors
 /// 125: no process could be made.
@@ -81,8 +82,8 @@ pub fn start(
     })
 }
 
-/// Why there was no server `name`: 127 not found, 126 not executable, 125 no process could be made. `interpreter`: the
-/// one that is missing, if that is why.
+/// Why the server `name` was not started: 127 not found, 126 not executable, 125 no process could be made. `interpreter`:
+/// the missing one, if this is why.
 #[must_use]
 pub fn error(failure: Failure, name: &OsStr, interpreter: Text) -> Error {
     let name = Shown(name);
@@ -94,8 +95,9 @@ pub fn error(failure: Failure, name: &OsStr, interpreter: Text) -> Error {
         Failure::NotSearched(at) => {
             let directory = directory_of_path(at);
             let directory = Shown(&directory);
-            let message =
-                format!("cannot find '{name}' in PATH, of which '{directory}' may not be searched");
+            let message = format!(
+                "cannot find '{name}' in PATH: treaper may not search its directory '{directory}'"
+            );
             not_executed(status::NOT_FOUND, Errno::ACCESS, message)
         }
         Failure::NotExecutable(errno) => {
@@ -133,7 +135,7 @@ fn missing(interpreter: &[u8]) -> String {
     format!("its interpreter '{interpreter}' does not exist{remedy}")
 }
 
-/// The directory of PATH with this number.
+/// The directory of PATH with this index.
 fn directory_of_path(at: usize) -> OsString {
     let path = startup::variable("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let directory = path.as_bytes().split(|byte| *byte == b':').nth(at);

@@ -1,4 +1,4 @@
-//! The vocabulary between the watch, the plan and the effects.
+//! What goes into the plan (events), and what comes out of it (actions).
 #![forbid(unsafe_code)]
 
 use core::fmt;
@@ -7,7 +7,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Trigger {
-    /// The process that started us, or one of the launchers between it and us, is gone.
+    /// The host, or one of the launchers between it and treaper, is gone.
     ParentExit = 1,
     /// The peer of stdin hung up.
     StdinEof,
@@ -17,7 +17,7 @@ pub enum Trigger {
     Terminate,
     /// A process named by `--watch-pid` or `--watch-ancestor` is gone.
     WatchedExit,
-    /// Nobody reads the server's stdout any more.
+    /// The server's stdout has no reader any more.
     StdoutClosed,
     /// The shim of the pair is gone.
     ShimKilled,
@@ -28,7 +28,6 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// Every one.
     pub const ALL: [Self; 9] = [
         Self::ParentExit,
         Self::StdinEof,
@@ -41,7 +40,7 @@ impl Trigger {
         Self::ServerExit,
     ];
 
-    /// As messages and reports name it.
+    /// Its name in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,13 +56,13 @@ impl Trigger {
         }
     }
 
-    /// Whether the server first gets time to leave by itself, unsignalled: it sees these two as well.
+    /// Whether a drain comes before the stop signal: the server sees these two itself, and can exit by itself.
     #[must_use]
     pub const fn drains(self) -> bool {
         matches!(self, Self::StdinEof | Self::StdoutClosed)
     }
 
-    /// Whether it is the end of a process: of the host, of one that is watched, or of the pair.
+    /// Whether it is the end of a process: of the host, of a watched process, of the shim, or of the monitor.
     #[must_use]
     pub const fn is_end_of_process(self) -> bool {
         matches!(
@@ -79,48 +78,48 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// A fact that the plan is told.
+/// A verified fact, which may change the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     Trigger(Trigger),
-    /// Children were reaped. `empty`: waiting says that nobody is left.
+    /// Children were reaped. `empty`: `wait` says that no child is left.
     Reaped {
         server_gone: bool,
         empty: bool,
     },
-    /// The deadline has come. `unread`: bytes of stdin that the server has not taken yet. `hung_up`: no
-    /// writer has opened stdin again since it hung up, as the next one may do with a FIFO.
+    /// The deadline has come. `unread`: bytes of stdin that the server has not read yet. `hung_up`: stdin has hung up,
+    /// and no other process has opened it for writing since then. (A FIFO can be opened again.)
     Deadline {
         unread: u64,
         hung_up: bool,
     },
-    /// A kill round is done. `progress`: it signalled somebody that no round before had.
+    /// A kill round is done. `progress`: it has found a process that no earlier round has found.
     Swept {
         progress: bool,
     },
-    /// What the stop waits for was named at the terminal, and then Ctrl-C was pressed.
+    /// At a terminal, the processes for which the stop waits were listed. After that Ctrl-C was pressed.
     KillNow,
 }
 
-/// What the plan wants done.
+/// What has to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The stop signal to the server, then SIGCONT if it is suspended. It may be left out if the kernel seems to
-    /// have sent it.
+    /// Send the stop signal to the server, then SIGCONT if it is suspended. Not done if the kernel seems to have
+    /// sent the stop signal.
     StopServer,
-    /// The same to a server that has not got it from us: what the kernel seems to have sent proves nothing.
+    /// The same, unless treaper has sent the signal: whether the kernel has sent it is not certain.
     EnsureServerStop,
-    /// The stop signal to each process of the tree but the server, then SIGCONT to what is stopped.
+    /// Send the stop signal, then SIGCONT, to each process of the tree except the server.
     StopRest,
-    /// Say what the stop waits for, and that Ctrl-C kills it.
+    /// List the processes for which the stop waits, and say that Ctrl-C kills them.
     NameWaiting,
-    /// One kill round over the whole tree; answered by [`Event::Swept`].
+    /// Send SIGKILL to all processes of the tree, once. [`Event::Swept`] is the answer.
     KillAll,
-    /// Look for what is left, and name it.
+    /// List the processes that are left.
     NameSurvivors,
 }
 
-/// What to do now, in order; never more than three.
+/// What has to be done now, in this order. Never more than three.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Actions(pub [Option<Action>; 3]);
 
@@ -137,7 +136,6 @@ impl Actions {
         Self([Some(first), Some(second), None])
     }
 
-    /// In order.
     pub fn iter(self) -> impl Iterator<Item = Action> {
         self.0.into_iter().flatten()
     }

@@ -13,57 +13,57 @@ use core::time::Duration;
 
 use crate::plan::event::{Action, Actions, Event, Trigger};
 
-/// Who gets the stop signal, and when.
+/// Which processes get the stop signal, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KillMode {
-    /// The server first; the rest as soon as it is gone, at the latest [`Settings::stage`] before SIGKILL.
+    /// The server first. The rest of the tree when the server is gone, at the latest [`Settings::stage`] before SIGKILL.
     #[default]
     Staged,
     /// All at once.
     Tree,
-    /// The server only; the rest is only killed.
+    /// The server only. The rest of the tree only gets SIGKILL.
     Mixed,
 }
 
-/// What a run lasts until, if nothing else ends it.
+/// How long a run lasts if there is no other reason to stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Until {
-    /// The end of the server.
+    /// Until the server has ended.
     #[default]
     Server,
-    /// The end of its whole tree.
+    /// Until all of its tree has ended.
     Tree,
 }
 
 /// What the user has set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// Time in which the server may leave by itself, unsignalled.
+    /// How long the server has to exit by itself, without a signal.
     pub drain: Duration,
     /// From the first stop signal to SIGKILL.
     pub grace: Duration,
-    /// How long before SIGKILL the rest is told at the latest; `None`: see [`Self::stage_of`].
+    /// How long before SIGKILL the rest gets the stop signal at the latest; `None`: see [`Self::stage_of`].
     pub stage: Option<Duration>,
-    /// From the first SIGKILL until what survives is named and left.
+    /// From the first SIGKILL until treaper lists the survivors and gives up.
     pub kill_timeout: Duration,
     pub kill_mode: KillMode,
     pub until: Until,
-    /// SIGTERM comes from a manager that has a deadline of its own, so the server gets none from us.
+    /// SIGTERM comes from a manager with a deadline of its own, so treaper sets the server none.
     pub manager_has_deadline: bool,
-    /// At a terminal a stop that takes long names what it waits for, and Ctrl-C ends the waiting.
+    /// At a terminal, a stop that takes long lists the processes for which it waits, and Ctrl-C kills them.
     pub at_terminal: bool,
 }
 
 impl Settings {
-    /// How long before the end of a `grace` the rest is told in [`KillMode::Staged`].
+    /// How long before the end of a `grace` the rest gets the stop signal in [`KillMode::Staged`].
     #[must_use]
     pub fn stage_of(&self, grace: Duration) -> Duration {
         let stage = self.stage.unwrap_or(STAGE.min(grace / 4));
         stage.min(grace)
     }
 
-    /// The grace of a stop for `trigger`. A process that kills the shim has lost patience, and may start the next server
-    /// at once, which would meet the ports and locks of this one.
+    /// The grace period of a stop for `trigger`. It is short after the shim was killed: the host may start the next
+    /// server at once, and that one needs the ports and locks of this one.
     #[must_use]
     pub fn grace_for(&self, trigger: Trigger) -> Duration {
         match trigger {
@@ -73,45 +73,45 @@ impl Settings {
     }
 }
 
-/// The stage, unless a quarter of the grace is less: time for the rest to end by the stop signal.
+/// The default stage, unless a quarter of the grace period is less. In it the rest can end by the stop signal.
 const STAGE: Duration = Duration::from_secs(2);
-/// The longest grace after the shim was killed.
+/// The longest grace period after the shim was killed.
 const GRACE_WITHOUT_SHIM: Duration = Duration::from_secs(2);
-/// At a terminal: how long a stop may take without a word.
+/// At a terminal: how long a stop may take without a message.
 pub const NAME_AFTER: Duration = Duration::from_secs(1);
-/// The time of what has no deadline.
+/// The time of something that has no deadline.
 pub const NEVER: Duration = Duration::MAX;
 
-/// While input is left, how often to look whether the server still takes it.
+/// The time between two looks whether the server still reads the input that is left.
 const INPUT_CHECK: Duration = Duration::from_millis(50);
-/// The rest after a kill round that found somebody new: rounds without rest are no faster.
+/// The pause after a kill round that found a new process. Without it the rounds would not kill faster.
 pub const ROUND_MIN: Duration = Duration::from_micros(200);
-/// The longest rest, reached by doubling after rounds that found nobody new.
+/// The longest pause. The pause doubles after each round that found no new process.
 const ROUND_MAX: Duration = Duration::from_millis(10);
 
-/// Where the stop is.
+/// The state of the stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     Running,
-    /// Nobody is signalled until `until`; `check` is when to look at the unread input again, of
-    /// which there were `unread` bytes at the last look.
+    /// No signal is sent until `until`. At `check` the unread input is looked at again, of which there were
+    /// `unread` bytes at the last look.
     Draining {
         until: Duration,
         check: Option<Duration>,
         unread: Option<u64>,
     },
-    /// The stop signal is out, and SIGKILL comes at `kill_at`. What is still to be done before has a time, which
-    /// may be [`NEVER`]; `None`: it is done, or needs not be done.
+    /// The stop signal was sent, and SIGKILL comes at `kill_at`. Each step before that has a time, which may be
+    /// [`NEVER`]. `None`: it was done, or is not needed.
     Terminating {
-        /// The server gets the stop signal, unless we have sent it.
+        /// Send the stop signal to the server, unless treaper has sent it.
         server_at: Option<Duration>,
-        /// The rest of the tree gets it.
+        /// Send it to the rest of the tree.
         rest_at: Option<Duration>,
-        /// What the stop waits for is named.
+        /// List the processes for which the stop waits.
         name_at: Option<Duration>,
         kill_at: Duration,
     },
-    /// SIGKILL round after round; the next one at `next`, after a rest of `rest`.
+    /// SIGKILL, round after round. The next round is at `next`, after a pause of `rest`.
     Killing {
         next: Duration,
         rest: Duration,
@@ -119,17 +119,17 @@ pub enum State {
     },
     /// The tree is empty.
     Done,
-    /// What is left cannot be killed.
+    /// The processes that are left cannot be killed.
     GivenUp,
 }
 
-/// The state and what does not change with it.
+/// The state of the stop, with what it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
     settings: Settings,
     state: State,
     server_gone: bool,
-    /// The first one; later ones add nothing but haste.
+    /// The first trigger. Later ones can only make a deadline earlier.
     trigger: Option<Trigger>,
 }
 
@@ -144,7 +144,7 @@ impl Plan {
         }
     }
 
-    /// Takes over a stop that another process had begun for `trigger`, at its deadlines.
+    /// Goes on with a stop that another process has begun for `trigger`, with its deadlines.
     #[must_use]
     pub const fn resume(
         settings: Settings,
@@ -165,7 +165,7 @@ impl Plan {
         self.state
     }
 
-    /// Whether no stop has begun, and no drain.
+    /// Whether neither a stop nor a drain has begun.
     #[must_use]
     pub const fn is_running(&self) -> bool {
         matches!(self.state, State::Running)
@@ -210,7 +210,7 @@ impl Plan {
         }
     }
 
-    /// What `event` at `now` changes, and what is to be done for it.
+    /// The plan after `event` at `now`, and what has to be done.
     #[must_use]
     pub fn step(mut self, event: Event, now: Duration) -> (Self, Actions) {
         let actions = self.advance(event, now);
@@ -233,7 +233,7 @@ impl Plan {
         match self.state {
             State::Running if trigger.drains() => {
                 self.trigger = Some(trigger);
-                // Whether there is input left is only known at the first look, so that comes at once.
+                // Whether input is left is only known after a look, so the first look comes at once.
                 let until = now + self.settings.drain;
                 self.state = State::Draining {
                     until,
@@ -243,9 +243,9 @@ impl Plan {
                 Actions::NONE
             }
             State::Running => self.terminate(trigger, now),
-            // The peer of stdin says nothing new during a drain; every other reason ends it.
+            // During a drain a second hang-up changes nothing. Every other trigger ends the drain.
             State::Draining { .. } if !trigger.drains() => self.terminate(trigger, now),
-            // A manager that is gone has no deadline any more; and see `grace_for`.
+            // A manager that is gone has no deadline any more. Also see `grace_for`.
             State::Terminating { .. } if trigger.is_end_of_process() => {
                 self.bound(self.settings.grace_for(trigger), now);
                 Actions::NONE
@@ -278,14 +278,14 @@ impl Plan {
             State::Running | State::Draining { .. } if self.settings.until == Until::Tree => {
                 Actions::NONE
             }
-            // With the server gone nobody is left who could use the rest of a drain.
+            // A drain is for the server alone, so it ends with the server.
             State::Running | State::Draining { .. } => self.terminate(Trigger::ServerExit, now),
             State::Terminating { .. } => self.server_is_gone(now),
             State::Killing { .. } | State::Done | State::GivenUp => Actions::NONE,
         }
     }
 
-    /// The server has ended in [`State::Terminating`]: the rest is told, if it was waiting for that.
+    /// The server has ended in [`State::Terminating`]. Now the rest gets the stop signal, unless it has got it.
     fn server_is_gone(&mut self, now: Duration) -> Actions {
         self.bound(self.settings.grace, now);
         let State::Terminating {
@@ -301,7 +301,7 @@ impl Plan {
 
     fn on_deadline(&mut self, unread: u64, hung_up: bool, now: Duration) -> Actions {
         match self.state {
-            // The next writer of a FIFO came before anything was signalled: there was no reason to stop.
+            // The FIFO has its next writer before any signal was sent: there is no reason to stop.
             State::Draining { .. } if !hung_up && self.trigger == Some(Trigger::StdinEof) => {
                 self.trigger = None;
                 self.state = State::Running;
@@ -312,8 +312,8 @@ impl Plan {
                 unread: before,
                 ..
             } => {
-                // The clock of the drain starts anew while the server still takes its last input. With
-                // another trigger stdin is open, and what comes and goes there says nothing.
+                // The drain begins again while the server still reads its last input. With another
+                // trigger stdin is open, and its unread bytes mean nothing.
                 let last_input = self.trigger == Some(Trigger::StdinEof);
                 let taken = last_input && before.is_some_and(|before| unread < before);
                 let until = if taken {
@@ -355,7 +355,7 @@ impl Plan {
         }
     }
 
-    /// What has to be done before SIGKILL, and has come to its time.
+    /// The steps before SIGKILL whose time has come.
     fn do_what_is_due(&mut self, now: Duration) -> Actions {
         let State::Terminating {
             server_at,
@@ -379,7 +379,7 @@ impl Plan {
 
     fn on_kill_now(&mut self, now: Duration) -> Actions {
         match self.state {
-            // Once it was said that Ctrl-C does that.
+            // Only after the message that offers it.
             State::Terminating { name_at: None, .. } if self.settings.at_terminal => self.kill(now),
             _ => Actions::NONE,
         }
@@ -413,7 +413,7 @@ impl Plan {
         Actions::NONE
     }
 
-    /// Begins the stop: the only place where the stop signal is ordered for the first time.
+    /// Begins the stop. This is the only place that orders the first stop signal.
     fn terminate(&mut self, trigger: Trigger, now: Duration) -> Actions {
         self.trigger = self.trigger.or(Some(trigger));
         let (mode, lives) = (self.settings.kill_mode, !self.server_gone);
@@ -435,8 +435,8 @@ impl Plan {
         }
     }
 
-    /// SIGKILL comes when `grace` is over, if not sooner, and what has to be done before it comes before it.
-    /// A deadline that there is never moves to a later time.
+    /// Sets SIGKILL to `now + grace`, and the steps before it to their times, unless they are earlier already. So no
+    /// deadline is ever moved to a later time.
     fn bound(&mut self, grace: Duration, now: Duration) {
         let stage = self.settings.stage_of(grace);
         if let State::Terminating {

@@ -1,4 +1,4 @@
-//! Decisions: pure, on `core` alone; and the loop that asks for them.
+//! Decisions, which are pure and use `core` alone, and the loop that asks for them.
 #![forbid(unsafe_code)]
 
 pub mod event;

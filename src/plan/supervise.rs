@@ -1,4 +1,4 @@
-//! The loop: next event, pure plan, effects; until the tree is empty.
+//! The loop: the next event, the pure plan, the effects, until the tree is empty.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -8,20 +8,21 @@ use crate::plan::machine::Plan;
 
 /// What the loop acts on: the kernel, or a simulation of it.
 pub trait World {
-    /// On one monotonic clock.
+    /// The time of the one monotonic clock.
     fn now(&self) -> Duration;
 
-    /// Waits for the next event; at the latest at `deadline` it is [`Event::Deadline`].
+    /// Waits for the next event. At `deadline` that is [`Event::Deadline`].
     fn next_event(&mut self, deadline: Option<Duration>) -> Event;
 
-    /// Is told every new plan before its actions are applied.
+    /// Called with every new plan before its actions are done.
     fn planned(&mut self, before: &Plan, after: &Plan);
 
-    /// Does `action` of `plan`; an action may have an answer. A failure is logged, and the stop goes on.
+    /// Does `action` of `plan`. Returns the event that answers it, if there is one. A failure is logged, and the stop
+    /// goes on.
     fn apply(&mut self, plan: &Plan, action: Action) -> Option<Event>;
 }
 
-/// Runs `plan` to its end: there is no other way out.
+/// Runs `plan` to its end. There is no other way out.
 pub fn run(world: &mut impl World, mut plan: Plan) -> Plan {
     let mut answer: Option<Event> = None;
     while !plan.is_over() {

@@ -6,20 +6,20 @@ use crate::settings::config::{Config, SignalUse};
 use crate::sys::arrival::Arrival;
 use crate::sys::signal::Signal;
 
-/// What is to be done with a signal.
+/// What has to be done with a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     Trigger(Trigger),
-    /// News of a child, or of the other one of the pair.
+    /// A child, or the other process of the pair, has changed.
     Child,
-    /// To the server (or its group, or its tree).
+    /// Send this signal to the server (or to its group, or to the tree).
     Forward(Signal),
     /// The server has got it from the terminal.
     Delivered,
     Drop,
 }
 
-/// What decides about an arriving signal.
+/// The rules for an arriving signal.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     pub config: &'a Config,
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn term_and_hup_are_reasons_to_stop_unless_they_are_to_be_forwarded() {
+    fn term_and_hup_stop_the_server_unless_an_option_forwards_them() {
         let (plain, term) = (config(&[]), config(&[("term", "forward")]));
         for hup in [SignalUse::Stop, SignalUse::Forward] {
             let terminate = Route::Trigger(Trigger::Terminate);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewritten_signal_means_what_it_has_become_and_chld_is_never_one() {
+    fn the_new_signal_of_a_rewrite_counts_and_chld_is_never_rewritten() {
         let rewrites = config(&[
             ("rewrite", "USR1:TERM"),
             ("rewrite", "TERM:USR1"),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_job_has_what_the_terminal_sends_to_it_and_nothing_else() {
+    fn only_a_signal_from_the_terminal_to_the_job_counts_as_delivered() {
         let config = config(&[]);
         for (job_control, from_terminal) in
             [(false, false), (false, true), (true, false), (true, true)]

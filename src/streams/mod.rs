@@ -1,4 +1,4 @@
-//! What comes in: signals, ends of processes, hang-ups, notifications of the server.
+//! What comes in: signals, ends of processes, hang-ups, and notifications of the server.
 #![forbid(unsafe_code)]
 
 pub mod forward;

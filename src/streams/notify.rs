@@ -1,8 +1,8 @@
-//! The server's words to the service manager, passed on by the process that the manager knows.
+//! The server's notifications (`sd_notify`), passed on to the service manager by treaper.
 //!
-//! By default systemd hears the main process of a `Type=notify` unit alone. That is us, and it is the
-//! server who knows when it is ready. Since 254 we may ask it to hear the others too; before, the
-//! server gets a socket of ours. Nobody else's words are passed on.
+//! By default systemd only accepts those of the main process of a `Type=notify` unit. That is treaper, but only the
+//! server knows when it is ready. Since version 254 a main process can ask systemd to accept those of the other
+//! processes. For older versions the server gets a socket of treaper. Only notifications of the tree are passed on.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -16,29 +16,29 @@ use crate::sys::signal::{self, Signal};
 use crate::sys::{Errno, clock};
 use crate::tree::walk;
 
-/// How many messages are passed on before we look at everything else.
+/// How many messages are passed on before treaper looks at everything else.
 const BATCH: usize = 8;
-/// How many of the last ones, at most: more than the manager's queue takes.
+/// How many messages are passed on at the end: more than the manager's queue can hold.
 const LAST: usize = 1000;
 
-/// How long to wait for a manager that has not read what came before.
+/// The pause before another attempt, if the manager's queue is full.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// What the manager's main process passes on.
+/// Passes on the notifications. Only in the process that the manager knows.
 #[derive(Debug)]
 pub struct Relay {
     sockets: Sockets,
-    /// When to send again what the manager had no room for.
+    /// When to try again, if the manager's queue was full.
     retry_at: Cell<Option<Duration>>,
     /// The `NOTIFY_SOCKET` of the server.
     pub address: OsString,
 }
 
 impl Relay {
-    /// `None` if there is nothing to pass on: no manager, or one that hears everybody now.
+    /// `None` if there is nothing to pass on: no manager, or one that now accepts the messages of all processes.
     ///
     /// # Errors
-    /// A socket cannot be had, or not be talked to.
+    /// A socket could not be made, or the manager's could not be reached.
     pub fn open() -> io::Result<Option<Self>> {
         let Some(manager) = notify::manager() else {
             return Ok(None);
@@ -46,7 +46,7 @@ impl Relay {
         let sockets = Sockets::open(&manager)?;
         if notify::takes_notify_access() {
             match sockets.send(&mut Message::new(b"NOTIFYACCESS=all")) {
-                // There is no room for it now, and the server may send READY=1 before there is.
+                // The queue is full, and the server may send READY=1 before it has room. So treaper passes messages on.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 sent => return sent.map(|()| None),
             }
@@ -59,7 +59,7 @@ impl Relay {
         }))
     }
 
-    /// Passes on what has come, of our tree: to be called at every SIGCHLD. `server`: its pid, if it has one here.
+    /// Passes on messages of the tree. To be called at every SIGCHLD. `server`: its pid, if it is in this PID namespace.
     pub fn send_messages(&self, server: Option<Pid>) {
         self.retry_at.set(None);
         for _ in 0..BATCH {
@@ -69,16 +69,16 @@ impl Relay {
                 Passed::Later => return self.retry_at.set(Some(clock::now() + RETRY)),
             }
         }
-        // There may be more, for which no signal comes any more; but first everything else.
+        // There may be more messages, without another signal. SIGCHLD to this process brings it back here after
+        // everything else was looked at.
         if let Some(own) = Pid::new(pid::own()) {
             let _ = signal::kill(own, Signal::CHLD);
         }
     }
 
-    /// Sends again what the manager had no room for, if it is time. Returns how long to wait until
-    /// the next attempt, if there is to be one.
+    /// Tries again if it is time. Returns how long to wait until the next attempt, if one is needed.
     ///
-    /// No timer calls: RLIMIT_SIGPENDING may allow none.
+    /// It does not use a timer, since RLIMIT_SIGPENDING may allow none.
     pub fn retry(&self, server: Option<Pid>) -> Option<Duration> {
         if self.retry_at.get()? <= clock::now() {
             self.send_messages(server);
@@ -86,7 +86,7 @@ impl Relay {
         Some(self.retry_at.get()?.saturating_sub(clock::now()))
     }
 
-    /// The last words, before we end.
+    /// Passes on the last messages before this process exits.
     pub fn finish(&self, server: Option<Pid>) {
         for _ in 0..LAST {
             if self.send_next_message(server) != Passed::One {
@@ -105,13 +105,13 @@ impl Relay {
                 log::info!("dropped a notification of pid {sender}, which is not of the tree");
                 Ok(())
             }
-            // It has ended since; whose the number was then is known of the server alone.
+            // The sender has ended meanwhile. Only the server is known by its pid.
             Err(Errno::NOENT | Errno::SRCH) if server.is_some_and(|pid| pid.get() == sender) => {
                 self.send_next(sender)
             }
             Err(error) => {
                 log::warn!(
-                    "dropped a notification of pid {sender}: cannot tell whose it is: {error}"
+                    "dropped a notification of pid {sender}: cannot find out whether it is of the tree: {error}"
                 );
                 Ok(())
             }
@@ -135,7 +135,7 @@ impl Relay {
             log::warn!("dropped a notification of pid {sender}: too long, or too many descriptors");
             return Ok(());
         }
-        // Ours stays the main process: its end is the unit's, and its status the server's.
+        // treaper stays the main process of the unit: it ends when the tree has ended, with the server's status.
         let something_left = message.retain_lines(|line| !names_main_process(line));
         if something_left {
             self.sockets.send(&mut message)
@@ -156,6 +156,6 @@ fn names_main_process(line: &[u8]) -> bool {
 enum Passed {
     One,
     Nothing,
-    /// The manager has not read what came before.
+    /// The manager's queue is full.
     Later,
 }

@@ -1,7 +1,7 @@
 //! The sources of events, in one poll: signals, processes whose end matters, stdin, stdout.
 //!
-//! Verified facts only: a pidfd is readable when its process has ended, a descriptor has hung up or
-//! it has not. Stdin is never read, and data on it does not wake us.
+//! Each event is a verified fact: the process of a pidfd has ended, or a descriptor has hung up. Stdin is never read,
+//! and data on it does not wake treaper.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::sys::fd::{self, Kind};
 use crate::sys::poll::{self, HANG_UP};
 use crate::sys::{Errno, clock};
 
-/// When poll is tried again after it had no memory.
+/// The pause before poll is tried again, if it had no memory.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Why the watch returned.
@@ -21,7 +21,7 @@ const RETRY: Duration = Duration::from_millis(10);
 pub enum Woken {
     Signal(Arrival),
     Trigger(Trigger),
-    /// The last member of the cgroup is gone, or a first one is there.
+    /// The cgroup has lost its last member, or got a first one.
     CgroupChanged,
     TimedOut,
 }
@@ -30,20 +30,20 @@ pub enum Woken {
 struct Source {
     /// `None` for the events of the cgroup.
     trigger: Option<Trigger>,
-    /// Keeps a pidfd open; a standard descriptor is not ours to close.
+    /// Keeps a pidfd open. A standard descriptor is not owned.
     _owned: Option<OwnedFd>,
     standard: Option<Standard>,
 }
 
-/// What is known of stdin or stdout, whose errors are no event.
+/// What is known of stdin or stdout. An error on these is no event.
 #[derive(Debug)]
 struct Standard {
     fd: i32,
-    /// The answers of poll that are the event.
+    /// The flags of poll that are the event.
     hang_up: i16,
-    /// Until then its end is that of a complete input.
+    /// Before this time the end of stdin is that of a complete input.
     complete_until: Option<Duration>,
-    /// Polled in its place since it reported something else, which poll would report again at once.
+    /// Polled instead of the descriptor after it has reported something else, which poll would report again at once.
     news: Option<poll::News>,
 }
 
@@ -54,25 +54,25 @@ enum Meaning {
     Event,
 }
 
-/// An end of input in this time is that of a complete input (`echo x | treaper job`), not that of a host: else it
-/// would depend on the machine's load whether the input ends before we look or after. It begins with the
-/// first look, so that an end before that one is always within it.
+/// An end of input in this time is that of a complete input (`echo x | treaper job`), not that of a host. Otherwise the
+/// result would depend on the load of the machine. The time begins when treaper first looks, so an end before that is
+/// always within it.
 const FIRST_SECOND: Duration = Duration::from_secs(1);
 
-/// Everything that can wake us. `polled[0]` is the signals, `polled[n]` belongs to `sources[n - 1]`.
+/// Everything that can wake this process. `polled[0]` is for the signals, `polled[n]` belongs to `sources[n - 1]`.
 #[derive(Debug)]
 pub struct Watch {
     signals: Option<SignalFd>,
     sources: Vec<Source>,
     polled: Vec<libc::pollfd>,
-    /// Whether the user was told that poll is refused.
+    /// Whether it was logged that poll is refused.
     refused: bool,
-    /// When stdin was last written to before it hung up; `None` while it has not.
+    /// When stdin was last written to before it hung up; `None` if it has not hung up.
     stdin_ended: Option<(i64, u64)>,
 }
 
 impl Watch {
-    /// Signals only, without a descriptor: cannot fail.
+    /// Watches only signals. It needs no descriptor, so it cannot fail.
     #[must_use]
     pub fn signals_only() -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Watch {
         }
     }
 
-    /// Signals, and what is added.
+    /// Watches signals, and what is added later.
     #[must_use]
     pub fn new(signals: SignalFd) -> Self {
         let polled = vec![libc::pollfd {
@@ -101,7 +101,7 @@ impl Watch {
         }
     }
 
-    /// The end of the process behind a pidfd is `trigger`.
+    /// Makes the end of the process behind a pidfd a `trigger`.
     pub fn add_process(&mut self, pidfd: OwnedFd, trigger: Trigger) {
         let fd = pidfd.as_raw_fd();
         self.add(
@@ -115,8 +115,8 @@ impl Watch {
         );
     }
 
-    /// The write end of the bell, borrowed: it hangs up when the shim, who reads it, is gone. No
-    /// kernel lacks this, and in a PID namespace nothing else tells without a pidfd.
+    /// Watches the write end of the bell: it hangs up when the shim, which reads it, is gone. Every kernel can do
+    /// this. In a PID namespace of its own, the monitor has no other way to notice that.
     pub fn add_bell(&mut self, bell: BorrowedFd<'_>) {
         let source = Source {
             trigger: Some(Trigger::ShimKilled),
@@ -126,7 +126,7 @@ impl Watch {
         self.add(source, bell.as_raw_fd(), 0);
     }
 
-    /// The cgroup's `cgroup.events`, borrowed: it outlives us in the killer.
+    /// Watches the `cgroup.events` of the cgroup. The tree owns the descriptor, which must stay open.
     pub fn add_cgroup_events(&mut self, events: BorrowedFd<'_>) {
         let source = Source {
             trigger: None,
@@ -136,7 +136,7 @@ impl Watch {
         self.add(source, events.as_raw_fd(), libc::POLLPRI);
     }
 
-    /// Of a group that somebody has removed: its events would wake us for ever.
+    /// No longer watches the cgroup: the events of a removed group would make poll return at once again and again.
     pub fn forget_cgroup_events(&mut self) {
         if let Some(at) = self
             .sources
@@ -152,7 +152,7 @@ impl Watch {
         self.sources.remove(at);
     }
 
-    /// The hang-up of stdin is `trigger`. `lenient`: but not in the first second.
+    /// Makes the hang-up of stdin a `trigger`. `lenient`: except in the first second.
     pub fn add_stdin(&mut self, trigger: Trigger, lenient: bool) {
         let lenient = lenient && trigger == Trigger::StdinEof;
         let standard = Standard {
@@ -161,12 +161,12 @@ impl Watch {
             complete_until: lenient.then(|| clock::now() + FIRST_SECOND),
             news: None,
         };
-        // A half-closed socket shows as POLLRDHUP only, and only if it is asked for.
+        // A half-closed socket reports only POLLRDHUP, and only if that is asked for.
         self.add_standard(trigger, standard, libc::POLLRDHUP);
     }
 
-    /// The loss of stdout's reader is a trigger. A pipe reports it as POLLERR. A peer that writes no more, as
-    /// POLLRDHUP says, still reads.
+    /// Makes the loss of stdout's reader a trigger. A pipe reports it as POLLERR. POLLRDHUP does not count: that peer no
+    /// longer writes, but may still read.
     pub fn add_stdout(&mut self) {
         let pipe = fd::describe(fd::STDOUT).0 == Kind::Pipe;
         let standard = Standard {
@@ -178,8 +178,8 @@ impl Watch {
         self.add_standard(Trigger::StdoutClosed, standard, 0);
     }
 
-    /// Watches stdout again if the loss of its reader was reported: the drain of stdin took no notice of it, and
-    /// has ended without a stop. Allocates nothing: as above.
+    /// Watches stdout again, if the loss of its reader was reported during a drain that has ended without a stop. The
+    /// plan has ignored that report. Allocates nothing: its place was freed then.
     pub fn watch_stdout_again(&mut self) {
         let trigger = Some(Trigger::StdoutClosed);
         if self.sources.iter().all(|source| source.trigger != trigger) {
@@ -197,8 +197,8 @@ impl Watch {
         self.add(source, fd, events);
     }
 
-    /// Whether stdin, which had hung up, has got another writer since, as a FIFO can: one that is still
-    /// there, or one that has written something and left again.
+    /// Whether stdin has had another writer since it hung up, as a FIFO can: one that is still there, or one that has
+    /// written something and closed it.
     #[must_use]
     pub fn stdin_is_back(&self) -> bool {
         self.stdin_ended.is_some_and(|written| {
@@ -206,7 +206,7 @@ impl Watch {
         })
     }
 
-    /// Watches stdin again, whose hang-up was reported. Allocates nothing: its place was freed then.
+    /// Watches stdin again after its hang-up was reported. Allocates nothing: its place was freed then.
     pub fn watch_stdin_again(&mut self) {
         self.stdin_ended = None;
         self.add_stdin(Trigger::StdinEof, false);
@@ -221,7 +221,7 @@ impl Watch {
         });
     }
 
-    /// Waits for the next event, at most for `timeout` (`None`: for ever).
+    /// Waits for the next event, at most for `timeout` (`None`: without a limit).
     pub fn wait(&mut self, timeout: Option<Duration>) -> Woken {
         if self.signals.is_none() {
             return arrival::wait_any(timeout).map_or(Woken::TimedOut, Woken::Signal);
@@ -230,7 +230,7 @@ impl Watch {
             match poll::poll(&mut self.polled, timeout) {
                 Ok(0) => return Woken::TimedOut,
                 Err(errno) => {
-                    // Until poll can be had again, signals are all that can be waited for.
+                    // While poll cannot be used, treaper can only wait for signals.
                     let patience = match errno {
                         Errno::INTR => Some(Duration::ZERO),
                         Errno::NOMEM => Some(timeout.unwrap_or(RETRY).min(RETRY)),
@@ -251,7 +251,7 @@ impl Watch {
                 }
                 Ok(_) => {}
             }
-            // Sources first: that the host is gone outweighs what it may have signalled before.
+            // Sources first: if the host is gone, that counts more than a signal that it may have sent before.
             if let Some(woken) = self.look_at_sources() {
                 return woken;
             }
@@ -280,7 +280,7 @@ impl Watch {
                     if trigger == Trigger::StdinEof {
                         self.stdin_ended = Some(fd::last_write(fd::STDIN));
                     }
-                    // Once is enough: a hang-up stays, and would wake us for ever.
+                    // It is reported once. The hang-up stays, and would make poll return at once again and again.
                     self.forget(at);
                     return Some(Woken::Trigger(trigger));
                 }
@@ -323,7 +323,7 @@ impl Standard {
                 Err(errno) => {
                     let name = if is_input { "stdin" } else { "stdout" };
                     log::warn!("cannot watch {name} any more: {errno}");
-                    // poll skips it.
+                    // poll ignores a negative descriptor.
                     polled.fd = -1;
                 }
             }
