@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use common::proc::{self, Process};
-use common::{Run, Scene, Wrap, held, skip, sys, trace, until};
+use common::{Run, Scene, Wrap, held, hold, is_quiet, skip, sys, trace, until};
 
 const WRAPS: [Wrap; 2] = [
     Wrap::Treaper(&["--grace", "300ms"]),
@@ -167,6 +167,37 @@ fn a_late_resumption_does_not_undo_the_next_suspension() {
         sys::kill(main, libc::SIGTERM).unwrap();
         run.wait_clean();
     }
+}
+
+/// The monitor has not yet seen that the server was resumed.
+#[test]
+fn an_order_to_suspend_that_is_out_of_date_is_not_obeyed() {
+    let (mut run, master) = start(WRAPS[0], "server");
+    let (main, server, monitor) = (run.main, run.log.ready("server"), run.monitor());
+    until("a shim that waits", || is_quiet(main));
+    let shim_held = hold(main, libc::SYS_rt_sigtimedwait);
+    press(&master, 26);
+    // SIGCHLD brings the order, beside the SIGTSTP of the terminal.
+    let both = (1_u64 << (libc::SIGCHLD - 1)) | (1 << (libc::SIGTSTP - 1));
+    let both = format!("{both:016x}");
+    until("an order", || {
+        proc::status(main, "ShdPnd").as_ref() == Some(&both)
+    });
+    let monitor_held = hold(monitor, libc::SYS_ppoll);
+    sys::kill_group(main, libc::SIGCONT).unwrap();
+    drop(shim_held);
+    until("a shim that waits", || is_quiet(main));
+    let state = |pid| Process::read(pid).map_or('-', |p| p.state);
+    assert_eq!(state(server), 'S');
+    drop(monitor_held);
+    // The next order is.
+    press(&master, 26);
+    until("a suspended job", || {
+        state(main) == 'T' && state(server) == 'T'
+    });
+    sys::kill_group(main, libc::SIGCONT).unwrap();
+    sys::kill(main, libc::SIGTERM).unwrap();
+    run.wait_clean();
 }
 
 /// The kernel makes us the tracer of a server that calls `PTRACE_TRACEME`, and then every signal stops it.

@@ -167,10 +167,12 @@ impl Shim<'_> {
         let order = board.suspension();
         if order != self.obeyed {
             self.obeyed = order;
-            // The server may have been resumed, a stop may have begun, or the monitor may have ended.
+            // The server may have been resumed, which a slow monitor has not seen, a stop may have begun, or the
+            // monitor may have ended.
             let still = || {
                 board.suspension() == order
                     && board.trigger().is_none()
+                    && !self.server_pid().is_some_and(is_awake)
                     && !wait::has_ended(monitor)
             };
             if let Some(signal) = order.signal() {
@@ -281,4 +283,9 @@ impl Shim<'_> {
             log::warn!("cannot send {signal} to the monitor: {errno}");
         }
     }
+}
+
+/// Whether `/proc` shows that `pid` is not suspended. SIGCONT changes that at once, not when it is delivered.
+fn is_awake(pid: Pid) -> bool {
+    proc::stat(pid.get()).is_ok_and(|stat| !matches!(stat.state, b'T' | b't'))
 }
