@@ -4,12 +4,11 @@
 //! on its way would be. A deadline is written before the signals after which it counts are sent.
 #![forbid(unsafe_code)]
 
+mod stop;
+
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
 
 use crate::output::status::Ended;
-use crate::plan::event::Trigger;
-use crate::plan::machine::{KillMode, NAME_AFTER, NEVER, Plan, ROUND_MIN, Settings, State};
 use crate::sys::exec::{Failure, Text};
 use crate::sys::pid::Pid;
 use crate::sys::signal::Signal;
@@ -26,7 +25,7 @@ enum Word {
     Named,
     KillNow,
     TerminalGone,
-    GiveUpAt,
+    SurvivorsAt,
     HostGone,
     Suspension,
     EarlyStatus,
@@ -103,18 +102,6 @@ impl Board {
         Ended::decode(self.get(Word::Ended) as u32)
     }
 
-    /// Monitor: the state of the stop. To be called before its actions are done.
-    pub fn set_plan(self, plan: &Plan) {
-        // A drain can end without a stop. Then there is no trigger any more.
-        let trigger = plan.trigger().map_or(0, |trigger| trigger as u64);
-        self.set(Word::Trigger, trigger);
-        match plan.state() {
-            State::Terminating { kill_at, .. } => self.set(Word::KillAt, nanos(kill_at)),
-            State::Killing { survivors_at, .. } => self.set(Word::GiveUpAt, nanos(survivors_at)),
-            State::Running | State::Draining { .. } | State::Done | State::GivenUp => {}
-        }
-    }
-
     /// Monitor: treaper has sent the stop signal to the server. (The kernel may send it, too.)
     pub fn set_server_told(self) {
         self.set(Word::ServerTold, 1);
@@ -157,47 +144,6 @@ impl Board {
     #[must_use]
     pub fn terminal_gone(self) -> bool {
         self.get(Word::TerminalGone) != 0
-    }
-
-    /// Why the tree is being stopped, if it is.
-    #[must_use]
-    pub fn trigger(self) -> Option<Trigger> {
-        let number = self.get(Word::Trigger);
-        Trigger::ALL.into_iter().find(|t| *t as u64 == number)
-    }
-
-    /// Shim: the plan after the death of the monitor. It keeps the deadlines of the monitor.
-    #[must_use]
-    pub fn resume(self, settings: Settings, now: Duration) -> Plan {
-        let trigger = self.trigger();
-        let kill_at = match self.get(Word::KillAt) {
-            u64::MAX => NEVER,
-            nanos => Duration::from_nanos(nanos),
-        };
-        let survivors_at = Duration::from_nanos(self.get(Word::GiveUpAt));
-        let state = if !survivors_at.is_zero() {
-            State::Killing {
-                next: now,
-                rest: ROUND_MIN,
-                survivors_at,
-            }
-        } else if !kill_at.is_zero() {
-            // It is unknown which processes the monitor has signalled, so all are signalled again. Most likely the
-            // kernel has sent the stop signal to the server.
-            let stage = settings.stage_of(settings.grace);
-            State::Terminating {
-                server_at: self.ended().is_none().then(|| match kill_at {
-                    NEVER => NEVER,
-                    at => at.saturating_sub(stage),
-                }),
-                rest_at: (settings.kill_mode != KillMode::Mixed).then_some(now),
-                name_at: (settings.at_terminal && !self.named()).then_some(now + NAME_AFTER),
-                kill_at,
-            }
-        } else {
-            State::Running
-        };
-        Plan::resume(settings, state, trigger, self.ended().is_some())
     }
 
     /// Shim: the host is gone. The monitor is not a child of the host, so it may have no other way to learn that.
@@ -256,34 +202,13 @@ impl Suspension {
     }
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::event::Event;
-    use crate::plan::machine::Until;
 
     fn board() -> Board {
         Board::shared().unwrap()
     }
-
-    const fn secs(secs: u64) -> Duration {
-        Duration::from_secs(secs)
-    }
-
-    const SETTINGS: Settings = Settings {
-        drain: secs(5),
-        grace: secs(10),
-        stage: Some(secs(3)),
-        kill_timeout: secs(5),
-        kill_mode: KillMode::Staged,
-        until: Until::Server,
-        manager_has_deadline: false,
-        at_terminal: false,
-    };
 
     /// The contents of a board, except for words that a reader clears.
     fn standing(board: Board) -> Vec<String> {
@@ -414,130 +339,5 @@ mod tests {
                 orders.push(withdrawn);
             }
         }
-    }
-
-    /// The state of the plan that the shim makes from the board at `now`.
-    fn resumed(board: Board, settings: Settings, now: Duration) -> State {
-        board.resume(settings, now).state()
-    }
-
-    #[test]
-    fn without_a_stop_on_the_board_the_heir_begins_with_a_new_plan() {
-        let board = board();
-        let mut plan = Plan::new(SETTINGS);
-        board.set_plan(&plan);
-        assert_eq!(board.resume(SETTINGS, secs(1)), plan);
-        let _ = plan.advance(Event::Trigger(Trigger::StdinEof), secs(1));
-        board.set_plan(&plan);
-        assert_eq!(board.trigger(), Some(Trigger::StdinEof));
-        assert_eq!(resumed(board, SETTINGS, secs(1)), State::Running);
-        // Another writer has come, and the drain is over without a stop.
-        let next_writer = Event::Deadline {
-            unread: 0,
-            hung_up: false,
-        };
-        let _ = plan.advance(next_writer, secs(2));
-        board.set_plan(&plan);
-        assert_eq!(board.trigger(), None);
-    }
-
-    #[test]
-    fn the_heir_keeps_the_deadlines_of_the_monitor() {
-        for trigger in Trigger::ALL.into_iter().filter(|trigger| !trigger.drains()) {
-            let board = board();
-            let settings = Settings {
-                grace: secs(2),
-                stage: Some(secs(1)),
-                ..SETTINGS
-            };
-            let mut plan = Plan::new(settings);
-            let _ = plan.advance(Event::Trigger(trigger), secs(100));
-            board.set_plan(&plan);
-            let heir = board.resume(settings, secs(101));
-            assert_eq!(heir.trigger(), Some(trigger));
-            let expected = State::Terminating {
-                server_at: Some(secs(101)),
-                rest_at: Some(secs(101)),
-                name_at: None,
-                kill_at: secs(102),
-            };
-            assert_eq!(heir.state(), expected, "{trigger}");
-            let _ = plan.advance(
-                Event::Deadline {
-                    unread: 0,
-                    hung_up: true,
-                },
-                secs(102),
-            );
-            board.set_plan(&plan);
-            let State::Killing {
-                next, survivors_at, ..
-            } = resumed(board, settings, secs(103))
-            else {
-                panic!("{trigger}: no kill");
-            };
-            assert_eq!((next, survivors_at), (secs(103), secs(107)), "{trigger}");
-        }
-    }
-
-    /// The board of a stop that began at 100 s.
-    fn stopping(settings: Settings) -> Board {
-        let board = board();
-        let mut plan = Plan::new(settings);
-        let _ = plan.advance(Event::Trigger(Trigger::Terminate), secs(100));
-        board.set_plan(&plan);
-        board
-    }
-
-    #[test]
-    fn the_heir_signals_neither_an_ended_server_nor_the_rest_in_mixed_mode() {
-        let mixed = Settings {
-            kill_mode: KillMode::Mixed,
-            ..SETTINGS
-        };
-        let board = stopping(mixed);
-        let server_and_rest = |board| match resumed(board, mixed, secs(101)) {
-            State::Terminating {
-                server_at, rest_at, ..
-            } => (server_at, rest_at),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(server_and_rest(board), (Some(secs(107)), None));
-        assert!(!board.resume(mixed, secs(101)).server_gone());
-        board.set_ended(Ended::Exited(0));
-        assert_eq!(server_and_rest(board), (None, None));
-        assert!(board.resume(mixed, secs(101)).server_gone());
-    }
-
-    #[test]
-    fn without_a_deadline_of_the_monitor_the_heir_has_none() {
-        let board = stopping(Settings {
-            manager_has_deadline: true,
-            ..SETTINGS
-        });
-        let State::Terminating {
-            server_at, kill_at, ..
-        } = resumed(board, SETTINGS, secs(101))
-        else {
-            panic!("no stop");
-        };
-        assert_eq!((server_at, kill_at), (Some(NEVER), NEVER));
-    }
-
-    #[test]
-    fn at_a_terminal_the_heir_lists_what_it_waits_for_unless_the_monitor_has() {
-        let name_at = |board, settings| match resumed(board, settings, secs(101)) {
-            State::Terminating { name_at, .. } => name_at,
-            other => panic!("{other:?}"),
-        };
-        let at_terminal = Settings {
-            at_terminal: true,
-            ..SETTINGS
-        };
-        let board = stopping(at_terminal);
-        assert_eq!(name_at(board, at_terminal), Some(secs(102)));
-        assert_eq!(name_at(board, SETTINGS), None);
-        board.set_named();
-        assert_eq!(name_at(board, at_terminal), None);
     }
 }
