@@ -4,12 +4,13 @@
 use std::ffi::OsStr;
 
 use crate::origin::place::Place;
-use crate::output::progress::Voice;
+use crate::output::progress::{Step, Voice};
 use crate::pair::board::Board;
 use crate::settings::config::Config;
 use crate::settings::manner::Manner;
 use crate::streams::forward::Rules;
 use crate::streams::notify::Relay;
+use crate::sys::signal::Signal;
 use crate::sys::startup::Inherited;
 
 /// What the user asked for, and the state in which this process was started.
@@ -50,5 +51,9 @@ impl Context<'_> {
     pub fn command(&self) -> &OsStr {
         let name = self.config.command.first();
         name.map_or(OsStr::new(""), |name| name)
+    }
+    /// A signal that arrives as `from` is forwarded as `to`, or is dropped.
+    pub fn report_forwarding(&self, from: Signal, to: Option<Signal>) {
+        self.voice.report(&Step::Forwarding { from, to });
     }
 }

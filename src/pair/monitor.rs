@@ -1,26 +1,26 @@
 //! The process that runs the loop. It gets its events from the watch and from reaping, and acts on the tree.
 #![forbid(unsafe_code)]
 
+mod report;
+mod signals;
+
 use std::time::Duration;
 
 use crate::job_control;
-use crate::output::progress::{self, Seconds, Step, Victims};
+use crate::output::progress::{self, Seconds, Step};
 use crate::output::status;
 use crate::pair::context::Context;
 use crate::pair::link::Link;
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise::World;
-use crate::settings::config::{ForwardTo, StdoutMode};
-use crate::streams::forward::Route;
+use crate::settings::config::StdoutMode;
 use crate::streams::notify::Relay;
 use crate::streams::watch::{Watch, Woken};
-use crate::sys::arrival::Arrival;
-use crate::sys::pid;
 use crate::sys::signal::Signal;
 use crate::sys::{clock, fd};
 use crate::tree::kill::Killer;
-use crate::tree::reap::{self, End, Job, Left, Reaped};
+use crate::tree::reap::{self, Job, Left, Reaped};
 use crate::tree::{Hold, Tree};
 
 /// Which process runs the loop, and which parent it watches by `getppid()`.
@@ -165,7 +165,7 @@ impl World for Monitor<'_> {
             }
         }
         if self.context.board.failure().is_none() {
-            tell(before, after);
+            report::new_state(before, after);
         }
     }
 
@@ -283,26 +283,6 @@ impl Monitor<'_> {
         }
     }
 
-    /// Logs which processes the stop waits for. From then on Ctrl-C kills them.
-    fn name_waiting(&mut self, plan: &Plan) {
-        let (named, count) = self.tree.living();
-        if count == 0 || !log::log_enabled!(log::Level::Warn) {
-            return;
-        }
-        self.context.board.set_named();
-        let named = &named;
-        let trigger = plan.trigger().map_or("?", Trigger::name);
-        let waiting = Victims { named, count };
-        log::warn!("{trigger}: waiting for {waiting} to end; Ctrl-C kills them now");
-    }
-
-    /// Whether it is the Ctrl-C that was offered. A monitor does not get it from the terminal, so the shim reports it.
-    fn is_kill_key(&self, arrival: &Arrival) -> bool {
-        let pressed = self.context.rules().is_interrupt_key(arrival);
-        let handed_on = arrival.signal == Signal::CHLD && self.context.board.take_kill_now();
-        handed_on || pressed && self.context.board.named()
-    }
-
     fn stop_signal(&self, plan: &Plan) -> Signal {
         match self.context.manner.parent_signal {
             Some(signal) if plan.trigger() == Some(Trigger::ParentExit) => signal,
@@ -345,7 +325,7 @@ impl Monitor<'_> {
         let mut reaped = Reaped::default();
         let context = self.context;
         let left = reap::drain(&mut self.tree, &mut reaped, &mut |end| {
-            report_end(context, end);
+            report::end_of_child(context, end);
         });
         // A process that was put into the group is of the tree, also if it is not a descendant. The group is read only
         // when no child is left: with a thousand servers at once, each look costs. If it cannot be read, it counts as
@@ -382,122 +362,6 @@ impl Monitor<'_> {
         }
     }
 
-    fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
-        if arrival.signal == Signal::CHLD
-            && let Some(relay) = self.relay
-        {
-            relay.send_messages(self.context.board.server());
-        }
-        let gone = self.check_parent();
-        if gone.is_some() {
-            self.next_reap = NextReap::Now;
-        }
-        if arrival.signal == Signal::CONT {
-            self.resume_shim(&arrival);
-        }
-        if self.is_kill_key(&arrival) {
-            self.found = gone;
-            self.next_reap = NextReap::Now;
-            return Some(Event::KillNow);
-        }
-        self.hangup_asked = arrival.signal == Signal::HUP
-            && !arrival.by_kernel
-            && !self.context.board.terminal_gone();
-        match self.context.rules().route(&arrival) {
-            // This signal has only announced the end of the parent.
-            Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
-            Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
-            Route::Child => return Some(self.reap()),
-            Route::Forward(_) if self.is_told_in_passing(&arrival) => {}
-            Route::Forward(_) if self.overtaken_by(&arrival).is_some() => {}
-            Route::Forward(signal) => {
-                self.forward(signal, &arrival);
-                // As in the shim.
-                if let Some(signal) = self.overtaken_by(&arrival) {
-                    self.forward(signal, &Arrival { signal, ..arrival });
-                }
-            }
-            Route::Delivered => {}
-            Route::Drop => self.report_forwarding(arrival.signal, None),
-        }
-        // The request to suspend was for the shim, not for the monitor.
-        if matches!(self.role, Role::Alone { .. }) && self.context.board.trigger().is_none() {
-            self.suspend_after(&arrival);
-        }
-        gone.map(Event::Trigger)
-    }
-
-    fn suspend_after(&mut self, arrival: &Arrival) {
-        let rules = self.context.rules();
-        job_control::suspend_with(arrival, &self.context.manner, rules, &|| true);
-        if rules.is_for_job(arrival) && arrival.signal.is_job_stop() {
-            self.alone.terminal_suspends();
-            self.alone.follow(self.context.board.server());
-        }
-    }
-
-    /// If another process than the shim has resumed the monitor, the monitor resumes the shim: while both are
-    /// suspended, neither can resume the other.
-    fn resume_shim(&self, arrival: &Arrival) {
-        let by_shim = arrival.sender != 0 && arrival.sender == pid::parent();
-        if !by_shim {
-            self.wake_shim();
-        }
-    }
-
-    /// Whether the service manager signals all processes of the unit (`systemctl kill`). Then the shim gets the signal as
-    /// well, and forwards it. In a PID namespace of its own, the monitor cannot see who has sent a signal.
-    fn is_told_in_passing(&self, arrival: &Arrival) -> bool {
-        let Role::Monitor {
-            shim: Link::Parent(_),
-        } = &self.role
-        else {
-            return false;
-        };
-        self.context.place.manager == Some(arrival.sender)
-    }
-
-    /// The parent-death signal is SIGCONT. It is only a hint, since it also comes when a thread of the parent ends:
-    /// `getppid()` shows whether the parent is gone. That is checked after every signal, since a signal that suspends
-    /// removes a pending SIGCONT.
-    fn check_parent(&mut self) -> Option<Trigger> {
-        match &self.role {
-            Role::Alone {
-                parent: Some(parent),
-            } if pid::parent() != *parent => {
-                self.role = Role::Alone { parent: None };
-                Some(Trigger::ParentExit)
-            }
-            Role::Monitor {
-                shim: Link::Parent(shim),
-            } if pid::parent() != shim.get() => {
-                self.role = Role::Monitor { shim: Link::Gone };
-                Some(Trigger::ShimKilled)
-            }
-            Role::Monitor { .. } if self.context.board.take_host_gone() => {
-                Some(Trigger::ParentExit)
-            }
-            Role::Alone { .. } | Role::Monitor { .. } | Role::Heir => None,
-        }
-    }
-
-    fn overtaken_by(&self, arrival: &Arrival) -> Option<Signal> {
-        job_control::overtaken_by(arrival, self.context.rules())
-    }
-
-    fn forward(&mut self, signal: Signal, arrival: &Arrival) {
-        self.report_forwarding(arrival.signal, Some(signal));
-        match self.context.config.forward_to {
-            ForwardTo::Server => drop(self.tree.signal_server(signal, arrival.value)),
-            ForwardTo::Group => self.tree.signal_group(signal),
-            ForwardTo::Tree => self.tree.signal_tree(signal),
-        }
-    }
-
-    fn report_forwarding(&self, from: Signal, to: Option<Signal>) {
-        self.context.voice.report(&Step::Forwarding { from, to });
-    }
-
     /// Resumes the shim. A suspended shim could not report to the host how the server ended.
     fn wake_shim(&self) {
         self.signal_shim(Signal::CONT);
@@ -513,79 +377,11 @@ impl Monitor<'_> {
             shim.signal(signal);
         }
     }
-
-    /// Suspends the process that the shell knows by the signal that has suspended the server.
-    fn suspend_with_server(&mut self, signal: Signal) {
-        match self.role {
-            Role::Monitor { .. } => {
-                self.context.board.order_suspension(signal.number());
-                self.call_shim();
-            }
-            Role::Alone { .. } => {
-                self.alone.server_suspended(signal);
-                self.alone.follow(self.context.board.server());
-            }
-            // The heir always stops the tree.
-            Role::Heir => {}
-        }
-    }
-
-    fn report_killed(&self, plan: &Plan) {
-        if self.killed == 0 {
-            return;
-        }
-        let trigger = plan.trigger().map_or("?", Trigger::name);
-        let named = &self.killer.victims;
-        let victims = Victims {
-            named,
-            count: self.killed as usize,
-        };
-        let (signal, since) = (self.stop_signal(plan), self.stopping_since);
-        let time = self.killer.killing_since.zip(since);
-        if let Some(time) = time.map(|(kill, stop)| Seconds::about(kill.saturating_sub(stop))) {
-            log::warn!("{trigger}: had to SIGKILL {victims}, alive {time} after {signal}");
-        } else {
-            log::warn!("{trigger}: had to SIGKILL {victims}, alive after {signal}");
-        }
-    }
 }
 
 fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
-    }
-}
-
-/// Reports the end of a child. If the exec of the server has failed, that is reported as an error after the loop.
-fn report_end(context: &Context<'_>, end: End) {
-    if end.is_server && context.board.failure().is_some() {
-        return;
-    }
-    context.voice.report(&Step::Reaped {
-        pid: end.pid,
-        ended: end.ended,
-        server: end.is_server,
-    });
-    if end.is_server {
-        let signal = context.config.signal;
-        context.voice.report(&Step::StoppingRest { signal });
-    }
-}
-
-/// Logs each new state of the plan, for `-v`.
-fn tell(before: &Plan, after: &Plan) {
-    if before.trigger().is_none() && after.trigger() == Some(Trigger::ServerExit) {
-        log::info!("trigger: {}", Trigger::ServerExit);
-    }
-    if std::mem::discriminant(&before.state()) == std::mem::discriminant(&after.state()) {
-        return;
-    }
-    match after.state() {
-        State::Done | State::GivenUp => {}
-        State::Running => log::info!("stdin has a writer again, so the server goes on"),
-        State::Draining { .. } => log::info!("draining: the server may exit by itself"),
-        State::Terminating { .. } => log::info!("terminating"),
-        State::Killing { .. } => log::info!("killing: the grace period has ended"),
     }
 }

@@ -5,7 +5,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::job_control;
-use crate::output::progress::Step;
 use crate::pair::board::Suspension;
 use crate::pair::context::Context;
 use crate::pair::link;
@@ -208,7 +207,7 @@ impl Shim<'_> {
                 }
             }
             Route::Trigger(_) => self.inform_monitor(arrival),
-            Route::Drop => self.report_forwarding(arrival.signal, None),
+            Route::Drop => self.context.report_forwarding(arrival.signal, None),
             Route::Delivered | Route::Child => {}
         }
     }
@@ -217,7 +216,7 @@ impl Shim<'_> {
         if self.context.config.forward_to == ForwardTo::Server
             && self.signal_server(signal, arrival.value)
         {
-            self.report_forwarding(arrival.signal, Some(signal));
+            self.context.report_forwarding(arrival.signal, Some(signal));
         } else {
             self.inform_monitor(arrival);
         }
@@ -229,10 +228,6 @@ impl Shim<'_> {
             self.context.board.set_terminal_gone();
         }
         self.signal_monitor(arrival.signal, arrival.value);
-    }
-
-    fn report_forwarding(&self, from: Signal, to: Option<Signal>) {
-        self.context.voice.report(&Step::Forwarding { from, to });
     }
 
     /// Sends the signal to the server directly, which wakes one process less. Returns false if the monitor has to send it.

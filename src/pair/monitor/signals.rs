@@ -1,0 +1,149 @@
+//! What the monitor does with an arriving signal.
+#![forbid(unsafe_code)]
+
+use super::{Monitor, NextReap, Role};
+use crate::job_control;
+use crate::pair::link::Link;
+use crate::plan::event::{Event, Trigger};
+use crate::settings::config::ForwardTo;
+use crate::streams::forward::Route;
+use crate::sys::arrival::Arrival;
+use crate::sys::pid;
+use crate::sys::signal::Signal;
+
+impl Monitor<'_> {
+    pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
+        if arrival.signal == Signal::CHLD
+            && let Some(relay) = self.relay
+        {
+            relay.send_messages(self.context.board.server());
+        }
+        let gone = self.check_parent();
+        if gone.is_some() {
+            self.next_reap = NextReap::Now;
+        }
+        if arrival.signal == Signal::CONT {
+            self.resume_shim(&arrival);
+        }
+        if self.is_kill_key(&arrival) {
+            self.found = gone;
+            self.next_reap = NextReap::Now;
+            return Some(Event::KillNow);
+        }
+        self.hangup_asked = arrival.signal == Signal::HUP
+            && !arrival.by_kernel
+            && !self.context.board.terminal_gone();
+        match self.context.rules().route(&arrival) {
+            // This signal has only announced the end of the parent.
+            Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
+            Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
+            Route::Child => return Some(self.reap()),
+            Route::Forward(_) if self.is_told_in_passing(&arrival) => {}
+            Route::Forward(_) if self.overtaken_by(&arrival).is_some() => {}
+            Route::Forward(signal) => {
+                self.forward(signal, &arrival);
+                // As in the shim.
+                if let Some(signal) = self.overtaken_by(&arrival) {
+                    self.forward(signal, &Arrival { signal, ..arrival });
+                }
+            }
+            Route::Delivered => {}
+            Route::Drop => self.context.report_forwarding(arrival.signal, None),
+        }
+        // The request to suspend was for the shim, not for the monitor.
+        if matches!(self.role, Role::Alone { .. }) && self.context.board.trigger().is_none() {
+            self.suspend_after(&arrival);
+        }
+        gone.map(Event::Trigger)
+    }
+
+    /// Whether it is the Ctrl-C that was offered. A monitor does not get it from the terminal, so the shim reports it.
+    fn is_kill_key(&self, arrival: &Arrival) -> bool {
+        let pressed = self.context.rules().is_interrupt_key(arrival);
+        let handed_on = arrival.signal == Signal::CHLD && self.context.board.take_kill_now();
+        handed_on || pressed && self.context.board.named()
+    }
+
+    fn suspend_after(&mut self, arrival: &Arrival) {
+        let rules = self.context.rules();
+        job_control::suspend_with(arrival, &self.context.manner, rules, &|| true);
+        if rules.is_for_job(arrival) && arrival.signal.is_job_stop() {
+            self.alone.terminal_suspends();
+            self.alone.follow(self.context.board.server());
+        }
+    }
+
+    /// If another process than the shim has resumed the monitor, the monitor resumes the shim: while both are
+    /// suspended, neither can resume the other.
+    fn resume_shim(&self, arrival: &Arrival) {
+        let by_shim = arrival.sender != 0 && arrival.sender == pid::parent();
+        if !by_shim {
+            self.wake_shim();
+        }
+    }
+
+    /// Whether the service manager signals all processes of the unit (`systemctl kill`). Then the shim gets the signal as
+    /// well, and forwards it. In a PID namespace of its own, the monitor cannot see who has sent a signal.
+    fn is_told_in_passing(&self, arrival: &Arrival) -> bool {
+        let Role::Monitor {
+            shim: Link::Parent(_),
+        } = &self.role
+        else {
+            return false;
+        };
+        self.context.place.manager == Some(arrival.sender)
+    }
+
+    /// The parent-death signal is SIGCONT. It is only a hint, since it also comes when a thread of the parent ends:
+    /// `getppid()` shows whether the parent is gone. That is checked after every signal, since a signal that suspends
+    /// removes a pending SIGCONT.
+    fn check_parent(&mut self) -> Option<Trigger> {
+        match &self.role {
+            Role::Alone {
+                parent: Some(parent),
+            } if pid::parent() != *parent => {
+                self.role = Role::Alone { parent: None };
+                Some(Trigger::ParentExit)
+            }
+            Role::Monitor {
+                shim: Link::Parent(shim),
+            } if pid::parent() != shim.get() => {
+                self.role = Role::Monitor { shim: Link::Gone };
+                Some(Trigger::ShimKilled)
+            }
+            Role::Monitor { .. } if self.context.board.take_host_gone() => {
+                Some(Trigger::ParentExit)
+            }
+            Role::Alone { .. } | Role::Monitor { .. } | Role::Heir => None,
+        }
+    }
+
+    fn overtaken_by(&self, arrival: &Arrival) -> Option<Signal> {
+        job_control::overtaken_by(arrival, self.context.rules())
+    }
+
+    fn forward(&mut self, signal: Signal, arrival: &Arrival) {
+        self.context.report_forwarding(arrival.signal, Some(signal));
+        match self.context.config.forward_to {
+            ForwardTo::Server => drop(self.tree.signal_server(signal, arrival.value)),
+            ForwardTo::Group => self.tree.signal_group(signal),
+            ForwardTo::Tree => self.tree.signal_tree(signal),
+        }
+    }
+
+    /// Suspends the process that the shell knows by the signal that has suspended the server.
+    pub(super) fn suspend_with_server(&mut self, signal: Signal) {
+        match self.role {
+            Role::Monitor { .. } => {
+                self.context.board.order_suspension(signal.number());
+                self.call_shim();
+            }
+            Role::Alone { .. } => {
+                self.alone.server_suspended(signal);
+                self.alone.follow(self.context.board.server());
+            }
+            // The heir always stops the tree.
+            Role::Heir => {}
+        }
+    }
+}
