@@ -1,4 +1,4 @@
-//! treaper: runs a server and stops everything that it started. See `run`.
+//! treaper: runs a server, and stops everything that it started. See `run`.
 #![no_main]
 
 treaper::entry_point!(treaper::run::main);

@@ -1,4 +1,4 @@
-//! A process that only holds a place: the pause of a pod.
+//! A process without a server, which only waits and reaps: the pause container of a pod.
 #![forbid(unsafe_code)]
 
 use crate::origin::place::Place;
@@ -13,7 +13,7 @@ use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Found};
 use crate::sys::{arrival, pid, prctl};
 
-/// Reaps until SIGINT or SIGTERM, then stops the orphans that have come to this process; the exit status.
+/// Reaps until SIGINT or SIGTERM, then stops the orphans that this process has adopted. Returns the exit status.
 ///
 /// # Errors
 /// This process is not PID 1, and cannot become a subreaper.
@@ -22,7 +22,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     if pid::own() != 1 {
         prctl::become_subreaper().map_err(|errno| Error::kernel("become a subreaper", errno))?;
     }
-    // The pause may last long, and must not keep a file system from being unmounted.
+    // The pause may last long. Meanwhile the file system of the working directory can be unmounted.
     let _ = std::env::set_current_dir("/");
     loop {
         match arrival::wait_any(None).map(|arrival| arrival.signal) {

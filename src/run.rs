@@ -20,7 +20,7 @@ use crate::settings::manner::Manner;
 use crate::sys::startup::{self, Inherited};
 use crate::sys::{Errno, fd};
 
-/// Runs treaper; returns the exit status of this process (of the monitor, in the monitor).
+/// Runs treaper. Returns the exit status of this process: in the shim that of treaper, in the monitor that of the monitor.
 #[must_use]
 pub fn main(arguments: &[OsString]) -> i32 {
     let inherited = startup::capture();
@@ -83,7 +83,7 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
     result.unwrap_or_else(|error| voice.report_failure(&error, &command))
 }
 
-/// To be called before the first message, and before any descriptor of treaper is open.
+/// Opens the file of `--stderr`. To be called before the first message, and before treaper opens any descriptor.
 fn open_stderr(config: &Config) -> Result<(), Error> {
     let Some(path) = &config.stderr else {
         return Ok(());

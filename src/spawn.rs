@@ -15,8 +15,8 @@ use crate::tree::{Server, Told};
 /// The directories in which a shell looks if PATH is not set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Prepares the command, so that nothing needs an allocation between clone and exec. `notify_socket`: the server's `NOTIFY_SOCKET`, if it is
-/// not that of treaper.
+/// Prepares the command, so that nothing needs an allocation between clone and exec. `notify_socket`: the server's
+/// `NOTIFY_SOCKET`, if it is not that of treaper.
 ///
 /// # Errors
 /// An argument that no program can get.

@@ -1,8 +1,8 @@
-//! A cgroup v2 of our own below our own.
+//! A new cgroup v2 for the tree, below the group in which treaper is.
 //!
-//! Guarantees more than the walk: one write reaches every member at once, whatever its uid, and no
-//! fork outruns it. A member with write access elsewhere can leave the group; as our descendant it
-//! is still stopped. The group does not die with us: that is what shim and monitor are for.
+//! It guarantees more than the walk: one write reaches every member at once, whatever its uid, and also while it forks.
+//! A member with write access to another group can leave this one. As a descendant it is still stopped. The group does
+//! not end when treaper is killed, so it does not replace the pair of shim and monitor.
 #![forbid(unsafe_code)]
 
 use std::ffi::{CStr, CString, OsStr};
@@ -15,26 +15,26 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::signal::Signal;
 use crate::sys::{Errno, fd, pidfd, proc};
 
-/// Our group, as long as the tree lives.
+/// The group of the tree. It is removed when this value is dropped.
 #[derive(Debug)]
 pub struct Cgroup {
-    /// The group that we are in ourselves.
+    /// The group in which treaper is.
     parent: OwnedFd,
     name: CString,
     pub dir: OwnedFd,
-    /// Polls when the last member is gone.
+    /// `cgroup.events`: poll reports it when the last member is gone.
     pub events: OwnedFd,
 }
 
-/// What every name of ours begins with; the pid and start time of the maker follow. Both may be those of
-/// another treaper in another PID namespace, so a number that is free here is the third part.
+/// Every name of a group begins with this. The pid and the start time of the treaper that made it follow. In another PID
+/// namespace, another treaper may have both, so the third part is a number that is still free.
 const PREFIX: &str = "treaper-";
-/// More than there are PID namespaces in which two of us start within the same tick, and more often than
-/// a sweep takes a group for one that a dead instance has left.
+/// How many numbers are tried. A number is taken only if a treaper in another PID namespace has the same pid and start
+/// time, or if a sweep has just removed the group.
 const MAX_NAMES: u32 = 1000;
 
 impl Cgroup {
-    /// Makes it, and removes what dead instances have left beside it.
+    /// Makes the group, and removes groups beside it that killed instances of treaper have left.
     ///
     /// # Errors
     /// A sentence with the cause and the remedy.
@@ -66,7 +66,7 @@ impl Cgroup {
         Err(because(&path, Errno::EXIST))
     }
 
-    /// Whether somebody living is in it.
+    /// Whether it has a living member.
     ///
     /// # Errors
     /// ENODEV: the group has been removed.
@@ -74,7 +74,7 @@ impl Cgroup {
         sys::is_populated(self.events.as_fd())
     }
 
-    /// SIGKILL to every member; whether the kernel did it at one stroke.
+    /// Sends SIGKILL to every member. Returns whether one call has reached all of them.
     pub fn kill(&self) -> bool {
         match sys::kill(self.dir.as_fd()) {
             Ok(()) => return true,
@@ -89,13 +89,13 @@ impl Cgroup {
         let _ = sys::members(self.dir.as_fd(), each);
     }
 
-    /// Before Linux 5.14: what is frozen cannot fork while it is signalled.
+    /// For Linux before 5.14. Frozen members cannot fork while they are signalled.
     fn kill_by_freezing(&self) {
         if let Err(errno) = sys::freeze(self.dir.as_fd(), true) {
             log::info!("cannot freeze the cgroup: {errno}");
         }
         self.members(&mut |number| {
-            // A member is ours by being one; its pidfd keeps that true until the signal is sent.
+            // All members are of the tree. The pidfd is opened first, so that the signal reaches this member only.
             if let Some(pid) = Pid::new(number)
                 && let Ok(fd) = pidfd::of(pid)
                 && self.has_member(number)
@@ -113,8 +113,8 @@ impl Cgroup {
     }
 }
 
-/// Removes the group, with the empty ones that the server made below it: whichever of our processes
-/// is the last to let go of it. One with members cannot be removed at all.
+/// Removes the group, and the empty ones that the server has made below it. Each process of treaper tries it at its
+/// end. A group with members cannot be removed, so the last one succeeds.
 impl Drop for Cgroup {
     fn drop(&mut self) {
         match remove_tree(&self.parent, &self.name) {
@@ -127,11 +127,11 @@ impl Drop for Cgroup {
     }
 }
 
-/// The new directory, held for as long as one of our processes has it open, and its `cgroup.events`.
+/// The new directory, and its `cgroup.events`. The directory is locked while a process of treaper has it open.
 fn make_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
     sys::make(parent.as_fd(), name)?;
     open_and_hold(parent, name).inspect_err(|errno| {
-        // By now another process may have a new group of this name.
+        // If it was taken, another treaper may have made a new group of this name by now.
         if !is_taken(*errno) {
             let _ = sys::remove(parent.as_fd(), name);
         }
@@ -140,14 +140,14 @@ fn make_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Er
 
 fn open_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
     let dir = fd::open_directory(parent.as_fd(), name)?;
-    // From here on no sweep removes it. One that came before this line holds it, or has removed it.
+    // From here on no sweep removes it. A sweep before this line has locked it, or has removed it.
     sys::hold(dir.as_fd())?;
     let events = sys::open_events(dir.as_fd())?;
     Ok((dir, events))
 }
 
-/// Whether another treaper is why a group could not be made: it has the name, or its sweep has met the
-/// group in the moment before it was held.
+/// Whether another treaper is the cause of the error: it has the name, or its sweep has found the group before the
+/// group was locked.
 fn is_taken(errno: Errno) -> bool {
     matches!(
         errno,
@@ -155,15 +155,15 @@ fn is_taken(errno: Errno) -> bool {
     )
 }
 
-/// Removes the group `name` and all below it, deepest first, if none has a member. Neither the stack nor
-/// the number of descriptors grows with the depth: `dir` goes down and up again.
+/// Removes the group `name` and all groups below it, deepest first, if none has a member. Neither the stack nor the
+/// number of descriptors grows with the depth, since there is only one `dir`, which moves down and up again.
 fn remove_tree(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     match sys::remove(parent.as_fd(), name) {
         Err(Errno::BUSY) => {}
         other => return other,
     }
     let mut dir = fd::open_directory(parent.as_fd(), name)?;
-    // The names of the groups between that one and `dir`.
+    // The names of the groups between `name` and `dir`.
     let mut path: Vec<CString> = Vec::new();
     loop {
         if let Some(below) = sys::remove_empty(dir.as_fd())? {
@@ -182,8 +182,8 @@ fn remove_tree(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     }
 }
 
-/// Removes empty groups of instances that are dead. The name tells whose it was, but not across PID
-/// namespaces; that nobody holds it any more tells everywhere.
+/// Removes empty groups of instances that have ended. The pid in the name does not mean anything in another PID
+/// namespace. The lock does: a group that can be locked belongs to no living instance.
 fn sweep(parent: &OwnedFd) {
     for name in fd::directories_in(parent.as_fd()).unwrap_or_default() {
         if maker_is_dead(name.to_bytes())
@@ -215,7 +215,7 @@ fn maker_is_dead(name: &[u8]) -> bool {
     }
 }
 
-/// The directory of the group that we are in.
+/// The directory of the group in which this process is.
 fn own_path() -> Result<PathBuf, String> {
     let read =
         |path: &str| std::fs::read(path).map_err(|error| format!("cannot read {path}: {error}"));
@@ -223,7 +223,8 @@ fn own_path() -> Result<PathBuf, String> {
     find(&mounts, &groups)
 }
 
-/// `mounts` is `/proc/self/mountinfo`, `groups` is `/proc/self/cgroup`. See `proc_pid_mountinfo(5)`, `cgroups(7)`.
+/// As [`own_path`], from the text of `/proc/self/mountinfo` (`mounts`) and `/proc/self/cgroup` (`groups`). See
+/// `proc_pid_mountinfo(5)`, `cgroups(7)`.
 ///
 /// # Errors
 /// A sentence with the cause and the remedy.
@@ -242,7 +243,7 @@ pub fn find(mounts: &[u8], groups: &[u8]) -> Result<PathBuf, String> {
             continue;
         }
         let (root, point) = (unescape(fields[3]), unescape(fields[4]));
-        // What is mounted may be only a part of the hierarchy.
+        // Only a part of the hierarchy may be mounted here.
         let below = if root == b"/" {
             Some(own)
         } else {
@@ -262,7 +263,7 @@ pub fn find(mounts: &[u8], groups: &[u8]) -> Result<PathBuf, String> {
         }
     }
     Err(if hidden {
-        "our own cgroup is outside of what is mounted here".to_owned()
+        "the cgroup of treaper is outside of the part that is mounted here".to_owned()
     } else {
         "no cgroup v2 file system is mounted; mount one, or bind it into the container".to_owned()
     })
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_our_group_in_pure_hybrid_and_namespaced_mounts() {
+    fn the_group_is_found_in_pure_hybrid_and_namespaced_mounts() {
         let pure = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
         assert_eq!(
             path(pure, "0::/user.slice/a\n"),
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn says_why_there_is_none() {
+    fn a_group_that_is_not_found_has_a_reason() {
         let bound = "33 30 0:28 /docker/abc /sys/fs/cgroup ro - cgroup2 none rw\n";
         assert!(
             path(bound, "0::/docker/abcd\n")
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn only_groups_of_the_dead_are_swept() {
+    fn only_groups_of_ended_instances_are_swept() {
         let own = proc::stat(pid::own()).unwrap().started;
         assert!(!maker_is_dead(
             format!("treaper-{}-{own}", pid::own()).as_bytes()

@@ -1,4 +1,4 @@
-//! Containment: what holds the tree together beyond "subreaper, process group and walk".
+//! Containment: what holds the tree together in addition to the subreaper, the process group and the walk.
 //!
 //! Each mechanism has a file of its own, which says what it guarantees.
 #![forbid(unsafe_code)]
@@ -12,8 +12,8 @@ use cgroup::Cgroup;
 /// `--contain`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// `group`: the other levels cost time at each start or change what the server sees, as
-    /// measured (`benches/README.md`), so they are for those who ask.
+    /// The same as `group`. The other levels cost time at each start, as measured (`benches/README.md`), or change what
+    /// the server sees, so they are used only if the user asks for them.
     Auto,
     Group,
     Cgroup,
@@ -30,7 +30,7 @@ impl Level {
     ];
 }
 
-/// What was had.
+/// The level of this run, prepared.
 #[derive(Debug)]
 pub enum Containment {
     Group,
@@ -40,7 +40,7 @@ pub enum Containment {
 }
 
 impl Containment {
-    /// The cgroup, if it is one.
+    /// The cgroup, if the level has one.
     #[must_use]
     pub fn into_cgroup(self) -> Option<Cgroup> {
         match self {
@@ -50,15 +50,15 @@ impl Containment {
     }
 }
 
-/// Gets `level` ready, in the process that will be the shim.
+/// Prepares `level`, in the process that becomes the shim.
 ///
 /// # Errors
-/// It cannot be had here: the cause and the remedy.
+/// It cannot be used here: the cause and the remedy.
 pub fn prepare(level: Level) -> Result<Containment, Error> {
     match level {
         Level::Auto | Level::Group => Ok(Containment::Group),
         Level::Cgroup => Cgroup::make().map(Containment::Cgroup).map_err(|why| {
-            Error::Unavailable(format!("--contain=cgroup cannot be had here: {why}"))
+            Error::Unavailable(format!("--contain=cgroup cannot be used here: {why}"))
         }),
         Level::Pidns => Ok(Containment::Pidns),
     }

@@ -1,19 +1,19 @@
-//! A PID namespace: the monitor is its init, so the kernel kills every member when the monitor
-//! dies, even if all processes of ours are SIGKILLed at the same instant.
+//! A PID namespace: the monitor is its init, so the kernel kills every process in it when the monitor
+//! ends, even if all processes of treaper are SIGKILLed at the same instant.
 //!
-//! What changes for the server: its pid is 2, it sees the namespace's processes only (with a
-//! `/proc` of their own), and without root it is in a user namespace, where only its own uid and
-//! gid exist and setuid programs give no rights.
+//! This changes what the server sees: its pid is 2, and it only sees the processes of the namespace, which has its own
+//! `/proc`. Without root the server is also in a user namespace: only its own uid and gid exist there, and setuid
+//! programs give no rights.
 #![forbid(unsafe_code)]
 
 use crate::output::error::{self, Error};
 use crate::sys::clone::{self, Fork, Namespaces};
 use crate::sys::{Errno, namespace};
 
-/// Forks the monitor into a new PID namespace, and sets that up in it.
+/// Forks the monitor into a new PID namespace, and sets the namespace up in the child.
 ///
 /// # Errors
-/// It cannot be had here: the cause and the remedy. In the child, too.
+/// It cannot be used here: the cause and the remedy. The child can return such an error, too.
 pub fn fork() -> Result<Fork, Error> {
     let ids = namespace::own_ids();
     let (forked, kind) = fork_bare()?;
@@ -32,14 +32,14 @@ fn fork_bare() -> Result<(Fork, Namespaces), Error> {
     Ok((forked, kind))
 }
 
-/// In the new namespaces.
+/// Called inside the new namespaces.
 fn set_up(kind: Namespaces, (uid, gid): (u32, u32)) -> Result<(), Error> {
     if kind == Namespaces::WithUser {
-        namespace::map_ids(uid, gid).map_err(|errno| cannot("map our uid", errno))?;
+        namespace::map_ids(uid, gid).map_err(|errno| cannot("map the uid of treaper", errno))?;
     }
     namespace::mount_own_proc().map_err(|errno| match errno {
         Errno::INVAL => cannot(
-            "mount /proc below a root directory that is no mount point",
+            "mount /proc below a root directory that is not a mount point",
             errno,
         ),
         errno => cannot("mount /proc", errno),
@@ -49,7 +49,7 @@ fn set_up(kind: Namespaces, (uid, gid): (u32, u32)) -> Result<(), Error> {
 fn cannot(what: &str, errno: Errno) -> Error {
     let remedy = match errno {
         Errno::INVAL if what.contains("mount point") => {
-            "; in a chroot: bind its directory onto itself before (mount --bind)"
+            "; before the chroot, mount its directory onto itself (mount --bind)"
         }
         Errno::NOSPC => {
             "; the limit of namespaces is reached: sysctl user.max_user_namespaces and user.max_pid_namespaces"
@@ -64,6 +64,6 @@ fn cannot(what: &str, errno: Errno) -> Error {
     };
     let text = error::describe(errno);
     Error::Unavailable(format!(
-        "--contain=pidns cannot be had here: cannot {what}: {text}{remedy}"
+        "--contain=pidns cannot be used here: cannot {what}: {text}{remedy}"
     ))
 }

@@ -1,4 +1,4 @@
-//! Who is the host: our parent, the launchers behind it, and whatever else is to be watched.
+//! Finds the processes to be watched: the parent, the processes behind launchers, and those that options name.
 #![forbid(unsafe_code)]
 
 mod shell;
@@ -15,7 +15,7 @@ use crate::sys::proc::View;
 use crate::sys::signal::Signal;
 use crate::sys::{pid, pidfd, poll, prctl, proc};
 
-/// The command name of our monitor.
+/// The command name of the monitor.
 pub const MONITOR: &CStr = c"tree-monitor";
 
 /// A process whose end is a trigger.
@@ -29,9 +29,9 @@ pub struct Watched {
 #[derive(Debug, Default)]
 pub struct Hosts {
     pub watched: Vec<Watched>,
-    /// Our parent's pid, if its end is a trigger.
+    /// The pid of the parent, if its end is a trigger.
     pub parent: Option<i32>,
-    /// The process that started us, or one of its launchers, had ended when it was looked for.
+    /// The host, or one of the launchers, had ended before it was found.
     gone: bool,
 }
 
@@ -40,14 +40,14 @@ impl Hosts {
     /// lives.
     ///
     /// # Errors
-    /// The process that started us, or one of its launchers, has ended already.
+    /// The host, or one of the launchers, has ended already.
     pub fn watch_parent(&self) -> Result<(), Error> {
         let Some(parent) = self.parent else {
             return Ok(());
         };
-        // SIGCONT, since it reaches us even if we are suspended.
+        // SIGCONT reaches this process even if it is suspended.
         let _ = prctl::signal_on_parent_exit(Signal::CONT);
-        // A parent that died before the call above sends nothing.
+        // If the parent ended before the call above, no signal comes.
         if self.gone || pid::parent() != parent {
             return Err(Error::Gone(
                 "parent-exit: the process that started treaper is gone, so COMMAND was not started; --no-parent starts it",
@@ -57,13 +57,13 @@ impl Hosts {
     }
 }
 
-/// More launchers in a row than anybody has; a bound for the walk.
+/// The greatest number of launchers in a row that are looked at.
 const MAX_LAUNCHERS: usize = 16;
 
-/// Finds and opens everything that is to be watched. `sighup_ignored`: we were started so.
+/// Finds and opens all processes to be watched. `sighup_ignored`: this process was started with SIGHUP ignored.
 ///
 /// # Errors
-/// A process that was asked for by number or name is not there.
+/// A process that an option names, by pid or by name, does not exist.
 pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
     let mut hosts = Hosts::default();
     if config.parent && pid::own() != 1 {
@@ -93,8 +93,8 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
         return;
     };
     hosts.parent = Some(parent);
-    // A pid is only a number: the process that has it by the time of the open need not be our parent. So
-    // `watch_parent` asks getppid() again. Without a pidfd, the parent-death signal and getppid() still tell.
+    // Before it is opened, the pid may get to another process. So `watch_parent` compares getppid() again. Without a
+    // pidfd, the parent-death signal and getppid() are still there.
     if let Ok(fd) = pidfd::open(parent) {
         let trigger = Trigger::ParentExit;
         hosts.watched.push(Watched { fd, trigger });
@@ -105,23 +105,23 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     find_behind_launchers(hosts, parent, stdin, sighup_ignored);
 }
 
-/// Our parent, if its end is a reason to stop.
+/// The parent, if its end is a reason to stop.
 ///
-/// It is none if we ignore SIGHUP and our parent does not: then a program between the two, `nohup`, has
-/// set that, so that we outlive the parent. If that has ended already, init or a subreaper is our parent
-/// by now, which does not ignore SIGHUP either, so the answer is the same.
+/// It is not if this process ignores SIGHUP and the parent does not: then a program between them, `nohup`, has
+/// set that, and treaper has to outlive the parent. If that parent has ended already, the parent is init or a
+/// subreaper. Those do not ignore SIGHUP either, so the answer is the same.
 fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
     loop {
         let parent = pid::parent();
         if parent == 0 {
-            // It lives outside of our PID namespace: its end cannot be seen from here.
+            // It is outside of this PID namespace, so its end cannot be seen from here.
             return None;
         }
         if !sighup_ignored {
             return Some(parent);
         }
         let stat = proc::stat(parent);
-        // If it ended meanwhile, the process that adopted us has to be asked.
+        // If it has ended meanwhile, the new parent is looked at.
         if pid::parent() == parent {
             return stat
                 .map_or(true, |stat| stat.ignores(Signal::HUP))
@@ -130,33 +130,33 @@ fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
     }
 }
 
-/// Whether `parent` adopted us: the process that started us had ended before we could see it.
+/// Whether `parent` has adopted this process, so that the process that started it has ended already.
 ///
-/// Fork keeps the session. The only way out of a session is setsid(), which makes its caller the leader of
-/// a new one. So a parent in another session either adopted us, or has called setsid() since it started us.
+/// Fork keeps the session. The only way out of a session is setsid(), which makes its caller the leader of a new
+/// one. So a parent in another session has either adopted this process, or has called setsid() after it started it.
 fn was_adopted_by(parent: i32) -> bool {
     let (Ok(session), Ok(parents)) = (pid::session(0), pid::session(parent)) else {
         return false;
     };
-    // We may have made our session ourselves, or it was made outside of our PID namespace (0).
+    // A session that this process leads, or that was made outside of this PID namespace (0), proves nothing.
     let is_inherited = session != 0 && session != pid::own();
     if !is_inherited || session == parents {
         return false;
     }
-    // A process that leads no session has never left one. Process 1 is older than any other session.
+    // A parent that does not lead its session has never left one. Process 1 is older than any other session.
     if parents != parent || parent == 1 {
         return true;
     }
-    // The parent can only have left our session if it was born in it, after the session's leader. A
-    // process that adopts us is an ancestor of that leader. If the leader is gone, this is not known.
+    // The parent can only have left this session if it was born in it, after the leader of the session. A process
+    // that has adopted this one is an ancestor of that leader. If the leader is gone, this is unknown.
     match (proc::stat(session), proc::stat(parent)) {
         (Ok(leader), Ok(stat)) => (stat.started, parent) < (leader.started, session),
         _ => false,
     }
 }
 
-/// Watches each process that is behind a launcher: what started the launcher wants the server, and the
-/// launcher may live on without it. What may not be read in `/proc` ends the walk.
+/// Watches each process that is behind a launcher: that process wants the server, and the launcher may outlive it. The
+/// search ends at a process that may not be read in `/proc`.
 fn find_behind_launchers(
     hosts: &mut Hosts,
     parent: i32,
@@ -169,12 +169,12 @@ fn find_behind_launchers(
         let Some(above) = behind_launcher(proc, current, stdin) else {
             return;
         };
-        // As with our own parent: `nohup` stands between the two.
+        // As in `parent_that_counts`: `nohup` is between the two.
         if sighup_ignored && !proc.stat(above).is_ok_and(|stat| stat.ignores(Signal::HUP)) {
             return;
         }
         let opened = pidfd::open(above);
-        // As with our own parent: only if it is still the parent now was it the one that we opened.
+        // The opened process is the right one only if it is still the parent now.
         match (opened, proc.stat(current).map(|stat| stat.parent)) {
             (Ok(fd), Ok(parent)) if parent == above => hosts.watched.push(Watched {
                 fd,
@@ -190,9 +190,9 @@ fn find_behind_launchers(
     }
 }
 
-/// The parent of `current`, if `current` is a launcher: it holds our stdin (`npx`, `uv run` only pass it on),
-/// or it is a shell that was given a command. A shell in a session of its own (`setsid sh -c`) is meant to
-/// outlive its parent.
+/// The parent of `current`, if `current` is a launcher: it has the same stdin as treaper (`npx` and `uv run` only pass
+/// it on), or it is a shell that was given a command. A shell in a session of its own (`setsid sh -c`) does not count,
+/// since it has to outlive its parent.
 fn behind_launcher(proc: View, current: i32, stdin: Option<Identity>) -> Option<i32> {
     let passes_stdin_on = stdin.is_some() && fd::stdin_of(current).ok() == stdin;
     if !passes_stdin_on && !is_shell_with_a_command(proc, current) {
@@ -209,8 +209,8 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
         .is_ok_and(shell::was_given_a_command)
 }
 
-/// Opens the nearest ancestor whose command name is `name` (of which the kernel keeps 15 bytes), and the
-/// processes above it of which it is a copy. If there is none, says which ancestors there are.
+/// Opens the nearest ancestor whose command name is `name` (the kernel keeps 15 bytes of it), and the processes above it
+/// of which it is a copy. The error lists the ancestors that there are.
 fn find_ancestor(name: &[u8]) -> Result<Vec<OwnedFd>, String> {
     let name = &name[..name.len().min(15)];
     let mut current = pid::parent();
@@ -240,8 +240,8 @@ fn find_ancestor(name: &[u8]) -> Result<Vec<OwnedFd>, String> {
     })
 }
 
-/// Whether `pid` is a fork of its parent `above` that has executed nothing: a host may leave such a copy of
-/// itself between (Python's multiprocessing), and that lives on when the host is killed.
+/// Whether `pid` is a fork of its parent `above` without an exec. A host may have such a copy of itself between itself
+/// and treaper (Python's multiprocessing), and the copy lives on when the host is killed.
 fn is_copy(pid: i32, above: i32) -> bool {
     let Ok(proc) = proc::view() else { return false };
     let (mut one, mut other) = ([0; 512], [0; 512]);

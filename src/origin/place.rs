@@ -1,4 +1,4 @@
-//! The place that we run in: terminal, stdin, what we were given and did not make.
+//! The place in which treaper runs: terminal, stdin, process group, and what it has inherited.
 #![forbid(unsafe_code)]
 
 use crate::output::error::Error;
@@ -14,34 +14,35 @@ use crate::sys::signal::{self, Signal};
 use crate::sys::startup::Inherited;
 use crate::sys::{arrival, environment, proc, tty, wait};
 
-/// What was found out about the place that we run in.
+/// What was found out about this place.
 #[derive(Debug)]
 pub struct Place {
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
-    /// What the user has set for the plan, and what the place says.
+    /// The user's settings for the plan, completed by what was found.
     pub settings: Settings,
-    /// What SIGHUP does. It goes to the server where a manager sends it to ask for a reload, and under `nohup` it asks for nothing.
+    /// What SIGHUP does. It is forwarded if a manager uses it to ask for a reload, and under `nohup`, where it is no
+    /// reason to stop.
     pub hup: SignalUse,
-    /// The service manager, if we are the main process of a unit.
+    /// The service manager, if this process is the main process of a unit.
     pub manager: Option<i32>,
-    /// It is to see how the server ended.
+    /// Whether treaper ends by the signal that has ended the server, so that a shell or the manager sees it.
     dies_as_server: bool,
-    /// The process group that the host made for us.
+    /// The process group that the host has chosen for treaper.
     pub group: i32,
     /// Whether, and for which trigger, stdin is polled.
     pub stdin: Option<Trigger>,
-    /// Children that this process had before it was treaper.
+    /// Children that this process had before it executed treaper.
     pub strangers: Vec<i32>,
-    /// Descriptors that are the server's alone.
+    /// Inherited descriptors that only the server uses.
     pub server_descriptors: Vec<i32>,
 }
 
 impl Place {
-    /// Looks around, before the monitor is made.
+    /// Finds out all of it, before the monitor is made.
     ///
     /// # Errors
-    /// stdin cannot be watched as was asked for.
+    /// stdin cannot be watched as an option asks for.
     pub fn look(
         inherited: &Inherited,
         config: &Config,
@@ -59,7 +60,7 @@ impl Place {
         let is_unit = environment::names_us("SYSTEMD_EXEC_PID");
         let is_managed = is_unit || pid::own() == 1;
         let settings = Settings {
-            // Of these two each kills what is left at a deadline of its own, and only it knows when.
+            // Both kinds of managers kill what is left at a deadline of their own, which treaper does not know.
             manager_has_deadline: is_managed && name == Name::Own && !config.grace_is_set,
             at_terminal: job_control,
             ..config.plan
@@ -98,7 +99,7 @@ impl Place {
         }
     }
 
-    /// The process group for the server: the host's where a terminal's job control needs it there.
+    /// The process group for the server: that of the host if a terminal's job control needs it there.
     pub fn server_group(&self) -> Group {
         if self.job_control {
             Group::Inherit
@@ -107,25 +108,25 @@ impl Place {
         }
     }
 
-    /// A key that was pressed before the server is in the job reaches it all the same. To be called right before
-    /// each process is made that stands between the terminal's group and the server.
+    /// Makes sure that keys which were pressed before the server is in the job still reach it. To be called right before
+    /// the monitor is made, and right before the server is made.
     pub fn keep_early_keys(&self) {
         if self.job_control {
             arrival::keep_early_keys();
         }
     }
 
-    /// What the server has now is its own: our copies would keep its sockets bound and its pipes
-    /// open after it has closed them, and its directory from being unmounted.
+    /// Closes the inherited descriptors and leaves the working directory, once the server has its own copies. Otherwise
+    /// sockets and pipes would stay open after the server has closed them, and its directory could not be unmounted.
     pub fn release_inherited(&self) {
         fd::close_inherited(&self.server_descriptors);
         let _ = std::env::set_current_dir("/");
     }
 
-    /// What a shell at the terminal expects of our end: its terminal back, which may belong to a group of
-    /// the tree that is no more. And what it and systemd expect: the death of the signal that ended the
-    /// server (the one says "Terminated", or stops a loop on Ctrl-C; the other tells a crash from a stop).
-    /// `$?` is 128 + n either way.
+    /// Ends treaper as the shell or the manager expects it. A shell gets its terminal back, whose foreground group may
+    /// be a group of the tree that is gone. If a signal has ended the server, the same signal ends treaper: so a shell
+    /// prints "Terminated" or ends a loop at Ctrl-C, and systemd can distinguish a crash from a stop. `$?` is 128 + n in
+    /// both cases.
     pub fn end_as_server(&self, ended: Option<Ended>, status: u8) {
         if self.job_control {
             tty::reclaim_foreground(self.group);
@@ -140,9 +141,9 @@ impl Place {
     }
 }
 
-/// Whether our process group was made for another child of our parent, as a shell with job control does it
-/// for a pipeline of which we are not the first part. A host gives its child the group that it has itself,
-/// or one of its own; and who has only got us (init) is of another session.
+/// Whether the group of this process was made for another child of the parent, as a shell with job control does for a
+/// pipeline in which treaper is not the first part. Other hosts let a child stay in the host's group, or give it a group
+/// of its own. A parent that merely adopted this process (init) is in another session.
 fn is_of_a_sibling(group: i32) -> bool {
     let parent = pid::parent();
     group != pid::own()
@@ -161,7 +162,7 @@ fn stdin_trigger(
         (_, Kind::Terminal) if config.hup == HupMode::Forward => None,
         (_, Kind::Terminal) if config.hup == HupMode::Auto && inherited.sighup_ignored => None,
         (_, Kind::Terminal) => Some(Trigger::Hangup),
-        // Its end is that of the input, not of the host.
+        // The end of such a pipe is the end of the input, not of the host.
         (StdinMode::Auto, Kind::Pipe) if in_pipeline => None,
         (StdinMode::Auto | StdinMode::Watch, Kind::Pipe | Kind::Socket) => Some(Trigger::StdinEof),
         (StdinMode::Watch, Kind::Other) => {

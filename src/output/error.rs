@@ -17,7 +17,7 @@ pub enum Error {
     Misuse(String),
     /// This system does not have or does not permit what treaper needs.
     Unavailable(String),
-    /// A process that treaper needs has ended: the one that started it, or the other one of the pair.
+    /// A process that treaper needs has ended: the host, the shim, or the monitor.
     Gone(&'static str),
     /// COMMAND could not be executed, because of `cause`.
     NotExecuted {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_shown_without_anything_that_a_terminal_would_obey() {
+    fn a_shown_name_has_no_control_characters() {
         let shown = |name: &[u8]| Shown(OsStr::from_bytes(name)).to_string();
         assert_eq!(shown("/bin/sé rver'".as_bytes()), "/bin/sé rver'");
         assert_eq!(shown(b"a\xff\xc3b\r"), "a\\xff\\xc3b\\r");

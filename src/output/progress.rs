@@ -1,4 +1,4 @@
-//! The steps of a run, and who reports them: treaper's log, or the words of the init whose name treaper has.
+//! The steps of a run, and how they are reported: in treaper's words, or in those of the init whose name treaper has.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -16,14 +16,14 @@ use crate::sys::signal::Signal;
 /// Something that happened.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// There is a process that is about to be the server: its exec may fail yet.
+    /// The process that becomes the server was made. Its exec may still fail.
     Started {
         name: &'a OsStr,
         pid: i32,
         /// Whether it leads a session of its own.
         session: bool,
     },
-    /// `None`: a rewrite drops it.
+    /// A signal is forwarded. `None`: a rewrite drops it.
     Forwarding { from: Signal, to: Option<Signal> },
     Reaped {
         pid: i32,
@@ -41,7 +41,7 @@ pub trait Voice: fmt::Debug {
     /// Reports `step`. Never fails, and does not allocate once the server runs.
     fn report(&self, step: &Step<'_>);
 
-    /// Reports why `command` was not started; the exit status.
+    /// Reports why `command` was not started. Returns the exit status.
     fn report_failure(&self, error: &Error, command: &OsStr) -> u8;
 }
 
@@ -74,7 +74,7 @@ impl Voice for Own {
     }
 }
 
-/// Says why a live server got the stop signal though no process has asked for that, and what changes it.
+/// Logs why a live server was sent the stop signal although no process has asked for it, and which option changes that.
 pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
     let (why, change) = match trigger {
         Trigger::ParentExit => (
@@ -82,27 +82,27 @@ pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
             " (--no-parent changes that)",
         ),
         Trigger::StdinEof => (
-            "the other end of stdin has hung up and the drain is over",
+            "the other end of stdin has hung up and the drain has ended",
             " (--stdin and --drain change that)",
         ),
         Trigger::Hangup => ("the terminal is gone", " (--hup=forward changes that)"),
         Trigger::WatchedExit => (
             "a process of --watch-pid or --watch-ancestor is gone",
-            " (without that option it goes on)",
+            " (without that option the server goes on)",
         ),
         Trigger::StdoutClosed => (
-            "stdout has no reader any more and the drain is over",
+            "stdout has no reader any more and the drain has ended",
             " (--stdout and --drain change that)",
         ),
         Trigger::ShimKilled => ("the treaper process that the host knows was killed", ""),
         Trigger::MonitorKilled => ("the monitor process of treaper was killed", ""),
-        // SIGTERM is a request, and a server that has ended gets no signal.
+        // SIGTERM is a request, and a server that has ended is sent no signal.
         Trigger::Terminate | Trigger::ServerExit => return,
     };
     log::warn!("{trigger}: {why}, so {signal} was sent to the server{change}");
 }
 
-/// The number and the first names of processes.
+/// A number of processes, and the names of the first ones.
 #[derive(Debug)]
 pub struct Victims<'a> {
     pub named: &'a [Option<(Pid, Name)>],
@@ -132,7 +132,7 @@ impl fmt::Display for Victims<'_> {
 pub struct Seconds(pub Duration);
 
 impl Seconds {
-    /// What was measured: from a second on, to a tenth of one.
+    /// `time`, rounded to a tenth of a second if it is a second or more.
     #[must_use]
     pub fn about(time: Duration) -> Self {
         let millis = time.as_millis() as u64;

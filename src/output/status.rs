@@ -23,7 +23,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// As a shell tells it: the exit status, or 128 + the number of the signal.
+    /// As in a shell's `$?`: the exit status, or 128 + the number of the signal.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -74,7 +74,7 @@ impl SuccessSet {
         self.0[usize::from(code / 64)] |= 1 << (code % 64);
     }
 
-    /// The exit status to leave with for `code`.
+    /// The exit status of treaper for the server's `code`.
     #[must_use]
     pub fn map(&self, code: u8) -> u8 {
         if self.0[usize::from(code / 64)] & (1 << (code % 64)) == 0 {
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_end_survives_the_encoding() {
+    fn every_end_is_decoded_as_it_was_encoded() {
         for n in 0..=255 {
             assert_eq!(
                 Ended::decode(Ended::Exited(n).encode()),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_in_words() {
+    fn an_end_is_shown_in_words() {
         for (ended, text) in [
             (Ended::Exited(0), "exited with status 0"),
             (Ended::Killed(15), "was ended by SIGTERM"),

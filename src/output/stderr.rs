@@ -1,4 +1,4 @@
-//! Every message: to stderr, one line each, never waiting and never allocating.
+//! Writes every message as one line to stderr. It never waits and never allocates.
 #![forbid(unsafe_code)]
 
 use std::fmt::{self, Write};
@@ -27,8 +27,8 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// Sets what is told: warnings; with `verbosity` 1 each step, with 2 each process. A `filter` in
-/// `env_logger`'s form takes precedence.
+/// Sets what is logged: warnings, with `verbosity` 1 each step, with 2 each process. A `filter` in the form of
+/// `env_logger` takes precedence.
 pub fn init(verbosity: u8, filter: Option<&str>) {
     let mut level = match verbosity {
         0 => LevelFilter::Warn,
@@ -44,19 +44,19 @@ pub fn init(verbosity: u8, filter: Option<&str>) {
     log::set_max_level(level);
 }
 
-/// Writes one line, whatever the level.
+/// Writes one line, independent of the level.
 pub fn line(text: fmt::Arguments<'_>) {
     bare_line(format_args!("treaper: {text}"));
 }
 
-/// Writes one line without our name before it.
+/// Writes one line without the name of treaper.
 pub fn bare_line(text: fmt::Arguments<'_>) {
     let mut line = Line::new();
     let _ = line.write_fmt(text);
     fd::write_message(line.finish());
 }
 
-/// A line of at most 1 KiB in a fixed buffer; what does not fit is cut off.
+/// A line of at most 1 KiB in a fixed buffer. The rest is cut off.
 struct Line {
     bytes: [u8; 1024],
     len: usize,
@@ -80,12 +80,12 @@ impl Line {
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for char in text.chars() {
-            // Names come from other programs: a control character must not reach the terminal. Those of
-            // C1 (U+0080 to U+009F) count as well: U+009B begins a sequence like ESC [ does.
+            // Names come from other programs, and their control characters must not reach the terminal. Those from
+            // U+0080 to U+009F (C1) count as well: U+009B begins a sequence, as ESC [ does.
             let char = if char.is_control() { '?' } else { char };
             let end = self.len + char.len_utf8();
             if end >= self.bytes.len() {
-                // No part of a character is left at the end, and nothing follows the cut.
+                // The error ends the formatting, so no part of a character is written, and nothing after it.
                 return Err(fmt::Error);
             }
             char.encode_utf8(&mut self.bytes[self.len..end]);
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_cut_and_cleaned_and_ends_once() {
+    fn a_long_line_is_cut_and_has_one_line_end() {
         let mut line = Line::new();
         let _ = write!(line, "a\nb\x1b{}", "x".repeat(5000));
         let bytes = line.finish();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_stay_and_controls_of_both_sets_do_not() {
+    fn letters_are_kept_and_control_characters_are_replaced() {
         let mut line = Line::new();
         let _ = write!(line, "größe 日本 \u{9b}31m\u{85}\u{7f}\u{a0}");
         assert_eq!(line.finish(), "größe 日本 ?31m??\u{a0}\n".as_bytes());

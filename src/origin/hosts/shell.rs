@@ -1,4 +1,4 @@
-//! Shells that were given a command (`sh -c`): they stand between a host and what it wanted to start.
+//! Shells that were given a command (`sh -c`). Such a shell is between a host and the command that the host wants.
 #![forbid(unsafe_code)]
 
 const SHELLS: [&[u8]; 13] = [
@@ -16,8 +16,8 @@ const WITH_VALUE: [&[u8]; 6] = [
     b"+C",
 ];
 
-/// Whether this command line, as `/proc/PID/cmdline` holds it, is that of a shell with `-c`, also as
-/// one letter of several (`-ec`), and not that of a script file.
+/// Whether this command line, from `/proc/PID/cmdline`, is that of a shell with `-c` (also as one letter of several,
+/// `-ec`), and not that of a shell with a script file.
 pub fn was_given_a_command(command_line: &[u8]) -> bool {
     let mut words = command_line.split(|byte| *byte == 0);
     let mut name = base_name(words.next().unwrap_or_default());
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_with_a_command_is_one_however_it_is_written() {
+    fn a_shell_with_a_command_is_found_in_each_spelling() {
         for words in [
             &["sh", "-c", "treaper server"][..],
             &["/bin/sh", "-ec", "x"],
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_an_interactive_shell_and_another_program_are_none() {
+    fn scripts_interactive_shells_and_other_programs_are_no_launchers() {
         for words in [
             &["sh"][..],
             &["-bash"],
