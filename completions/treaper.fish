@@ -36,7 +36,7 @@ complete -c treaper -n __treaper_options -l stdout -x -a "watch ignore" -d 'Stop
 complete -c treaper -n __treaper_options -l until -x -a "server tree" -d 'Run until the end of: server, tree [server]'
 complete -c treaper -n __treaper_options -s s -l signal -x -a "(kill -l | string split -n ' ')" -d 'Stop signal [TERM]'
 complete -c treaper -n __treaper_options -s k -l kill-mode -x -a "staged tree mixed" -d 'Order of the stop signals: staged, tree, mixed [staged]'
-complete -c treaper -n __treaper_options -s d -l drain -x -d 'After the end of input, time to exit unsignalled [5s]'
+complete -c treaper -n __treaper_options -s d -l drain -x -d 'Time to exit by itself after the end of input [5s]'
 complete -c treaper -n __treaper_options -s g -l grace -x -d 'Time from the stop signal to SIGKILL [10s]'
 complete -c treaper -n __treaper_options -l stage -x -d 'Signal the rest of the tree this long before SIGKILL [2s]'
 complete -c treaper -n __treaper_options -l kill-timeout -x -d 'Give up on survivors this long after SIGKILL [5s]'

@@ -48,9 +48,9 @@ pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -
 /// What the one process of `--no-guard` knows of the suspension of the server.
 ///
 /// A suspended treaper cannot notice that its server is resumed or ends: the kernel sends SIGCHLD, which resumes no
-/// process. So treaper is suspended only if a shell is expected to resume the whole job. That is the case after SIGTSTP,
-/// SIGTTIN and SIGTTOU, which job control uses. It is also the case after SIGSTOP, if the terminal has sent one of those
-/// before: some servers catch it, restore the screen, and then suspend themselves by SIGSTOP.
+/// process. So treaper is suspended only if a shell is expected to resume the whole job. That is the case after
+/// SIGTSTP, SIGTTIN and SIGTTOU, which job control uses. It is also the case after SIGSTOP, if the terminal has sent
+/// one of those before: some servers catch it, restore the screen, and then suspend themselves by SIGSTOP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alone {
     server: Option<Signal>,

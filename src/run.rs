@@ -20,7 +20,8 @@ use crate::settings::manner::Manner;
 use crate::sys::startup::{self, Inherited};
 use crate::sys::{Errno, fd};
 
-/// Runs treaper. Returns the exit status of this process: in the shim that of treaper, in the monitor that of the monitor.
+/// Runs treaper. Returns the exit status of this process: in the shim that of treaper, in the monitor that of the
+/// monitor.
 #[must_use]
 pub fn main(arguments: &[OsString]) -> i32 {
     let inherited = startup::capture();

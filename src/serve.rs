@@ -124,8 +124,8 @@ fn alone(context: &Context<'_>, start: Start) -> Result<u8, Error> {
 
 /// The shim, and in its child the monitor.
 fn pair(mut context: Context<'_>, start: Start, namespace: bool) -> Result<u8, Error> {
-    // A pidfd of this process, for the monitor. It is opened before the fork, so it cannot be that of another process. A
-    // monitor in a namespace of its own has the bell instead.
+    // A pidfd of this process, for the monitor. It is opened before the fork, so it cannot be that of another process.
+    // A monitor in a namespace of its own has the bell instead.
     let shim_pidfd = if namespace {
         None
     } else {

@@ -82,8 +82,8 @@ pub fn start(
     })
 }
 
-/// Why the server `name` was not started: 127 not found, 126 not executable, 125 no process could be made. `interpreter`:
-/// the missing one, if this is why.
+/// Why the server `name` was not started: 127 not found, 126 not executable, 125 no process could be made.
+/// `interpreter`: the missing one, if this is why.
 #[must_use]
 pub fn error(failure: Failure, name: &OsStr, interpreter: Text) -> Error {
     let name = Shown(name);

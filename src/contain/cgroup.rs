@@ -26,8 +26,8 @@ pub struct Cgroup {
     pub events: OwnedFd,
 }
 
-/// Every name of a group begins with this. The pid and the start time of the treaper that made it follow. In another PID
-/// namespace, another treaper may have both, so the third part is a number that is still free.
+/// Every name of a group begins with this. The pid and the start time of the treaper that made it follow. In another
+/// PID namespace, another treaper may have both, so the third part is a number that is still free.
 const PREFIX: &str = "treaper-";
 /// How many numbers are tried. A number is taken only if a treaper in another PID namespace has the same pid and start
 /// time, or if a sweep has just removed the group.

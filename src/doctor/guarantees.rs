@@ -1,13 +1,13 @@
 //! What is left of the tree after an event, at each level of containment.
 //!
-//! `--doctor` prints this table, and `tests/docs.rs` writes it into README.md and the manual: each says the same.
+//! `--doctor` prints this table, and `tests/docs.rs` writes it into README.md and the manual, so all say the same.
 #![forbid(unsafe_code)]
 
-/// One row: an event, and what is left then with `group`, `cgroup` and `pidns`. A number in brackets is a note. The
-/// longest row fits the 80 columns of a manual.
+/// One row: an event, and what is left after it with `group`, `cgroup` and `pidns`. A number in brackets is that of a
+/// note. The longest row fits into the 80 columns of a manual.
 pub type Row = (&'static str, [&'static str; 3]);
 
-/// The row that depends on which processes treaper may signal.
+/// The event whose row depends on the processes that treaper may signal.
 pub const OTHER_UIDS: &str = "processes of another uid";
 
 pub const ROWS: [Row; 11] = [
@@ -49,7 +49,7 @@ pub fn plain(text: &str) -> &str {
     text.split(" [").next().unwrap_or(text)
 }
 
-/// The number of the note that `text` ends with.
+/// The number of the note at the end of `text`.
 #[must_use]
 pub fn note(text: &str) -> Option<usize> {
     let (_, mark) = text.rsplit_once(" [")?;

@@ -1,6 +1,6 @@
-//! `--doctor`: what this machine and place offer, what would be chosen, and what that guarantees.
+//! `--doctor`: what this machine and place offer, which level would be chosen, and what that level guarantees.
 //!
-//! A level is available if a start with it has just worked, and for no other reason.
+//! A level counts as available only if a start with it has just worked.
 #![forbid(unsafe_code)]
 
 pub mod guarantees;
@@ -28,10 +28,10 @@ use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty, wait};
 
 use guarantees::{NOTES, OTHER_UIDS, plain};
 
-/// One thing that is there or not.
+/// One thing that is available or not.
 struct Check {
     name: &'static str,
-    /// `None` for what is neither good nor bad.
+    /// `None`: this is neither good nor bad.
     ok: Option<bool>,
     detail: String,
 }
@@ -43,8 +43,8 @@ struct Offer {
     missing: Option<String>,
 }
 
-/// Looks at this place; the text to be printed, and whether the level `asked` is available. `arguments` and `inherited`
-/// are those of this process.
+/// Examines this place. Returns the text to be printed, and whether the level `asked` is available. `arguments` and
+/// `inherited` are those of this process.
 #[must_use]
 pub fn examine(
     asked: Level,
@@ -82,7 +82,7 @@ fn yes_no(name: &'static str, result: Result<(), Errno>, detail: &str) -> Check 
     }
 }
 
-/// What the kernel has, since its `version`.
+/// A check of something that the kernel has since `version`.
 fn since(name: &'static str, result: Result<(), Errno>, version: &str, detail: &str) -> Check {
     match result {
         Err(Errno::NOSYS | Errno::NOTTY | Errno::INVAL) => Check {
@@ -109,30 +109,30 @@ fn features() -> Vec<Check> {
             "subreaper",
             prctl::become_subreaper(),
             "3.4",
-            "orphans of the tree come to treaper",
+            "treaper adopts the orphans of the tree",
         ),
         yes_no(
             "signalfd",
             SignalFd::new().map(drop),
-            "signals are read by it",
+            "treaper reads signals by it",
         ),
         since(
             "pidfd_open",
             own.as_ref().map(drop).map_err(|errno| *errno),
             "5.3",
-            "the host is watched by it",
+            "treaper watches the host by it",
         ),
         since(
             "pidfd_send_signal",
             send,
             "5.1",
-            "a recycled pid cannot be hit",
+            "a recycled pid is never signalled",
         ),
         since(
             "PIDFD_GET_INFO",
             info,
             "6.13",
-            "parents are checked without /proc",
+            "treaper checks parents without /proc",
         ),
         since(
             "clone3",
@@ -151,23 +151,22 @@ fn surroundings() -> Vec<Check> {
             name: "/proc",
             ok: Some(proc::is_ours()),
             detail: if proc::is_ours() {
-                "shows our PID namespace".to_owned()
+                "shows the PID namespace of treaper".to_owned()
             } else {
-                "missing, or of another PID namespace: only children are found, not their children"
+                "missing, or of another PID namespace: treaper finds only its own children"
                     .to_owned()
             },
         },
         yes_no(
             "children files",
             children,
-            "the tree is walked without a scan of /proc",
+            "treaper walks the tree without a scan of /proc",
         ),
         Check {
             name: "parent",
             ok: Some(parent != 0),
             detail: match parent {
-                0 => "in another PID namespace: its end cannot be seen, only that of stdin"
-                    .to_owned(),
+                0 => "in another PID namespace: treaper sees only the end of stdin".to_owned(),
                 pid => format!("pid {pid}: its end is a trigger"),
             },
         },
@@ -183,7 +182,7 @@ fn surroundings() -> Vec<Check> {
         Check {
             name: "container",
             ok: None,
-            detail: container().unwrap_or("not seen to be in one").to_owned(),
+            detail: container().unwrap_or("no sign of one").to_owned(),
         },
         Check {
             name: "terminal",
@@ -191,13 +190,13 @@ fn surroundings() -> Vec<Check> {
             detail: if tty::have_controlling_terminal() {
                 "the server stays in the host's process group, for job control".to_owned()
             } else {
-                "none; the server gets a session of its own".to_owned()
+                "none: the server gets a session of its own".to_owned()
             },
         },
     ]
 }
 
-/// What engines leave for programs to see.
+/// The container engine, by the signs that it leaves.
 fn container() -> Option<&'static str> {
     let exists = |path: &str| std::path::Path::new(path).exists();
     if exists("/.dockerenv") {
@@ -211,10 +210,10 @@ fn container() -> Option<&'static str> {
     }
 }
 
-/// Starts a server at the level of this name; why that failed.
+/// Starts a server at the level of this name. The error is the reason why that failed.
 type Start<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
-/// Starts a server that ends at once: treaper itself, which is there in every place.
+/// Starts a server that ends at once: treaper itself, since that program is always there.
 fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let (mut said, words) = std::io::pipe().map_err(|error| text(&error))?;
@@ -234,7 +233,7 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
                 return Ok(());
             }
             let first = said_so.lines().next();
-            Err(first.unwrap_or("no reason is known").to_owned())
+            Err(first.unwrap_or("the reason is unknown").to_owned())
         }
         Fork::Child => {
             if let Ok(null) = std::fs::File::open("/dev/null") {
@@ -268,7 +267,7 @@ fn offers(start: Start<'_>) -> Vec<Offer> {
         .collect()
 }
 
-/// The message without what is known already: that treaper wrote it, and which option it is about.
+/// The message without its beginning: the name of treaper, and the option.
 fn reason(said: &str) -> &str {
     let said = said.strip_prefix("treaper: ").unwrap_or(said);
     match said.split_once(": ") {
@@ -277,7 +276,7 @@ fn reason(said: &str) -> &str {
     }
 }
 
-/// Each event, and what is left then.
+/// Each event, and what is left after it.
 fn left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
     let column = match chosen {
         Level::Auto | Level::Group => 0,
@@ -299,7 +298,7 @@ fn note_of((event, left): (&str, &str)) -> Option<usize> {
     guarantees::note(event).or(guarantees::note(left))
 }
 
-/// Whether a group of ours can be killed at one stroke, whatever the uid of its members.
+/// Whether one call can kill a whole cgroup, whatever the uids of its members are.
 fn kills_group() -> bool {
     Cgroup::make().is_ok_and(|cgroup| cgroup.kill())
 }
@@ -330,7 +329,7 @@ fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> 
     let verdict = if available { "chosen" } else { "NOT available" };
     let _ = writeln!(
         text,
-        "\n{verdict}: {name}. What happens, and what is left of the tree then"
+        "\n{verdict}: {name}. What happens, and what is then left of the tree"
     );
     let rows: Vec<_> = left(chosen).collect();
     for (event, left) in &rows {

@@ -14,12 +14,12 @@ use crate::settings::cli::Args;
 use crate::settings::manner::Manner;
 use crate::sys::pid;
 
-/// It names itself tini for the sake of `docker info`.
+/// It calls itself tini, since `docker info` looks for that.
 const VERSION: &str = "tini version 0.1.7_catatonit";
 const USAGE: &str = "usage: catatonit [-ghLPV] [--] <progname> [<arguments>...]\n";
 const LONG: &[Long] = &[("version", false, b'V')];
 
-/// catatonit's voice.
+/// Reports in catatonit's words.
 #[derive(Debug)]
 struct Catatonit {
     /// The pid that the host knows.
@@ -72,7 +72,7 @@ pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
     if group {
         args.values.push(option("forward-to", "group"));
     }
-    // catatonit takes these signals as the kernel's word that its terminal belongs to another process.
+    // catatonit does not forward these: it takes them for the kernel's reaction to its own use of the terminal.
     for signal in ["TSTP", "TTIN", "TTOU"] {
         args.values.push(option("rewrite", format!("{signal}:0")));
     }

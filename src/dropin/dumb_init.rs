@@ -15,12 +15,12 @@ use crate::settings::manner::Manner;
 use crate::sys::signal::Signal;
 
 const VERSION: &str = "dumb-init v1.2.5";
-/// Its rewrites know the signals up to here.
+/// The last signal that its rewrites know.
 const LAST: u8 = 31;
 const KILL: u8 = 9;
 const TERM: u8 = 15;
 const STOP: u8 = 19;
-/// TSTP, TTIN and TTOU: after them it stops itself as well.
+/// TSTP, TTIN and TTOU: after them it suspends itself as well.
 const JOB_STOPS: [u8; 3] = [20, 21, 22];
 
 const LONG: &[Long] = &[
@@ -31,11 +31,11 @@ const LONG: &[Long] = &[
     ("version", false, b'V'),
 ];
 
-/// dumb-init's voice.
+/// Reports in dumb-init's words.
 #[derive(Debug)]
 struct DumbInit {
     debug: bool,
-    /// Whether a session for the command was asked for.
+    /// Whether the command gets a session of its own.
     setsid: bool,
 }
 
@@ -93,7 +93,7 @@ pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
     let mut values = Vec::new();
     if group {
         values.push(option("forward-to", "group"));
-        // What would only ask the server's group to stop could find it without a shell that cares.
+        // SIGSTOP in their place: the kernel ignores TSTP, TTIN and TTOU for an orphaned process group.
         for signal in JOB_STOPS {
             rewrites[usize::from(signal)].get_or_insert(STOP);
         }
@@ -103,7 +103,7 @@ pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
             values.push(option("rewrite", format!("{from}:{to}")));
         }
     }
-    // The SIGTERM for what the command leaves behind is rewritten as well, if to one that asks for an end.
+    // The SIGTERM for the rest of the tree is rewritten as well, if the new signal asks for an end.
     if let Some(to) = rewrites[usize::from(TERM)].filter(|to| (1..TERM).contains(to) && *to != KILL)
     {
         values.push(option("signal", to.to_string()));
@@ -123,7 +123,7 @@ pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
     })
 }
 
-/// `FROM:TO` as `sscanf("%d:%d")` reads it: numbers only, and whatever follows is not looked at.
+/// `FROM:TO` as `sscanf("%d:%d")` reads it: numbers only, and the rest of the text is ignored.
 fn rewrite(text: &OsStr) -> Option<(u8, u8)> {
     let (from, rest) = leading_number(text.to_str()?);
     let (to, _) = leading_number(rest.strip_prefix(':')?);
@@ -152,7 +152,7 @@ Optional arguments:
    -c, --single-child   Forward signals to the command alone, not to its process group.
    -r, --rewrite s:r    Forward signal s as signal r; as none if r is 0.
                         This option can be specified multiple times.
-   -v, --verbose        Tell each step on stderr.
+   -v, --verbose        Write each step to stderr.
    -h, --help           Print this help message and exit.
    -V, --version        Print the current version and exit.
 

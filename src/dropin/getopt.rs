@@ -1,5 +1,5 @@
-//! `getopt(3)` and `getopt_long(3)` as glibc has them: the other inits parse with these, so that
-//! where options end, which may be abbreviated and how a mistake is told is theirs to decide.
+//! `getopt(3)` and `getopt_long(3)` as in glibc. The other inits parse with these, so they decide where the options
+//! end, which may be abbreviated, and what the message about a mistake is.
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
@@ -8,28 +8,28 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 /// A long option: its name, whether it takes an argument, the letter that it stands for.
 pub type Long = (&'static str, bool, u8);
 
-/// What may be given.
+/// The options that there are.
 #[derive(Clone, Copy, Debug)]
 pub struct Grammar {
     /// As for `getopt(3)`: letters, those with an argument followed by a colon.
     pub short: &'static str,
-    /// Empty for `getopt(3)`, which knows no long options.
+    /// Empty for `getopt(3)`, which has no long options.
     pub long: &'static [Long],
-    /// Whether options may come after the first word that is none (unless `POSIXLY_CORRECT` is set).
+    /// Whether options may come after a word that is not an option (not if `POSIXLY_CORRECT` is set).
     pub permute: bool,
 }
 
 /// An option as it was given: its letter, and its argument.
 pub type Given = (u8, Option<OsString>);
 
-/// Goes through the arguments, one option after the other.
+/// Reads the arguments, one option after the other.
 #[derive(Debug)]
 pub struct Getopt {
     grammar: Grammar,
     words: std::vec::IntoIter<OsString>,
     /// The rest of a word of several letters.
     cluster: Vec<u8>,
-    /// Words that are no options.
+    /// Words that are not options.
     operands: Vec<OsString>,
 }
 
@@ -45,7 +45,7 @@ impl Getopt {
         }
     }
 
-    /// The next option; a mistake is what glibc says of it, without the program's name.
+    /// The next option. The error is the message of glibc, without the program's name.
     pub fn next_option(&mut self) -> Option<Result<Given, String>> {
         if !self.cluster.is_empty() {
             return Some(self.letter());
@@ -74,7 +74,7 @@ impl Getopt {
         }
     }
 
-    /// What is no option, after [`Self::next_option`] has returned `None`.
+    /// The words that are not options, after [`Self::next_option`] has returned `None`.
     #[must_use]
     pub fn operands(self) -> Vec<OsString> {
         self.operands
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_cluster_and_take_what_follows() {
+    fn letters_can_be_joined_and_take_arguments() {
         let grammar = Grammar {
             short: "p:vs",
             long: &[],
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_may_be_cut_while_they_are_clear() {
+    fn long_names_can_be_abbreviated_while_they_are_unique() {
         let grammar = Grammar {
             short: "vVr:",
             long: LONG,

@@ -1,8 +1,8 @@
-//! The names of other inits. Started under one of them, treaper takes its command line and its variables, reports
-//! and exits as it does, and still leaves no process behind.
+//! The names of other inits. Started under one of them, treaper takes the command line and the variables of that init,
+//! and reports and exits as it does. It still leaves no process behind.
 //!
-//! Their arguments are translated into options of treaper, without any effect. What they decide wins over a
-//! `TREAPER_*` variable; a variable wins over a default that only belongs to such a name.
+//! A parser translates the arguments into options of treaper, and has no other effect. Options that the arguments set
+//! win over `TREAPER_*` variables, and these win over the defaults of such a name.
 #![forbid(unsafe_code)]
 
 mod catatonit;
@@ -22,25 +22,25 @@ use crate::settings::manner::{Manner, Name};
 /// The init whose name treaper was started under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// And `docker-init`, which is tini.
+    /// Also `docker-init`, which is tini.
     Tini,
     DumbInit,
-    /// And `podman-init`, which is catatonit.
+    /// Also `podman-init`, which is catatonit.
     Catatonit,
 }
 
-/// What their command line asks for.
+/// What the command line asks for.
 #[derive(Debug)]
 pub enum Asked {
     Start(Start),
     Say(Answer),
 }
 
-/// What is to be run, and who reports it.
+/// What has to be run, and how it is reported.
 #[derive(Debug)]
 pub struct Start {
     pub what: What,
-    /// In options of treaper.
+    /// The arguments as options of treaper.
     pub args: Args,
     pub manner: Manner,
     pub voice: Box<dyn Voice>,
@@ -55,7 +55,7 @@ pub enum What {
     Pause,
 }
 
-/// Help, a version, or a complaint: what is written, and the exit status.
+/// A help text, a version, or an error: the text to write, and the exit status.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     pub stdout: String,
@@ -79,13 +79,13 @@ impl Answer {
         }
     }
 
-    /// Writes it; returns the exit status.
+    /// Writes it, and returns the exit status.
     #[must_use]
     pub fn give(&self) -> u8 {
         let mut stdout = std::io::stdout();
         let written = stdout.write_all(self.stdout.as_bytes());
         let flushed = stdout.flush();
-        // It names what others have named: a control character must not reach the terminal.
+        // It may contain arguments and names, whose control characters must not reach the terminal.
         let hide = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
         let stderr: String = self.stderr.chars().map(hide).collect();
         let _ = std::io::stderr().write_all(stderr.as_bytes());
@@ -105,15 +105,15 @@ fn variable<'a>(variables: &'a Variables, name: &str) -> Option<&'a OsStr> {
     found.map(|(_, text)| text.as_os_str())
 }
 
-/// An option as it would have been typed.
+/// An option of treaper with its value.
 fn option(name: &'static str, value: impl Into<OsString>) -> (&'static str, OsString) {
     (name, value.into())
 }
 
-/// The defaults under each of these names: only a signal stops treaper, and the signal goes to the server. These
-/// programs never look at stdin, nor at their parent unless they are asked to. Their users rely on the patience of
-/// whatever stops them: a server that needs a minute after SIGTERM has that minute. Once the server has ended, the
-/// rest of its tree is stopped with grace.
+/// The defaults under each of these names. These programs never look at stdin, and look at their parent only if an
+/// option asks for it. They forward SIGTERM and set no deadline: a server that needs a minute after SIGTERM has that
+/// minute, if the program that sent it waits so long. Once the server has ended, the rest of its tree gets the stop
+/// signal and the grace period.
 const DEFAULTS: [(&str, &str); 4] = [
     ("stdin", "ignore"),
     ("hup", "forward"),
@@ -121,7 +121,7 @@ const DEFAULTS: [(&str, &str); 4] = [
     ("no-parent", "1"),
 ];
 
-/// Adds each default that neither an option of theirs nor a variable of treaper replaces.
+/// Adds each default that is replaced neither by the arguments nor by a variable of treaper.
 fn add_defaults(args: &mut Args, variables: &Variables) {
     for (name, value) in DEFAULTS {
         let decided = args.values.iter().any(|(known, _)| *known == name);
@@ -133,7 +133,7 @@ fn add_defaults(args: &mut Args, variables: &Variables) {
 }
 
 impl Program {
-    /// By the last part of `argv[0]`.
+    /// The program of this `argv[0]`, of which the last part of the path counts.
     #[must_use]
     pub fn named(name: &OsStr) -> Option<Self> {
         let name = name.as_bytes().rsplit(|byte| *byte == b'/').next()?;
@@ -145,7 +145,7 @@ impl Program {
         }
     }
 
-    /// Translates their command line, the program's name first.
+    /// Translates the command line, which begins with the program's name.
     #[must_use]
     pub fn parse(self, arguments: &[OsString], variables: &Variables) -> Asked {
         let mut asked = match self {
@@ -161,10 +161,10 @@ impl Program {
     }
 }
 
-/// Our own version, behind that of the program whose place we take.
+/// The version of treaper, which follows that of the other program.
 const OURS: &str = concat!("treaper ", env!("CARGO_PKG_VERSION"));
 
-/// What `-l` and `-L` print: ours, since the program is.
+/// What `-l` and `-L` print: the licence of treaper.
 const LICENSE: &str = include_str!("../../LICENSE-MIT");
 
 /// The last part of a path, for messages.
@@ -173,8 +173,8 @@ fn base_name(path: &OsStr) -> String {
     path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// The number that C's `strtol` finds at the start of `text`, and what is left behind it. Out of range
-/// it is the nearest one.
+/// The number that C's `strtol` finds at the start of `text`, and the text after it. A number out of range
+/// becomes the nearest one.
 #[must_use]
 pub fn leading_number(text: &str) -> (Option<i64>, &str) {
     let start = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_by_their_last_part() {
+    fn the_last_part_of_the_path_names_the_program() {
         for (name, program) in [
             ("tini", Some(Program::Tini)),
             ("/usr/bin/tini-static", Some(Program::Tini)),

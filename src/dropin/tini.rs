@@ -14,10 +14,10 @@ use crate::settings::manner::Manner;
 use crate::sys::signal::Signal;
 use crate::sys::{Errno, pid};
 
-/// The version whose command line this is; its first words are what `docker info` looks for.
+/// The version of tini that has this command line. `docker info` looks for the first words.
 const VERSION: &str = "tini version 0.19.0";
 
-/// tini's voice.
+/// Reports in tini's words.
 #[derive(Debug)]
 struct Tini {
     /// The pid that the host knows.
@@ -63,10 +63,10 @@ pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
             Ok((b'v', _)) => voice.verbosity += 1,
             Ok((b'w', _)) => voice.warns_on_reap = true,
             Ok((b'g', _)) => group = true,
-            // -s: we always are a subreaper.
+            // -s: treaper always is a subreaper.
             Ok(_) => {}
             Err(complaint) => {
-                // This line is getopt's, which names the program as it was called.
+                // The line is that of getopt, which calls the program by `argv[0]`.
                 let program = program.display();
                 let text = format!("{program}: {complaint}\n{}", usage(&name));
                 return Asked::Say(Answer::stderr(1, text));
@@ -78,13 +78,13 @@ pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
         return Asked::Say(Answer::stderr(1, usage(&name)));
     }
     if let Some(text) = variable(variables, "TINI_VERBOSITY") {
-        // An int of atoi in an unsigned variable: a negative number is the most that there is.
+        // tini puts the int of atoi into an unsigned variable, so a negative number becomes a very large one.
         voice.verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0) as u32;
     }
     if group {
         args.values.push(option("forward-to", "group"));
     }
-    // With its own SIGTTIN and SIGTTOU ignored, tini has none to pass on.
+    // tini ignores SIGTTIN and SIGTTOU, so it never forwards them.
     args.values.push(option("rewrite", "TTIN:0"));
     args.values.push(option("rewrite", "TTOU:0"));
     if parent_signal.is_some() {
@@ -102,7 +102,7 @@ pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
     })
 }
 
-/// A signal as `-p` takes it: in full, in capitals, and none of the real-time ones.
+/// A signal as `-p` takes it: the full name, in capitals, and not a real-time one.
 fn signal(text: &OsStr) -> Option<Signal> {
     let text = text.to_str().filter(|text| text.starts_with("SIG"))?;
     let unknown = ["SIGSTKFLT", "SIGIO", "SIGPWR"];
@@ -111,7 +111,7 @@ fn signal(text: &OsStr) -> Option<Signal> {
         .filter(|signal| signal.to_string() == text)
 }
 
-/// A status as `-e` takes it: what `strtol` makes of the whole text, so that an empty one is 0.
+/// A status as `-e` takes it: the number that `strtol` makes of the whole text. An empty text is 0.
 fn status(text: &OsStr) -> Option<u8> {
     let text = text.to_str()?;
     match leading_number(text) {
@@ -135,7 +135,7 @@ Command line options:
   -h: Print this help.
   -s: Nothing to do: {name} is always a subreaper.
   -p SIGNAL: Stop with SIGNAL when the parent process is gone (\"-p SIGTERM\").
-  -v: Tell more, up to 3 times.
+  -v: Log more, up to 3 times.
   -w: Warn of each orphan that is reaped.
   -g: Forward signals to the process group of PROGRAM.
   -e EXIT_CODE: Exit with 0 instead of EXIT_CODE (0 to 255; repeatable).
@@ -144,7 +144,7 @@ Command line options:
 Environment variables:
 
   TINI_SUBREAPER: As -s.
-  TINI_VERBOSITY: How much is told (default: 1).
+  TINI_VERBOSITY: How much is logged (default: 1).
   TINI_KILL_PROCESS_GROUP: As -g.
   TREAPER_*: See treaper(1).
 
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_are_what_strtol_makes_of_them() {
+    fn statuses_are_read_as_strtol_reads_them() {
         for (text, code) in [
             ("0", Some(0)),
             ("255", Some(255)),

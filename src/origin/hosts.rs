@@ -209,8 +209,8 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
         .is_ok_and(shell::was_given_a_command)
 }
 
-/// Opens the nearest ancestor whose command name is `name` (the kernel keeps 15 bytes of it), and the processes above it
-/// of which it is a copy. The error lists the ancestors that there are.
+/// Opens the nearest ancestor whose command name is `name` (the kernel keeps 15 bytes of it), and the processes above
+/// it of which it is a copy. The error lists the ancestors that there are.
 fn find_ancestor(name: &[u8]) -> Result<Vec<OwnedFd>, String> {
     let name = &name[..name.len().min(15)];
     let mut current = pid::parent();

@@ -108,8 +108,8 @@ impl Place {
         }
     }
 
-    /// Makes sure that keys which were pressed before the server is in the job still reach it. To be called right before
-    /// the monitor is made, and right before the server is made.
+    /// Makes sure that keys which were pressed before the server is in the job still reach it. To be called right
+    /// before the monitor is made, and right before the server is made.
     pub fn keep_early_keys(&self) {
         if self.job_control {
             arrival::keep_early_keys();
@@ -125,8 +125,8 @@ impl Place {
 
     /// Ends treaper as the shell or the manager expects it. A shell gets its terminal back, whose foreground group may
     /// be a group of the tree that is gone. If a signal has ended the server, the same signal ends treaper: so a shell
-    /// prints "Terminated" or ends a loop at Ctrl-C, and systemd can distinguish a crash from a stop. `$?` is 128 + n in
-    /// both cases.
+    /// prints "Terminated" or ends a loop at Ctrl-C, and systemd can distinguish a crash from a stop. `$?` is 128 + n
+    /// in both cases.
     pub fn end_as_server(&self, ended: Option<Ended>, status: u8) {
         if self.job_control {
             tty::reclaim_foreground(self.group);
@@ -142,8 +142,8 @@ impl Place {
 }
 
 /// Whether the group of this process was made for another child of the parent, as a shell with job control does for a
-/// pipeline in which treaper is not the first part. Other hosts let a child stay in the host's group, or give it a group
-/// of its own. A parent that merely adopted this process (init) is in another session.
+/// pipeline in which treaper is not the first part. Other hosts let a child stay in the host's group, or give it a
+/// group of its own. A parent that merely adopted this process (init) is in another session.
 fn is_of_a_sibling(group: i32) -> bool {
     let parent = pid::parent();
     group != pid::own()

@@ -312,8 +312,8 @@ impl Monitor<'_> {
         }
     }
 
-    /// Reading clears the notification. If it cannot be read, poll would return at once again and again, so the watch is
-    /// removed. That happens when the group is gone: the shim removes it when it exits.
+    /// Reading clears the notification. If it cannot be read, poll would return at once again and again, so the watch
+    /// is removed. That happens when the group is gone: the shim removes it when it exits.
     fn read_cgroup_events(&mut self) {
         let cgroup = self.tree.cgroup();
         if cgroup.is_none_or(|cgroup| cgroup.is_populated().is_err()) {

@@ -30,7 +30,8 @@ pub enum End {
 pub enum Way {
     /// The shim, by a pidfd.
     Direct,
-    /// The shim, but the monitor sends real-time signals: it had to send one, and later ones must not overtake that one.
+    /// The shim, but the monitor sends real-time signals: it had to send one, and later ones must not overtake that
+    /// one.
     RealTimeByMonitor,
     /// The monitor, since the kernel has no pidfds (before Linux 5.3).
     AllByMonitor,
@@ -230,7 +231,8 @@ impl Shim<'_> {
         self.signal_monitor(arrival.signal, arrival.value);
     }
 
-    /// Sends the signal to the server directly, which wakes one process less. Returns false if the monitor has to send it.
+    /// Sends the signal to the server directly, which wakes one process less. Returns false if the monitor has to send
+    /// it.
     fn signal_server(&mut self, signal: Signal, value: Option<u64>) -> bool {
         match self.way {
             Way::Direct => {}
@@ -269,8 +271,8 @@ impl Shim<'_> {
             .then_some(server)
     }
 
-    /// Signals the monitor, which is an unreaped child, so its pid is its own. If the call fails, it is tried once more,
-    /// and a plain signal by the other call: a reason to stop must not be lost.
+    /// Signals the monitor, which is an unreaped child, so its pid is its own. If the call fails, it is tried once
+    /// more, and a plain signal by the other call: a reason to stop must not be lost.
     fn signal_monitor(&self, signal: Signal, value: Option<u64>) {
         let sent = signal::send(self.monitor, signal, value)
             .or_else(|_| signal::send(self.monitor, signal, value.or(Some(0))));

@@ -16,7 +16,8 @@ use crate::plan::event::{Action, Actions, Event, Trigger};
 /// Which processes get the stop signal, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KillMode {
-    /// The server first. The rest of the tree when the server is gone, at the latest [`Settings::stage`] before SIGKILL.
+    /// The server first. The rest of the tree when the server is gone, at the latest [`Settings::stage`] before
+    /// SIGKILL.
     #[default]
     Staged,
     /// All at once.

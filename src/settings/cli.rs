@@ -9,14 +9,14 @@ use clap::builder::ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-/// One option: the single source for the parser, the help, the variables and the checks of the documents.
+/// One option. The parser, the help, the variables and the checks of the documents all use this.
 #[derive(Debug)]
 pub struct Opt {
     pub long: &'static str,
     pub short: Option<char>,
     pub takes: Takes,
     pub help: &'static str,
-    /// The help only names it; the manual has the rest.
+    /// The help only lists its name. The manual explains it.
     pub rare: bool,
 }
 
@@ -27,7 +27,7 @@ pub enum Takes {
     Nothing,
     /// Nothing, and it counts how often it is given.
     Count,
-    /// One value; the last one given wins. Named so in the help.
+    /// One value, which has this name in the help. If it is given more than once, the last one wins.
     One(&'static str),
     /// One value each time it is given.
     Many(&'static str),
@@ -105,7 +105,7 @@ pub const OPTIONS: &[Opt] = &[
         'd',
         "drain",
         Takes::One("TIME"),
-        "After the end of input, time to exit unsignalled [5s]",
+        "Time to exit by itself after the end of input [5s]",
     ),
     short(
         'g',
@@ -191,12 +191,12 @@ pub const GROUPS: [(&str, &str); 5] = [
 ];
 
 /// What treaper does, in one line.
-pub const ABOUT: &str = "run a server; nothing it ever started outlives its reason to run";
+pub const ABOUT: &str = "run a server, and stop it with everything it ever started";
 
-/// Where the texts of the options begin in the help.
+/// The column of the help in which the texts of the options begin.
 const TEXT_COLUMN: usize = 31;
 
-/// How long a line of names in the help may be.
+/// The greatest length of a line of names in the help.
 const WIDTH: usize = 95;
 
 /// The whole text of `--help`.
@@ -239,12 +239,12 @@ fn help() -> String {
     text
 }
 
-/// What was typed.
+/// The options and the command of a command line.
 #[derive(Debug, Default)]
 pub struct Args {
-    /// Options by long name, in the order of [`OPTIONS`]; switches without a value.
+    /// Each option that was given, by its long name, with its value. A switch has the value 1.
     pub values: Vec<(&'static str, OsString)>,
-    /// COMMAND and its arguments; empty if an option stands for it.
+    /// COMMAND and its arguments. Empty if an option replaces it.
     pub command: Vec<OsString>,
 }
 
@@ -252,11 +252,11 @@ pub struct Args {
 #[derive(Debug)]
 pub enum Parsed {
     Run(Args),
-    /// Help or version: to stdout, and done.
+    /// Print this help or version to stdout, and exit.
     Print(String),
 }
 
-/// The whole grammar, as clap sees it.
+/// The whole grammar, for clap.
 #[must_use]
 pub fn grammar() -> Command {
     grammar_of(OPTIONS.iter())
@@ -265,7 +265,7 @@ pub fn grammar() -> Command {
         .override_help(help())
 }
 
-/// The grammar of `options` alone, without a word about them.
+/// The grammar of `options` alone, without their help.
 fn grammar_of<'a>(options: impl Iterator<Item = &'a Opt>) -> Command {
     let command = Command::new("treaper")
         .disable_help_flag(true)
@@ -281,7 +281,7 @@ fn grammar_of<'a>(options: impl Iterator<Item = &'a Opt>) -> Command {
     options.fold(command, |command, option| {
         let command = command.arg(argument(option));
         if matches!(option.takes, Takes::Maybe(_)) {
-            // It stands for a command.
+            // It replaces COMMAND.
             command.mut_arg("COMMAND", |arg| {
                 arg.required(false).required_unless_present(option.long)
             })
@@ -315,7 +315,7 @@ fn argument(option: &Opt) -> Arg {
     arg
 }
 
-/// Whether `option` could be meant by any of `arguments`. More often than it is, never less.
+/// Whether one of `arguments` can mean `option`. Wrong answers are only ever yes, never no.
 fn mentions(arguments: &[OsString], option: &Opt) -> bool {
     let (long, short) = (option.long.as_bytes(), option.short);
     arguments.iter().any(|argument| match argument.as_bytes() {
@@ -328,10 +328,10 @@ fn mentions(arguments: &[OsString], option: &Opt) -> bool {
 /// Parses the arguments, the program's name first.
 ///
 /// # Errors
-/// One line that says what is wrong.
+/// The error, in one line.
 pub fn parse(arguments: &[OsString]) -> Result<Parsed, String> {
-    // To build the whole grammar takes longer than all else that we do until the server runs. What is
-    // not mentioned cannot be meant; and what the small grammar does not take, the whole one explains.
+    // Building the whole grammar takes longer than everything else before the server runs. So the first try is a small
+    // one of the options that are mentioned. If that fails, the whole one explains why.
     let mentioned = || OPTIONS.iter().filter(|option| mentions(arguments, option));
     if let Ok(matches) = grammar_of(mentioned()).try_get_matches_from(arguments) {
         return Ok(Parsed::Run(collect(matches, mentioned())));
@@ -350,12 +350,12 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed, String> {
     }
 }
 
-/// What is wrong with the `arguments`, in one line.
+/// Explains the error in `arguments`, in one line.
 fn explain(error: &clap::Error, arguments: &[OsString]) -> String {
     if error.kind() == ErrorKind::MissingRequiredArgument {
         return "no COMMAND was given".to_owned();
     }
-    // Of `-v=2` clap names only the `=`, as an option of its own.
+    // For `-v=2`, clap reports only the `=`, as an option of its own.
     let given = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(given)) => given.as_bytes(),
         _ => &[],
@@ -380,7 +380,7 @@ fn gives_verbose_a_value(word: &OsStr) -> bool {
     word.starts_with(b"--verbose=") || word.strip_prefix(b"-v").is_some_and(is_value)
 }
 
-/// What was matched, of the `options` that the grammar had.
+/// The values of `options`, which are those of the grammar.
 fn collect<'a>(mut matches: ArgMatches, options: impl Iterator<Item = &'a Opt>) -> Args {
     let mut args = Args::default();
     for option in options {
@@ -416,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_small_grammar_says_what_the_whole_one_says() {
+    fn the_small_grammar_parses_as_the_whole_one_does() {
         for line in [
             "cmd",
             "-- cmd",
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_the_whole_grammar() {
+    fn the_whole_grammar_explains_each_error() {
         for (line, text) in [
             ("--sginal TERM cmd", "--sginal"),
             ("-x cmd", "-x"),

@@ -1,4 +1,4 @@
-//! What was typed and what the environment says, resolved into typed, checked settings.
+//! The options and the variables, as checked and typed settings.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -16,9 +16,9 @@ use crate::sys::signal::Signal;
 /// Whether the hang-up of stdin is a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdinMode {
-    /// If it is a pipe, FIFO or socket, and not in the first second.
+    /// If stdin is a pipe, FIFO or socket, and except in the first second.
     Auto,
-    /// It must be one of these; its end counts at any time.
+    /// At any time. stdin must be a pipe, FIFO or socket.
     Watch,
     Ignore,
 }
@@ -42,11 +42,11 @@ impl StdoutMode {
     const WORDS: [(&'static str, Self); 2] = [("watch", Self::Watch), ("ignore", Self::Ignore)];
 }
 
-/// What a signal does that can be a trigger.
+/// What SIGTERM or SIGHUP does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalUse {
     Stop,
-    /// It goes to the server, as any other signal.
+    /// It is forwarded to the server, as other signals are.
     Forward,
 }
 
@@ -57,7 +57,7 @@ impl SignalUse {
 /// What SIGHUP does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HupMode {
-    /// It stops, except where it asks for a reload or for nothing: see [`crate::origin::place::Place::hup`].
+    /// It stops the server, unless it asks for a reload, or for nothing: see [`crate::origin::place::Place::hup`].
     Auto,
     Stop,
     Forward,
@@ -71,14 +71,14 @@ impl HupMode {
     ];
 }
 
-/// How `--doctor` tells what it found.
+/// How `--doctor` prints what it has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoctorFormat {
     Table,
     Json,
 }
 
-/// Who gets the signals that are no trigger.
+/// Which processes get the signals that are no trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardTo {
     Server,
@@ -95,7 +95,7 @@ impl ForwardTo {
     ];
 }
 
-/// Everything that was set, or its default.
+/// The value of each option: the one that was set, or the default.
 #[derive(Debug)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -103,7 +103,7 @@ impl ForwardTo {
 )]
 pub struct Config {
     pub plan: Settings,
-    /// Whether the grace was asked for; else it is our default.
+    /// Whether the grace period was set by the user, and is not the default.
     pub grace_is_set: bool,
     /// The stop signal.
     pub signal: Signal,
@@ -121,7 +121,7 @@ pub struct Config {
     pub rewrites: Vec<(Signal, Option<Signal>)>,
     pub success: SuccessSet,
     pub contain: Level,
-    /// Two processes, so that the SIGKILL of either leaves the other.
+    /// Whether treaper is two processes, so that one is left if the other is SIGKILLed.
     pub guard: bool,
     pub no_new_privs: bool,
     /// The file to which standard error is appended.
@@ -130,9 +130,9 @@ pub struct Config {
     pub verbosity: u8,
     /// The filter of `TREAPER_LOG`, in `env_logger`'s form.
     pub log: Option<String>,
-    /// Only look at this machine.
+    /// Only examine this machine.
     pub doctor: Option<DoctorFormat>,
-    /// Variables with our prefix that no option has.
+    /// Variables with the prefix of treaper that belong to no option.
     pub unknown_variables: Vec<String>,
     /// COMMAND and its arguments.
     pub command: Vec<OsString>,
@@ -145,7 +145,7 @@ const KILL_MODES: [(&str, KillMode); 3] = [
 ];
 const UNTIL: [(&str, Until); 2] = [("server", Until::Server), ("tree", Until::Tree)];
 
-/// `--doctor` stands for a COMMAND, so there must be none.
+/// The format of `--doctor`, if it was given. It replaces COMMAND, so there must be none.
 fn doctor(given: &Given, command: &[OsString]) -> Result<Option<DoctorFormat>, Error> {
     let format = given.one("doctor", None, |text| {
         let formats = [("", DoctorFormat::Table), ("json", DoctorFormat::Json)];
@@ -160,13 +160,13 @@ fn doctor(given: &Given, command: &[OsString]) -> Result<Option<DoctorFormat>, E
         "--doctor: the format follows an equals sign: --doctor=json".to_owned()
     } else {
         format!(
-            "--doctor: starts no COMMAND, and '{}' was given",
+            "--doctor: does not start a COMMAND, but '{}' was given",
             first.display()
         )
     }))
 }
 
-/// What the options say of the plan. The rest is known when the place is.
+/// The settings of the plan that options set. The other two are set when the place is known.
 fn plan(given: &Given) -> Result<Settings, Error> {
     Ok(Settings {
         drain: given.one("drain", Duration::from_secs(5), value::duration)?,
@@ -198,7 +198,7 @@ fn verbosity(text: &str) -> Result<u8, String> {
 /// Checks everything that was set. The command line wins over `environment`.
 ///
 /// # Errors
-/// Names the option or variable whose value is wrong.
+/// A value is wrong. The message names its option or variable.
 pub fn resolve(
     mut args: Args,
     environment: impl Iterator<Item = (OsString, OsString)>,

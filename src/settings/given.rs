@@ -7,9 +7,9 @@ use crate::output::error::Error;
 use crate::settings::cli::{Args, OPTIONS, Opt, Takes};
 use crate::settings::value;
 
-/// What the names of all our variables begin with.
+/// The names of all variables of treaper begin with this.
 pub const PREFIX: &str = "TREAPER_";
-/// Not options: the one variable without an option of its own.
+/// The only variable without an option.
 const LOG: &str = "TREAPER_LOG";
 
 /// The environment variable of an option.
@@ -18,7 +18,7 @@ pub fn variable(long: &str) -> String {
     format!("{PREFIX}{}", long.to_ascii_uppercase().replace('-', "_"))
 }
 
-/// One value as it was given: where, and what.
+/// One value, and where it was given.
 struct Value {
     source: String,
     text: OsString,
@@ -40,14 +40,14 @@ impl Value {
     }
 }
 
-/// All that was given, by option.
+/// All values that were given.
 pub(super) struct Given<'a> {
     args: &'a Args,
     variables: Vec<(String, OsString)>,
 }
 
 impl<'a> Given<'a> {
-    /// Also returns the names of the variables that begin like ours, and that no option has.
+    /// Also returns the names of variables with the prefix that belong to no option.
     pub fn new(
         args: &'a Args,
         environment: impl Iterator<Item = (OsString, OsString)>,
@@ -56,7 +56,7 @@ impl<'a> Given<'a> {
         (Self { args, variables }, unknown)
     }
 
-    /// Every value of `long`: the command line's, or else the variable's.
+    /// Every value of `long` on the command line. If there is none, those of the variable.
     fn all(&self, long: &str) -> Vec<Value> {
         let typed: Vec<Value> = self
             .args
@@ -92,7 +92,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Whether `long` was given at all.
+    /// Whether `long` was given, on the command line or by a variable.
     pub fn has(&self, long: &str) -> bool {
         !self.all(long).is_empty()
     }
@@ -120,7 +120,7 @@ impl<'a> Given<'a> {
             .map_or(Ok(default), |given| given.parse(parse))
     }
 
-    /// The last value of `long`, one of `words`.
+    /// The last value of `long`, which must be one of `words`.
     pub fn word<T: Copy>(&self, long: &str, default: T, words: &[(&str, T)]) -> Result<T, Error> {
         self.one(long, default, |text| value::word(text, words))
     }
@@ -153,8 +153,8 @@ impl<'a> Given<'a> {
     }
 }
 
-/// The variables that set something: an empty one is not set. Then the names of those that no option
-/// has. These are no error: Kubernetes makes TREAPER_SERVICE_HOST for a service of that name.
+/// The variables of treaper that are set (an empty one is not), and the names of those that belong to no option. The
+/// latter are no error: Kubernetes makes TREAPER_SERVICE_HOST for a service of that name.
 fn our_variables(
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> (Vec<(String, OsString)>, Vec<String>) {

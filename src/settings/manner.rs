@@ -1,22 +1,22 @@
-//! What no option sets: how treaper differs when it has the name of another init.
+//! How treaper behaves differently under the name of another init, apart from its options.
 #![forbid(unsafe_code)]
 
 use crate::sys::signal::Signal;
 
-/// Whose name treaper was started under.
+/// The kind of name under which treaper was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Name {
     #[default]
     Own,
-    /// Users of another init expect its exit statuses, and stop it with their own patience.
+    /// That of another init: its users expect its exit statuses, and choose the deadlines themselves.
     OtherInit,
 }
 
-/// How treaper behaves apart from its options; the default is its own manner.
+/// How treaper behaves apart from its options. The default is that of its own name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Manner {
     pub name: Name,
-    /// The stop signal after the end of the parent. `None`: the same one as after every other trigger.
+    /// The stop signal after the end of the parent. `None`: the same as after every other trigger.
     pub parent_signal: Option<Signal>,
     /// Whether SIGTSTP, SIGTTIN and SIGTTOU also suspend treaper, after they were forwarded.
     pub suspends_with_signals: bool,

@@ -1,4 +1,4 @@
-//! What was asked for: options, variables, and the name that treaper was started under.
+//! What the user asked for: by options, by variables, and by the name under which treaper was started.
 #![forbid(unsafe_code)]
 
 pub mod cli;

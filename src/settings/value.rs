@@ -1,4 +1,4 @@
-//! How values are written by users: durations, signals, words.
+//! How users write values: durations, signals, words.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -7,12 +7,12 @@ use crate::sys::signal::Signal;
 
 /// The longest duration that can be set: a year.
 pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
-/// What died sooner would be reported as a survivor.
+/// The shortest `--kill-timeout`. With less, a process that is just ending would be reported as a survivor.
 const SHORTEST_KILL: Duration = Duration::from_millis(100);
 
 /// `500ms`, `5s`, `2m`, `1h`, or plain seconds (`5`, `0.5`), exact to the nanosecond.
 ///
-/// In whole numbers: floating point would cost 20 KiB of tables.
+/// Computed in whole numbers: floating point would add 20 KiB of tables to the program.
 ///
 /// # Errors
 /// A sentence that says what is expected.
@@ -36,7 +36,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let out_of_range = || "out of range: at most 365 days (8760h)".to_owned();
     let nanos = whole.parse::<u64>().map_err(|_| out_of_range())?;
     let nanos = u128::from(nanos) * nanos_each;
-    // So many digits that nothing is rounded before the end; further ones are less than a nanosecond.
+    // 18 digits are enough for every unit: further ones are less than a nanosecond.
     let mut places = (0_u128, 1_u128);
     for digit in fraction.bytes().take(18) {
         places = (places.0 * 10 + u128::from(digit - b'0'), places.1 * 10);
@@ -48,14 +48,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// As [`duration`], but never less than it takes to die of SIGKILL on a busy machine: 100 ms.
+/// As [`duration`], but at least 100 ms: on a busy machine a process takes that long to end after SIGKILL.
 ///
 /// # Errors
 /// A sentence that says what is expected.
 pub fn kill_timeout(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| {
         if time < SHORTEST_KILL {
-            Err("out of range: at least 100ms, since dying takes a moment".to_owned())
+            Err("out of range: at least 100ms, since a process needs time to end".to_owned())
         } else {
             Ok(time)
         }
@@ -72,7 +72,7 @@ pub fn signal(text: &str) -> Result<Signal, String> {
     })
 }
 
-/// `FROM:TO`; a TO of 0 (`None`) drops FROM.
+/// `FROM:TO`. If TO is 0 (`None`), FROM is dropped.
 ///
 /// # Errors
 /// A sentence that says what is expected.
@@ -109,7 +109,7 @@ pub fn pid(text: &str) -> Result<i32, String> {
         .ok_or_else(|| "expected a process id, 1 or more".to_owned())
 }
 
-/// A switch, as variables spell it.
+/// The value of a switch in a variable.
 ///
 /// # Errors
 /// A sentence that says what is expected.
@@ -121,8 +121,8 @@ pub fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A filter of messages in `env_logger`'s form, such as `debug` or `treaper::tree::kill=trace,info`. Modules
-/// of others are refused: they log nothing, so the filter would silence everything.
+/// A filter of messages in `env_logger`'s form, such as `debug` or `treaper::tree::kill=trace,info`. Modules of other
+/// crates are refused: they log nothing, so with such a filter there would be no messages at all.
 ///
 /// # Errors
 /// A sentence that says what is expected.
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn log_filters_name_levels_and_our_modules() {
+    fn log_filters_name_levels_and_modules_of_treaper() {
         for good in [
             "debug",
             "OFF",

@@ -59,7 +59,8 @@ impl Relay {
         }))
     }
 
-    /// Passes on messages of the tree. To be called at every SIGCHLD. `server`: its pid, if it is in this PID namespace.
+    /// Passes on messages of the tree. To be called at every SIGCHLD. `server`: its pid, if it is in this PID
+    /// namespace.
     pub fn send_messages(&self, server: Option<Pid>) {
         self.retry_at.set(None);
         for _ in 0..BATCH {

@@ -165,8 +165,8 @@ impl Watch {
         self.add_standard(trigger, standard, libc::POLLRDHUP);
     }
 
-    /// Makes the loss of stdout's reader a trigger. A pipe reports it as POLLERR. POLLRDHUP does not count: that peer no
-    /// longer writes, but may still read.
+    /// Makes the loss of stdout's reader a trigger. A pipe reports it as POLLERR. POLLRDHUP does not count: that peer
+    /// no longer writes, but may still read.
     pub fn add_stdout(&mut self) {
         let pipe = fd::describe(fd::STDOUT).0 == Kind::Pipe;
         let standard = Standard {

@@ -223,7 +223,8 @@ fn copy(
     check(pid.into()).map(|pid| pid as c_int)
 }
 
-/// The child: it only makes system calls, on memory that was prepared. It becomes the server, or writes why it could not.
+/// The child: it only makes system calls, on memory that was prepared. It becomes the server, or writes why it could
+/// not.
 extern "C" fn run_child(start: *mut c_void) -> ! {
     // SAFETY: the pointer that was passed to clone; the parent keeps no reference, and never frees it.
     let start = unsafe { &mut *start.cast::<Start>() };
@@ -239,7 +240,8 @@ extern "C" fn run_child(start: *mut c_void) -> ! {
 fn set_up(start: &Start) -> Result<(), Failure> {
     let setup = &start.setup;
     if let Some(cgroup) = start.enter {
-        // Only where it is needed: this write waits for an RCU grace period, which takes longer than the rest of a start.
+        // Only where it is needed: this write waits for an RCU grace period, which takes longer than the rest of a
+        // start.
         // SAFETY: this process has a table of descriptors of its own, where this one is never closed.
         let cgroup = unsafe { BorrowedFd::borrow_raw(cgroup) };
         super::cgroup::enter(cgroup).map_err(Failure::Clone)?;

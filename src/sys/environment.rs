@@ -33,7 +33,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// `None` if no variable names this process and there is no `socket`: then the server gets the original environment.
+    /// `None` if no variable names this process and there is no `socket`: then the server gets the original
+    /// environment.
     #[must_use]
     pub fn naming_another(socket: Option<&OsStr>) -> Option<Self> {
         let names: Vec<&str> = NAMING.into_iter().filter(|name| names_us(name)).collect();

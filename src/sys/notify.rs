@@ -184,8 +184,8 @@ impl Sockets {
         Ok(OsString::from_vec([b"@", name].concat()))
     }
 
-    /// The pid of the sender of the next message; 0 if it is outside of this PID namespace. `None` if there is no message.
-    /// Descriptors in the message are not received, since closing those of an unknown process can take long.
+    /// The pid of the sender of the next message; 0 if it is outside of this PID namespace. `None` if there is no
+    /// message. Descriptors in the message are not received, since closing those of an unknown process can take long.
     #[must_use]
     pub fn peek_sender(&self) -> Option<i32> {
         let mut message = Message::empty();

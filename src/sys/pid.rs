@@ -46,7 +46,8 @@ pub fn parent() -> i32 {
     rustix::process::Pid::as_raw(rustix::process::getppid())
 }
 
-// In a PID namespace these two can be 0, if the session or the group was made outside. The types of the crates exclude 0.
+// In a PID namespace these two can be 0, if the session or the group was made outside. The types of the crates exclude
+// 0.
 
 /// The session of `pid` (0: of this process); 0 if its leader is outside of this PID namespace. See `getsid(2)`.
 pub fn session(pid: i32) -> Result<i32, super::Errno> {

@@ -20,8 +20,8 @@ pub fn has_hung_up(fd: i32) -> bool {
 /// reports the failure of a message that was sent, or a time stamp (`MSG_ZEROCOPY`, `SO_TIMESTAMPING`).
 pub const HANG_UP: i16 = libc::POLLHUP | libc::POLLRDHUP;
 
-/// Whether the peer of a TCP socket can still send. Then a POLLRDHUP was caused by `shutdown(SHUT_RD)` on this end. With
-/// a Unix socket it is unknown which end was shut down. See `TCP_INFO` in `tcp(7)`.
+/// Whether the peer of a TCP socket can still send. Then a POLLRDHUP was caused by `shutdown(SHUT_RD)` on this end.
+/// With a Unix socket it is unknown which end was shut down. See `TCP_INFO` in `tcp(7)`.
 #[must_use]
 pub fn peer_can_send(fd: i32) -> bool {
     const ESTABLISHED: u8 = 1;
@@ -79,8 +79,8 @@ impl AsRawFd for News {
 /// `ppoll(2)`.
 ///
 /// # Errors
-/// `EINTR` after this process was suspended and resumed; `ENOMEM`; another one if a filter refuses the call, or if there
-/// are more descriptors than `RLIMIT_NOFILE` allows.
+/// `EINTR` after this process was suspended and resumed; `ENOMEM`; another one if a filter refuses the call, or if
+/// there are more descriptors than `RLIMIT_NOFILE` allows.
 pub fn poll(
     fds: &mut [libc::pollfd],
     timeout: Option<std::time::Duration>,

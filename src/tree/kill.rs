@@ -13,7 +13,8 @@ use crate::sys::{Errno, clock, namespace, pid, pidfd};
 use crate::tree::survivors::NAMED;
 use crate::tree::{Server, Told, Tree, walk};
 
-/// The processes that have been sent SIGKILL. A wrong entry (a recycled pid) only makes the pause between rounds longer.
+/// The processes that have been sent SIGKILL. A wrong entry (a recycled pid) only makes the pause between rounds
+/// longer.
 static KILLED: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
 /// The processes that have been sent the stop signal, so that none gets it twice. A new process with a recycled pid
 /// does not get it, and gets SIGKILL when the grace period ends.
@@ -81,8 +82,8 @@ impl Killer {
         }
     }
 
-    /// Sends the stop signal to the rest of the tree, then SIGCONT. SIGCONT is sent to all: that is cheaper than finding
-    /// out which processes are suspended, and harmless to the others.
+    /// Sends the stop signal to the rest of the tree, then SIGCONT. SIGCONT is sent to all: that is cheaper than
+    /// finding out which processes are suspended, and harmless to the others.
     ///
     /// If the server is gone, its process group gets the signal by one call. Of the processes outside the group, the
     /// children of this process get it at once. The others get it from [`Self::continue_stop`], after the group had

@@ -22,7 +22,8 @@ pub struct Server {
     pub leads_group: bool,
     /// Whether it was reaped. Its pid may belong to another process then.
     pub reaped: bool,
-    /// Whether it is suspended, by the last change that `wait` has reported; `None`: another process has got that report.
+    /// Whether it is suspended, by the last change that `wait` has reported; `None`: another process has got that
+    /// report.
     pub suspended: Option<bool>,
     /// Who has sent it the stop signal.
     pub told: Told,

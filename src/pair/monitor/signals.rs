@@ -82,8 +82,8 @@ impl Monitor<'_> {
         }
     }
 
-    /// Whether the service manager signals all processes of the unit (`systemctl kill`). Then the shim gets the signal as
-    /// well, and forwards it. In a PID namespace of its own, the monitor cannot see who has sent a signal.
+    /// Whether the service manager signals all processes of the unit (`systemctl kill`). Then the shim gets the signal
+    /// as well, and forwards it. In a PID namespace of its own, the monitor cannot see who has sent a signal.
     fn is_told_in_passing(&self, arrival: &Arrival) -> bool {
         let Role::Monitor {
             shim: Link::Parent(_),
