@@ -40,5 +40,13 @@ def make(work):
     ]
 
 
+def builds(work):
+    """The same sources as they are built: the release, and dynamic builds. The yardstick is Debian's dynamic tini."""
+    tini, static, default = named(make(work), "tini", "treaper", "treaper (cargo build)")
+    debian, fedora = (Contender(f"treaper ({name}'s flags)", [os.path.join(work, f"treaper-{name.lower()}"), "--"])
+                      for name in ("Debian", "Fedora"))
+    return [tini, static, default, debian, fedora]
+
+
 def named(contenders, *names):
     return [next(c for c in contenders if c.name == name) for name in names]
