@@ -1,12 +1,14 @@
 """The scenes: how each snippet is played, and how its host is killed."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import time
 
 from scene import scene
-from stage import Failed
+from stage import CACHE, ROOT, Failed, Skip
 
 # A job that ends, and leaves a worker.
 JOB = """#!/bin/sh
@@ -26,6 +28,155 @@ def npm_run(stage, name):
     stage.snippet(name, "package.json")
     npm = stage.start(["npm", "run", "dev"])
     return npm
+
+
+# ---- MCP hosts
+
+MCP = os.path.join(ROOT, ".cache/mcp")
+CLIENTS = os.path.join(CACHE, "clients/node_modules")
+
+
+def server_with_a_helper(stage):
+    """The server of the snippets: server-everything, after a helper has been started."""
+    server = f"{MCP}/node/node_modules/.bin/mcp-server-everything"
+    if not os.path.exists(server):
+        raise Skip("tests/mcp/setup.sh has not been run")
+    stage.write("bin/npx", f"#!/bin/sh\nsome-server </dev/null >/dev/null 2>&1 &\nexec {server}\n", 0o755)
+
+
+def list_servers(stage, command):
+    """The client connects to the server, lists its tools and ends."""
+    if not os.path.exists(command[0]):
+        raise Skip(f"{os.path.basename(command[0])} is not installed")
+    said = stage.run(command)
+    stage.ready()
+    return said
+
+
+@scene("inspector", "mcp-json")
+def _(stage):
+    stage.need("mcp-inspector")
+    server_with_a_helper(stage)
+    stage.snippet("mcp-json", "mcp.json")
+    call = ["--method", "tools/call", "--tool-name", "trigger-long-running-operation", "--tool-arg", "duration=900", "steps=1"]
+    stage.start(["mcp-inspector", "--cli", "--config", "mcp.json", "--server", "everything", *call])
+    stage.ready()
+    client = stage.until("the client", lambda: [p for p in stage.find("inspector") if "cli/build/index.js" in p.cmdline])
+    for process in client:
+        stage.kill(process.pid)
+
+
+@scene("gemini", "mcp-json")
+def _(stage):
+    server_with_a_helper(stage)
+    settings = {"security": {"folderTrust": {"enabled": False}}, **json.loads(stage.text("mcp-json"))}
+    stage.write(".gemini/settings.json", json.dumps(settings))
+    if "Connected" not in list_servers(stage, [f"{CLIENTS}/.bin/gemini", "mcp", "list"]):
+        raise Failed("gemini is not connected")
+
+
+@scene("opencode")
+def _(stage):
+    server_with_a_helper(stage)
+    stage.snippet("opencode", "opencode.json")
+    if "connected" not in list_servers(stage, [f"{CLIENTS}/opencode-linux-x64-baseline/bin/opencode", "mcp", "list"]):
+        raise Failed("opencode is not connected")
+
+
+def sdk_host(stage, command):
+    if not os.path.exists(command[0]):
+        raise Skip(f"{command[0]} is not there")
+    stage.write("bin/some-mcp-server", f"#!/bin/sh\nexec {MCP}/venv/bin/python {ROOT}/tests/mcp/server.py\n", 0o755)
+    host = stage.start(command)
+    stage.until("the job", lambda: stage.find("busy-job"))
+    stage.kill(host)
+
+
+@scene("python-sdk", limit=40)
+def _(stage):
+    stage.snippet("python-sdk", "host.py")
+    sdk_host(stage, [f"{MCP}/venv/bin/python", "host.py"])
+
+
+@scene("typescript-sdk", limit=40)
+def _(stage):
+    stage.snippet("typescript-sdk", "host.mjs")
+    os.symlink(os.path.join(CACHE, "node/node_modules"), stage.path("node_modules"))
+    sdk_host(stage, ["/usr/bin/node", "host.mjs"])
+
+
+# ---- editors
+
+def language_server(stage):
+    """pylsp, after it has started a helper, as many language servers do."""
+    if not os.path.exists("/usr/bin/pylsp"):
+        raise Skip("pylsp is not installed")
+    stage.write("bin/pylsp", "#!/bin/sh\nsome-server </dev/null >/dev/null 2>&1 &\nexec /usr/bin/pylsp -v --log-file pylsp.log\n", 0o755)
+    stage.write("file.py", "import os\n")
+
+
+def answers(stage, count=1):
+    """The editor and the server have talked to each other."""
+    stage.ready(count)
+    stage.until("the first answer", lambda: stage.read("pylsp.log").count("Server capabilities") >= count)
+
+
+def neovim(stage):
+    stage.need("nvim")
+    language_server(stage)
+    stage.snippet("neovim", "init.lua")
+    return stage.start(["nvim", "--headless", "--listen", stage.path("nvim"), "-u", "init.lua", "file.py"])
+
+
+@scene("neovim is killed", "neovim")
+def _(stage):
+    editor = neovim(stage)
+    answers(stage)
+    stage.kill(editor)
+
+
+@scene("neovim quits", "neovim")
+def _(stage):
+    editor = neovim(stage)
+    answers(stage)
+    stage.run(["nvim", "--server", stage.path("nvim"), "--remote-send", "<Esc>:qa!<CR>"])
+    editor.wait(60)
+
+
+@scene("neovim restarts the server", "neovim")
+def _(stage):
+    editor = neovim(stage)
+    answers(stage)
+    first = stage.pids()
+    restart = "<Esc>:lua vim.lsp.stop_client(vim.lsp.get_active_clients())<CR>:edit!<CR>"
+    stage.run(["nvim", "--server", stage.path("nvim"), "--remote-send", restart])
+    answers(stage, 2)
+    if not stage.control:
+        stage.until("the end of the first helper", lambda: not stage.is_alive(first["worker"]))
+    elif not stage.is_alive(first["worker"]):
+        raise Failed("the control has stopped the first helper")
+    stage.kill(editor)
+
+
+def emacs(stage, name, settings, connect):
+    stage.need("emacs")
+    language_server(stage)
+    init = f'(package-initialize)\n{stage.text(name)}\n{settings}\n(find-file "file.py")\n{connect}\n'
+    stage.write("init.el", init)
+    editor = stage.start(["emacs", "-q", f"--fg-daemon={stage.path('emacs')}", "-l", "init.el"])
+    answers(stage)
+    stage.kill(editor)
+
+
+@scene("eglot")
+def _(stage):
+    emacs(stage, "eglot", "(require 'eglot)", "(call-interactively 'eglot)")
+
+
+@scene("lsp-mode")
+def _(stage):
+    settings = f"(require 'lsp-mode)\n(setq lsp-auto-guess-root t)\n(lsp-workspace-folders-add \"{stage.folder}\")"
+    emacs(stage, "lsp-mode", settings, "(lsp)")
 
 
 # ---- dev servers and scripts
@@ -190,6 +341,102 @@ def _(stage):
     stage.until("the job", lambda: "server" in stage.read("up"), limit=90)
     stage.until("the end of the job", lambda: not stage.find("some-job"))
     stage.kill(cron)
+
+
+# ---- other machines
+
+@scene("ssh")
+def _(stage):
+    stage.need("ssh", "ssh-keygen")
+    daemon = "/usr/sbin/sshd"
+    if not os.path.exists(daemon):
+        raise Skip("sshd is not installed")
+    for name in ("host", "user"):
+        stage.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", name])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    stage.write("sshd_config", f"""Port {port}
+ListenAddress 127.0.0.1
+HostKey {stage.path('host')}
+PidFile none
+UsePAM no
+StrictModes no
+AuthorizedKeysFile {stage.path('user.pub')}
+SetEnv PATH={stage.env['PATH']} TREAPER_GRACE=1s TREAPER_DRAIN=300ms
+""")
+    stage.write("ssh_config", f"""Host some-host
+    HostName 127.0.0.1
+    Port {port}
+    IdentityFile {stage.path('user')}
+    IdentitiesOnly yes
+    StrictHostKeyChecking no
+    UserKnownHostsFile /dev/null
+""")
+    os.chmod(stage.path("user"), 0o600)
+    os.makedirs("/run/sshd", exist_ok=True)
+    sshd = stage.start([daemon, "-D", "-e", "-f", stage.path("sshd_config")])
+    stage.spare(sshd.pid)
+    stage.endings.append(lambda: stage.kill(sshd))
+    stage.until("sshd", lambda: "listening" in stage.read("log"))
+    command = stage.text("ssh").replace("ssh ", "exec ssh -F ssh_config ", 1)
+    client = stage.start(["sh", "-c", command], stdin=subprocess.PIPE)
+    stage.ready()
+    stage.kill(client)
+
+
+# ---- service managers
+
+@scene("supervisor")
+def _(stage):
+    stage.need("supervisord")
+    head = f"[supervisord]\nnodaemon=true\nlogfile={stage.path('supervisord.log')}\npidfile={stage.path('pid')}\nchildlogdir={stage.folder}\n"
+    more = f"redirect_stderr=true\nstdout_logfile={stage.path('server.log')}\n"
+    stage.write("supervisord.conf", head + stage.text("supervisor") + more)
+    host = stage.start(["supervisord", "-c", "supervisord.conf"])
+    stage.ready()
+    stage.kill(host)
+
+
+def run_file(stage, *command):
+    stage.need(command[0])
+    stage.snippet("runit", "service/run", 0o755)
+    host = stage.start([*command, stage.path("service")])
+    stage.ready()
+    stage.kill(host)
+
+
+@scene("runit", trigger="parent-exit")
+def _(stage):
+    run_file(stage, "runsv")
+
+
+@scene("s6", "runit", trigger="parent-exit")
+def _(stage):
+    run_file(stage, "s6-supervise")
+
+
+@scene("pm2")
+def _(stage):
+    stage.need("pm2")
+    stage.env["PM2_HOME"] = stage.path("pm2")
+    stage.snippet("pm2", "ecosystem.config.js")
+    stage.run(["pm2", "start", "ecosystem.config.js"])
+    stage.ready()
+    stage.kill(int(stage.read("pm2/pm2.pid")))
+
+
+@scene("pm2 stop", "pm2", leaks=False, note="pm2 itself sends SIGKILL to what it finds by the parents")
+def _(stage):
+    stage.need("pm2")
+    stage.env["PM2_HOME"] = stage.path("pm2")
+    stage.snippet("pm2", "ecosystem.config.js")
+    stage.run(["pm2", "start", "ecosystem.config.js"])
+    pids = stage.ready()
+    stage.run(["pm2", "stop", "some-server"])
+    stage.until("the end of the server", lambda: not stage.is_alive(pids["server"]))
+    # Its daemon goes on, and is no part of what is judged.
+    stage.spared.add(int(stage.read("pm2/pm2.pid")))
 
 
 # ---- CI

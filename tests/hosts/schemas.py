@@ -1,9 +1,11 @@
 """The checks of formats whose host cannot be had: against the published schema, or the published documentation."""
 
+import json
 import os
 import shutil
 import subprocess
 import tempfile
+import tomllib
 
 from scene import check
 from stage import CACHE, Failed, Skip
@@ -52,3 +54,54 @@ def published(name, schema, file, right, wrong):
 
 published("github", "vendor.github-workflows", "test.yml", "runs-on", "runs-in")
 published("gitlab", "vendor.gitlab-ci", ".gitlab-ci.yml", "script:", "scripts:")
+
+
+def documented(name, where, parse, form):
+    """A check against a form that is copied here by hand from the documentation of `where`."""
+    def fits(value, form):
+        if isinstance(form, dict):
+            return isinstance(value, dict) and value.keys() == form.keys() and all(fits(value[key], form[key]) for key in form)
+        return value == form if isinstance(form, str) else isinstance(value, form)
+
+    @check(f"{name}, documented form", name, quick=parse is not yaml)
+    def _(found):
+        value = parse(found[name].text)
+        if not fits(value, form):
+            raise Failed(f"{value} is not of the form {form}")
+        return f"as documented by {where}"
+
+
+def yaml(text):
+    import yaml
+    return yaml.safe_load(text)
+
+
+STDIO = {"command": "treaper", "args": list}
+documented("vscode", "VS Code, MCP configuration reference", json.loads, {"servers": {"everything": {"type": "stdio", **STDIO}}})
+documented("zed", "Zed, Model Context Protocol", json.loads, {"context_servers": {"everything": STDIO}})
+documented("goose", "Goose, configuration files", yaml, {"extensions": {"everything": {
+    "enabled": bool, "type": "stdio", "name": "everything", "cmd": "treaper", "args": list, "timeout": int}}})
+documented("helix", "Helix, languages", tomllib.loads, {"language-server": {"pylsp": STDIO}})
+
+
+@check("codex mcp list", "codex")
+def _(found):
+    codex = os.path.join(CACHE, "clients/node_modules/.bin/codex")
+    if not os.path.exists(codex):
+        raise Skip("codex is not installed")
+
+    def listed(text):
+        with tempfile.TemporaryDirectory(prefix="treaper-hosts-") as home:
+            with open(os.path.join(home, "config.toml"), "w") as file:
+                file.write(text)
+            done = subprocess.run([codex, "mcp", "list", "--json"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, env={**os.environ, "CODEX_HOME": home, "HOME": home})
+            return done.returncode, done.stdout, done.stderr
+
+    text = found["codex"].text
+    status, said, error = listed(text)
+    if status != 0 or json.loads(said)[0]["transport"]["command"] != "treaper":
+        raise Failed(said + error)
+    if listed(text.replace("command", "comand"))[0] == 0:
+        raise Failed("the control, a text with a mistake, is accepted too")
+    return "codex reads it"
