@@ -10,7 +10,7 @@ function __treaper_command
             case --
                 set -e words[1]
                 break
-            case -s -k -d -g --watch-pid --watch-ancestor --stdin --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --stderr --success
+            case -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --stderr --success
                 set -e words[1..2]
             case '-*'
                 set -e words[1]
@@ -27,11 +27,12 @@ function __treaper_options
 end
 
 complete -c treaper -f
-complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -k -d -g --watch-pid --watch-ancestor --stdin --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --stderr --success)'
+complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --stderr --success)'
 complete -c treaper -n __treaper_options -l no-parent -d 'Do not stop when the parent process is gone'
 complete -c treaper -n __treaper_options -l watch-pid -x -a "(__fish_complete_pids)" -d 'Stop when process PID is gone'
 complete -c treaper -n __treaper_options -l watch-ancestor -x -d 'Stop when the nearest ancestor NAME is gone'
 complete -c treaper -n __treaper_options -l stdin -x -a "auto watch ignore" -d 'Stop when stdin hangs up: auto, watch, ignore [auto]'
+complete -c treaper -n __treaper_options -l idle -x -d 'Stop when the host writes nothing to stdin for TIME'
 complete -c treaper -n __treaper_options -l stdout -x -a "watch ignore" -d 'Stop when stdout has no reader: watch, ignore [ignore]'
 complete -c treaper -n __treaper_options -l until -x -a "server tree" -d 'Run until the end of: server, tree [server]'
 complete -c treaper -n __treaper_options -s s -l signal -x -a "(kill -l | string split -n ' ')" -d 'Stop signal [TERM]'

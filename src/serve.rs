@@ -21,12 +21,14 @@ use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
 use crate::settings::config::{StdinMode, StdoutMode};
 use crate::spawn;
+use crate::streams::idle::{self, Idle};
 use crate::streams::notify::Relay;
 use crate::streams::watch::Watch;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork, Group, Setup};
 use crate::sys::exec::Image;
 use crate::sys::pid::{self, Pid};
+use crate::sys::poll::News;
 use crate::sys::signal::Signal;
 use crate::sys::{clock, fd, memory, pidfd, prctl, startup, wait};
 use crate::tree::{Hold, Server, Told, Tree};
@@ -47,6 +49,8 @@ struct Start {
     hosts: Hosts,
     image: Image,
     cgroup: Option<Cgroup>,
+    /// What the host writes to stdin, for `--idle`.
+    writes: Option<News>,
 }
 
 /// Runs the server, and stops everything that it has started. Returns the exit status of this process.
@@ -84,6 +88,7 @@ fn prepare(request: Request<'_>) -> Result<(Context<'_>, Start, bool), Error> {
     adopt_orphans()?;
     hosts.watch_parent()?;
     let place = Place::look(inherited, config, manner.name, descriptors)?;
+    let writes = config.idle.map(|_| idle::open()).transpose()?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = contain::prepare(config.contain)?;
     let namespace = matches!(containment, Containment::Pidns);
@@ -100,6 +105,7 @@ fn prepare(request: Request<'_>) -> Result<(Context<'_>, Start, bool), Error> {
         hosts,
         image,
         cgroup: containment.into_cgroup(),
+        writes,
     };
     Ok((context, start, namespace))
 }
@@ -214,6 +220,7 @@ fn server_and_loop(
         hosts,
         image,
         cgroup,
+        writes,
     } = start;
     let (signals, server) = start_server(context, image, cgroup.as_ref())?;
     // From here on the only way out is an empty tree, whether the server's exec is done or not.
@@ -224,7 +231,7 @@ fn server_and_loop(
         let _ = prctl::new_session();
     }
     context.place.release_inherited();
-    let mut watch = make_watch(signals, context, hosts, cgroup.as_ref());
+    let mut watch = make_watch(signals, context, hosts, writes, cgroup.as_ref());
     let hold = if let Role::Monitor {
         shim: Link::Bell(bell),
     } = &role
@@ -289,6 +296,7 @@ fn make_watch(
     signals: SignalFd,
     context: &Context<'_>,
     hosts: Hosts,
+    writes: Option<News>,
     cgroup: Option<&Cgroup>,
 ) -> Watch {
     let mut watch = Watch::new(signals);
@@ -298,6 +306,8 @@ fn make_watch(
     // treaper's copies of stdin and stdout must not keep a pipe open that the server has closed.
     match context.place.stdin {
         Some(trigger) => watch.add_stdin(trigger, context.config.stdin == StdinMode::Auto),
+        // What is unread in it is asked for.
+        None if writes.is_some() => {}
         None => fd::replace_by_stderr(fd::STDIN),
     }
     if context.config.stdout == StdoutMode::Watch {
@@ -307,6 +317,9 @@ fn make_watch(
     }
     if let Some(cgroup) = cgroup {
         watch.add_cgroup_events(cgroup.events.as_fd());
+    }
+    if let Some((writes, time)) = writes.zip(context.config.idle) {
+        watch.add_idle(Idle::start(writes, time));
     }
     watch
 }

@@ -128,6 +128,9 @@ const BAD: &[(&str, &str)] = &[
     ("--success", "NOPE"),
     ("--contain", "jail"),
     ("--stderr", "/etc/passwd/x"),
+    ("--idle", "0"),
+    ("--idle", "99ms"),
+    ("--idle", "never"),
 ];
 
 #[test]

@@ -90,6 +90,10 @@ pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
             "a process of --watch-pid or --watch-ancestor is gone",
             " (without that option the server goes on)",
         ),
+        Trigger::Idle => (
+            "the host has written nothing to stdin for the time of --idle",
+            " (a longer --idle changes that)",
+        ),
         Trigger::StdoutClosed => (
             "stdout has no reader any more and the drain has ended",
             " (--stdout and --drain change that)",

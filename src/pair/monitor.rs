@@ -155,6 +155,9 @@ impl World for Monitor<'_> {
             self.stopping_since = Some(clock::now());
         }
         self.context.board.set_plan(after);
+        if before.is_running() != after.is_running() {
+            self.watch.set_running(after.is_running());
+        }
         if before.is_running() && !after.is_running() {
             self.wake_shim();
         }
@@ -223,8 +226,11 @@ impl Monitor<'_> {
             };
             let retry = retry.filter(|retry| patience.is_none_or(|patience| *retry < patience));
             let event = match self.watch.wait(retry.or(patience)) {
-                Woken::TimedOut if self.next_reap != NextReap::OnSignal => Some(self.reap()),
+                Woken::TimedOut | Woken::Nothing if self.next_reap != NextReap::OnSignal => {
+                    Some(self.reap())
+                }
                 Woken::TimedOut if retry.is_some() => None,
+                Woken::Nothing => None,
                 Woken::TimedOut => Some(self.overdue()),
                 Woken::CgroupChanged => {
                     self.read_cgroup_events();

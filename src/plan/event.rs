@@ -17,6 +17,8 @@ pub enum Trigger {
     Terminate,
     /// A process named by `--watch-pid` or `--watch-ancestor` is gone.
     WatchedExit,
+    /// The host has written nothing to stdin for the time of `--idle`.
+    Idle,
     /// The server's stdout has no reader any more.
     StdoutClosed,
     /// The shim of the pair is gone.
@@ -28,12 +30,13 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::ParentExit,
         Self::StdinEof,
         Self::Hangup,
         Self::Terminate,
         Self::WatchedExit,
+        Self::Idle,
         Self::StdoutClosed,
         Self::ShimKilled,
         Self::MonitorKilled,
@@ -49,6 +52,7 @@ impl Trigger {
             Self::Hangup => "hangup",
             Self::Terminate => "terminate",
             Self::WatchedExit => "watched-exit",
+            Self::Idle => "idle",
             Self::StdoutClosed => "stdout-closed",
             Self::ShimKilled => "shim-killed",
             Self::MonitorKilled => "monitor-killed",

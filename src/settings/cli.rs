@@ -85,6 +85,11 @@ pub const OPTIONS: &[Opt] = &[
         "Stop when stdin hangs up: auto, watch, ignore [auto]",
     ),
     opt(
+        "idle",
+        Takes::One("TIME"),
+        "Stop when the host writes nothing to stdin for TIME",
+    ),
+    opt(
         "stdout",
         Takes::One("MODE"),
         "Stop when stdout has no reader: watch, ignore [ignore]",

@@ -117,6 +117,8 @@ pub struct Config {
     pub parent: bool,
     pub watch_pids: Vec<i32>,
     pub watch_ancestors: Vec<OsString>,
+    /// For how long the host may write nothing to stdin.
+    pub idle: Option<Duration>,
     pub forward_to: ForwardTo,
     pub rewrites: Vec<(Signal, Option<Signal>)>,
     pub success: SuccessSet,
@@ -218,6 +220,7 @@ pub fn resolve(
         parent: !given.switch("no-parent")?,
         watch_pids: given.many("watch-pid", value::pid)?,
         watch_ancestors: given.texts("watch-ancestor"),
+        idle: given.one("idle", None, |text| value::idle(text).map(Some))?,
         forward_to: given.word("forward-to", ForwardTo::Server, &ForwardTo::WORDS)?,
         rewrites: given.many("rewrite", value::rewrite)?,
         contain: given.word("contain", Level::Auto, &Level::NAMES)?,

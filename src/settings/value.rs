@@ -9,6 +9,8 @@ use crate::sys::signal::Signal;
 pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The shortest `--kill-timeout`. With less, a process that is just ending would be reported as a survivor.
 const SHORTEST_KILL: Duration = Duration::from_millis(100);
+/// A typing error in a unit must not stop each server at once.
+const SHORTEST_IDLE: Duration = Duration::from_millis(100);
 
 /// `500ms`, `5s`, `2m`, `1h`, or plain seconds (`5`, `0.5`), exact to the nanosecond.
 ///
@@ -56,6 +58,23 @@ pub fn kill_timeout(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| {
         if time < SHORTEST_KILL {
             Err("out of range: at least 100ms, since a process needs time to end".to_owned())
+        } else {
+            Ok(time)
+        }
+    })
+}
+
+/// As [`duration`], at least 100 ms.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn idle(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|time| {
+        if time < SHORTEST_IDLE {
+            Err(
+                "out of range: at least 100ms; without this option the host may be silent"
+                    .to_owned(),
+            )
         } else {
             Ok(time)
         }

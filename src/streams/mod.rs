@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod forward;
+pub mod idle;
 pub mod notify;
 pub mod watch;

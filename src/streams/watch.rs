@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
+use crate::streams::idle::Idle;
 use crate::sys::arrival::{self, Arrival, SignalFd};
 use crate::sys::fd::{self, Kind};
 use crate::sys::poll::{self, HANG_UP};
@@ -24,6 +25,8 @@ pub enum Woken {
     /// The cgroup has lost its last member, or got a first one.
     CgroupChanged,
     TimedOut,
+    /// Nothing that concerns the stop. Some of the time has passed.
+    Nothing,
 }
 
 #[derive(Debug)]
@@ -69,6 +72,8 @@ pub struct Watch {
     refused: bool,
     /// When stdin was last written to before it hung up; `None` if it has not hung up.
     stdin_ended: Option<(i64, u64)>,
+    /// Whether the host has written to stdin lately, if that was asked for.
+    idle: Option<Idle>,
 }
 
 impl Watch {
@@ -81,6 +86,7 @@ impl Watch {
             polled: Vec::new(),
             refused: false,
             stdin_ended: None,
+            idle: None,
         }
     }
 
@@ -98,6 +104,7 @@ impl Watch {
             polled,
             refused: false,
             stdin_ended: None,
+            idle: None,
         }
     }
 
@@ -165,6 +172,33 @@ impl Watch {
         self.add_standard(trigger, standard, libc::POLLRDHUP);
     }
 
+    /// Makes the silence of the host a trigger.
+    pub fn add_idle(&mut self, idle: Idle) {
+        let source = Source {
+            trigger: Some(Trigger::Idle),
+            _owned: None,
+            standard: None,
+        };
+        self.add(source, idle.fd(), libc::POLLIN);
+        self.idle = Some(idle);
+    }
+
+    /// Whether the silence of the host matters: not during a drain or a stop.
+    pub fn set_running(&mut self, running: bool) {
+        if let Some(idle) = &mut self.idle {
+            idle.set_running(running);
+        }
+    }
+
+    /// The host may be silent from now on.
+    fn forget_idle(&mut self) {
+        let mut sources = self.sources.iter();
+        if let Some(at) = sources.position(|source| source.trigger == Some(Trigger::Idle)) {
+            self.forget(at);
+        }
+        self.idle = None;
+    }
+
     /// Makes the loss of stdout's reader a trigger. A pipe reports it as POLLERR. POLLRDHUP does not count: that peer
     /// no longer writes, but may still read.
     pub fn add_stdout(&mut self) {
@@ -227,8 +261,16 @@ impl Watch {
             return arrival::wait_any(timeout).map_or(Woken::TimedOut, Woken::Signal);
         }
         loop {
+            if self.idle.as_mut().is_some_and(Idle::is_over) {
+                self.forget_idle();
+                return Woken::Trigger(Trigger::Idle);
+            }
+            let left = self.idle.as_ref().and_then(Idle::left);
+            let left = left.filter(|left| timeout.is_none_or(|timeout| *left < timeout));
+            let timed_out = || left.map_or(Woken::TimedOut, |_| Woken::Nothing);
+            let timeout = left.or(timeout);
             match poll::poll(&mut self.polled, timeout) {
-                Ok(0) => return Woken::TimedOut,
+                Ok(0) => return timed_out(),
                 Err(errno) => {
                     // While poll cannot be used, treaper can only wait for signals.
                     let patience = match errno {
@@ -245,7 +287,7 @@ impl Watch {
                         return Woken::Signal(arrival);
                     }
                     if timeout.is_some() {
-                        return Woken::TimedOut;
+                        return timed_out();
                     }
                     continue;
                 }
@@ -257,6 +299,9 @@ impl Watch {
             }
             if let Some(arrival) = self.signals.as_ref().and_then(SignalFd::read) {
                 return Woken::Signal(arrival);
+            }
+            if self.idle.is_some() {
+                return Woken::Nothing;
             }
         }
     }
@@ -276,6 +321,11 @@ impl Watch {
             match (meaning, source.trigger) {
                 (Meaning::Nothing, _) => {}
                 (Meaning::Event, None) => return Some(Woken::CgroupChanged),
+                (Meaning::Event, Some(Trigger::Idle)) => {
+                    if let Some(idle) = &mut self.idle {
+                        idle.look();
+                    }
+                }
                 (Meaning::Event, Some(trigger)) => {
                     if trigger == Trigger::StdinEof {
                         self.stdin_ended = Some(fd::last_write(fd::STDIN));
@@ -287,6 +337,8 @@ impl Watch {
                 (Meaning::CompleteInput, _) => {
                     log::info!("the input ended in the first second: it is complete, no trigger");
                     self.forget(at);
+                    // No process of the host is left that could write.
+                    self.forget_idle();
                     fd::replace_by_stderr(fd::STDIN);
                     return None;
                 }
