@@ -1,4 +1,4 @@
-//! The arena itself: a test that proves nothing about treaper, but that survivors are seen at all.
+//! The arena itself. These tests say nothing about treaper: they prove that the arena sees survivors.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -10,7 +10,7 @@ fn bare(tree: &str) -> Run {
 }
 
 #[test]
-fn what_a_bare_server_leaves_is_counted() {
+fn processes_left_by_a_bare_server_are_counted() {
     let mut run =
         bare("server:on=TERM/3[worker,deep:daemon[leaf:setsid],stuck:ignore=TERM:stopped]");
     for name in ["server", "worker", "deep", "leaf", "stuck"] {
@@ -50,8 +50,8 @@ fn dropping_a_run_ends_every_process_of_it() {
 }
 
 #[test]
-fn a_killed_test_leaves_nothing_because_the_arena_sees_its_socket_close() {
-    // An arena in an arena: the outer one counts what the inner one lets go of.
+fn a_killed_test_leaves_nothing_since_the_arena_sees_its_socket_close() {
+    // An arena in an arena: the outer one counts the processes that leave the inner one.
     let scene = Scene::new();
     let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
     let far = std::os::fd::AsRawFd::as_raw_fd(&far);
@@ -146,7 +146,7 @@ fn signals_that_the_caller_ignores_are_not_ignored_in_a_scene() {
 }
 
 #[test]
-fn what_a_killed_run_has_left_is_in_no_ones_way() {
+fn folders_left_by_a_killed_run_disturb_no_later_one() {
     let folder = std::env::temp_dir();
     let old = |number| folder.join(format!("treaper-test-{}-{number}", std::process::id()));
     for number in 0..100 {
@@ -166,7 +166,7 @@ fn a_test_that_is_skipped() {
 }
 
 #[test]
-fn a_skip_is_seen_and_listed_and_an_error_where_all_is_installed() {
+fn a_skip_is_listed_and_is_an_error_where_all_is_installed() {
     let scene = Scene::new();
     let list = scene.directory().join("skipped");
     let mut counted = again(":", "a_test_that_is_skipped");

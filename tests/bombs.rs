@@ -1,8 +1,8 @@
-//! Trees that multiply faster than they are seen: fork bombs, chains of daemons, processes that
-//! revive each other, some 300 processes each, deaf to SIGTERM. Nobody is left, in every level.
+//! Trees that multiply faster than a walk can see them: fork bombs, chains of daemons, processes that restart each
+//! other. Each has some 300 processes, which ignore SIGTERM. No process is left, at each level of containment.
 //!
-//! Each bomb has a uid of its own, whose RLIMIT_NPROC bounds it. The times to the first SIGKILL
-//! and from there to the end are printed and not judged: they are the machine's as much as ours.
+//! Each bomb has a uid of its own, whose RLIMIT_NPROC bounds it. The times to the first SIGKILL and from there to the
+//! end are printed, and not judged: they depend on the machine as much as on treaper.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -27,7 +27,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// No two bombs count as the same user's.
+/// A uid that no other bomb has.
 fn new_uid() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     1_000_000 + std::process::id() % 100_000 * 1000 + NEXT.fetch_add(1, Ordering::Relaxed)
@@ -50,7 +50,7 @@ struct Bomb {
     _place: Option<Place>,
 }
 
-/// Starts the bomb and waits until it has its full size; `None` where this level cannot be had.
+/// Starts the bomb, and waits until it has its full size. `None` if this level cannot be used here.
 fn start(level: Option<&str>, by_root: bool, bomb: &str) -> Option<Bomb> {
     let uid = new_uid();
     let place = match (level, by_root) {
@@ -60,8 +60,8 @@ fn start(level: Option<&str>, by_root: bool, bomb: &str) -> Option<Bomb> {
     };
     let scene = place.as_ref().map_or_else(Scene::new, Place::scene);
     let scene = if by_root { scene } else { scene.uid(uid) };
-    // Revivers need room for their dead too, which count until they are reaped: at the limit all they
-    // would do is to take the processor.
+    // Revivers need room for their zombies, too, which count until they are reaped. At the limit they would only use
+    // up processor time.
     let room = if bomb.contains("revive") {
         3 * SIZE
     } else {
@@ -112,7 +112,7 @@ fn is_stopped_in_every_level(which: usize) {
     let (name, bomb) = BOMBS[which];
     for (level, by_root) in levels() {
         let Some(mut bomb) = start(Some(level), by_root, bomb) else {
-            skip("no cgroup v2 that is ours to change");
+            skip("no cgroup v2 that this user may change");
             continue;
         };
         stop(name, level, by_root, &mut bomb.run);
@@ -123,7 +123,7 @@ fn stop(name: &str, level: &str, by_root: bool, run: &mut Run) {
     let server = run.named("server")[0].pid;
     let asked = sys::now_ms();
     run.signal(libc::SIGTERM);
-    // It is deaf to everything but SIGKILL, and among the first to get that.
+    // It ignores everything except SIGKILL, and is among the first to get that.
     assert!(
         sys::wait_gone(server, common::patience()),
         "{name}, {level}"
@@ -152,7 +152,7 @@ fn daemon_chains_are_stopped_in_every_level() {
 }
 
 #[test]
-fn a_fork_bomb_that_takes_all_processor_time_does_not_keep_us_from_stopping_it() {
+fn a_fork_bomb_that_takes_all_processor_time_is_stopped() {
     let _alone = alone();
     for (level, by_root) in levels().into_iter().filter(|(level, _)| *level == "group") {
         let busy = BOMBS[0].1.replace(":calm=1", "");
@@ -172,7 +172,7 @@ fn a_bomb_is_stopped_when_one_of_the_pair_is_killed() {
     for (name, bomb) in [BOMBS[0], BOMBS[3]] {
         for (level, by_root) in levels() {
             for victim in ["shim", "monitor"] {
-                // In the other levels it is the kernel's work; here it is ours.
+                // At the other levels the kernel kills the tree. At this one treaper does.
                 if level != "group" {
                     continue;
                 }
@@ -188,7 +188,7 @@ fn a_bomb_is_stopped_when_one_of_the_pair_is_killed() {
 }
 
 #[test]
-fn control_without_treaper_each_outlives_its_server() {
+fn control_without_treaper_each_bomb_outlives_its_server() {
     let _alone = alone();
     if !sys::is_root() {
         return skip("only root can give a bomb a uid of its own");
@@ -204,7 +204,7 @@ fn control_without_treaper_each_outlives_its_server() {
 }
 
 #[test]
-fn control_a_kill_of_what_was_seen_is_outrun_by_revivers() {
+fn control_revivers_outlive_one_kill_of_all_that_were_seen() {
     let _alone = alone();
     if !sys::is_root() {
         return skip("only root can give a bomb a uid of its own");
@@ -214,7 +214,7 @@ fn control_a_kill_of_what_was_seen_is_outrun_by_revivers() {
     bomb.run.wait();
     for process in bomb.run.survivors() {
         process.kill();
-        // The next is not killed before the other one of its pair has seen it.
+        // Time for the other one of its pair to see the end of this one.
         sys::pause_for(Duration::from_millis(1));
     }
     assert!(!bomb.run.survivors().is_empty());

@@ -1,4 +1,4 @@
-//! `--contain=cgroup`: the tree in a control group of its own, which is gone at the end.
+//! `--contain=cgroup`: the tree is in a control group of its own, which is removed at the end.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -19,14 +19,14 @@ const NAMES: &[&str] = &["server", "a", "b", "c"];
 /// A place by its name, and how a scene gets there.
 type Where = (&'static str, Place, fn(Scene) -> Scene);
 
-/// As root below our own group, and as a user in a group that was handed to it.
+/// Root, below the group of the tests, and a user, in a group that was delegated to it.
 fn places() -> Vec<Where> {
     let root = Place::new().map(|place| ("root", place, (|scene| scene) as fn(Scene) -> Scene));
     let user = Place::delegated(USER)
         .map(|place| ("a user", place, (|s: Scene| s.uid(USER)) as fn(_) -> _));
     let places: Vec<_> = root.into_iter().chain(user).collect();
     if places.is_empty() {
-        skip("no cgroup v2 that is ours to change");
+        skip("no cgroup v2 that this user may change");
     }
     places
 }
@@ -97,7 +97,7 @@ fn control_without_treaper_the_tree_survives_in_its_group() {
 }
 
 #[test]
-fn whoever_of_the_pair_lives_stops_the_tree_and_removes_the_group() {
+fn the_surviving_one_of_the_pair_stops_the_tree_and_removes_the_group() {
     for (name, place, who) in places() {
         for victim in ["shim", "monitor"] {
             let mut run = start(who(place.scene()), &CGROUP.tree(STUBBORN), NAMES);
@@ -118,7 +118,7 @@ fn whoever_of_the_pair_lives_stops_the_tree_and_removes_the_group() {
 }
 
 #[test]
-fn whoever_moved_out_of_the_group_is_stopped_too() {
+fn processes_that_left_the_group_are_stopped_too() {
     for (name, place, who) in places() {
         let outside = place.make("outside");
         std::os::unix::fs::chown(&outside, Some(USER), Some(USER)).unwrap();
@@ -167,10 +167,10 @@ fn groups_that_the_server_made_below_go_with_it() {
 }
 
 #[test]
-fn empty_leftovers_of_dead_instances_are_removed_at_the_next_start() {
+fn empty_groups_of_killed_instances_are_removed_at_the_next_start() {
     for (name, place, who) in places() {
         let scene = who(place.scene());
-        // Both of the pair killed at once: the one thing that leaves a group behind.
+        // Both processes of the pair are killed at once: only that leaves a group behind.
         let mut dead = start(scene, &CGROUP.tree(STUBBORN), NAMES);
         let monitor = dead.monitor();
         for pid in [dead.main, monitor] {
@@ -178,7 +178,7 @@ fn empty_leftovers_of_dead_instances_are_removed_at_the_next_start() {
         }
         dead.wait();
         if place.groups().is_empty() {
-            // The pair was not quite killed at once, and one of the two has done its work.
+            // They were not killed at exactly the same time, and one of the two has done its work.
             continue;
         }
         let populated = !dead.survivors().is_empty();
@@ -199,9 +199,9 @@ fn empty_leftovers_of_dead_instances_are_removed_at_the_next_start() {
 }
 
 #[test]
-fn a_leftover_with_members_stays_and_so_do_they() {
+fn an_old_group_with_members_is_kept_and_so_are_they() {
     for (name, place, who) in places() {
-        // Of a maker that cannot be alive: no process has this number and start.
+        // Its name is that of an instance that has ended: no process has this pid and start time.
         let left = place.make("treaper-2-1");
         let mut member =
             place
@@ -223,7 +223,7 @@ fn a_leftover_with_members_stays_and_so_do_they() {
 fn a_group_in_use_is_never_swept_though_it_is_empty() {
     for (name, place, who) in places() {
         for namespace in [false, true] {
-            // Its maker may be in another PID namespace, where its number means somebody else.
+            // The treaper that made it may be in another PID namespace: here its pid means another process.
             let scene = who(place.scene());
             let scene = if namespace { scene.pidns() } else { scene };
             let home = place.make("home");
@@ -246,7 +246,7 @@ fn a_group_in_use_is_never_swept_though_it_is_empty() {
 }
 
 #[test]
-fn where_it_cannot_be_had_nothing_is_started_and_the_cause_and_the_remedy_are_named() {
+fn where_it_cannot_be_used_nothing_is_started_and_the_error_has_cause_and_remedy() {
     if !sys::is_root() {
         return skip("needs a user without a group of its own");
     }
@@ -266,14 +266,14 @@ fn where_it_cannot_be_had_nothing_is_started_and_the_cause_and_the_remedy_are_na
     assert!(run.log.all("server", "ready").is_empty());
 }
 
-/// Runs what follows in a cgroup namespace whose only cgroup file system is a v2, as containers of today are.
+/// Runs its arguments in a cgroup namespace that has only a cgroup v2, as today's containers have.
 const PURE: &str =
     "umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec \"$@\"";
 
 #[test]
-fn a_cgroup_namespace_with_nothing_but_v2_will_do() {
+fn a_cgroup_namespace_with_v2_alone_is_enough() {
     let Some(place) = Place::new() else {
-        return skip("no cgroup v2 that is ours to change");
+        return skip("no cgroup v2 that this user may change");
     };
     let unshare = ["unshare", "-mC", "sh", "-c", PURE, "sh"].map(str::to_owned);
     let tree = format!("{STUBBORN}x").replace("]x", ",d:nest=/sys/fs/cgroup:daemon]");
@@ -289,9 +289,9 @@ fn a_cgroup_namespace_with_nothing_but_v2_will_do() {
 }
 
 #[test]
-fn members_of_another_uid_are_killed_where_kill_may_not() {
+fn members_of_another_uid_are_killed_without_the_right_to_signal_them() {
     let Some(place) = Place::delegated(USER) else {
-        return skip("no cgroup v2 that is ours to change");
+        return skip("no cgroup v2 that this user may change");
     };
     let scene = place.scene().uid(USER);
     let setuid = place::setuid_actor(&scene);
@@ -308,7 +308,7 @@ fn members_of_another_uid_are_killed_where_kill_may_not() {
 #[test]
 fn a_stranger_that_came_into_the_group_is_waited_for_and_killed() {
     let Some(place) = Place::new() else {
-        return skip("no cgroup v2 that is ours to change");
+        return skip("no cgroup v2 that this user may change");
     };
     let mut run = start(
         place.scene(),
@@ -325,14 +325,14 @@ fn a_stranger_that_came_into_the_group_is_waited_for_and_killed() {
     assert_eq!(guest.wait_clean().signal(), Some(libc::SIGKILL));
 }
 
-/// Nothing but the group tells of it, and no deadline comes in time.
+/// Only `cgroup.events` reports it, and no deadline comes in time.
 #[test]
 fn the_end_of_a_stranger_in_the_group_is_seen() {
     let guarded = Wrap::Treaper(&["--contain=cgroup", "--grace=1h"]);
     let alone = Wrap::Treaper(&["--contain=cgroup", "--grace=1h", "--no-guard"]);
     for (wrap, without_monitor) in [(guarded, true), (guarded, false), (alone, false)] {
         let Some(place) = Place::new() else {
-            return skip("no cgroup v2 that is ours to change");
+            return skip("no cgroup v2 that this user may change");
         };
         let mut run = start(place.scene(), &wrap.tree("server"), &["server"]);
         let group = place.0.join(place.groups().pop().unwrap());
@@ -368,9 +368,9 @@ fn a_command_that_does_not_exist_leaves_no_group() {
 }
 
 #[test]
-fn a_group_that_somebody_removes_keeps_nobody_busy_and_the_stop_works() {
+fn a_removed_group_costs_no_processor_time_and_the_stop_works() {
     let Some(place) = Place::new() else {
-        return skip("no cgroup v2 that is ours to change");
+        return skip("no cgroup v2 that this user may change");
     };
     let home = place.make("home");
     let tree = format!("server:ignore=TERM:enter={}", home.display());
@@ -384,9 +384,9 @@ fn a_group_that_somebody_removes_keeps_nobody_busy_and_the_stop_works() {
 }
 
 #[test]
-fn a_monitor_that_stays_for_the_dead_of_a_tracer_is_not_kept_busy_by_the_group() {
+fn a_monitor_that_waits_for_zombies_of_a_tracer_takes_no_processor_time() {
     let Some(place) = Place::new() else {
-        return skip("no cgroup v2 that is ours to change");
+        return skip("no cgroup v2 that this user may change");
     };
     let options = ["--contain=cgroup", "--grace=100ms", "--kill-timeout=300ms"];
     let tree = "server[stuck:ignore=TERM]";
@@ -402,7 +402,7 @@ fn a_monitor_that_stays_for_the_dead_of_a_tracer_is_not_kept_busy_by_the_group()
     }
     run.signal(libc::SIGTERM);
     assert_eq!(run.wait().code(), Some(123), "{}", run.stderr());
-    // The dead are members of no group, so the shim has removed it.
+    // Zombies are members of no group, so the shim has removed it.
     until("no group", || place.groups().is_empty());
     until_it_rests(monitor);
     drop(tracer);

@@ -1,4 +1,5 @@
-//! The groups themselves: each start gets a name of its own, and nothing is left however deep the server nests.
+//! The groups of `--contain=cgroup`: each start has a name of its own, and no group is left, however deep they are
+//! nested.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -16,11 +17,11 @@ fn have(program: &str) -> bool {
     found.is_ok()
 }
 
-/// Where treaper is PID 1 of a namespace of its own, two starts in the same tick agree in number and time.
+/// As PID 1 of a namespace of its own, two instances that start in the same tick have the same pid and start time.
 #[test]
 fn starts_with_the_same_number_in_the_same_tick_share_a_parent_group() {
     let Some(place) = Place::new().filter(|_| have("unshare")) else {
-        return skip("no cgroup v2 that is ours to change");
+        return skip("no cgroup v2 that this user may change");
     };
     let script = "pair() { unshare -pf --mount-proc \"$@\" & a=$!; unshare -pf --mount-proc \"$@\" & b=$!
                   wait $a || echo failed; wait $b || echo failed; }
@@ -40,11 +41,11 @@ fn starts_with_the_same_number_in_the_same_tick_share_a_parent_group() {
     assert!(place.groups().is_empty());
 }
 
-/// What another treaper does in the wrong moment: it has the name, or its sweep holds the new group.
+/// What another treaper can do at the wrong moment: it has the name, or its sweep has locked the new group.
 #[test]
 fn a_name_that_is_taken_or_swept_away_is_followed_by_the_next_one() {
     let Some(place) = Place::new().filter(|_| have("strace")) else {
-        return skip("no cgroup v2 that is ours to change");
+        return skip("no cgroup v2 that this user may change");
     };
     for rule in [
         "inject=mkdirat:error=EEXIST:when=1",
@@ -56,7 +57,8 @@ fn a_name_that_is_taken_or_swept_away_is_followed_by_the_next_one() {
         let mut run = place.scene().start(&words);
         let code = run.wait_clean().code();
         assert_eq!(code, Some(0), "{rule}: {}", run.stderr());
-        // The one that was lost, as the other one's sweep would have removed it, is swept by this start.
+        // The group that this start could not lock is removed by its own sweep. The other treaper's sweep would have
+        // done that.
         let mut next = place.scene().start(&[TREAPER, "--contain=cgroup", "true"]);
         next.wait_clean();
         assert!(place.groups().is_empty(), "{rule}");
@@ -85,7 +87,7 @@ fn deep_groups(place: &Place, options: &[&str], limits: &str) -> String {
 #[test]
 fn groups_nested_deeper_than_descriptors_and_stack_reach_are_removed() {
     let Some(place) = Place::delegated(USER) else {
-        return skip("no cgroup v2 that is ours to change");
+        return skip("no cgroup v2 that this user may change");
     };
     for options in [
         &["--contain=cgroup"][..],
@@ -102,18 +104,18 @@ fn groups_nested_deeper_than_descriptors_and_stack_reach_are_removed() {
 #[test]
 fn control_bare_the_groups_stay() {
     let Some(place) = Place::delegated(USER) else {
-        return skip("no cgroup v2 that is ours to change");
+        return skip("no cgroup v2 that this user may change");
     };
     deep_groups(&place, &[], "ulimit -n 64");
     assert!(!place.groups().is_empty());
 }
 
 #[test]
-fn a_leftover_whose_members_are_deep_down_stays() {
+fn an_old_group_with_members_deep_below_it_is_kept() {
     let Some(place) = Place::new() else {
-        return skip("no cgroup v2 that is ours to change");
+        return skip("no cgroup v2 that this user may change");
     };
-    // Of a maker that cannot be alive: no process has this number and start.
+    // Its name is that of an instance that has ended: no process has this pid and start time.
     let deep = place.make("treaper-2-1-0/a/b/c");
     let words = [ACTOR, "tree", &format!("member:enter={}", deep.display())];
     let mut member = Scene::new().start(&words);

@@ -1,4 +1,5 @@
-//! `--contain=pidns`: the kernel ends all when its init dies; everything else is as without it.
+//! `--contain=pidns`: the kernel ends all processes when the init of the namespace ends. Everything else is as without
+//! it.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -15,7 +16,7 @@ const STUBBORN: &str = "server:ignore=TERM[a:setsid:ignore=TERM,b:daemon:stopped
                         c:chain=2]";
 const NAMES: &[&str] = &["server", "a", "b", "c"];
 
-/// As whoever runs the tests; from root also as a user, for whom it takes a user namespace.
+/// The user who runs the tests. If that is root, also another user, who needs a user namespace.
 fn users() -> Vec<(&'static str, Option<u32>)> {
     let user = sys::is_root().then_some(("a user", Some(USER)));
     [("ourselves", None)].into_iter().chain(user).collect()
@@ -36,7 +37,7 @@ fn start(scene: Scene, command: &[String], names: &[&str]) -> Run {
     run
 }
 
-/// Without an arena: the kernel is the arena here.
+/// Without an arena, since the kernel ends all processes of the namespace.
 fn code(user: Option<u32>, command: &[&str]) -> Option<i32> {
     let mut treaper = Command::new(TREAPER);
     treaper.args(["--contain=pidns", "--"]).args(command);
@@ -69,7 +70,7 @@ fn a_server_ended_by_a_signal_is_128_more_for_every_signal() {
 }
 
 #[test]
-fn the_server_sees_its_own_processes_and_is_who_it_was() {
+fn the_server_sees_only_its_own_processes_and_keeps_its_ids() {
     let words = ["sh", "-c", "cd /proc && echo [0-9]*; id -u; id -g; echo $$"];
     let mounted = || {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -92,7 +93,7 @@ fn the_server_sees_its_own_processes_and_is_who_it_was() {
     assert_eq!(before, mounted(), "what is mounted inside stays inside");
 }
 
-/// The bell says that the shim is gone. A second descriptor for that would only be one less for the rest.
+/// The bell reports that the shim is gone. A second descriptor for that would only take one from the walk.
 #[test]
 fn the_monitor_watches_the_host_and_not_the_shim_by_a_pidfd() {
     for (name, user) in users() {
@@ -125,7 +126,7 @@ fn a_stubborn_tree_is_stopped() {
 }
 
 #[test]
-fn a_server_that_leaves_when_asked_is_not_delayed() {
+fn a_server_that_exits_on_sigterm_is_not_delayed() {
     for (name, user) in users() {
         let wrap = Wrap::Treaper(&["--contain=pidns", "--grace", "20s"]);
         let tree = "server:on=TERM/3[a:setsid:on=TERM/0,b:daemon:on=TERM/0]";
@@ -154,7 +155,7 @@ fn orphans_are_reaped_inside() {
         let mut run = start(scene(user), &PIDNS.tree(tree), &["server"]);
         let monitor = run.monitor();
         let left = || proc::children(monitor).len();
-        common::until("nobody but the server", || left() == 1);
+        common::until("only the server", || left() == 1);
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(6), "{name}");
     }
@@ -222,7 +223,7 @@ fn a_killed_init_takes_all_with_it_and_the_status_says_so() {
 }
 
 fn both_killed(run: &mut Run, round: usize) {
-    // By pidfd: when the first is dead the other may have gone before its turn.
+    // By pidfd: after the first was killed, the other may end before it is signalled.
     let mut victims = [run.main, run.monitor()].map(|pid| sys::pidfd(pid).unwrap());
     victims.rotate_left(round % 2);
     for victim in victims {
@@ -231,12 +232,12 @@ fn both_killed(run: &mut Run, round: usize) {
 }
 
 #[test]
-fn all_our_processes_killed_at_the_same_instant_leave_nothing() {
+fn all_processes_of_treaper_killed_at_one_instant_leave_nothing() {
     for (_, user) in users() {
         for round in 0..50 {
             let mut run = start(scene(user), &PIDNS.tree(STUBBORN), NAMES);
             both_killed(&mut run, round);
-            // Nobody of ours is left to do it: the kernel does.
+            // No process of treaper is left, so the kernel does it.
             run.wait_empty();
         }
     }
@@ -255,7 +256,7 @@ fn control_without_the_namespace_they_leave_the_tree() {
 }
 
 #[test]
-fn signals_are_forwarded_once_the_real_time_ones_too() {
+fn signals_are_forwarded_once_and_so_are_real_time_ones() {
     for (name, user) in users() {
         let mut run = start(scene(user), &PIDNS.tree("server:record"), &["server"]);
         let all = [libc::SIGUSR1, libc::SIGINT, libc::SIGWINCH, 34, 40, 64];
@@ -306,7 +307,7 @@ fn a_setuid_program_gives_no_rights_to_a_user_and_is_stopped() {
 }
 
 #[test]
-fn what_cannot_be_killed_does_not_keep_the_host_waiting() {
+fn processes_that_cannot_be_killed_do_not_delay_the_host() {
     let wrap = Wrap::Treaper(&["--contain=pidns", "--grace=100ms", "--kill-timeout=300ms"]);
     let mut run = start(
         Scene::new(),
@@ -326,11 +327,11 @@ fn what_cannot_be_killed_does_not_keep_the_host_waiting() {
 }
 
 #[test]
-fn where_it_cannot_be_had_nothing_is_started_and_the_cause_and_the_remedy_are_named() {
+fn where_it_cannot_be_used_nothing_is_started_and_the_error_has_cause_and_remedy() {
     if !sys::is_root() {
         return skip("needs root to take the permission away");
     }
-    // A user namespace in which no further one may be made, and no capability is left.
+    // A user namespace in which no further one may be made, without any capability.
     let shell = "echo 0 >/proc/sys/user/max_user_namespaces && \
                  exec setpriv --bounding-set=-all --inh-caps=-all \"$@\"";
     let words = ["unshare", "-r", "sh", "-c", shell, "sh"].map(str::to_owned);
@@ -365,7 +366,7 @@ fn a_watched_pid_outside_takes_the_server_with_it() {
 }
 
 #[test]
-fn a_stdout_that_nobody_reads_ends_the_tree() {
+fn a_stdout_without_a_reader_ends_the_tree() {
     for (name, user) in users() {
         let wrap = Wrap::Treaper(&[
             "--contain=pidns",

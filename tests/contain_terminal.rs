@@ -40,18 +40,18 @@ fn an_interrupt_from_the_keyboard_reaches_the_server_once() {
 }
 
 #[test]
-fn the_job_is_stopped_and_continued_as_one() {
+fn the_job_is_suspended_and_resumed_as_one() {
     let (mut run, master) = start("server");
     let server = run.named("server")[0].pid;
     let main = run.main;
     let state = |pid| Process::read(pid).map_or('-', |p| p.state);
     for _ in 0..2 {
         press(&master, 26);
-        until("a stopped job", || {
+        until("a suspended job", || {
             state(main) == 'T' && state(server) == 'T'
         });
         sys::kill_group(main, libc::SIGCONT).unwrap();
-        until("a job that goes on", || {
+        until("a resumed job", || {
             state(main) == 'S' && state(server) == 'S'
         });
     }

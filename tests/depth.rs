@@ -10,7 +10,7 @@ use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
 
 const USER: u32 = 65534;
 
-/// A chain of `depth` processes, in which each has `leaves` further children that were born before.
+/// A chain of `depth` processes. Each has further children, `leaves`, which were born before the next of the chain.
 fn chain(depth: usize, leaves: &str) -> String {
     let levels = vec![format!("n:record[{leaves}"); depth - 1];
     format!("{}n:record{}", levels.concat(), "]".repeat(depth - 1))
@@ -39,14 +39,14 @@ fn told(run: &mut Run) -> (usize, usize) {
     (pids.len(), pids.iter().collect::<HashSet<_>>().len())
 }
 
-fn every_level_is_told(before: &[&str], limit: usize, depth: usize, leaves: &str) {
+fn every_level_gets_the_signal(before: &[&str], limit: usize, depth: usize, leaves: &str) {
     let count = if leaves.is_empty() {
         depth
     } else {
         2 * depth - 1
     };
     for uid in [None, sys::is_root().then_some(USER)] {
-        // No SIGKILL comes to the help of a walk that ends too early.
+        // The grace period is so long that no SIGKILL hides a walk that ends too early.
         let wrap = Wrap::Treaper(&["--kill-mode=tree", "--grace=1h"]);
         let mut run = start(uid, before, limit, &wrap.tree(&chain(depth, leaves)));
         run.log.wait_for(depth, "n", "ready");
@@ -56,31 +56,31 @@ fn every_level_is_told(before: &[&str], limit: usize, depth: usize, leaves: &str
             run.shim()
         };
         sys::kill(shim, libc::SIGTERM).unwrap();
-        until("a tree of which every process is told", || {
+        until("a tree in which every process has got the signal", || {
             told(&mut run).1 == count
         });
-        // Nobody is told twice.
+        // No process gets the signal twice.
         assert_eq!(told(&mut run).0, count, "{before:?} {limit}");
     }
 }
 
 #[test]
-fn a_chain_is_told_to_the_last_level_with_hardly_a_descriptor() {
-    every_level_is_told(&[], 20, 150, "");
+fn a_chain_gets_the_signal_to_the_last_level_with_few_descriptors() {
+    every_level_gets_the_signal(&[], 20, 150, "");
 }
 
 #[test]
-fn who_has_older_siblings_is_told_and_so_are_they() {
-    every_level_is_told(&[], 20, 100, "leaf:record,");
-    // Above the number that a walk holds at most.
-    every_level_is_told(&[], 1024, 100, "leaf:record,");
+fn processes_with_older_siblings_get_the_signal_and_so_do_these() {
+    every_level_gets_the_signal(&[], 20, 100, "leaf:record,");
+    // More than the number of descriptors that a walk keeps.
+    every_level_gets_the_signal(&[], 1024, 100, "leaf:record,");
 }
 
 #[test]
-fn so_it_is_where_parents_are_read_in_proc() {
+fn the_same_holds_where_parents_are_read_in_proc() {
     for rule in ["ioctl=ENOTTY", "pidfd_open=ENOSYS"] {
         let before = [ACTOR, "faults", rule, "--"];
-        every_level_is_told(&before, 24, 80, "leaf:record,");
+        every_level_gets_the_signal(&before, 24, 80, "leaf:record,");
     }
 }
 

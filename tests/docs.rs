@@ -1,7 +1,7 @@
 //! Options, `--help`, manuals, completions, `--doctor` and README say the same, in both directions.
 //!
-//! `UPDATE=1 cargo test --features fixtures --test docs` writes what is generated: `completions/`, and in README.md and the
-//! manual the table of the guarantees and the costs.
+//! `UPDATE=1 cargo test --features fixtures --test docs` writes what is generated: `completions/`, and in README.md and
+//! the manual the table of the guarantees and the costs.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ use treaper::plan::event::Trigger;
 use treaper::settings::cli::{self, GROUPS, OPTIONS, Opt, Takes};
 use treaper::settings::given;
 
-/// What a help text has to fit on.
+/// The lines and columns of the screen into which the help has to fit.
 const SCREEN: (usize, usize) = (40, 100);
 
 fn root() -> &'static Path {
@@ -45,7 +45,7 @@ fn help() -> String {
     cli::grammar().render_help().to_string()
 }
 
-/// `name` must hold `expected`, or gets it with `UPDATE=1`.
+/// The file `name` must contain `expected`. With `UPDATE=1` it is written.
 fn same(name: &str, found: &str, expected: &str, whole: &str) {
     if found == expected {
         return;
@@ -59,7 +59,7 @@ fn same(name: &str, found: &str, expected: &str, whole: &str) {
     }
 }
 
-/// As [`same`], of what stands in the file `name` between the lines `before` and `after`.
+/// As [`same`], for the text between the lines `before` and `after` of the file `name`.
 fn same_between(name: &str, before: &str, after: &str, expected: &str) {
     let text = read(name);
     let (head, rest) = text
@@ -86,7 +86,7 @@ fn default(option: &Opt) -> Option<&'static str> {
     Some(option.help.rsplit_once(" [")?.1.trim_end_matches(']'))
 }
 
-/// The words between "--" and whatever ends a long option, wherever `text` has one.
+/// The names of all long options in `text`.
 fn long_options(text: &str) -> BTreeSet<String> {
     let name = |rest: &str| -> String {
         let is_part = |c: &char| c.is_ascii_lowercase() || *c == '-';
@@ -111,7 +111,7 @@ fn section<'a>(manual: &'a str, heading: &str) -> &'a str {
     rest.split("\n.Sh ").next().unwrap()
 }
 
-/// The items of a section that begin with `first`: the line of each, and what is below it, with all that belongs to it.
+/// The items of a section that begin with `first`: the line of each, and the text below it.
 fn items<'a>(section: &'a str, first: &str) -> Vec<(&'a str, &'a str)> {
     let start = format!("\n.It {first}");
     let items = section.split(&*start).skip(1);
@@ -235,7 +235,7 @@ fn the_manual_has_each_trigger_and_exit_status() {
     assert_eq!(named, expected, "exit statuses");
 }
 
-/// Text as mdoc takes it: a hyphen that may be typed is no dash, and a sentence begins a line.
+/// Text as mdoc needs it: a hyphen that the user types is not a dash, and a sentence begins a line.
 fn mdoc(text: &str) -> String {
     text.replace('-', "\\-").replace(". ", ".\n")
 }
@@ -280,7 +280,7 @@ fn the_doctor_prints_each_guarantee_of_the_level_that_was_asked_for() {
         let mut doctor = Command::new(TREAPER);
         let doctor = doctor.args(["--doctor", &format!("--contain={level}")]);
         let text = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
-        // What is left of other uids depends on the machine.
+        // The row of other uids depends on the machine.
         for (event, left) in ROWS.iter().filter(|(event, _)| *event != OTHER_UIDS) {
             let row = [*event, left[column]];
             let has = |line: &str| cells(line) == row;
@@ -302,7 +302,7 @@ fn each_note_of_the_guarantees_belongs_to_a_row() {
     assert_eq!(used, (1..=NOTES.len()).collect());
 }
 
-/// What `renderer` makes of the manual `name`, as plain text, or why it cannot.
+/// The manual `name` as plain text, as `renderer` shows it. `None` if the renderer is not installed.
 fn rendered(renderer: &[&str], name: &str) -> Option<String> {
     let mut command = Command::new(renderer[0]);
     let command = command.args(&renderer[1..]).stdin(Stdio::piped());
@@ -314,7 +314,7 @@ fn rendered(renderer: &[&str], name: &str) -> Option<String> {
         skip(&format!("{} is not installed", renderer[0]));
         return None;
     };
-    // Other manuals are looked for nowhere: whether they are installed says nothing about this one.
+    // Other manuals are not searched: whether they are installed does not matter here.
     let mut stdin = child.stdin.take().unwrap();
     let text = read(name);
     let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
@@ -339,7 +339,7 @@ const RENDERERS: [&[&str]; 2] = [
 ];
 
 #[test]
-fn both_renderers_of_manuals_take_them_without_a_warning_and_leave_the_table_whole() {
+fn both_renderers_show_the_manuals_without_a_warning_and_with_a_whole_table() {
     for renderer in RENDERERS {
         for name in manuals() {
             let Some(text) = rendered(renderer, &name) else {
@@ -369,13 +369,13 @@ fn both_renderers_of_manuals_take_them_without_a_warning_and_leave_the_table_who
     }
 }
 
-/// What stands between two blanks or more.
+/// The cells of a line, which two or more blanks separate.
 fn cells(line: &str) -> Vec<&str> {
     let cells = line.split("  ").map(str::trim);
     cells.filter(|cell| !cell.is_empty()).collect()
 }
 
-/// Bold is a letter over itself, with a backspace between.
+/// Removes bold, which is a letter, a backspace, and the letter again.
 fn without_overstrike(text: &str) -> String {
     let mut plain = String::new();
     for letter in text.chars() {
@@ -426,7 +426,7 @@ fn options_in_manual(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn manuals_and_readme_name_only_options_that_exist() {
-    // Of `setpriv`.
+    // An option of `setpriv`.
     let foreign = "pdeathsig";
     let known = known_options();
     for name in manuals() {
@@ -438,7 +438,7 @@ fn manuals_and_readme_name_only_options_that_exist() {
     let readme = read("README.md");
     let own = |line: &&str| line.contains("treaper -") || line.contains("`--");
     for line in readme.lines().filter(own) {
-        // What follows a lone `--` is another program's, and `cargo install` is one.
+        // Options after a lone `--`, and those of `cargo install`, belong to another program.
         let line = line.replace("cargo install --path", "");
         for option in long_options(line.split(" -- ").next().unwrap()) {
             assert!(
@@ -462,7 +462,7 @@ fn manuals_and_readme_name_only_options_that_exist() {
 }
 
 #[test]
-fn what_the_readme_configures_is_in_a_manual_word_for_word() {
+fn each_configuration_in_the_readme_is_in_a_manual_word_for_word() {
     let manuals: Vec<String> = manuals().iter().map(|name| read(name)).collect();
     let readme = read("README.md");
     for kind in ["json", "dockerfile", "ini"] {
@@ -565,7 +565,7 @@ fn the_words_of_the_trees_are_those_that_the_actor_knows() {
             known.extend(words.map(|rest| rest.split('"').next().unwrap().to_owned()));
         }
     }
-    // Options of the host that the actor plays.
+    // These words belong to the host that the actor plays.
     known.retain(|word| !word.starts_with("--"));
     let listed = words_in_table(&read("CONTRIBUTING.md"), "## The language of the trees");
     assert_eq!(listed, known);

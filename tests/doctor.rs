@@ -1,5 +1,5 @@
-//! `--doctor`: what this place offers, for people and for programs; the status says whether what was
-//! asked for can be had.
+//! `--doctor`: what this place offers, for people and for programs. The status says whether the level that was asked
+//! for can be used.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -10,7 +10,7 @@ use serde_json::Value;
 const USER: u32 = 65534;
 const LEVELS: [&str; 3] = ["group", "cgroup", "pidns"];
 
-/// What it said, and its exit status.
+/// Its output, and its exit status.
 fn ask(scene: Scene, options: &[&str]) -> (String, Option<i32>) {
     let words = [&[TREAPER], options].concat();
     let mut run = scene.start(&words);
@@ -63,7 +63,7 @@ fn the_json_has_what_a_program_decides_by() {
 }
 
 #[test]
-fn the_status_says_whether_an_asked_level_can_be_had_and_so_it_is() {
+fn the_status_says_whether_a_level_can_be_used_and_a_start_agrees() {
     for user in [None, sys::is_root().then_some(USER)] {
         let scene = || user.map_or_else(Scene::new, |uid| Scene::new().uid(uid));
         for level in LEVELS {
@@ -73,7 +73,7 @@ fn the_status_says_whether_an_asked_level_can_be_had_and_so_it_is() {
             assert_eq!(report["chosen"], level);
             assert_eq!(report["available"], available, "{level}");
             assert_eq!(code, Some(if available { 0 } else { 125 }), "{level}");
-            // Nothing is promised that a start does not keep, and nothing kept back.
+            // A start works if and only if the doctor says so.
             let wrap = [contain.as_str()];
             let mut run = scene().start(&Wrap::Treaper(&wrap).command(&["true"]));
             assert_eq!(run.wait_clean().code(), code, "{level}: {}", run.stderr());
@@ -85,7 +85,7 @@ fn the_status_says_whether_an_asked_level_can_be_had_and_so_it_is() {
 }
 
 #[test]
-fn a_user_without_a_group_of_its_own_is_told_why() {
+fn a_user_without_a_group_of_its_own_gets_the_reason() {
     if !sys::is_root() {
         return common::skip("needs a user without a group of its own");
     }
@@ -101,7 +101,7 @@ fn a_user_without_a_group_of_its_own_is_told_why() {
 }
 
 #[test]
-fn as_pid_1_it_tells_that_nobody_outside_can_be_watched() {
+fn as_pid_1_it_reports_that_no_process_outside_can_be_watched() {
     let (report, code) = json(Scene::new().pidns(), &[]);
     assert_eq!(code, Some(0));
     assert_eq!(report["checks"]["parent"]["ok"], false);
@@ -115,7 +115,7 @@ fn as_pid_1_it_tells_that_nobody_outside_can_be_watched() {
 #[test]
 fn it_leaves_no_group_behind() {
     let Some(place) = common::place::Place::new() else {
-        return common::skip("no cgroup v2 that is ours to change");
+        return common::skip("no cgroup v2 that this user may change");
     };
     ask(place.scene(), &["--doctor"]);
     assert!(place.groups().is_empty());

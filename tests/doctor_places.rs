@@ -1,4 +1,4 @@
-//! What `--doctor` says is what then happens, in each kind of place.
+//! In each kind of place, a start does what `--doctor` says.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;
@@ -10,7 +10,7 @@ const USER: u32 = 65534;
 const LEVELS: [&str; 3] = ["group", "cgroup", "pidns"];
 const OTHERS: &str = "processes of another uid";
 
-/// The machine's files below a root directory that is no mount point.
+/// The machine's files below a root directory that is not a mount point.
 const CHROOT: &str = "cd \"$0\" && for f in /*; do
     if [ -L $f ]; then cp -P $f .; elif [ -d $f ]; then mkdir .$f && mount --rbind $f .$f; fi
     done; exec chroot . \"$@\"";
@@ -87,7 +87,7 @@ impl Where {
     }
 }
 
-/// Whether what the report says of each level is what a start at it does.
+/// Checks for each level that a start does what the report says.
 fn compare(name: &str, report: &Value, start: impl Fn(&[String]) -> (Option<i32>, String)) {
     for level in LEVELS {
         let contain = format!("--contain={level}");
@@ -183,7 +183,7 @@ fn processes_of_another_uid_are_left_where_it_says_so_and_nowhere_else() {
             run.log.ready("other");
             sys::kill(run.shim(), libc::SIGTERM).unwrap();
             if promised {
-                // At the latest by the end of PID 1 of its namespace.
+                // At the latest they end with PID 1 of the namespace.
                 run.wait_empty();
             } else {
                 assert_eq!(run.wait().code(), Some(123), "{}, {level}", place.name);

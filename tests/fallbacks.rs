@@ -1,5 +1,5 @@
-//! A kernel that lacks something, a `/proc` that is not there or hides: nobody survives all the same,
-//! and a message says what is weaker.
+//! A kernel that lacks a feature, a `/proc` that is missing or hides processes: still no process survives, and a
+//! message says what is weaker.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -30,8 +30,8 @@ fn faults<'a>(rules: &[&'a str]) -> Vec<&'a str> {
     [&[ACTOR, "faults"], rules, &["--"]].concat()
 }
 
-/// Stopped by a signal, by the end of the shim, by that of the monitor; gives what was said of each.
-fn nobody_survives(scene: impl Fn() -> Scene, before: &[&str], level: &str) -> String {
+/// Stops the scene by a signal, by the end of the shim, and by that of the monitor. Returns the messages of all three.
+fn nothing_survives(scene: impl Fn() -> Scene, before: &[&str], level: &str) -> String {
     let mut said = String::new();
     for (reason, signal) in [
         ("signal", libc::SIGTERM),
@@ -45,11 +45,11 @@ fn nobody_survives(scene: impl Fn() -> Scene, before: &[&str], level: &str) -> S
             run.main
         };
         sys::kill(pid, signal).unwrap();
-        // Nobody of it leaves unless it is killed.
+        // No process of it exits by itself.
         run.wait_empty();
         if reason != "shim" {
             let exit = run.wait();
-            // Where paths are refused, the helper that does so outlives the last of the tree.
+            // The helper that refuses paths outlives the tree.
             let helper = before.iter().any(|word| word.starts_with("open~"));
             assert!(
                 helper || exit.left.is_empty(),
@@ -68,7 +68,7 @@ fn nobody_survives(scene: impl Fn() -> Scene, before: &[&str], level: &str) -> S
 }
 
 #[test]
-fn without_newer_calls_nobody_survives() {
+fn without_newer_calls_nothing_survives() {
     for rules in [
         &["pidfd_open=ENOSYS"][..],
         &["pidfd_send_signal=ENOSYS"],
@@ -87,14 +87,14 @@ fn without_newer_calls_nobody_survives() {
         ],
     ] {
         for level in ["--contain=group", "--contain=pidns"] {
-            nobody_survives(Scene::new, &faults(rules), level);
+            nothing_survives(Scene::new, &faults(rules), level);
         }
     }
 }
 
 #[test]
-fn without_lists_of_children_nobody_survives_and_that_is_told() {
-    let said = nobody_survives(
+fn without_lists_of_children_nothing_survives_and_a_message_says_so() {
+    let said = nothing_survives(
         Scene::new,
         &faults(&["open~/children=ENOENT"]),
         "--contain=group",
@@ -103,7 +103,7 @@ fn without_lists_of_children_nobody_survives_and_that_is_told() {
 }
 
 #[test]
-fn with_an_older_cgroup_nobody_survives() {
+fn with_an_older_cgroup_nothing_survives() {
     for rules in [
         &["clone3=ENOSYS"][..],
         &["clone3=EPERM", "pidfd_open=ENOSYS"],
@@ -115,9 +115,9 @@ fn with_an_older_cgroup_nobody_survives() {
         ],
     ] {
         let Some(place) = Place::new() else {
-            return skip("no cgroup v2 that is ours to change");
+            return skip("no cgroup v2 that this user may change");
         };
-        nobody_survives(|| place.scene(), &faults(rules), "--contain=cgroup");
+        nothing_survives(|| place.scene(), &faults(rules), "--contain=cgroup");
         assert!(place.groups().is_empty(), "{rules:?}");
     }
 }
@@ -130,7 +130,7 @@ fn only_a_server_that_was_not_born_in_its_group_is_written_into_it() {
     }
     for (fault, expected) in [("trace=write", 0), ("inject=clone3:error=ENOSYS", 1)] {
         let Some(place) = Place::new() else {
-            return skip("no cgroup v2 that is ours to change");
+            return skip("no cgroup v2 that this user may change");
         };
         let scene = place.scene();
         let trace = scene.directory().join("trace");
@@ -153,7 +153,7 @@ fn only_a_server_that_was_not_born_in_its_group_is_written_into_it() {
 }
 
 #[test]
-fn without_proc_nobody_survives_and_that_is_told() {
+fn without_proc_nothing_survives_and_a_message_says_so() {
     if !sys::is_root() {
         return skip("only root can cover /proc");
     }
@@ -165,21 +165,21 @@ fn without_proc_nobody_survives_and_that_is_told() {
         "mount -t tmpfs none /proc && exec \"$@\"",
         "sh",
     ];
-    let said = nobody_survives(Scene::new, &cover, "--contain=group");
+    let said = nothing_survives(Scene::new, &cover, "--contain=group");
     assert!(said.contains("/proc cannot be used"), "{said}");
 }
 
 #[test]
-fn without_a_free_descriptor_nobody_survives() {
+fn without_a_free_descriptor_nothing_survives() {
     let mut run = start(Scene::new(), &[], "--contain=group");
     let (shim, monitor) = (run.main, run.monitor());
     for pid in [shim, monitor] {
-        // What is open stays open; nothing else can be.
+        // Open descriptors stay open, and no other can be opened.
         special::limit_of(pid, libc::RLIMIT_NOFILE, 3);
     }
     run.signal(libc::SIGTERM);
     assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
-    // What is weaker then is said.
+    // A message says what is weaker.
     assert!(
         run.stderr().contains("/proc cannot be used"),
         "{}",
@@ -188,7 +188,7 @@ fn without_a_free_descriptor_nobody_survives() {
 }
 
 #[test]
-fn with_a_proc_that_hides_others_nobody_survives() {
+fn with_a_proc_that_hides_other_users_nothing_survives() {
     if !sys::is_root() {
         return skip("only root can mount /proc");
     }
@@ -196,7 +196,7 @@ fn with_a_proc_that_hides_others_nobody_survives() {
                 --clear-groups \"$@\"";
     let hide = ["unshare", "-m", "sh", "-c", hide, "sh"];
     for level in ["--contain=group", "--contain=pidns"] {
-        nobody_survives(Scene::new, &hide, level);
+        nothing_survives(Scene::new, &hide, level);
     }
 }
 

@@ -1,7 +1,7 @@
-//! Every system call that treaper makes fails: once, and from some point on for ever. Before the
-//! server runs: an error and nobody left. After: nobody left, or who is left is named; never a hang.
+//! Every system call that treaper makes fails: once, or each time from some point on. Before the server runs, that is
+//! an error, and no process is left. After that, no process is left, or survivors are listed. treaper never hangs.
 //!
-//! By strace, which fails the calls of treaper's own processes only.
+//! strace makes the calls fail, only those of treaper's own processes.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use common::{ACTOR, Run, Scene, TREAPER, proc, skip, sys, until};
 
-/// What can go wrong with each call that treaper makes after its own start.
+/// The errors of each call that treaper makes after its own start.
 const CALLS: &[(&str, &[&str])] = &[
     ("chdir", &["EACCES", "ENOENT"]),
     ("clone", &["EAGAIN", "ENOMEM", "EPERM"]),
@@ -52,9 +52,9 @@ const CALLS: &[(&str, &[&str])] = &[
     ("write", &["EAGAIN", "EINTR"]),
 ];
 
-/// These cannot fail with good arguments, or are the allocator's, which has another way. `readlinkat`
-/// of `/proc/self` is for `fallbacks.rs`: without it children are found by millions of calls, which
-/// under strace take minutes.
+/// These cannot fail with good arguments, or belong to the allocator, which has another way. `readlinkat`
+/// of `/proc/self` is tested by `fallbacks.rs`: without it, treaper finds children by millions of calls, which take
+/// minutes under strace.
 const WITHOUT_FAULT: &[&str] = &[
     "brk",
     "execve",
@@ -76,11 +76,11 @@ const WITHOUT_FAULT: &[&str] = &[
     "uname",
 ];
 
-/// Without this one nobody can be signalled for ever: there is nothing to be kept then.
+/// If this one always fails, no process can be signalled: then there is no promise to test.
 const ONCE_ONLY: &[&str] = &["kill"];
 
-/// Without these for ever `/proc` is of no use, which is for `fallbacks.rs` as well: the millions of
-/// calls that find children then take minutes under strace.
+/// If these always fail, `/proc` cannot be used. `fallbacks.rs` tests that, too: the millions of calls that then find
+/// children take minutes under strace.
 const PROC: &[&str] = &["open", "openat", "read"];
 
 const TREE: &str = "server:ignore=TERM[a:setsid:ignore=TERM,b:daemon:ignore=TERM]";
@@ -97,7 +97,7 @@ fn traced(rules: &[&str], options: &[&str]) -> Run {
     Scene::new().start(&words)
 }
 
-/// Stops the shim as soon as the tree is there; whether it ever was.
+/// Stops the shim as soon as the tree is ready. Returns whether it ever was.
 fn stop_when_ready(run: &mut Run) -> bool {
     let mut ready = false;
     until("a start or an end", || {
@@ -106,7 +106,7 @@ fn stop_when_ready(run: &mut Run) -> bool {
         ready || run.ends_within(Duration::ZERO)
     });
     if ready {
-        // strace's one child. It may be on its way out.
+        // The only child of strace. It may have ended.
         for shim in proc::children(run.main) {
             let _ = sys::kill(shim.pid, libc::SIGTERM);
         }
@@ -114,7 +114,7 @@ fn stop_when_ready(run: &mut Run) -> bool {
     ready
 }
 
-/// How often each call is made by one process: (by the loader before us, in all).
+/// How often one process makes each call: (by the loader at first, in all).
 fn counts(options: &[&str]) -> Option<BTreeMap<String, (usize, usize)>> {
     if Command::new("strace").arg("-V").output().is_err() {
         skip("needs strace");
@@ -138,7 +138,7 @@ fn counts(options: &[&str]) -> Option<BTreeMap<String, (usize, usize)>> {
         if !rest.contains('(') || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
             continue;
         }
-        // All signals blocked: the first thing that is ours.
+        // It blocks all signals: the first call of treaper itself.
         begun |= name == "rt_sigprocmask";
         let count = by_process.entry((pid, name.clone())).or_default();
         *count += 1;
@@ -179,7 +179,7 @@ fn the_table_names_every_call_that_is_made() {
     assert!(unknown.is_empty(), "not in the table: {unknown:?}");
 }
 
-/// What is wrong with a run in which a call failed, if anything is.
+/// What is wrong with a run in which a call has failed; `None` if nothing is.
 fn judge(rule: &str, options: &[&str]) -> Option<String> {
     let mut run = traced(&["-o", "/dev/null", "-e", rule], options);
     let ready = stop_when_ready(&mut run);
@@ -222,7 +222,7 @@ fn each_call_fails(options: &[&str], once: bool) {
         for at in before + 1..=all {
             let error = errors[at % errors.len()];
             if !once && error == "EINTR" {
-                // Not for ever: whoever is interrupted is right to try again.
+                // Not each time: it is right to try an interrupted call again.
                 continue;
             }
             let on = if once { "" } else { "+" };
@@ -244,7 +244,7 @@ fn each_call_fails(options: &[&str], once: bool) {
     );
 }
 
-/// Those that can be had here.
+/// Those that can be used here.
 fn levels() -> impl Iterator<Item = &'static [&'static str]> {
     let has_cgroup = common::place::Place::new().is_some();
     LEVELS.iter().copied().filter(move |options| {
@@ -254,7 +254,7 @@ fn levels() -> impl Iterator<Item = &'static [&'static str]> {
             _ => true,
         };
         if !here {
-            skip(&format!("{options:?} cannot be had here"));
+            skip(&format!("{options:?} cannot be used here"));
         }
         here
     })
@@ -266,7 +266,7 @@ fn each_call_may_fail_once() {
 }
 
 #[test]
-fn each_call_may_fail_from_some_point_on_for_ever() {
+fn each_call_may_fail_from_some_point_on() {
     levels().for_each(|options| each_call_fails(options, false));
 }
 

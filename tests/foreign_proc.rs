@@ -1,5 +1,5 @@
-//! A `/proc` that is not ours: `unshare -pf` without `--mount-proc`, bwrap without `--proc`. Every number in
-//! it is that of a stranger, so nothing may be read there by pid.
+//! A `/proc` of another PID namespace: `unshare -pf` without `--mount-proc`, bwrap without `--proc`. Every number in it
+//! is that of another process, so nothing may be read there by pid.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -14,10 +14,10 @@ use common::{ACTOR, Run, Scene, TREAPER, skip, sys, until};
 const USER: u32 = 65534;
 /// PID 1 of the namespace is the shell, so treaper is a pair.
 const BELOW_A_SHELL: &str = "\"$@\"; exit $?";
-/// treaper has a child from before.
+/// This treaper has a child from before its exec.
 const WITH_A_HELPER: &str = "sleep 1000 & exec \"$@\"";
 
-/// What comes before the shell, and who runs it.
+/// The command before the shell, and the user who runs it.
 type Where = (&'static [&'static str], fn(Scene) -> Scene);
 
 const ROOT: Where = (&["unshare", "-pf"], |scene| scene);
@@ -28,7 +28,7 @@ const BWRAP_AS_A_USER: Where = (
     |scene| scene.uid(USER),
 );
 
-/// Those that can be had here.
+/// Those that can be used here.
 fn places() -> Vec<Where> {
     let mut places = vec![ROOT, A_USER, BWRAP, BWRAP_AS_A_USER];
     places.retain(|(before, who)| {
@@ -65,7 +65,7 @@ fn control_proc_is_foreign_in_these_places() {
         run.wait_empty();
         let report: serde_json::Value = serde_json::from_str(&run.stdout()).unwrap();
         assert_eq!(report["checks"]["/proc"]["ok"], false, "{place:?}");
-        // There is a file, but it is about a stranger.
+        // There is a file, but it is that of another process.
         assert_eq!(report["checks"]["children files"]["ok"], false, "{place:?}");
     }
 }
@@ -82,7 +82,7 @@ fn a_child_from_before_does_not_make_the_tree_look_empty() {
                 "server[a:exit=0]",
             );
             run.log.ready("a");
-            // Reaping it was the moment when the strangers were looked for.
+            // After it was reaped, treaper has looked for children that are not of the tree.
             until("a reaped child", || run.named("a").is_empty());
             assert!(
                 !run.ends_within(std::time::Duration::from_millis(200)),
@@ -129,7 +129,7 @@ fn no_stranger_is_named_as_a_victim_or_as_a_survivor() {
         signal_shim(&run, libc::SIGTERM);
         assert_eq!(run.wait_empty().code(), Some(137), "{place:?}");
         let said = run.stderr();
-        // The number is known, the name is not.
+        // The number is known, but not the name.
         assert!(said.contains("(?["), "{place:?}: {said}");
     }
 }
@@ -150,7 +150,7 @@ fn a_key_suspends_the_whole_job_and_it_goes_on() {
         until("a suspended job", || states('T'));
         let group = Process::read(shim).unwrap().pgid;
         sys::kill_group(group, libc::SIGCONT).unwrap();
-        until("a job that goes on", || states('S'));
+        until("a resumed job", || states('S'));
         signal_shim(&run, libc::SIGTERM);
         assert_eq!(run.wait_empty().code(), Some(7), "{place:?}");
     }

@@ -1,4 +1,4 @@
-//! Every signal that does not stop us goes to the server, once.
+//! Every signal that does not begin a stop is forwarded to the server, once.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::proc::Process;
 use common::{ACTOR, Run, Scene, Wrap, hold, is_quiet, signals, special, sys, until};
 
-/// Those that can be sent to treaper and mean something to a server. SIGTERM and SIGHUP stop, CHLD is
-/// about our own children, faults are about the program itself, STOP and KILL cannot be caught.
+/// The signals that treaper forwards. Not among them: SIGTERM and SIGHUP, which begin a stop; SIGCHLD, which is about
+/// children of treaper; faults, which are about the program itself; SIGSTOP and SIGKILL, which cannot be caught.
 fn forwardable() -> Vec<i32> {
     let ours = [
         "HUP", "ILL", "TRAP", "BUS", "FPE", "SEGV", "SYS", "ABRT", "TERM", "CHLD",
@@ -54,7 +54,7 @@ fn every_signal_reaches_the_server_once() {
                 run.stderr()
             );
         }
-        // Whatever came a second time came before this one.
+        // A signal that came twice came before this one.
         run.signal(libc::SIGUSR1);
         run.log
             .wait_for(forwardable().len() + 1, "server", "signal");
@@ -65,7 +65,7 @@ fn every_signal_reaches_the_server_once() {
 }
 
 #[test]
-fn signals_to_a_stopped_server_and_its_continuation_arrive() {
+fn signals_to_a_suspended_server_and_its_sigcont_arrive() {
     let mut run = start(&[], "server:record");
     let server = run.log.ready("server");
     sys::kill(server, libc::SIGSTOP).unwrap();
@@ -85,7 +85,7 @@ fn real_time_signals_are_queued_and_none_is_lost() {
         sys::queue(run.main, signal, value).unwrap();
     }
     run.log.wait_for(200, "server", "signal");
-    // Sent after the others: with it, whatever came twice has come.
+    // Sent after the others. When it has come, a signal that comes twice has come, too.
     run.signal(signals::RTMAX);
     let came = run.log.wait_for(201, "server", "signal");
     assert_eq!(came.len(), 201);
@@ -126,7 +126,7 @@ fn real_time_signals_arrive_in_the_order_in_which_they_were_sent() {
                 })
                 .collect();
             let came = run.log.wait_for(sent.len(), "server", "signal");
-            // A plain one carries no value: what is read there is the sender's.
+            // A plain signal has no value: these bytes are those of the sender.
             let came: Vec<(i64, i64)> = came
                 .iter()
                 .map(|line| (line.number("code"), line.number("value")))
@@ -138,7 +138,7 @@ fn real_time_signals_arrive_in_the_order_in_which_they_were_sent() {
 }
 
 #[test]
-fn only_the_server_hears_a_signal_by_default() {
+fn only_the_server_gets_a_signal_by_default() {
     let mut run = start(&[], "server:record[worker:record]");
     run.log.ready("worker");
     run.signal(libc::SIGUSR1);
@@ -149,7 +149,7 @@ fn only_the_server_hears_a_signal_by_default() {
 }
 
 #[test]
-fn the_group_or_the_whole_tree_hears_a_signal_if_asked() {
+fn the_group_or_the_whole_tree_gets_a_signal_if_an_option_says_so() {
     let tree = "server:record[near:record,far:setsid:record,deep:daemon:record]";
     for (target, names) in [
         ("group", &["server", "near"][..]),
@@ -206,7 +206,7 @@ fn a_rewritten_signal_arrives_as_another_or_not_at_all() {
 
 #[test]
 fn a_forward_that_fails_ends_nothing() {
-    // The server is gone: `until tree` keeps us after its end.
+    // The server is gone. With `--until=tree`, treaper goes on after its end.
     let mut run = start(&["--until", "tree"], "server:exit=0[worker:setsid:record]");
     run.log.ready("worker");
     let server = run.log.ready("server");
@@ -236,7 +236,7 @@ fn signals_that_were_blocked_by_the_host_are_forwarded_too() {
 }
 
 #[test]
-fn each_signal_is_named_with_vv_that_was_handed_on_or_dropped() {
+fn with_vv_each_forwarded_or_dropped_signal_is_logged() {
     for guard in [&[][..], &["--no-guard"]] {
         let options = ["-vv", "--rewrite=WINCH:0", "--rewrite=USR2:INT"];
         let mut run = start(&[&options, guard].concat(), "server:record");
@@ -266,14 +266,14 @@ fn a_real_time_signal_does_not_overtake_one_that_had_to_go_through_the_monitor()
     let (shim, monitor) = (run.main, run.monitor());
     until("a shim that waits", || is_quiet(shim));
     let tracer = hold(monitor, libc::SYS_ppoll);
-    // Without a descriptor the shim cannot prove whose number the server's is.
+    // Without a descriptor the shim cannot prove that the server's pid is its own.
     special::limit_of(shim, libc::RLIMIT_NOFILE, 0);
     sys::queue(shim, signals::RTMIN, 1).unwrap();
     until("a shim that waits", || is_quiet(shim));
     special::limit_of(shim, libc::RLIMIT_NOFILE, 64);
     sys::queue(shim, signals::RTMIN, 2).unwrap();
     until("a shim that waits", || is_quiet(shim));
-    // Others have no order, and go the shortest way.
+    // Other signals have no order, so the shim sends them directly.
     run.signal(libc::SIGUSR1);
     run.log.wait("server", "signal");
     drop(tracer);

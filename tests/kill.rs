@@ -1,7 +1,8 @@
-//! Signalling the server, the rest of the tree, and all of it: who gets what how often, and what is said of it.
+//! Signalling the server, the rest of the tree, and all of it: which process gets which signal how often, and what is
+//! logged.
 //!
-//! Each scene is played in a PID namespace of its own, whose first process is the killer. The others write down which
-//! signals they get. What is to happen in the middle of a walk happens in the logger, at a message of that walk.
+//! Each scene is played in a PID namespace of its own, whose first process is the killer. The others record which
+//! signals they get. The logger acts in the middle of a walk, at a message of that walk.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;
@@ -23,18 +24,18 @@ use treaper::tree::kill::Killer;
 use treaper::tree::survivors::NAMED;
 use treaper::tree::{Hold, Server, Told, Tree};
 
-/// Of the signals that are recorded the one that arrives last, if all are there.
+/// The recorded signal that arrives last, if all are pending.
 const MARK: i32 = libc::SIGWINCH;
 const RECORDED: [i32; 3] = [libc::SIGTERM, libc::SIGCONT, MARK];
 
-/// A process that writes down which signals it gets.
+/// A process that records which signals it gets.
 struct Recorder {
     pid: i32,
     counts: [Cell; 3],
 }
 
 impl Recorder {
-    /// Below us or deeper: the process that calls this may be a fork of ours.
+    /// A child of the calling process, which may itself be a fork of the killer.
     fn start(pid: Cell, counts: [Cell; 3], first: impl FnOnce()) -> i32 {
         sys::mask(libc::SIG_BLOCK, &RECORDED);
         child(Some(pid), || {
@@ -51,7 +52,7 @@ impl Recorder {
         })
     }
 
-    /// A child of ours, which does this `first`.
+    /// A child of this process, which does this `first`.
     fn new(first: impl FnOnce()) -> Recorder {
         let counts = [(); 3].map(|()| cell());
         let pid = Recorder::start(cell(), counts, first);
@@ -177,7 +178,7 @@ fn killer() -> Subject {
 
 type Hook = Option<Box<dyn FnMut(&str) + Send>>;
 
-/// Keeps what is said, and calls the hook with each line of it.
+/// Keeps what is logged, and calls the hook with each line.
 struct Said {
     lines: Mutex<Vec<String>>,
     hook: Mutex<Hook>,
@@ -209,12 +210,12 @@ fn listen() {
     log::set_max_level(log::LevelFilter::Debug);
 }
 
-/// What was said since the last look.
+/// The lines that were logged since the last call.
 fn said() -> Vec<String> {
     std::mem::take(&mut *SAID.lines.lock().unwrap())
 }
 
-/// The lines of what was said that contain this.
+/// How many of the lines contain this.
 fn count(lines: &[String], text: &str) -> usize {
     lines.iter().filter(|line| line.contains(text)).count()
 }
@@ -248,7 +249,7 @@ fn scene_server() {
         assert!(killer.stop_server(Signal::TERM));
         assert!(killer.ensure_server_stop(Signal::TERM));
         assert!(killer.server_is_told());
-        // SIGCONT only where it is suspended.
+        // SIGCONT only if it is suspended.
         assert_eq!(it.got(), [1, 1]);
     }
     // Its number may be that of another process now.
@@ -264,11 +265,11 @@ fn scene_server() {
 }
 
 #[test]
-fn what_the_kernel_has_sent_counts_unless_the_server_could_not_get_or_see_it() {
+fn a_signal_of_the_kernel_counts_unless_the_server_cannot_have_handled_it() {
     play("scene_told_by_the_kernel");
 }
 
-/// What a server gets that the kernel seems to have told of the monitor's end.
+/// What a server gets that the kernel seems to have signalled at the end of the monitor.
 fn told_by_the_kernel(it: &Recorder, suspended: Option<bool>) -> [i64; 2] {
     let mut server = server(it.pid, false);
     server.told = Told::PerhapsByKernel;
@@ -312,7 +313,7 @@ fn scene_told_by_the_kernel() {
 }
 
 #[test]
-fn a_server_of_another_owner_was_not_told_by_the_kernel() {
+fn a_server_of_another_owner_has_no_signal_of_the_kernel() {
     if !sys::is_root() {
         return skip("only root can start another uid");
     }
@@ -368,7 +369,7 @@ fn scene_rest() {
     for other in [&main, &stranger, &below] {
         assert_eq!(other.got(), [0, 0]);
     }
-    // Nothing has to be continued.
+    // No process has to be resumed.
     killer.continue_stop();
     assert_eq!(count(&said(), "rest of the tree"), 0);
 }
@@ -416,7 +417,7 @@ fn group() -> Group {
 }
 
 #[test]
-fn the_group_of_a_server_that_is_gone_is_told_by_one_call_and_what_is_below_it_later() {
+fn one_call_signals_the_group_of_a_server_that_is_gone_and_others_get_it_later() {
     if special::kernel() < (6, 9) {
         return skip("before Linux 6.9 the group of a process that is gone cannot be signalled");
     }
@@ -455,7 +456,7 @@ fn scene_group() {
             1,
             "{lines:#?}"
         );
-        // More have ended since: they are left alone.
+        // More have ended since, so there is no walk yet.
         killer.killer.reaped += 1;
         let again = clock::now();
         killer.continue_stop();
@@ -473,7 +474,7 @@ fn scene_group() {
             break;
         }
     }
-    // They are not left alone for long.
+    // The walk comes soon.
     let Group {
         mut killer,
         member,
@@ -496,7 +497,7 @@ fn scene_group() {
 }
 
 #[test]
-fn a_group_that_has_got_the_number_of_a_server_that_is_gone_is_not_signalled() {
+fn a_group_with_the_recycled_number_of_the_server_is_not_signalled() {
     play("scene_reused_group");
 }
 
@@ -526,14 +527,14 @@ fn scene_reused_group() {
 }
 
 #[test]
-fn a_signal_goes_to_the_members_of_the_servers_group_that_are_ours_or_to_the_whole_tree() {
+fn a_signal_goes_to_members_of_the_servers_group_in_the_tree_or_to_the_whole_tree() {
     play("scene_group_and_tree");
 }
 
 #[test]
 #[ignore = "a scene"]
 fn scene_group_and_tree() {
-    // We are of the group as well, and so is a stranger.
+    // This process is in the group as well, and so is a stranger.
     let [main, near] = recorder_above(|| {}, || {});
     let (other, stranger) = (Recorder::new(sys::setpgid), Recorder::new(|| {}));
     let all = [&main, &near, &other, &stranger];
@@ -577,7 +578,7 @@ fn scene_kill_round() {
     killer.tree.strangers = vec![stranger];
     assert!(killer.kill_round());
     assert!(killer.killer.killing_since.is_some());
-    // As many as a message names, and no stranger.
+    // As many as a message lists, and no stranger.
     let victims: Vec<i32> = killer
         .killer
         .victims
@@ -591,7 +592,7 @@ fn scene_kill_round() {
         let each = format!("DEBUG SIGKILL to pid {pid}: done");
         assert_eq!(count(&lines, &each), 1, "{lines:#?}");
     }
-    assert!(!killer.kill_round(), "nobody is new");
+    assert!(!killer.kill_round(), "no process is new");
     assert_eq!(count(&said(), "SIGKILL to pid"), 0);
     assert!(proc::Process::read(stranger).unwrap().is_alive());
     let later = child(None, live);
@@ -600,7 +601,7 @@ fn scene_kill_round() {
 }
 
 #[test]
-fn the_living_are_counted_and_named_and_the_dead_only_if_none_lives() {
+fn living_processes_are_counted_and_listed_and_dead_ones_only_if_none_lives() {
     play("scene_living");
 }
 
@@ -647,7 +648,7 @@ fn scene_living() {
     );
 }
 
-/// How many are named as survivors, and how many of them live.
+/// How many are listed as survivors, and how many of them live.
 fn count_all(lines: &[String]) -> (usize, usize) {
     let living = lines.iter().filter(|line| !line.contains("state Z"));
     let living = living.filter(|line| line.contains("ERROR survivor: pid "));
@@ -668,7 +669,7 @@ fn scene_foreign() {
     let deadline = Some(common::patience());
     sys::poll(&[(pidfd.as_raw_fd(), libc::POLLIN)], deadline);
     let mut killer = killer();
-    // Who of them is dead is not looked up.
+    // It is not looked up which of them are dead.
     assert_eq!(killer.living().1, 2);
     let lines = said();
     assert_eq!(count(&lines, "WARN /proc cannot be used"), 1, "{lines:#?}");
@@ -680,7 +681,7 @@ fn scene_foreign() {
 }
 
 #[test]
-fn a_signal_that_is_not_permitted_is_told_once_for_each_except_sigkill() {
+fn a_signal_that_is_not_permitted_is_logged_once_for_each_except_sigkill() {
     if !sys::is_root() {
         return skip("only root can start another uid");
     }
@@ -709,7 +710,7 @@ fn scene_not_permitted() {
 }
 
 #[test]
-fn what_came_to_us_unseen_during_the_walk_gets_the_stop_signal_by_the_next_one() {
+fn an_orphan_that_a_walk_has_missed_gets_the_stop_signal_by_the_next_one() {
     play("scene_handed_over");
 }
 
@@ -744,7 +745,7 @@ fn scene_handed_over() {
 }
 
 #[test]
-fn in_a_namespace_of_ours_what_is_born_during_the_walk_gets_the_stop_signal_too() {
+fn in_a_namespace_a_process_born_during_the_walk_gets_the_stop_signal_too() {
     play("scene_namespace");
 }
 
@@ -758,7 +759,7 @@ fn scene_namespace() {
     let other = child(None, live);
     kill(hole);
     sys::wait_for(hole);
-    // It gets a number that the list of the walk has passed already.
+    // It gets a pid that the walk of the list has passed already.
     at_message(format!("SIGCONT to pid {other}"), move || {
         number_next(hole);
         assert_eq!(Recorder::start(pid, counts, || {}), hole);
@@ -795,7 +796,7 @@ fn scene_quiet() {
             act(&mut killer);
             reads() - before
         };
-        // One walk, and one more look at our children.
+        // One walk, and one more look at the children.
         let once = cost(|killer| killer.signal_tree(Signal::CONT));
         let told = cost(|killer| killer.stop_rest(Signal::TERM));
         let again = cost(|killer| killer.stop_rest(Signal::TERM));

@@ -1,5 +1,5 @@
-//! Who the host is when a shell, `nohup` or `setsid` stands between it and treaper, and what a host that
-//! was dead before treaper looked means.
+//! Which process is the host if a shell, `nohup` or `setsid` is between it and treaper, and what happens if the host
+//! ended before treaper looked.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -13,14 +13,14 @@ const TREE: &str = "server:on=TERM/3[worker:setsid,deep:daemon:ignore=TERM]";
 const QUICK: Wrap = Wrap::Treaper(&["-v", "--drain", "100ms", "--grace", "200ms"]);
 /// Long enough for a false alarm to show.
 const A_WHILE: Duration = Duration::from_millis(400);
-/// A command for `sh -c` that keeps the shell: it runs its arguments, and then has something left to do.
+/// A command for `sh -c` that keeps the shell: it runs its arguments, and then another command.
 const STAYS: &str = "\"$0\" \"$@\"; exit $?";
 
 fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// `before`, then treaper (or nothing) and the tree.
+/// `before`, then the wrap (treaper, or nothing) and the tree.
 fn command(before: &[&str], wrap: Wrap) -> Vec<String> {
     [owned(before), wrap.tree(TREE)].concat()
 }
@@ -32,7 +32,7 @@ fn all_ready(mut run: Run) -> Run {
     run
 }
 
-/// A host with this stdin for its child, which is `before`, treaper and the tree.
+/// A host with this stdin for its child: `before`, then the wrap and the tree.
 fn hosted(stdin: &str, before: &[&str], wrap: Wrap) -> Run {
     let host = [ACTOR, "host", "--stdin", stdin, "--"];
     let run = Scene::new().start(&[owned(&host), command(before, wrap)].concat());
@@ -47,7 +47,7 @@ fn is_there(program: &str) -> bool {
         .any(|dir| std::path::Path::new(dir).join(program).exists())
 }
 
-/// The tree is not signalled, and goes when the shim is told to.
+/// The tree is not signalled, and ends after SIGTERM to the shim.
 fn lives_on(mut run: Run) {
     let alarm = run.log.comes_within(A_WHILE, "server", "signal");
     assert!(!alarm, "a false alarm: {}", run.stderr());
@@ -109,7 +109,7 @@ fn nothing_outlives_a_host_behind_a_shell_as_an_unprivileged_user() {
 }
 
 #[test]
-fn a_shell_in_a_session_of_its_own_is_meant_to_outlive_its_host() {
+fn a_shell_in_a_session_of_its_own_may_outlive_its_host() {
     let run = hosted("null", &["setsid", "sh", "-c", STAYS], QUICK);
     run.signal(libc::SIGKILL);
     lives_on(run);
@@ -125,8 +125,8 @@ fn the_shell_itself_is_the_parent_also_in_a_session_of_its_own() {
 }
 
 #[test]
-fn what_nohup_starts_outlives_its_script_every_time() {
-    // One that ends at once, and one that has ended when treaper has long looked.
+fn a_command_behind_nohup_outlives_its_script_every_time() {
+    // A script that ends at once, and one that ends long after treaper has looked.
     let ends = "nohup \"$0\" \"$@\" >/dev/null & exit 0";
     let later = "nohup \"$0\" \"$@\" >/dev/null & read -r line";
     for _ in 0..10 {
@@ -181,13 +181,13 @@ fn nohup_before_a_shell_lets_the_shell_outlive_the_host() {
     let run = hosted("null", &["nohup", "sh", "-c", STAYS], QUICK);
     run.signal(libc::SIGKILL);
     lives_on(run);
-    // But the shell itself is the parent.
+    // The shell itself is still the parent.
     let mut run = hosted("null", &["nohup", "sh", "-c", STAYS], QUICK);
     sys::kill(run.named("sh")[0].pid, libc::SIGKILL).unwrap();
     run.wait_empty();
 }
 
-/// Kills the host, and runs its arguments when that has been reaped.
+/// Kills the host, and runs its arguments after the host was reaped.
 const ORPHAN: &str = "kill -9 $PPID; while [ -d /proc/$PPID ]; do :; done; exec \"$0\" \"$@\"";
 
 fn orphaned_before_the_start(host: &[&str]) -> Run {
@@ -203,7 +203,7 @@ fn orphaned_before_the_start(host: &[&str]) -> Run {
 }
 
 #[test]
-fn a_host_that_was_dead_before_the_start_is_gone_whatever_it_has_written() {
+fn unread_input_does_not_hide_that_the_host_ended_before_the_start() {
     for request in ["", "request\n"] {
         for kind in ["pipe", "socketpair", "tcp"] {
             let host = ["--stdin", kind, "--request", request];
@@ -216,8 +216,9 @@ fn a_host_that_was_dead_before_the_start_is_gone_whatever_it_has_written() {
 }
 
 #[test]
-fn a_subreaper_that_leads_its_session_is_told_from_a_host() {
-    // The leader of our session lives on; what started us has ended; the arena, which made that leader, has us.
+fn a_subreaper_that_leads_its_session_is_not_taken_for_the_host() {
+    // The leader of treaper's session lives on. The process that started treaper has ended. The arena, which started
+    // that leader, has adopted treaper.
     let orphan = "(while [ -d /proc/$$ ]; do :; done; exec \"$0\" \"$@\") 0<&3 & exit 0";
     let script = format!(": | {{ sh -c '{orphan}' \"$0\" \"$@\" 3<&0; }}; read -r end");
     let scene = Scene::new().stdin_pipe().before_exec(sys::setsid);
@@ -229,9 +230,9 @@ fn a_subreaper_that_leads_its_session_is_told_from_a_host() {
     assert!(run.log.all("server", "ready").is_empty());
 }
 
-/// Such as Node's `detached`, or `setsid`: the session tells nothing of a host that started it.
+/// Such as Node's `detached`, or `setsid`: the session then does not show whether the parent is the host.
 #[test]
-fn a_host_that_gave_treaper_a_session_of_its_own_is_no_dead_one() {
+fn a_host_that_gave_treaper_a_session_of_its_own_is_not_taken_for_dead() {
     let host = [ACTOR, "host", "--stdin", "hungup", "--", "setsid"];
     let words = [owned(&host), command(&[], QUICK)].concat();
     let mut run = all_ready(Scene::new().start(&words));
@@ -242,7 +243,7 @@ fn a_host_that_gave_treaper_a_session_of_its_own_is_no_dead_one() {
 }
 
 #[test]
-fn what_started_the_host_may_end() {
+fn the_process_that_started_the_host_may_end() {
     for stdin in ["null", "pipe"] {
         let host = [ACTOR, "host", "--stdin", stdin, "--"];
         let starts = ["sh", "-c", "\"$0\" \"$@\" & read -r line"];
@@ -288,7 +289,7 @@ fn a_host_behind_a_shell_that_ends_while_treaper_looks_is_gone() {
         treaper = waits.next().map_or(0, |p| p.pid);
         treaper != 0
     });
-    // The first one that is opened is the shell.
+    // The shell is opened first.
     let (pid, call) = (treaper.to_string(), libc::SYS_pidfd_open.to_string());
     let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid, &call, "2"]);
     common::until("a tracer", || {
@@ -302,14 +303,14 @@ fn a_host_behind_a_shell_that_ends_while_treaper_looks_is_gone() {
         Process::read(host).is_some_and(|p| p.state == 'Z')
     });
     drop(tracer);
-    common::until("a word", || run.stderr().contains("parent-exit"));
+    common::until("a message", || run.stderr().contains("parent-exit"));
     common::until("an end", || run.named("treaper").is_empty());
     let stderr = run.stderr();
     assert!(stderr.contains("COMMAND was not started"), "{stderr}");
 }
 
 #[test]
-fn a_host_that_has_left_the_session_since_is_no_dead_one() {
+fn a_host_that_left_the_session_later_is_not_taken_for_dead() {
     let host = [ACTOR, "host", "--stdin", "hungup", "--late-session", "--"];
     let words = [owned(&host), command(&[], QUICK)].concat();
     let mut run = all_ready(Scene::new().start(&words));

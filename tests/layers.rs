@@ -1,16 +1,16 @@
-//! The rules of `src/` that the compiler does not check: modules name only modules before them, in
-//! the order that ARCHITECTURE.md states; `unsafe` is in `src/sys/` alone; nothing panics.
+//! The rules of `src/` that the compiler does not check: a module names only modules before it, in the order of
+//! ARCHITECTURE.md; `unsafe` is in `src/sys/` alone; nothing panics.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 struct Source {
-    /// As `src/dropin/tini.rs`.
+    /// For example `src/dropin/tini.rs`.
     path: String,
-    /// The module right below the crate: `dropin`.
+    /// The top module, for example `dropin`.
     module: String,
-    /// Without comments, strings and tests.
+    /// The code without comments, strings and tests.
     code: String,
     whole: String,
 }
@@ -44,7 +44,7 @@ fn sources() -> Vec<Source> {
     files(&root().join("src")).into_iter().map(read).collect()
 }
 
-/// Blanks comments, strings and characters, and what follows `#[cfg(test)]`. Enough for code that rustfmt wrote.
+/// Blanks comments, strings and characters, and all that follows `#[cfg(test)]`. That is enough for code from rustfmt.
 fn code_only(text: &str) -> String {
     let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap();
     let mut code = String::new();
@@ -156,7 +156,7 @@ fn modules_name_only_modules_before_them() {
             continue;
         };
         for name in named(&source.code) {
-            // What is not a module is a macro or a type of the crate's root.
+            // Other names are those of macros or types in the root of the crate.
             let above = place(&name).is_none_or(|other| other > own);
             if above {
                 broken.push(format!(

@@ -1,4 +1,4 @@
-//! Messages: none when all went well, one when something had to be killed, never in the way.
+//! Messages: none when all went well, one when processes had to be killed. They never delay or break anything.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -17,7 +17,7 @@ fn start(options: &[&str], tree: &str) -> Run {
 }
 
 #[test]
-fn nothing_is_said_when_all_went_well() {
+fn nothing_is_logged_when_all_went_well() {
     for tree in [
         "server:exit=0",
         "server:exit=5",
@@ -63,7 +63,7 @@ fn one_line_says_what_had_to_be_killed() {
 }
 
 #[test]
-fn verbose_tells_each_step_and_very_verbose_each_process() {
+fn v_logs_each_step_and_vv_each_process() {
     let tree = "server:on=TERM/0[worker:daemon:ignore=TERM]";
     let said = |options: &[&str], variable: Option<(&str, &str)>| {
         let mut scene = Scene::new();
@@ -117,7 +117,7 @@ fn every_trigger_is_named() {
     assert!(stderr.contains("shim-killed"), "{stderr}");
 }
 
-/// A tree that makes treaper speak a lot while it stops.
+/// A tree that makes treaper log a lot while it stops.
 const TALKATIVE: &str = "server:ignore=TERM[worker*20:setsid:ignore=TERM]";
 
 fn stops_in_time(mut run: Run) {
@@ -134,7 +134,7 @@ fn a_full_stderr_never_blocks_a_stop() {
         &["-vv", "--grace", "100ms", "--no-guard"],
     ] {
         let (_read, write) = std::io::pipe().unwrap();
-        // Filled through another open file of the same pipe, as the blocking mode is the file's.
+        // Filled through another open file of the same pipe, since the blocking mode belongs to the open file.
         let path = format!("/proc/self/fd/{}", write.as_raw_fd());
         let mut filler = std::fs::OpenOptions::new().write(true).open(path).unwrap();
         sys::set_nonblocking(filler.as_raw_fd());
@@ -186,7 +186,7 @@ fn a_name_cannot_control_the_terminal() {
     }
 }
 
-/// A failed write raises a signal, and forwarding a signal is a message again.
+/// A failed write causes a signal, and forwarding a signal causes the next message.
 #[test]
 fn a_message_that_cannot_be_written_is_no_signal_to_the_server() {
     let scene = || Scene::new().stderr_at_its_size_limit();
@@ -226,7 +226,7 @@ fn a_message_that_cannot_be_written_is_no_signal_to_the_server() {
 
 #[test]
 fn a_message_never_goes_into_a_file_of_the_server() {
-    // Descriptor 2 is closed, so the server's first file becomes 2: nothing of ours may land there.
+    // Descriptor 2 is closed, so the server's first file becomes 2. No message may be written into it.
     let scene = Scene::new().before_exec(|| sys::close(2));
     let file = scene.directory().join("data");
     let script = format!("exec 2>{0}; echo data >&2; kill -KILL $$", file.display());
@@ -236,7 +236,7 @@ fn a_message_never_goes_into_a_file_of_the_server() {
 }
 
 #[test]
-fn what_the_server_says_is_passed_on_untouched() {
+fn the_output_of_the_server_is_unchanged() {
     let script = "printf out; printf err >&2";
     let mut run = Scene::new().start(&Wrap::Treaper(&[]).command(&["sh", "-c", script]));
     run.wait_clean();
@@ -247,7 +247,7 @@ fn what_the_server_says_is_passed_on_untouched() {
 }
 
 #[test]
-fn stderr_is_not_kept_open_beyond_our_end() {
+fn stderr_is_not_kept_open_after_the_end_of_treaper() {
     let (read, write) = std::io::pipe().unwrap();
     let scene = Scene::new().no_capture().with(|command| {
         command.stdout(Stdio::null()).stderr(write);
@@ -262,7 +262,7 @@ fn stderr_is_not_kept_open_beyond_our_end() {
     assert_ne!(hung_up & libc::POLLHUP, 0);
 }
 
-/// What treaper says when `act` makes it stop a server, and the server's pid.
+/// What treaper logs when `act` makes it stop a server.
 fn said_when(scene: Scene, options: &[&str], tree: &str, act: impl FnOnce(&mut Run)) -> String {
     let mut run = scene.start(&Wrap::Treaper(options).tree(tree));
     run.log.ready("server");
@@ -272,7 +272,7 @@ fn said_when(scene: Scene, options: &[&str], tree: &str, act: impl FnOnce(&mut R
 }
 
 #[test]
-fn no_live_server_is_stopped_without_a_word() {
+fn no_live_server_is_stopped_without_a_message() {
     let tree = "server:on=TERM/0";
     let quick = &["--drain", "50ms"][..];
     let close = |run: &mut Run| drop(run.stdin.take());
@@ -295,7 +295,7 @@ fn no_live_server_is_stopped_without_a_word() {
 }
 
 #[test]
-fn the_end_of_a_host_is_told_when_its_server_lives() {
+fn the_end_of_a_host_is_logged_when_its_server_lives() {
     let mut other = Scene::new().start(&[ACTOR, "tree", "other"]);
     let pid = other.log.ready("other").to_string();
     let options = ["--watch-pid", &pid];
@@ -322,7 +322,7 @@ fn the_end_of_a_host_is_told_when_its_server_lives() {
 }
 
 #[test]
-fn a_stop_that_was_asked_for_or_met_no_server_is_silent() {
+fn a_stop_that_was_asked_for_or_finds_no_server_is_silent() {
     let tree = "server:on=TERM/0:eof=0";
     let watch = ["--stdin", "watch", "--drain", "60s"];
     let left = said_when(Scene::new().stdin_pipe(), &watch, tree, |run| {
@@ -344,7 +344,7 @@ fn a_stop_that_was_asked_for_or_met_no_server_is_silent() {
 }
 
 #[test]
-fn the_killed_are_counted_and_the_first_four_named() {
+fn killed_processes_are_counted_and_the_first_four_are_named() {
     for (count, text) in [
         (1, "1 process ("),
         (2, "2 processes ("),
@@ -378,7 +378,7 @@ fn the_killed_are_counted_and_the_first_four_named() {
 
 /// The kernel sends SIGHUP to the leader of the session.
 #[test]
-fn the_end_of_the_terminal_is_told_when_the_server_lives() {
+fn the_end_of_the_terminal_is_logged_when_the_server_lives() {
     for options in [&["--stdin=ignore"][..], &["--stdin=ignore", "--no-guard"]] {
         let (master, slave) = special::pty();
         let scene = Scene::new().no_capture();

@@ -1,4 +1,4 @@
-//! What is said of a COMMAND that cannot be executed: which thing is missing, and with which status.
+//! The message and the status for a COMMAND that cannot be executed: the message names what is missing.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -21,7 +21,7 @@ fn program(directory: &Path, name: &str, text: &[u8]) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// The status, and the one line.
+/// The exit status, and the line on stderr.
 fn failed(options: &[&str], command: &OsStr) -> (i32, String) {
     let mut treaper = Command::new(TREAPER);
     treaper
@@ -62,9 +62,9 @@ fn a_missing_interpreter_is_named_and_not_the_script() {
 }
 
 #[test]
-fn so_is_the_interpreter_of_a_script_in_a_cgroup() {
+fn a_missing_interpreter_is_named_in_a_cgroup_too() {
     if Place::new().is_none() {
-        return skip("no cgroup v2 that is ours to change");
+        return skip("no cgroup v2 that this user may change");
     }
     let directory = Directory::new();
     let path = program(&directory.0, "script", b"#!/no/such/interpreter\n");

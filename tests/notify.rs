@@ -1,4 +1,4 @@
-//! `Type=notify`: what the server tells the service manager, who hears the main process alone.
+//! `Type=notify`: the server's messages to a service manager that accepts only those of the main process.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;
@@ -12,7 +12,7 @@ use common::proc::Process;
 use common::{ACTOR, TREAPER, patience, special, sys, until};
 use treaper::sys::notify::{Message, Sockets};
 
-/// All that can be had here.
+/// All modes that can be used here.
 fn modes() -> Vec<&'static str> {
     let runs = |mode: &&str| {
         let mut command = Command::new(TREAPER);
@@ -23,12 +23,12 @@ fn modes() -> Vec<&'static str> {
     ["", "--no-guard"].into_iter().chain(last).collect()
 }
 
-/// A socket that tells the pid of who sends, as systemd's does.
+/// A socket that adds the sender's pid to each message, as systemd's does.
 struct Manager(Sockets);
 
 impl Manager {
     fn new() -> Self {
-        // Where it would send to is of no interest.
+        // The address to which it would send does not matter.
         Self(Sockets::open(&"@nobody".into()).unwrap())
     }
 
@@ -42,7 +42,7 @@ impl Manager {
         message.unwrap()
     }
 
-    /// treaper with a shell for its server, as the main process of a unit of ours. In `script` `$0` is the actor.
+    /// treaper with a shell as its server, as the main process of a unit. In `script`, `$0` is the actor.
     fn command(&self, main_pid: &str, mode: &str, script: &str) -> Command {
         let line =
             format!("SYSTEMD_EXEC_PID={main_pid} exec \"$0\" {mode} -- sh -c '{script}' \"$1\"");
@@ -60,7 +60,7 @@ impl Manager {
         while filler.send(&mut Message::new(b"FILLER=1")).is_ok() {}
     }
 
-    /// The first message behind what [`Self::fill`] has sent.
+    /// The first message after those that [`Self::fill`] has sent.
     fn next_behind_fillers(&self) -> Message {
         loop {
             let message = self.next();
@@ -121,7 +121,7 @@ fn stop(child: &Child) {
     });
 }
 
-/// As many words have come as were sent, in their order.
+/// As many messages have come as were sent, in their order.
 fn numbered(manager: &Manager, count: usize, mode: &str) {
     for number in 1..=count {
         assert_eq!(text(&manager.next()), format!("WORD={number}"), "{mode}");
@@ -129,7 +129,7 @@ fn numbered(manager: &Manager, count: usize, mode: &str) {
 }
 
 #[test]
-fn words_of_the_tree_are_those_of_the_main_process() {
+fn messages_of_the_tree_come_from_the_main_process() {
     let manager = Manager::new();
     for mode in modes() {
         let script = r#""$0" notify READY=1; setsid "$0" notify "STATUS=in a session of its own""#;
@@ -160,7 +160,7 @@ MAINPIDFDID=7" "$(printf "READY=1\rMAINPID=$$\rSTATUS=a\\\\b")" "$(printf "\\\\M
 }
 
 #[test]
-fn nobody_else_speaks_for_the_tree() {
+fn messages_of_other_processes_are_not_passed_on() {
     let manager = Manager::new();
     for mode in modes() {
         let script = r#"echo "$NOTIFY_SOCKET"; read go; "$0" notify READY=1"#;
@@ -174,9 +174,9 @@ fn nobody_else_speaks_for_the_tree() {
     }
 }
 
-/// More than is passed on at once has come before anybody looked: no further signal tells of the rest.
+/// More messages than one batch have come before treaper looked: no further signal reports the rest.
 #[test]
-fn what_came_while_it_was_stopped_is_not_lost() {
+fn messages_that_came_during_a_suspension_are_not_lost() {
     let manager = Manager::new();
     for mode in modes() {
         let script = r#"echo up; read go; "$0" notify $(seq -f WORD=%g 10)"#;
@@ -225,9 +225,9 @@ fn a_manager_that_does_not_read_delays_the_message_and_nothing_else() {
     }
 }
 
-/// Since systemd 254 it is asked to hear the server itself; but there is no room for that.
+/// Since systemd 254, treaper asks the manager to accept messages of the server. Here the manager's queue is full.
 #[test]
-fn a_newer_manager_that_cannot_be_asked_hears_the_server_by_us() {
+fn a_newer_manager_with_a_full_queue_gets_the_messages_from_treaper() {
     let manager = Manager::new();
     for mode in modes() {
         manager.fill();
@@ -245,11 +245,11 @@ fn a_newer_manager_that_cannot_be_asked_hears_the_server_by_us() {
     }
 }
 
-/// More than is passed on at once, from a server that has ended before anybody looked.
+/// More messages than one batch, from a server that has ended before treaper looked.
 #[test]
-fn last_words_are_passed_on() {
+fn the_last_messages_are_passed_on() {
     let manager = Manager::new();
-    // In another PID namespace the server's number is not known here, so whose words they were neither.
+    // A server in another PID namespace has no pid here, so its messages cannot be recognized after its end.
     for mode in modes().into_iter().filter(|mode| !mode.ends_with("pidns")) {
         let script = r#"echo $$; read go; exec "$0" notify $(seq -f WORD=%g 10) </dev/null"#;
         let (mut child, mut stdout) = manager.start("$$", mode, script);
@@ -265,9 +265,9 @@ fn last_words_are_passed_on() {
     }
 }
 
-/// Faster than it is read: none is lost.
+/// They are sent faster than they are read, and none is lost.
 #[test]
-fn a_flood_arrives_whole() {
+fn many_messages_all_arrive() {
     let manager = Manager::new();
     for mode in modes() {
         let script = r#"exec 3<&0; for n in 1 2 3 4 5; do "$0" notify $(seq -f WORD=%g 200) <&3 & done; wait"#;
@@ -283,7 +283,7 @@ fn a_flood_arrives_whole() {
 }
 
 #[test]
-fn who_is_not_the_main_process_keeps_out_of_it() {
+fn a_treaper_that_is_not_the_main_process_passes_nothing_on() {
     let manager = Manager::new();
     let address = manager.0.address().unwrap();
     for main_pid in ["1", ""] {
@@ -299,9 +299,9 @@ fn who_is_not_the_main_process_keeps_out_of_it() {
     }
 }
 
-/// Since systemd 254: nothing has to be passed on.
+/// Since systemd 254 treaper need not pass anything on.
 #[test]
-fn a_newer_manager_is_asked_to_hear_the_server() {
+fn a_newer_manager_is_asked_to_accept_messages_of_the_server() {
     let manager = Manager::new();
     let address = manager.0.address().unwrap();
     let output = manager
@@ -316,7 +316,7 @@ fn a_newer_manager_is_asked_to_hear_the_server() {
 }
 
 #[test]
-fn a_manager_that_cannot_be_reached_is_no_reason_not_to_run() {
+fn the_server_runs_also_if_the_manager_cannot_be_reached() {
     for address in ["/no/such/socket", "@treaper-nobody", "vsock:2:1", "@", ""] {
         for newer in [None, Some("/dev/null")] {
             let manager = Manager::new();

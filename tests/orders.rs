@@ -1,4 +1,4 @@
-//! The monitor's order to the shim to be suspended as the server is: one that is out of date is not obeyed.
+//! The monitor's order to the shim to suspend itself as the server is: an outdated order is not obeyed.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -14,14 +14,14 @@ fn state(pid: i32) -> char {
 }
 
 #[test]
-fn an_order_to_be_suspended_that_is_out_of_date_is_not_obeyed() {
+fn an_outdated_order_to_suspend_is_not_obeyed() {
     let (scene, _master) = Scene::new().terminal();
     let mut run = scene.start(&Wrap::Treaper(&[]).tree("server:record"));
     let server = run.log.ready("server");
     let (shim, monitor) = (run.shim(), run.monitor());
     sys::kill(shim, libc::SIGSTOP).unwrap();
     until("a suspended shim", || state(shim) == 'T');
-    // The shim does not see the order before the server has gone on.
+    // The shim sees the order only after the server was resumed.
     sys::kill(server, libc::SIGSTOP).unwrap();
     until("a suspended server", || state(server) == 'T');
     until("the order", || is_quiet(monitor));
@@ -31,7 +31,7 @@ fn an_order_to_be_suspended_that_is_out_of_date_is_not_obeyed() {
     until("the end of the order", || is_quiet(monitor));
     sys::kill(shim, libc::SIGCONT).unwrap();
     until("a shim that waits", || is_quiet(shim));
-    // It hands signals on, so it has not been suspended in between.
+    // It forwards signals, so it has not been suspended in between.
     run.signal(libc::SIGUSR1);
     until("the signal", || {
         let all = run.log.all("server", "signal");
@@ -41,24 +41,24 @@ fn an_order_to_be_suspended_that_is_out_of_date_is_not_obeyed() {
 }
 
 #[test]
-fn an_order_to_be_suspended_that_stands_is_obeyed_and_taken_back_with_the_job() {
+fn an_order_to_suspend_is_obeyed_until_the_job_is_resumed() {
     let (scene, _master) = Scene::new().terminal();
     let mut run = scene.start(&Wrap::Treaper(&[]).tree("server:record"));
     let server = run.log.ready("server");
     let shim = run.shim();
     for round in 1..=3 {
         sys::kill(server, libc::SIGSTOP).unwrap();
-        until("a job that is suspended", || {
+        until("a suspended job", || {
             state(server) == 'T' && state(shim) == 'T'
         });
         sys::kill(shim, libc::SIGCONT).unwrap();
         run.log.wait_for(round, "server", "signal");
-        until("a job that goes on", || is_quiet(shim));
+        until("a resumed job", || is_quiet(shim));
     }
 }
 
-/// A shell that resumes the job has put treaper's group into the foreground. It stays there, unless the server's own
-/// group was there before.
+/// A shell that resumes the job has moved treaper's group to the foreground. That group stays there, unless the
+/// server's own group was there before.
 #[test]
 fn a_server_with_a_group_of_its_own_gets_no_foreground_that_it_did_not_have() {
     let (scene, master) = Scene::new().terminal();
@@ -71,17 +71,17 @@ fn a_server_with_a_group_of_its_own_gets_no_foreground_that_it_did_not_have() {
         (shim, server)
     );
     sys::kill(server, libc::SIGSTOP).unwrap();
-    until("a job that is suspended", || {
+    until("a suspended job", || {
         state(server) == 'T' && state(shim) == 'T'
     });
     sys::kill(server, libc::SIGCONT).unwrap();
     sys::kill(shim, libc::SIGCONT).unwrap();
-    until("a job that goes on", || is_quiet(shim));
+    until("a resumed job", || is_quiet(shim));
     assert_eq!(front(), shim);
 }
 
 #[test]
-fn alone_it_forgets_a_suspension_from_which_the_server_has_gone_on() {
+fn alone_it_forgets_a_suspension_after_which_the_server_was_resumed() {
     let (scene, master) = Scene::new().terminal();
     let mut run = scene.start(&Wrap::Treaper(&["--no-guard"]).tree("server:record"));
     let server = run.log.ready("server");
@@ -92,7 +92,7 @@ fn alone_it_forgets_a_suspension_from_which_the_server_has_gone_on() {
     sys::kill(server, libc::SIGCONT).unwrap();
     run.log.wait("server", "signal");
     until("a treaper that knows that, too", || is_quiet(main));
-    // The server is asked to be suspended, and is not.
+    // The server gets a signal to suspend itself, and does not obey.
     std::fs::File::from(master.try_clone().unwrap())
         .write_all(&[26])
         .unwrap();
@@ -104,27 +104,27 @@ fn alone_it_forgets_a_suspension_from_which_the_server_has_gone_on() {
 }
 
 #[test]
-fn alone_it_is_suspended_with_a_server_that_a_process_has_asked_to_be_suspended() {
+fn alone_it_is_suspended_with_a_server_that_another_process_suspends() {
     let (scene, _master) = Scene::new().terminal();
     let mut run = scene.start(&Wrap::Treaper(&["--no-guard"]).tree("server"));
     let server = run.log.ready("server");
     let main = run.main;
     for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
         sys::kill(server, signal).unwrap();
-        until("a job that is suspended", || {
+        until("a suspended job", || {
             state(server) == 'T' && state(main) == 'T'
         });
         sys::kill_group(main, libc::SIGCONT).unwrap();
-        until("a job that goes on", || {
+        until("a resumed job", || {
             state(server) == 'S' && state(main) == 'S'
         });
     }
 }
 
-/// The shim has looked at the order, and is about to suspend itself. The SIGCONT that comes in between is removed by
-/// its own SIGTSTP.
+/// The shim has looked at the order, and is about to suspend itself. Its own SIGTSTP removes the SIGCONT that comes in
+/// between.
 #[test]
-fn an_order_to_be_suspended_that_is_taken_back_meanwhile_is_not_obeyed() {
+fn an_order_to_suspend_that_is_withdrawn_meanwhile_is_not_obeyed() {
     let (scene, _master) = Scene::new().terminal();
     let mut run = scene.start(&Wrap::Treaper(&[]).tree("server"));
     let server = run.log.ready("server");
@@ -134,7 +134,7 @@ fn an_order_to_be_suspended_that_is_taken_back_meanwhile_is_not_obeyed() {
     sys::kill(server, libc::SIGTSTP).unwrap();
     held(&mut tracer);
     sys::kill(server, libc::SIGCONT).unwrap();
-    until("a server that goes on", || state(server) == 'S');
+    until("a resumed server", || state(server) == 'S');
     until("the end of the order", || is_quiet(monitor));
     drop(tracer);
     until("a shim that waits", || is_quiet(shim));
@@ -160,7 +160,7 @@ fn with_the_name_dumb_init_the_shim_is_suspended_after_the_server() {
 
 /// A shell has suspended the job, and resumes it.
 #[test]
-fn what_ends_while_the_shim_is_suspended_does_not_resume_it() {
+fn an_orphan_that_ends_does_not_resume_a_suspended_shim() {
     let mut run = Scene::new().start(&Wrap::Treaper(&[]).tree("server[worker:daemon]"));
     let worker = run.log.ready("worker");
     run.log.ready("server");

@@ -1,5 +1,5 @@
-//! Processes of another user in the tree: killed where that is allowed, else named and left, never
-//! waited for; `--no-new-privs` keeps them from coming to be.
+//! Processes of another user in the tree: killed if that is allowed, otherwise listed, and never waited for.
+//! `--no-new-privs` prevents them.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -44,7 +44,7 @@ fn a_server_of_another_uid_is_named_and_left() {
     assert_eq!(stderr.matches("survivor").count(), 2, "{stderr}");
     assert!(stderr.contains(&server.pid().to_string()), "{stderr}");
     assert!(stderr.contains("uid 0"), "{stderr}");
-    // The monitor goes on reaping, and leaves when the last one has gone.
+    // The monitor goes on reaping, and exits when the last one has ended.
     let monitor = run.monitor();
     for pid in [run.log.ready("worker"), server.pid()] {
         assert!(proc::Process::read(monitor).is_some());
@@ -54,7 +54,7 @@ fn a_server_of_another_uid_is_named_and_left() {
 }
 
 #[test]
-fn neither_a_killed_shim_nor_a_killed_monitor_makes_it_wait_for_ever() {
+fn without_the_shim_or_the_monitor_the_other_one_still_gives_up() {
     for victim in ["shim", "monitor"] {
         let Some(mut run) = setuid_server(&[]) else {
             return;
@@ -82,7 +82,7 @@ fn neither_a_killed_shim_nor_a_killed_monitor_makes_it_wait_for_ever() {
 }
 
 #[test]
-fn no_new_privs_keeps_everybody_killable() {
+fn with_no_new_privs_every_process_can_be_killed() {
     let Some(mut run) = setuid_server(&["--no-new-privs"]) else {
         return;
     };
@@ -115,7 +115,7 @@ fn no_new_privs_holds_in_every_level() {
 }
 
 #[test]
-fn without_it_the_server_is_given_what_we_were_given() {
+fn without_it_the_server_has_the_setting_that_treaper_was_given() {
     let mut run = Scene::new().start(&Wrap::Treaper(&[]).command(&[
         "grep",
         "NoNewPrivs",

@@ -1,4 +1,4 @@
-//! The pair: either of shim and monitor may be killed or stopped, and the tree is stopped all the same.
+//! The pair: if the shim or the monitor is killed or suspended, the tree is still stopped.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use common::proc::{self, Process};
 use common::{ACTOR, Run, Scene, Wrap, hold, is_quiet, skip, sys, until};
 
-/// Nobody in it leaves by being asked.
+/// All of its processes ignore SIGTERM.
 const STUBBORN: &str = "server:ignore=TERM[worker*2:setsid:ignore=TERM,deep:daemon:ignore=TERM[\
                         leaf:stopped]]";
 const QUICK: Wrap = Wrap::Treaper(&["--grace", "200ms"]);
@@ -25,7 +25,7 @@ fn direct(wrap: Wrap) -> Run {
     run
 }
 
-/// Below a host with a process group of its own, whose end nothing but its death tells.
+/// Below a host with a process group of its own. Only the pidfd and the parent-death signal report its end.
 fn hosted(wrap: Wrap) -> Run {
     let host = [ACTOR, "host", "--stdin", "null", "--own-group", "--"].map(str::to_owned);
     let mut run = Scene::new().start(&[&host[..], &wrap.tree(STUBBORN)].concat());
@@ -42,7 +42,7 @@ fn a_killed_shim_leaves_nothing() {
 }
 
 #[test]
-fn a_killed_monitor_leaves_nothing_and_the_shim_tells_the_servers_status() {
+fn a_killed_monitor_leaves_nothing_and_the_shim_exits_with_the_servers_status() {
     let mut run = direct(QUICK);
     sys::kill(run.monitor(), libc::SIGKILL).unwrap();
     assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
@@ -78,21 +78,21 @@ fn a_server_whose_monitor_is_killed_gets_the_stop_signal_and_its_grace() {
 }
 
 #[test]
-fn a_server_is_told_when_both_are_killed_at_once() {
+fn a_server_gets_the_stop_signal_when_both_are_killed_at_once() {
     let mut run = Scene::new().start(&QUICK.tree("server:on=TERM/3"));
     run.log.ready("server");
     let monitor = run.monitor();
     sys::kill(run.main, libc::SIGSTOP).unwrap();
     sys::kill(monitor, libc::SIGSTOP).unwrap();
     sys::kill(monitor, libc::SIGKILL).unwrap();
-    // It may be gone: the end of the monitor wakes it, and it has seen the server leave.
+    // It may be gone: the end of the monitor wakes it, and it may have seen the end of the server.
     let _ = sys::kill(run.main, libc::SIGKILL);
     run.log.wait("server", "leaving");
     run.wait_empty();
 }
 
 #[test]
-fn a_stopped_shim_does_not_hide_the_death_of_the_host() {
+fn a_suspended_shim_does_not_hide_the_death_of_the_host() {
     let mut run = hosted(QUICK);
     sys::kill(run.shim(), libc::SIGSTOP).unwrap();
     run.signal(libc::SIGKILL);
@@ -100,7 +100,7 @@ fn a_stopped_shim_does_not_hide_the_death_of_the_host() {
 }
 
 #[test]
-fn a_stopped_monitor_does_not_hide_the_death_of_the_host() {
+fn a_suspended_monitor_does_not_hide_the_death_of_the_host() {
     let mut run = hosted(QUICK);
     sys::kill(run.monitor(), libc::SIGSTOP).unwrap();
     run.signal(libc::SIGKILL);
@@ -108,7 +108,7 @@ fn a_stopped_monitor_does_not_hide_the_death_of_the_host() {
 }
 
 #[test]
-fn a_stopped_monitor_does_not_keep_a_terminated_shim_waiting() {
+fn a_suspended_monitor_does_not_delay_a_terminated_shim() {
     let mut run = direct(QUICK);
     sys::kill(run.monitor(), libc::SIGSTOP).unwrap();
     run.signal(libc::SIGTERM);
@@ -116,7 +116,7 @@ fn a_stopped_monitor_does_not_keep_a_terminated_shim_waiting() {
 }
 
 #[test]
-fn a_stopped_monitor_goes_on_when_the_shim_is_killed() {
+fn a_suspended_monitor_is_resumed_when_the_shim_is_killed() {
     let mut run = direct(QUICK);
     sys::kill(run.monitor(), libc::SIGSTOP).unwrap();
     run.signal(libc::SIGKILL);
@@ -184,7 +184,7 @@ fn the_death_of_one_during_the_stop_changes_nothing() {
         sys::kill(victim, libc::SIGKILL).unwrap();
         let before = sys::now_ms();
         run.wait_empty();
-        // The grace may begin anew with the survivor, but no more than once.
+        // The grace period may begin again with the other process, but only once.
         assert!(
             sys::now_ms() - before < 15_000,
             "the stop began again and again"
@@ -193,11 +193,11 @@ fn the_death_of_one_during_the_stop_changes_nothing() {
 }
 
 #[test]
-fn a_shim_that_is_stopped_by_a_terminal_signal_stops_and_continues_like_any_child() {
+fn the_host_can_suspend_and_resume_the_shim_like_any_child() {
     let mut run = direct(QUICK);
     run.signal(libc::SIGSTOP);
     let main = run.main;
-    until("a stopped shim", || {
+    until("a suspended shim", || {
         Process::read(main).is_some_and(|p| p.state == 'T')
     });
     assert!(proc::descendants(run.arena()).len() >= 7);
@@ -208,9 +208,9 @@ fn a_shim_that_is_stopped_by_a_terminal_signal_stops_and_continues_like_any_chil
 
 const STOP_SIGNALS: [i32; 4] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGSTOP];
 
-/// The kernel removes a pending SIGCONT, as which the news comes, when a stop signal is sent.
+/// The end is reported by SIGCONT. The kernel removes a pending SIGCONT when a signal that suspends is sent.
 #[test]
-fn no_stop_signal_hides_the_end_of_the_monitor_from_the_shim() {
+fn no_signal_that_suspends_hides_the_end_of_the_monitor_from_the_shim() {
     for signal in STOP_SIGNALS {
         let mut run = direct(QUICK);
         let (shim, monitor) = (run.main, run.monitor());
@@ -228,9 +228,9 @@ fn no_stop_signal_hides_the_end_of_the_monitor_from_the_shim() {
     }
 }
 
-/// Without pidfds `getppid()` alone tells, and has to be asked.
+/// Without pidfds only `getppid()` shows it.
 #[test]
-fn no_stop_signal_hides_the_end_of_the_parent_from_the_loop() {
+fn no_signal_that_suspends_hides_the_end_of_the_parent_from_the_loop() {
     let without = [ACTOR, "faults", "pidfd_open=ENOSYS", "--"].map(str::to_owned);
     for signal in STOP_SIGNALS {
         let mut run = Scene::new().start(&[&without[..], &QUICK.tree(STUBBORN)].concat());
@@ -254,11 +254,11 @@ fn is_suspended(pid: i32) -> bool {
     Process::read(pid).is_some_and(|p| p.state == 'T')
 }
 
-/// Both, in this order: each would resume the other, if it were not suspended itself.
+/// Suspends both, in this order. Each would resume the other if it were not suspended itself.
 fn suspend(first: i32, second: i32) {
     sys::kill(first, libc::SIGSTOP).unwrap();
     sys::kill(second, libc::SIGSTOP).unwrap();
-    // The shim may have been faster, and have resumed the monitor in between.
+    // The shim may have resumed the monitor in between.
     until("both suspended", || {
         for pid in [first, second] {
             if !is_suspended(pid) {
@@ -270,7 +270,7 @@ fn suspend(first: i32, second: i32) {
 }
 
 #[test]
-fn whatever_resumes_one_of_the_pair_resumes_the_other() {
+fn a_signal_that_resumes_one_of_the_pair_resumes_the_other() {
     for shim_first in [true, false] {
         for resume_shim in [true, false] {
             let mut run = direct(QUICK);
@@ -285,7 +285,7 @@ fn whatever_resumes_one_of_the_pair_resumes_the_other() {
             until("both resumed", || {
                 !is_suspended(shim) && !is_suspended(monitor)
             });
-            // And both do their work.
+            // Both do their work.
             let server = run.log.ready("server");
             sys::kill(server, libc::SIGKILL).unwrap();
             assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
@@ -312,7 +312,7 @@ fn a_suspended_shim_does_not_hide_the_end_of_the_server() {
     assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
 }
 
-/// A FIFO in the directory of the scene, as a word for a shell, that is opened to give a cue.
+/// A FIFO in the directory of the scene, as a word for a shell. Opening it gives the cue.
 fn cue(scene: &Scene) -> String {
     let path = scene.directory().join("cue");
     sys::mkfifo(&path);
@@ -325,7 +325,7 @@ fn give(cue: &str) {
 
 /// `helper & exec treaper ...` makes the helper a child of the shim.
 #[test]
-fn what_a_child_from_before_leaves_behind_is_not_of_the_tree() {
+fn orphans_of_a_child_from_before_are_not_of_the_tree() {
     let scene = Scene::new();
     let cue = cue(&scene);
     let script = "(read x < $0; setsid sleep 77 & setsid sleep 78 &) & exec \"$@\"";
@@ -341,7 +341,7 @@ fn what_a_child_from_before_leaves_behind_is_not_of_the_tree() {
         left.len() == 2 && left.iter().all(|p| p.ppid == main) && children.len() == 3
     });
     let mut daemons: Vec<i32> = run.named("sleep").iter().map(|p| p.pid).collect();
-    // One that has ended is forgotten.
+    // A daemon that has ended is forgotten.
     sys::kill(daemons.pop().unwrap(), libc::SIGKILL).unwrap();
     until("one daemon", || run.named("sleep").len() == 1);
     sys::kill(run.monitor(), libc::SIGKILL).unwrap();
@@ -359,7 +359,7 @@ fn a_process_of_the_tree_with_the_number_of_a_child_from_before_is_stopped() {
     let cue = cue(&scene);
     let server = "while [ -d /proc/$H ]; do sleep .01; done; echo $((H - 1)) > \
                   /proc/sys/kernel/ns_last_pid; setsid sleep 77 & echo $! $H; wait";
-    // The first process takes what is left, and looks whether there is anything.
+    // The first process reads the rest of the input, and checks whether there is any.
     let script = "D=$0; export D; sh -c '(read x < $D) & H=$!; export H; echo $H > $D.pid; exec \"$@\"' sh \"$@\"; \
                   [ -d /proc/$(cat $D.pid) ] && echo left || echo gone";
     let mut words = ["sh", "-c", script, &cue].map(str::to_owned).to_vec();
@@ -379,7 +379,7 @@ fn a_process_of_the_tree_with_the_number_of_a_child_from_before_is_stopped() {
     assert!(run.stdout().ends_with("gone\n"), "{}", run.stdout());
 }
 
-/// The shim remembers the children that were there before. The monitor is none of them, also when it has ended.
+/// The shim remembers the children from before. The monitor is not one of them, also when it has ended.
 #[test]
 fn a_process_of_the_tree_with_the_number_of_the_monitor_is_stopped() {
     if !sys::is_root() {
@@ -399,7 +399,7 @@ fn a_process_of_the_tree_with_the_number_of_the_monitor_is_stopped() {
         std::fs::read_to_string(&number).is_ok_and(|text| text.ends_with('\n'))
     });
     let (shim, monitor) = (run.shim(), run.monitor());
-    // Whatever arrives, the shim looks at its children.
+    // After any signal the shim looks at its children.
     sys::kill(shim, libc::SIGCHLD).unwrap();
     until("a shim that waits", || is_quiet(shim));
     sys::kill(monitor, libc::SIGKILL).unwrap();
@@ -411,7 +411,7 @@ fn a_process_of_the_tree_with_the_number_of_the_monitor_is_stopped() {
     assert_eq!(lines[1], "gone", "{said}");
 }
 
-/// The shim signals the server itself, and has not heard that it has ended.
+/// The shim signals the server itself, and does not know yet that it has ended.
 #[test]
 fn a_process_with_the_number_of_a_server_that_has_ended_is_not_signalled() {
     if !sys::is_root() {
@@ -447,7 +447,7 @@ fn a_process_with_the_number_of_a_server_that_has_ended_is_not_signalled() {
     run.wait_empty();
 }
 
-/// The monitor resumes the shim by SIGCONT, which is no signal for the server.
+/// The monitor resumes the shim by SIGCONT, which must not be forwarded to the server.
 #[test]
 fn a_server_that_is_stopped_gets_the_stop_signal_and_no_other() {
     for options in [&["--grace=200ms"][..], &["--grace=200ms", "--no-guard"]] {

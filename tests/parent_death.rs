@@ -58,7 +58,7 @@ fn lives_on(run: &mut Run) {
     assert_eq!(
         run.survivors().len(),
         before,
-        "somebody left: {}",
+        "a process is gone: {}",
         run.stderr()
     );
     assert!(common::proc::Process::read(host).is_some());
@@ -112,7 +112,7 @@ fn a_host_that_execs_keeps_its_server() {
 }
 
 #[test]
-fn a_host_of_another_uid_is_watched_though_its_death_signal_cannot_reach_us() {
+fn a_host_of_another_uid_is_watched_though_its_death_signal_cannot_arrive() {
     if !sys::is_root() {
         return skip("only root can give a host another uid");
     }

@@ -92,7 +92,7 @@ impl Stop {
 }
 
 #[test]
-fn the_rest_is_told_two_seconds_or_a_quarter_of_the_grace_before_sigkill() {
+fn the_rest_gets_the_signal_two_seconds_or_a_quarter_of_the_grace_before_sigkill() {
     for (grace, stage, told) in [
         (4000, None, 3000),
         (8000, None, 6000),
@@ -126,7 +126,7 @@ fn the_rest_is_told_two_seconds_or_a_quarter_of_the_grace_before_sigkill() {
 }
 
 #[test]
-fn a_server_of_which_only_the_kernel_says_that_it_was_told_is_told_at_the_stage() {
+fn a_server_that_only_the_kernel_may_have_signalled_is_signalled_at_the_stage() {
     for kill_mode in [KillMode::Staged, KillMode::Tree, KillMode::Mixed] {
         let settings = Settings {
             kill_mode,
@@ -223,7 +223,7 @@ fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
 }
 
 #[test]
-fn at_a_terminal_a_stop_of_more_than_a_second_names_what_it_waits_for_and_ctrl_c_kills_that() {
+fn at_a_terminal_a_stop_of_more_than_a_second_lists_what_it_waits_for_and_ctrl_c_kills_that() {
     let terminal = Settings {
         at_terminal: true,
         ..SETTINGS

@@ -142,7 +142,7 @@ fn pid_1_is_one_process_and_reaps_whatever_ends() {
             let tree = "server:orphans=1000:on=TERM/6";
             let mut run = start(scene(), QUICK, tree, &["server"]);
             assert!(run.named("tree-monitor").is_empty(), "{name}");
-            common::until("nobody but the two", || {
+            common::until("only these two", || {
                 run.survivors().len() == 2 && common::proc::children(run.main).len() == 1
             });
             run.signal(libc::SIGTERM);

@@ -25,15 +25,13 @@ fn zombies(of: i32) -> usize {
 }
 
 #[test]
-fn ten_thousand_orphans_in_bursts_are_no_problem() {
+fn ten_thousand_orphans_in_bursts_are_reaped() {
     for wrap in WRAPS {
         let mut run = Scene::new().start(&wrap.tree("server:orphans=10000:on=TERM/4"));
         run.log.ready("server");
         let reaper = reaper(&run, wrap);
         until("no zombie", || zombies(reaper) == 0);
-        until("nobody but the server", || {
-            proc::children(reaper).len() == 1
-        });
+        until("only the server", || proc::children(reaper).len() == 1);
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(4));
         assert_eq!(run.stderr(), "");
@@ -52,7 +50,7 @@ fn no_zombie_is_left_behind_while_the_server_lives() {
 }
 
 #[test]
-fn a_server_that_does_not_wait_for_its_children_is_not_meddled_with() {
+fn zombies_of_a_server_that_does_not_wait_are_left_to_it() {
     let mut run = Scene::new().start(&Wrap::Treaper(&[]).tree("server[gone*3:exit=0]"));
     let server = run.log.ready("server");
     run.log.wait_for(3, "gone", "ready");
@@ -82,7 +80,7 @@ fn switches(run: &Run, window: Duration) -> u64 {
 }
 
 #[test]
-fn nothing_wakes_us_while_nothing_happens() {
+fn nothing_wakes_treaper_while_nothing_happens() {
     for wrap in WRAPS {
         let mut run = Scene::new()
             .stdin_pipe()
@@ -94,7 +92,7 @@ fn nothing_wakes_us_while_nothing_happens() {
 }
 
 #[test]
-fn data_on_stdin_and_work_of_the_server_wake_nobody() {
+fn data_on_stdin_and_work_of_the_server_do_not_wake_treaper() {
     let mut run = Scene::new()
         .stdin_pipe()
         .start(&WRAPS[0].tree("server:reads:echo"));

@@ -41,7 +41,7 @@ fn world(command: &[String]) -> Option<Counts> {
     Some(Counts { born, reused, hits })
 }
 
-fn nobody_outside_is_hit(options: &[&str], faults: &[&str]) {
+fn no_process_outside_is_signalled(options: &[&str], faults: &[&str]) {
     let options = [&["--grace", "10ms"], options].concat();
     let mut command = Wrap::Treaper(&options).tree(TREE);
     if !faults.is_empty() {
@@ -56,25 +56,25 @@ fn nobody_outside_is_hit(options: &[&str], faults: &[&str]) {
 }
 
 #[test]
-fn nobody_outside_is_hit_with_all_that_this_kernel_offers() {
-    nobody_outside_is_hit(&[], &[]);
-    nobody_outside_is_hit(&["-k", "tree"], &[]);
-    nobody_outside_is_hit(&["--no-guard"], &[]);
+fn no_process_outside_is_signalled_with_all_that_this_kernel_offers() {
+    no_process_outside_is_signalled(&[], &[]);
+    no_process_outside_is_signalled(&["-k", "tree"], &[]);
+    no_process_outside_is_signalled(&["--no-guard"], &[]);
 }
 
 #[test]
-fn nobody_outside_is_hit_where_the_parent_is_read_in_proc() {
-    nobody_outside_is_hit(&[], &["ioctl=ENOTTY"]);
+fn no_process_outside_is_signalled_where_the_parent_is_read_in_proc() {
+    no_process_outside_is_signalled(&[], &["ioctl=ENOTTY"]);
 }
 
 #[test]
-fn nobody_outside_is_hit_without_pidfd_open() {
-    nobody_outside_is_hit(&[], &["pidfd_open=ENOSYS"]);
+fn no_process_outside_is_signalled_without_pidfd_open() {
+    no_process_outside_is_signalled(&[], &["pidfd_open=ENOSYS"]);
 }
 
 /// Then a walk closes what it holds of those above, and proves them again on its way back.
 #[test]
-fn nobody_outside_is_hit_with_hardly_a_descriptor() {
+fn no_process_outside_is_signalled_with_few_descriptors() {
     let few = ["sh", "-c", "ulimit -n 10; exec \"$@\"", "sh"].map(str::to_owned);
     let command = Wrap::Treaper(&["--grace", "10ms"]).tree(TREE);
     let Some(counts) = world(&[&few[..], &command].concat()) else {
@@ -85,20 +85,20 @@ fn nobody_outside_is_hit_with_hardly_a_descriptor() {
 }
 
 #[test]
-fn nobody_outside_is_hit_without_lists_of_children() {
-    nobody_outside_is_hit(&[], &["open~/children=ENOENT"]);
+fn no_process_outside_is_signalled_without_lists_of_children() {
+    no_process_outside_is_signalled(&[], &["open~/children=ENOENT"]);
 }
 
 #[test]
-fn nobody_outside_is_hit_when_the_members_of_a_group_are_killed_one_by_one() {
+fn no_process_outside_is_signalled_when_a_group_is_killed_one_by_one() {
     if common::place::Place::new().is_none() {
-        return skip("no cgroup v2 that is ours to change");
+        return skip("no cgroup v2 that this user may change");
     }
-    nobody_outside_is_hit(&["--contain=cgroup"], &["open~cgroup.kill=ENOENT"]);
+    no_process_outside_is_signalled(&["--contain=cgroup"], &["open~cgroup.kill=ENOENT"]);
 }
 
 #[test]
-fn control_a_killer_that_trusts_numbers_hits_outsiders() {
+fn control_a_killer_that_trusts_numbers_signals_processes_outside() {
     let naive = [ACTOR, "naive", "--"].map(str::to_owned);
     // Nothing that such a killer would leave behind, round after round.
     let tree = Wrap::Bare.tree("server[d*8:breed=1]");

@@ -44,7 +44,7 @@ fn busy(pid: i32) -> Duration {
 }
 
 #[test]
-fn sigterm_is_not_lost_and_nobody_survives() {
+fn sigterm_is_not_lost_and_nothing_survives() {
     for rules in RULES {
         for level in LEVELS {
             let mut run = start(Scene::new(), rules, level, OPTIONS);
@@ -129,7 +129,7 @@ fn without_any_poll_signals_are_still_obeyed() {
                 .collect();
             let mut run = Scene::new().start(&words);
             until("a server that is up", || run.stdout().contains("up"));
-            until("a word", || run.stderr().contains("cannot poll"));
+            until("a message", || run.stderr().contains("cannot poll"));
             let before = busy(run.main);
             sys::pause_for(Duration::from_secs(1));
             let took = busy(run.main).saturating_sub(before);

@@ -197,7 +197,7 @@ fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: boo
         State::GivenUp => {
             assert!(
                 sim.table.living().count() > 0,
-                "given up, but nobody is left"
+                "given up, but no process is left"
             );
             for (pid, process) in sim.table.living() {
                 let hopeless = process.habits.kill != Kill::Works;
@@ -279,7 +279,10 @@ fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: boo
     let has_time =
         settings.grace >= ms(1000) && settings.kill_mode != KillMode::Mixed && !told_late;
     if kind == Kind::Polite && has_time {
-        assert_eq!(first_kill, None, "killed, though all leave when told");
+        assert_eq!(
+            first_kill, None,
+            "killed, though all exit on the stop signal"
+        );
     }
 }
 

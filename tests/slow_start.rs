@@ -36,7 +36,7 @@ fn levels() -> Vec<(&'static [&'static str], Scene, Option<Place>)> {
             let scene = place.as_ref().map_or_else(Scene::new, Place::scene);
             had.push((options, scene, place));
         } else {
-            skip(&format!("{options:?} cannot be had here"));
+            skip(&format!("{options:?} cannot be used here"));
         }
     }
     had
@@ -98,17 +98,17 @@ fn sigterm_ends_a_server_whose_exec_has_not_come_back() {
 }
 
 #[test]
-fn so_does_the_end_of_the_shim() {
+fn the_end_of_the_shim_ends_it_too() {
     every_stop_ends_it(Reason::ShimKilled);
 }
 
 #[test]
-fn so_does_the_end_of_the_monitor() {
+fn the_end_of_the_monitor_ends_it_too() {
     every_stop_ends_it(Reason::MonitorKilled);
 }
 
 #[test]
-fn so_does_the_end_of_the_host() {
+fn the_end_of_the_host_ends_it_too() {
     every_stop_ends_it(Reason::HostKilled);
 }
 
@@ -124,7 +124,7 @@ fn control_without_treaper_it_outlives_its_host() {
 }
 
 #[test]
-fn a_server_that_does_not_hear_the_stop_signal_yet_is_killed_after_the_grace() {
+fn a_server_that_cannot_handle_the_stop_signal_yet_is_killed_after_the_grace() {
     use Reason::{HostKilled, MonitorKilled, ShimKilled, Terminate};
     for reason in [Terminate, ShimKilled, MonitorKilled, HostKilled] {
         let scene = Scene::new().before_exec(|| {
@@ -143,7 +143,7 @@ fn a_server_that_does_not_hear_the_stop_signal_yet_is_killed_after_the_grace() {
 }
 
 #[test]
-fn a_server_whose_exec_comes_back_late_runs_as_ever() {
+fn a_server_whose_exec_comes_back_late_runs_as_usual() {
     for (options, scene, place) in levels() {
         let Some(held) = held(&scene) else { return };
         let command = Wrap::Treaper(options).command(&[held.name(), "tree", "server:on=TERM/3"]);
@@ -226,11 +226,11 @@ fn the_keyboard_suspends_and_interrupts_a_long_search_of_path() {
         });
         for _ in 0..3 {
             press(&master, 26);
-            until("a stopped job", || {
+            until("a suspended job", || {
                 state(main) == 'T' && state(child) == 'T'
             });
             sys::kill_group(main, libc::SIGCONT).unwrap();
-            until("a job that goes on", || {
+            until("a resumed job", || {
                 state(main) == 'S' && state(child) == 'R'
             });
         }

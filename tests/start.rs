@@ -214,17 +214,17 @@ const WAYS: &[Way] = &[
 ];
 
 #[test]
-fn the_server_gets_exactly_what_we_were_given() {
+fn the_server_gets_exactly_what_treaper_was_given() {
     is_the_same(WAYS, &[]);
 }
 
 #[test]
-fn the_server_gets_exactly_what_we_were_given_without_a_guard() {
+fn the_server_gets_exactly_what_treaper_was_given_without_a_guard() {
     is_the_same(WAYS, &["--no-guard"]);
 }
 
 #[test]
-fn the_server_gets_exactly_what_we_were_given_when_we_watch_all_we_can() {
+fn the_server_gets_exactly_what_treaper_was_given_when_everything_is_watched() {
     let pid = std::process::id().to_string();
     is_the_same(
         &WAYS[..4],
@@ -256,7 +256,7 @@ fn closed_standard_descriptors_stay_closed_in_every_combination() {
 }
 
 #[test]
-fn the_environment_keeps_our_own_variables() {
+fn the_environment_keeps_the_variables_of_treaper() {
     let scene = Scene::new().env("TREAPER_GRACE", "3s");
     let mut run = scene.start(&Wrap::Treaper(&[]).command(&["sh", "-c", "echo $TREAPER_GRACE"]));
     run.wait_clean();

@@ -73,7 +73,7 @@ fn control_without_treaper_a_deaf_server_outlives_its_stdin() {
 }
 
 #[test]
-fn a_server_that_leaves_at_eof_is_neither_signalled_nor_delayed() {
+fn a_server_that_exits_at_eof_is_neither_signalled_nor_delayed() {
     let wrap = Wrap::Treaper(&["--drain", "20s", "--grace", "20s"]);
     let mut run = Scene::new()
         .stdin_pipe()
@@ -464,7 +464,7 @@ fn a_stream_of_64_mib_arrives_unchanged() {
 }
 
 #[test]
-fn the_host_sees_the_end_of_stdout_as_if_we_were_not_there() {
+fn the_host_sees_the_end_of_stdout_as_without_treaper() {
     let mut run = Scene::new()
         .stdin_pipe()
         .start(&Wrap::Treaper(&[]).tree("server:closes"));
@@ -503,7 +503,7 @@ fn a_reader_of_stdout_that_left_ends_the_server_only_if_asked() {
         if ends {
             run.wait_clean();
         } else {
-            assert!(!run.ends_within(A_WHILE), "nobody asked for it");
+            assert!(!run.ends_within(A_WHILE), "no process asked for it");
         }
     }
 }
@@ -594,7 +594,7 @@ fn a_reader_of_stdout_that_left_during_the_drain_of_a_fifo_is_not_forgotten() {
 }
 
 #[test]
-fn what_is_said_of_a_stop_names_one_trigger_when_stdin_and_stdout_lose_their_peer() {
+fn the_messages_of_a_stop_name_one_trigger_when_stdin_and_stdout_lose_their_peer() {
     let (scene, _path, first) = fifo(Scene::new());
     let mut run = scene.start(&BOTH.tree(DEAF));
     run.log.ready("deep");

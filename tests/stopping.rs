@@ -25,7 +25,7 @@ fn at(line: &Line) -> i64 {
 }
 
 #[test]
-fn a_tree_that_leaves_when_asked_is_not_delayed() {
+fn a_tree_that_exits_on_sigterm_is_not_delayed() {
     let tree = "server:on=TERM/3[worker*3:setsid:on=TERM/0,deep:daemon[leaf:pgrp]]";
     let mut run = start(
         &["--drain", "20s", "--grace", "20s"],
@@ -58,7 +58,7 @@ fn a_server_that_ignores_term_is_killed_after_the_grace_and_not_before() {
 }
 
 #[test]
-fn staged_tells_the_server_first_and_the_others_when_it_is_gone() {
+fn staged_signals_the_server_first_and_the_rest_when_it_is_gone() {
     let tree = "server:on=TERM/0:slow=300[worker*2:setsid:on=TERM/0]";
     let mut run = start(&["--grace", "20s"], tree, &["server"]);
     run.log.wait_for(2, "worker", "ready");
@@ -75,7 +75,7 @@ fn staged_tells_the_server_first_and_the_others_when_it_is_gone() {
 }
 
 /// How long after SIGTERM the worker of a deaf server is told, and all are gone.
-fn worker_is_told_and_all_are_gone_after(options: &[&str]) -> (i64, i64) {
+fn worker_is_signalled_and_all_are_gone_after(options: &[&str]) -> (i64, i64) {
     let tree = "server:ignore=TERM[worker:setsid:record]";
     let mut run = start(options, tree, &["server", "worker"]);
     let before = sys::now_ms() as i64;
@@ -86,19 +86,19 @@ fn worker_is_told_and_all_are_gone_after(options: &[&str]) -> (i64, i64) {
 }
 
 #[test]
-fn staged_tells_the_others_a_quarter_of_the_grace_before_sigkill_at_the_latest() {
-    let (told, gone) = worker_is_told_and_all_are_gone_after(&["--grace", "2s"]);
+fn staged_signals_the_rest_a_quarter_of_the_grace_before_sigkill_at_the_latest() {
+    let (told, gone) = worker_is_signalled_and_all_are_gone_after(&["--grace", "2s"]);
     assert!((1495..2000).contains(&told), "after {told} ms");
     assert!(gone >= 1995, "gone after {gone} ms");
 }
 
 #[test]
-fn the_stage_can_be_set_and_one_longer_than_the_grace_tells_all_at_once() {
+fn the_stage_can_be_set_and_one_longer_than_the_grace_signals_all_at_once() {
     let options = ["--grace", "2s", "--stage", "1s"];
-    let (told, _) = worker_is_told_and_all_are_gone_after(&options);
+    let (told, _) = worker_is_signalled_and_all_are_gone_after(&options);
     assert!((995..1500).contains(&told), "after {told} ms");
     let options = ["--grace", "1s", "--stage", "1m"];
-    let (told, _) = worker_is_told_and_all_are_gone_after(&options);
+    let (told, _) = worker_is_signalled_and_all_are_gone_after(&options);
     assert!((0..500).contains(&told), "after {told} ms");
 }
 
@@ -113,7 +113,7 @@ fn a_server_that_finishes_its_work_is_not_disturbed_by_the_end_of_its_workers() 
 }
 
 #[test]
-fn tree_tells_all_at_once() {
+fn tree_signals_all_at_once() {
     let tree = "server:on=TERM/0:slow=500[worker*2:setsid:on=TERM/0,deep:daemon:on=TERM/0]";
     let mut run = start(&["-k", "tree", "--grace", "20s"], tree, &["server", "deep"]);
     run.log.wait_for(2, "worker", "ready");
@@ -131,7 +131,7 @@ fn tree_tells_all_at_once() {
 }
 
 #[test]
-fn mixed_tells_the_server_only() {
+fn mixed_signals_the_server_only() {
     let tree = "server:on=TERM/0[worker:setsid:on=TERM/0]";
     let mut run = start(
         &["-k", "mixed", "--grace", "500ms"],
@@ -145,13 +145,13 @@ fn mixed_tells_the_server_only() {
 }
 
 #[test]
-fn stopped_processes_are_continued_so_that_they_can_leave() {
+fn suspended_processes_are_resumed_so_that_they_can_exit() {
     let tree = "server:on=TERM/3:stopped[worker:setsid:stopped:on=TERM/0,\
                 deep:daemon:stopped:on=TERM/0]";
     for mode in ["staged", "tree"] {
         let options = ["-vv", "-k", mode, "--grace", "3s"];
         let mut run = start(&options, tree, &["server", "worker", "deep"]);
-        common::until("three stopped", || {
+        common::until("three suspended", || {
             run.survivors().iter().filter(|p| p.state == 'T').count() == 3
         });
         run.signal(libc::SIGTERM);
@@ -251,7 +251,7 @@ fn processes_of_another_uid_do_not_survive() {
 }
 
 #[test]
-fn what_a_server_leaves_when_it_ends_is_stopped_and_the_status_is_the_servers() {
+fn processes_left_by_a_server_are_stopped_and_the_status_is_the_servers() {
     let tree = "server:exit=9[polite:setsid:on=TERM/0,deaf:daemon:ignore=TERM]";
     let mut run = start(&["--grace", "300ms"], tree, &["server"]);
     assert_eq!(run.wait_clean().code(), Some(9));
@@ -277,7 +277,7 @@ fn until_tree_waits_for_the_last_one() {
 }
 
 #[test]
-fn until_tree_stops_what_is_left_when_a_trigger_comes() {
+fn until_tree_stops_the_rest_when_a_trigger_comes() {
     let options = ["--until", "tree", "--grace", "200ms"];
     let tree = "server:exit=5[worker:setsid:ignore=TERM]";
     let mut run = start(&options, tree, &["worker"]);
@@ -416,7 +416,7 @@ fn the_deadline_of_a_manager_counts_unless_a_grace_was_set() {
 }
 
 #[test]
-fn a_server_that_the_kernel_has_not_told_of_the_monitors_end_is_told_when_the_stage_begins() {
+fn a_server_without_the_kernels_signal_gets_one_when_the_stage_begins() {
     for mode in ["staged", "tree", "mixed"] {
         let options = ["--kill-mode", mode, "--grace", "4s", "--stage", "3s"];
         let mut run = start(&options, "server:disarms:on=TERM/3", &["server"]);
@@ -469,7 +469,7 @@ fn setuid_actor(scene: &Scene) -> Option<String> {
 }
 
 #[test]
-fn a_survivor_that_may_not_be_killed_is_named_and_the_host_not_kept_waiting() {
+fn a_survivor_that_may_not_be_killed_is_listed_and_does_not_delay_the_host() {
     let scene = Scene::new().uid(12345);
     let Some(setuid) = setuid_actor(&scene) else {
         return common::skip("only root can make a setuid program");
@@ -503,7 +503,7 @@ fn a_survivor_that_may_not_be_killed_is_named_and_the_host_not_kept_waiting() {
 }
 
 #[test]
-fn a_traced_zombie_does_not_keep_the_host_waiting() {
+fn a_traced_zombie_does_not_delay_the_host() {
     let options = ["--grace", "100ms", "--kill-timeout", "300ms"];
     let mut run = start(&options, "server[stuck:ignore=TERM]", &["server", "stuck"]);
     let stuck = run.log.ready("stuck").to_string();
@@ -524,7 +524,7 @@ fn a_traced_zombie_does_not_keep_the_host_waiting() {
 }
 
 #[test]
-fn a_kill_timeout_does_not_make_a_tree_that_dies_wait() {
+fn a_long_kill_timeout_does_not_delay_a_tree_that_ends() {
     let options = ["--grace", "100ms", "--kill-timeout", "20s"];
     let mut run = start(
         &options,

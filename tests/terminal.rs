@@ -101,7 +101,7 @@ fn a_key_that_is_pressed_before_the_server_is_there_reaches_it() {
 }
 
 #[test]
-fn a_server_that_ends_by_the_interrupt_ends_us() {
+fn a_server_that_ends_by_the_interrupt_ends_treaper() {
     for wrap in WRAPS {
         let (mut run, master) = start(wrap, "server[worker:ignore=INT+TERM:daemon]");
         run.log.ready("worker");
@@ -112,23 +112,23 @@ fn a_server_that_ends_by_the_interrupt_ends_us() {
 }
 
 #[test]
-fn the_job_is_stopped_and_continued_as_one() {
+fn the_job_is_suspended_and_resumed_as_one() {
     for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
         let (mut run, master) = start(wrap, "server");
         let server = run.log.ready("server");
         let main = run.main;
         let state = |pid| Process::read(pid).map_or('-', |p| p.state);
         press(&master, 26);
-        until("a stopped job", || {
+        until("a suspended job", || {
             state(main) == 'T' && state(server) == 'T'
         });
         sys::kill_group(main, libc::SIGCONT).unwrap();
-        until("a job that goes on", || {
+        until("a resumed job", || {
             state(main) == 'S' && state(server) == 'S'
         });
         // And once more, as nothing may be used up by the first time.
         press(&master, 26);
-        until("a stopped job", || {
+        until("a suspended job", || {
             state(main) == 'T' && state(server) == 'T'
         });
         sys::kill_group(main, libc::SIGCONT).unwrap();
@@ -161,7 +161,7 @@ fn a_late_resumption_does_not_undo_the_next_suspension() {
             is_suspended(main) && is_suspended(server)
         });
         sys::kill_group(main, libc::SIGCONT).unwrap();
-        until("a job that goes on", || {
+        until("a resumed job", || {
             !is_suspended(main) && !is_suspended(server)
         });
         sys::kill(main, libc::SIGTERM).unwrap();
@@ -202,7 +202,7 @@ fn an_order_to_suspend_that_is_out_of_date_is_not_obeyed() {
 
 /// The kernel makes us the tracer of a server that calls `PTRACE_TRACEME`, and then every signal stops it.
 #[test]
-fn a_server_that_is_held_for_its_tracer_neither_suspends_nor_ends_us() {
+fn a_server_in_a_tracing_stop_neither_suspends_nor_ends_treaper() {
     let with_namespace = Wrap::Treaper(&["--contain=pidns", "--grace", "300ms"]);
     for wrap in WRAPS.into_iter().chain([with_namespace]) {
         for signal in ["USR1", "TRAP", "TSTP", "STOP"] {
@@ -251,7 +251,7 @@ fn a_tracer_of_the_server_does_not_hide_its_suspension() {
             Process::read(main).is_some_and(|p| p.state == suspended)
         });
         sys::kill_group(main, libc::SIGCONT).unwrap();
-        until("a job that goes on", || {
+        until("a resumed job", || {
             let goes_on = Process::read(main).is_some_and(|p| p.state == 'S');
             // Bare, the state is the same before strace lets the SIGTSTP through: then this SIGCONT came too early.
             if !goes_on && matches!(wrap, Wrap::Bare) {
@@ -312,7 +312,7 @@ fn a_server_that_suspends_itself_when_the_keyboard_asks_is_followed() {
                 state(main) == 'T' && run.named("bash").iter().all(|p| p.state == 'T')
             });
             sys::kill_group(main, libc::SIGCONT).unwrap();
-            until("a job that goes on", || {
+            until("a resumed job", || {
                 state(main) == 'S' && run.named("bash").iter().all(|p| p.state == 'S')
             });
         }
@@ -321,7 +321,7 @@ fn a_server_that_suspends_itself_when_the_keyboard_asks_is_followed() {
 
 /// Such as `docker exec -it` and `script -c`: a stop would be for ever, so the kernel makes none.
 #[test]
-fn where_no_shell_could_continue_it_the_keyboard_stops_nothing() {
+fn where_no_shell_could_resume_it_the_keyboard_suspends_nothing() {
     for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
         let (scene, master) = Scene::new().terminal_without_a_shell();
         let mut run = scene.start(&wrap.tree("server:eof=6"));
@@ -386,7 +386,7 @@ fn wait_to_read(master: &OwnedFd, text: &str) -> String {
 }
 
 #[test]
-fn a_stop_that_takes_long_names_what_it_waits_for_and_ctrl_c_kills_that() {
+fn a_long_stop_lists_what_it_waits_for_and_ctrl_c_kills_that() {
     for wrap in [
         Wrap::Treaper(&["--grace", "100s"]),
         Wrap::Treaper(&["--no-guard", "--grace", "100s"]),

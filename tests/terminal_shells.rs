@@ -153,7 +153,7 @@ fn interrupts_from_the_keyboard() {
 }
 
 #[test]
-fn a_job_is_stopped_and_goes_on_in_front_and_behind() {
+fn a_job_is_suspended_and_resumed_in_front_and_behind() {
     compare(|session| {
         let mut found = Vec::new();
         session.keys("$W sleep 100\n");

@@ -46,7 +46,7 @@ fn walk(strangers: &[i32], source: Source, mut act: impl FnMut(i32)) -> (Vec<i32
 }
 
 #[test]
-fn everything_is_visited_once_parents_first_and_nothing_has_disturbed() {
+fn each_process_is_visited_once_parents_first_without_disturbance() {
     play("scene_everything");
 }
 
@@ -80,7 +80,7 @@ fn scene_strangers() {
 }
 
 #[test]
-fn a_child_of_ours_that_was_reaped_meanwhile_is_not_visited() {
+fn a_child_that_was_reaped_meanwhile_is_not_visited() {
     play("scene_reaped_child");
 }
 
@@ -103,7 +103,7 @@ fn scene_reaped_child() {
 }
 
 #[test]
-fn an_orphan_that_came_to_us_meanwhile_is_visited_as_our_child() {
+fn an_orphan_that_was_adopted_meanwhile_is_visited_as_a_child() {
     play("scene_orphan");
 }
 
@@ -125,7 +125,7 @@ fn scene_orphan() {
 }
 
 #[test]
-fn an_orphan_that_came_to_us_unseen_makes_the_walk_a_disturbed_one() {
+fn an_orphan_that_was_adopted_unseen_makes_the_walk_disturbed() {
     play("scene_unseen_orphan");
 }
 
@@ -153,7 +153,7 @@ fn scene_unseen_orphan() {
 }
 
 #[test]
-fn an_orphan_that_went_to_a_subreaper_between_makes_the_walk_a_disturbed_one() {
+fn an_orphan_that_a_subreaper_between_adopted_makes_the_walk_disturbed() {
     play("scene_subreaper");
 }
 
@@ -199,7 +199,7 @@ fn scene_subreaper() {
 }
 
 #[test]
-fn where_the_namespace_is_ours_each_number_but_our_own_is_visited() {
+fn as_the_init_of_a_namespace_each_number_except_its_own_is_visited() {
     play("scene_namespace");
 }
 
@@ -229,7 +229,7 @@ fn scene_proc_again() {
 }
 
 #[test]
-fn what_is_below_us_is_known_by_its_ancestors() {
+fn a_descendant_is_known_by_its_ancestors() {
     let deeper = cell();
     // None of them outlives the test, however it ends.
     let top = child(None, || {

@@ -1,4 +1,5 @@
-//! A kernel without pidfds: the parent-death signal is all that tells of the host's end, and `getppid()` whether it is true.
+//! A kernel without pidfds: the parent-death signal is all that tells of the host's end, and `getppid()` whether it is
+//! true.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;

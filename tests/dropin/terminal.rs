@@ -48,7 +48,7 @@ fn a_shell_has_job_control() {
             run.named("sleep").iter().any(|p| p.pgid == front)
         });
         master.write_all(b"\x1a").unwrap();
-        until("a stopped job", || {
+        until("a suspended job", || {
             run.named("sleep").iter().any(|p| p.state == 'T')
         });
         master.write_all(b"kill %1\nexit 4\nexit 4\n").unwrap();

@@ -1,4 +1,5 @@
-//! `/proc/self/mountinfo` and `/proc/self/cgroup`, separated by a NUL: a mount point below a name that anybody may choose.
+//! `/proc/self/mountinfo` and `/proc/self/cgroup`, separated by a NUL: a mount point below a name that anybody may
+//! choose.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
