@@ -12,6 +12,7 @@ use common::family::{
     cell, child, end, gone, is_set, kill, live, live_and_reap, number_next, play,
 };
 use common::{sys, until};
+use treaper::tree::ancestors;
 use treaper::tree::walk::{self, Gaps, Scope, Source};
 
 const SOURCES: [Source; 2] = [Source::Files, Source::Scan];
@@ -242,14 +243,14 @@ fn a_descendant_is_known_by_its_ancestors() {
     });
     let deeper = is_set(deeper);
     for pid in [sys::getpid(), top, deeper] {
-        assert_eq!(walk::is_below_us(pid), Ok(true));
+        assert_eq!(ancestors::is_below_us(pid), Ok(true));
     }
     for pid in [1, sys::getppid()] {
-        assert_eq!(walk::is_below_us(pid), Ok(false));
+        assert_eq!(ancestors::is_below_us(pid), Ok(false));
     }
     kill(top);
     sys::wait_for(top);
-    assert!(walk::is_below_us(top).is_err());
+    assert!(ancestors::is_below_us(top).is_err());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The tree: how its processes are found, signalled and reaped.
 #![forbid(unsafe_code)]
 
+pub mod ancestors;
 pub mod kill;
 pub mod reap;
 pub mod survivors;

@@ -12,18 +12,17 @@
 #![forbid(unsafe_code)]
 
 mod kernel;
+mod member;
 mod path;
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::sys::pid::{self, Pid};
-use crate::sys::proc::{self, View};
-use crate::sys::signal::{self, Signal};
-use crate::sys::{Errno, pidfd, wait};
+use crate::sys::Errno;
+use crate::sys::pid::Pid;
 pub use kernel::Kernel;
 use kernel::Linux;
+pub use member::Member;
 use path::Path;
 
 /// At most so many walks follow each other, each for processes that got another parent during the one before.
@@ -47,40 +46,6 @@ pub enum Source {
     Wait,
     /// The list of all processes in `/proc`, for the init of a PID namespace: all of them are of the tree.
     Namespace,
-}
-
-/// A process of the tree. It can be signalled safely while this value lives.
-#[derive(Debug)]
-pub struct Member<H = OwnedFd> {
-    pub pid: Pid,
-    /// `None` for a child of this process, and in a PID namespace of its own.
-    pub handle: Option<H>,
-}
-
-impl Member {
-    /// Sends `signal` to it.
-    ///
-    /// # Errors
-    /// `ESRCH` it is gone; `EPERM` not allowed.
-    pub fn send(&self, signal: Signal) -> Result<(), Errno> {
-        match &self.handle {
-            None => signal::kill(self.pid, signal),
-            Some(handle) => match pidfd::send(handle.as_fd(), signal) {
-                // Before Linux 5.1 there is no safer call. The process was proven a moment ago.
-                Err(Errno::NOSYS) => signal::kill(self.pid, signal),
-                other => other,
-            },
-        }
-    }
-
-    /// Whether it has ended: then its children have another parent.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        match &self.handle {
-            None => wait::has_ended(self.pid),
-            Some(handle) => pidfd::has_ended(handle.as_fd()),
-        }
-    }
 }
 
 /// What a walk could not do.
@@ -421,33 +386,4 @@ fn push(pending: &mut [i32], len: &mut usize, number: i32) {
         *slot = number;
         *len += 1;
     }
-}
-
-/// The greatest number of ancestors that are looked at.
-const ABOVE: usize = 1000;
-
-/// Whether this process is an ancestor of `pid`. It is tried twice, since an orphan can get another parent meanwhile.
-///
-/// # Errors
-/// `ENOENT`, `ESRCH`: it has ended; others of reading `/proc`.
-pub fn is_below_us(pid: i32) -> Result<bool, Errno> {
-    let view = proc::view()?;
-    climb(view, pid).or_else(|_| climb(view, pid))
-}
-
-fn climb(view: View, mut pid: i32) -> Result<bool, Errno> {
-    for _ in 0..ABOVE {
-        if pid == pid::own() {
-            return Ok(true);
-        }
-        if pid == 1 {
-            return Ok(false);
-        }
-        pid = match view.stat(pid)?.parent {
-            // The process is being reaped, or its parent is in another PID namespace.
-            0 => return Err(Errno::SRCH),
-            parent => parent,
-        };
-    }
-    Err(Errno::LOOP)
 }

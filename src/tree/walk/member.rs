@@ -1,0 +1,42 @@
+//! A process that a walk has proven to be of the tree.
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::sys::pid::Pid;
+use crate::sys::signal::{self, Signal};
+use crate::sys::{Errno, pidfd, wait};
+
+/// A process of the tree. It can be signalled safely while this value lives.
+#[derive(Debug)]
+pub struct Member<H = OwnedFd> {
+    pub pid: Pid,
+    /// `None` for a child of this process, and in a PID namespace of its own.
+    pub handle: Option<H>,
+}
+
+impl Member {
+    /// Sends `signal` to it.
+    ///
+    /// # Errors
+    /// `ESRCH` it is gone; `EPERM` not allowed.
+    pub fn send(&self, signal: Signal) -> Result<(), Errno> {
+        match &self.handle {
+            None => signal::kill(self.pid, signal),
+            Some(handle) => match pidfd::send(handle.as_fd(), signal) {
+                // Before Linux 5.1 there is no safer call. The process was proven a moment ago.
+                Err(Errno::NOSYS) => signal::kill(self.pid, signal),
+                other => other,
+            },
+        }
+    }
+
+    /// Whether it has ended: then its children have another parent.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        match &self.handle {
+            None => wait::has_ended(self.pid),
+            Some(handle) => pidfd::has_ended(handle.as_fd()),
+        }
+    }
+}
