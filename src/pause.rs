@@ -38,12 +38,12 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         manner: request.manner,
         voice: request.voice,
         inherited: request.inherited,
-        place: Place::nowhere(request.config.plan),
+        place: Place::nowhere(request.config.policy),
         board,
         relay: None,
     };
     let mut monitor = Monitor::of_orphans(&context);
-    let plan = Plan::resume(request.config.plan, State::Running, None, true);
+    let plan = Plan::resume(request.config.policy, State::Running, None, true);
     let plan = supervise::run(&mut monitor, plan);
     Ok(match plan.state() {
         State::GivenUp => status::SURVIVORS,

@@ -247,7 +247,7 @@ fn server_and_loop(
         Role::Monitor { shim } => Monitor::of_pair(context, shim, watch, tree),
     };
     memory::release();
-    let plan = supervise::run(&mut monitor, Plan::new(context.place.settings));
+    let plan = supervise::run(&mut monitor, Plan::new(context.place.policy));
     check_start(context, &plan)?;
     let status = monitor.finish(&plan);
     if plan.state() == State::GivenUp && monitor.release_shim(status) {
@@ -383,7 +383,7 @@ fn heir(shim: Shim<'_>, context: &Context<'_>, cgroup: Option<Cgroup>) -> Result
     });
     let tree = Tree::new(server, strangers, hold_of(cgroup));
     let mut monitor = Monitor::heir(context, tree, has_bell);
-    let plan = board.resume(context.place.settings, clock::now());
+    let plan = board.resume(context.place.policy, clock::now());
     let plan = supervise::run(&mut monitor, plan);
     check_start(context, &plan)?;
     Ok(monitor.finish(&plan))

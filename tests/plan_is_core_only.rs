@@ -7,27 +7,29 @@
 mod event;
 #[path = "../src/plan/machine.rs"]
 mod machine;
+#[path = "../src/plan/policy.rs"]
+mod policy;
 
 /// As in the crate.
 mod plan {
-    pub(crate) use crate::event;
+    pub(crate) use crate::{event, policy};
 }
 
 use core::time::Duration;
 
 #[test]
 fn the_plan_works_without_std() {
-    let settings = machine::Settings {
+    let asked = policy::Policy {
         drain: Duration::ZERO,
         grace: Duration::ZERO,
         kill_timeout: Duration::ZERO,
         stage: None,
         manager_has_deadline: false,
         at_terminal: false,
-        kill_mode: machine::KillMode::Tree,
-        until: machine::Until::Server,
+        kill_mode: policy::KillMode::Tree,
+        until: policy::Until::Server,
     };
-    let (plan, actions) = machine::Plan::new(settings).step(
+    let (plan, actions) = machine::Plan::new(asked).step(
         event::Event::Trigger(event::Trigger::Terminate),
         Duration::ZERO,
     );

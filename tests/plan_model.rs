@@ -24,7 +24,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use treaper::plan::event::{Action, Event, Trigger};
-use treaper::plan::machine::{KillMode, NEVER, Plan, Settings, State, Until};
+use treaper::plan::machine::{NEVER, Plan, State};
+use treaper::plan::policy::{KillMode, Policy, Until};
 
 #[path = "plan_model/promises.rs"]
 mod promises;
@@ -34,8 +35,8 @@ const fn ms(millis: u64) -> Duration {
 }
 
 /// Events come at once, after a step, at the deadline, and late.
-fn step(settings: Settings) -> Duration {
-    ms(20).max(settings.grace / 4)
+fn step(policy: Policy) -> Duration {
+    ms(20).max(policy.grace / 4)
 }
 
 const LATE: Duration = ms(3);
@@ -81,7 +82,7 @@ struct Node {
 /// One step of the plan, and what was known before it.
 #[derive(Debug)]
 struct Edge {
-    settings: Settings,
+    policy: Policy,
     before: Node,
     event: Event,
     now: Duration,
@@ -115,8 +116,8 @@ fn events() -> Vec<Event> {
 }
 
 /// The moments at which the next event may come.
-fn moments(plan: &Plan, settings: Settings) -> Vec<Duration> {
-    let mut moments = vec![NOW, NOW + step(settings)];
+fn moments(plan: &Plan, policy: Policy) -> Vec<Duration> {
+    let mut moments = vec![NOW, NOW + step(policy)];
     if let Some(deadline) = plan.deadline() {
         let due = deadline.max(NOW);
         moments.retain(|at| *at <= due);
@@ -128,7 +129,7 @@ fn moments(plan: &Plan, settings: Settings) -> Vec<Duration> {
 }
 
 /// The same situation, with what was `now` at [`NOW`].
-fn moved(node: Node, now: Duration, settings: Settings) -> Node {
+fn moved(node: Node, now: Duration, policy: Policy) -> Node {
     let to = |time: Duration| match time {
         NEVER => NEVER,
         time => (time + NOW).saturating_sub(now),
@@ -176,12 +177,7 @@ fn moved(node: Node, now: Duration, settings: Settings) -> Node {
     for time in times {
         *time = time.map(to);
     }
-    let plan = Plan::resume(
-        settings,
-        state,
-        node.plan.trigger(),
-        node.plan.server_gone(),
-    );
+    let plan = Plan::resume(policy, state, node.plan.trigger(), node.plan.server_gone());
     Node { plan, seen }
 }
 
@@ -247,7 +243,7 @@ fn note(edge: &Edge) -> Seen {
 
 /// When SIGKILL and what comes before it are due, by the words of the manual.
 fn note_deadlines(edge: &Edge, seen: &mut Seen) {
-    let set = &edge.settings;
+    let set = &edge.policy;
     let begins = rank(edge.before.plan.state()) < 2;
     let gone_now = seen.server_gone && !edge.before.seen.server_gone;
     let grace = match edge.event {
@@ -270,16 +266,16 @@ fn note_deadlines(edge: &Edge, seen: &mut Seen) {
     }
 }
 
-fn search(settings: Settings) -> (usize, u64) {
+fn search(policy: Policy) -> (usize, u64) {
     let start = Node {
-        plan: Plan::new(settings),
+        plan: Plan::new(policy),
         seen: Seen::default(),
     };
     let (mut known, mut pending, mut edges) = (HashSet::from([start]), vec![start], 0);
     let events = events();
     while let Some(before) = pending.pop() {
-        comes_to_an_end(&before, &settings);
-        let moments = moments(&before.plan, settings);
+        comes_to_an_end(&before, &policy);
+        let moments = moments(&before.plan, policy);
         // The loop promises it: a deadline that has passed comes before anything else.
         let overdue = before.plan.deadline().is_some_and(|at| at < NOW);
         let possible = |event: &&Event| !overdue || matches!(event, Event::Deadline { .. });
@@ -288,7 +284,7 @@ fn search(settings: Settings) -> (usize, u64) {
             let (plan, actions) = before.plan.step(event, now);
             let actions = actions.iter().collect();
             let edge = Edge {
-                settings,
+                policy,
                 before,
                 event,
                 now,
@@ -303,7 +299,7 @@ fn search(settings: Settings) -> (usize, u64) {
             if let Some(promise) = promises::broken(&edge, &seen) {
                 panic!("broken: {promise}\n{edge:#?}\nnow seen: {seen:#?}");
             }
-            let next = moved(Node { plan, seen }, now, settings);
+            let next = moved(Node { plan, seen }, now, policy);
             if known.insert(next) {
                 pending.push(next);
             }
@@ -313,7 +309,7 @@ fn search(settings: Settings) -> (usize, u64) {
 }
 
 /// From every state, with no news but the deadlines, the stop ends, and in time.
-fn comes_to_an_end(node: &Node, set: &Settings) {
+fn comes_to_an_end(node: &Node, set: &Policy) {
     let (mut plan, mut now, mut steps) = (node.plan, NOW, 0);
     let running = node.plan.state() == State::Running;
     let waits = node.seen.due == Some(NEVER);
@@ -388,7 +384,7 @@ fn every_promise_holds_in_every_reachable_state() {
     for kill_mode in [KillMode::Staged, KillMode::Tree, KillMode::Mixed] {
         for ([until_tree, manager_has_deadline, at_terminal], times) in SWITCHES {
             for ([drain, grace, kill_timeout], stage) in times.iter().copied() {
-                let settings = Settings {
+                let policy = Policy {
                     drain: ms(drain),
                     grace: ms(grace),
                     stage: stage.map(ms),
@@ -402,7 +398,7 @@ fn every_promise_holds_in_every_reachable_state() {
                     manager_has_deadline,
                     at_terminal,
                 };
-                let (more_states, more_edges) = search(settings);
+                let (more_states, more_edges) = search(policy);
                 states += more_states;
                 edges += more_edges;
             }

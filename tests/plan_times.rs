@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use treaper::plan::event::{Action, Event, Trigger};
-use treaper::plan::machine::{KillMode, Plan, Settings, State, Until};
+use treaper::plan::machine::{Plan, State};
+use treaper::plan::policy::{KillMode, Policy, Until};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -15,7 +16,7 @@ const fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-const SETTINGS: Settings = Settings {
+const POLICY: Policy = Policy {
     drain: ms(5000),
     grace: ms(10_000),
     stage: None,
@@ -44,17 +45,17 @@ struct Stop {
 }
 
 impl Stop {
-    fn new(settings: Settings) -> Self {
+    fn new(policy: Policy) -> Self {
         Self {
-            plan: Plan::new(settings),
+            plan: Plan::new(policy),
             now: Duration::ZERO,
             orders: Vec::new(),
         }
     }
 
     /// A stop that begins at 0 by `trigger`.
-    fn by(trigger: Trigger, settings: Settings) -> Self {
-        let mut stop = Self::new(settings);
+    fn by(trigger: Trigger, policy: Policy) -> Self {
+        let mut stop = Self::new(policy);
         stop.tell(Duration::ZERO, Event::Trigger(trigger));
         stop
     }
@@ -105,12 +106,12 @@ fn the_rest_gets_the_signal_two_seconds_or_a_quarter_of_the_grace_before_sigkill
         (10_000, Some(10_000), 0),
         (10_000, Some(60_000), 0),
     ] {
-        let settings = Settings {
+        let policy = Policy {
             grace: ms(grace),
             stage: stage.map(ms),
-            ..SETTINGS
+            ..POLICY
         };
-        let mut stop = Stop::by(Trigger::Terminate, settings);
+        let mut stop = Stop::by(Trigger::Terminate, policy);
         assert_eq!(stop.first(Action::StopServer), Some(Duration::ZERO));
         assert_eq!(
             stop.first(Action::StopRest),
@@ -128,44 +129,44 @@ fn the_rest_gets_the_signal_two_seconds_or_a_quarter_of_the_grace_before_sigkill
 #[test]
 fn a_server_that_only_the_kernel_may_have_signalled_is_signalled_at_the_stage() {
     for kill_mode in [KillMode::Staged, KillMode::Tree, KillMode::Mixed] {
-        let settings = Settings {
+        let policy = Policy {
             kill_mode,
-            ..SETTINGS
+            ..POLICY
         };
-        let mut stop = Stop::by(Trigger::MonitorKilled, settings);
+        let mut stop = Stop::by(Trigger::MonitorKilled, policy);
         assert_eq!(stop.first(Action::EnsureServerStop), Some(ms(8000)));
     }
-    let mut stop = Stop::by(Trigger::MonitorKilled, SETTINGS);
+    let mut stop = Stop::by(Trigger::MonitorKilled, POLICY);
     stop.tell(ms(100), SERVER_GONE);
     assert_eq!(stop.first(Action::EnsureServerStop), None);
 }
 
 #[test]
 fn after_the_end_of_the_shim_there_are_two_seconds_at_most() {
-    let long = Settings {
+    let long = Policy {
         grace: ms(60_000),
-        ..SETTINGS
+        ..POLICY
     };
     let mut stop = Stop::by(Trigger::ShimKilled, long);
     assert_eq!(stop.first(Action::StopRest), Some(ms(1500)));
     assert_eq!(stop.first(Action::KillAll), Some(ms(2000)));
 
-    let short = Settings {
+    let short = Policy {
         grace: ms(700),
-        ..SETTINGS
+        ..POLICY
     };
     let mut stop = Stop::by(Trigger::ShimKilled, short);
     assert_eq!(stop.first(Action::KillAll), Some(ms(700)));
 
     // In the middle of another stop, and near its end.
     for (at, kill) in [(1000, 3000), (9000, 10_000)] {
-        let mut stop = Stop::by(Trigger::Terminate, SETTINGS);
+        let mut stop = Stop::by(Trigger::Terminate, POLICY);
         stop.tell(ms(at), Event::Trigger(Trigger::ShimKilled));
         assert_eq!(stop.first(Action::KillAll), Some(ms(kill)), "{at}");
     }
 
     // It ends a drain, and does not prolong it.
-    let mut stop = Stop::by(Trigger::StdinEof, SETTINGS);
+    let mut stop = Stop::by(Trigger::StdinEof, POLICY);
     stop.tell(ms(1000), Event::Trigger(Trigger::ShimKilled));
     assert_eq!(stop.first(Action::StopServer), Some(ms(1000)));
     assert_eq!(stop.first(Action::KillAll), Some(ms(3000)));
@@ -173,20 +174,20 @@ fn after_the_end_of_the_shim_there_are_two_seconds_at_most() {
 
 #[test]
 fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
-    let managed = Settings {
+    let managed = Policy {
         manager_has_deadline: true,
-        ..SETTINGS
+        ..POLICY
     };
     for (kill_mode, rest) in [
         (KillMode::Staged, Some(600_000)),
         (KillMode::Tree, Some(0)),
         (KillMode::Mixed, None),
     ] {
-        let settings = Settings {
+        let policy = Policy {
             kill_mode,
             ..managed
         };
-        let mut stop = Stop::by(Trigger::Terminate, settings);
+        let mut stop = Stop::by(Trigger::Terminate, policy);
         assert_eq!(stop.plan.deadline(), None);
         stop.tell(ms(600_000), SERVER_GONE);
         assert_eq!(stop.first(Action::StopRest), rest.map(ms), "{kill_mode:?}");
@@ -224,9 +225,9 @@ fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
 
 #[test]
 fn at_a_terminal_a_stop_of_more_than_a_second_lists_what_it_waits_for_and_ctrl_c_kills_that() {
-    let terminal = Settings {
+    let terminal = Policy {
         at_terminal: true,
-        ..SETTINGS
+        ..POLICY
     };
     let mut stop = Stop::by(Trigger::Terminate, terminal);
     stop.tell(ms(999), Event::KillNow);
@@ -234,7 +235,7 @@ fn at_a_terminal_a_stop_of_more_than_a_second_lists_what_it_waits_for_and_ctrl_c
     assert_eq!(stop.first(Action::NameWaiting), Some(ms(1000)));
     assert_eq!(stop.first(Action::KillAll), Some(ms(1500)));
 
-    let mut stop = Stop::by(Trigger::Terminate, SETTINGS);
+    let mut stop = Stop::by(Trigger::Terminate, POLICY);
     stop.tell(ms(1500), Event::KillNow);
     assert_eq!(stop.first(Action::NameWaiting), None);
     assert_eq!(stop.first(Action::KillAll), Some(ms(10_000)));
@@ -243,7 +244,7 @@ fn at_a_terminal_a_stop_of_more_than_a_second_lists_what_it_waits_for_and_ctrl_c
 /// The shim is woken, and stdin is watched again, by what this says.
 #[test]
 fn it_is_running_until_a_stop_or_a_drain_begins_and_again_when_stdin_has_a_writer() {
-    let mut stop = Stop::new(SETTINGS);
+    let mut stop = Stop::new(POLICY);
     assert!(stop.plan.is_running());
     stop.step(Event::Trigger(Trigger::StdinEof));
     assert!(!stop.plan.is_running());
@@ -259,7 +260,7 @@ fn it_is_running_until_a_stop_or_a_drain_begins_and_again_when_stdin_has_a_write
 #[test]
 fn a_drain_looks_at_its_input_at_once_and_every_50_ms_while_some_is_left() {
     let look = |trigger, unread| {
-        let mut stop = Stop::by(trigger, SETTINGS);
+        let mut stop = Stop::by(trigger, POLICY);
         assert_eq!(stop.plan.deadline(), Some(Duration::ZERO));
         stop.step(Event::Deadline {
             unread,
@@ -284,7 +285,7 @@ fn pause_after(plan: Plan, progress: bool, now: Duration) -> (Plan, Duration) {
 
 #[test]
 fn kill_rounds_pause_for_200_us_that_double_up_to_10_ms_until_one_meets_a_new_process() {
-    let mut stop = Stop::by(Trigger::Terminate, SETTINGS);
+    let mut stop = Stop::by(Trigger::Terminate, POLICY);
     stop.pass(ms(10_000));
     let (mut plan, mut now) = (stop.plan, ms(10_000));
     assert_eq!(stop.orders.pop(), Some((now, Action::KillAll)));

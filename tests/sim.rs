@@ -32,7 +32,8 @@ use rng::Rng;
 use table::{Forks, Habits, Kill, OnStop, SERVER, Table, US};
 use treaper::pair::board::Board;
 use treaper::plan::event::{Action, Trigger};
-use treaper::plan::machine::{KillMode, Plan, Settings, State, Until};
+use treaper::plan::machine::{Plan, State};
+use treaper::plan::policy::{KillMode, Policy, Until};
 use treaper::plan::supervise;
 use world::{Killed, Sim};
 
@@ -43,8 +44,8 @@ const fn ms(millis: u64) -> Duration {
 /// The looks at the input during a drain are this far apart.
 const LOOK: Duration = ms(50);
 
-fn random_settings(rng: &mut Rng) -> Settings {
-    Settings {
+fn random_policy(rng: &mut Rng) -> Policy {
+    Policy {
         drain: ms(rng.pick(&[0, 5, 300, 1000])),
         grace: ms(rng.pick(&[0, 20, 1000, 2000])),
         stage: rng.pick(&[None, None, Some(ms(0)), Some(ms(100)), Some(ms(5000))]),
@@ -161,20 +162,20 @@ fn random_sim(rng: &mut Rng, kind: Kind) -> Sim {
 }
 
 /// Plays one stop to its end. Whether the monitor was killed in it.
-fn play(sim: &mut Sim, settings: Settings) -> (Plan, bool) {
-    let first = AssertUnwindSafe(|| supervise::run(sim, Plan::new(settings)));
+fn play(sim: &mut Sim, policy: Policy) -> (Plan, bool) {
+    let first = AssertUnwindSafe(|| supervise::run(sim, Plan::new(policy)));
     match catch_unwind(first) {
         Ok(plan) => (plan, false),
         Err(cause) if cause.is::<Killed>() => {
             sim.inherit();
-            let plan = sim.board.resume(settings, sim.table.now);
+            let plan = sim.board.resume(policy, sim.table.now);
             (supervise::run(sim, plan), true)
         }
         Err(other) => resume_unwind(other),
     }
 }
 
-fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: bool) {
+fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
     let end = sim.table.now;
     let (told, trigger) = sim.told.unwrap();
     assert_eq!(
@@ -217,34 +218,34 @@ fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: boo
     // The times. What the loop does takes time itself, and the end of a drain is seen at a look.
     let late = sim.busy * 4 + ms(1);
     let from = sim.taken_at.map_or(told, |taken| taken.max(told) + LOOK);
-    let stop_by = from + settings.drain + late;
-    let begun = first_stop.or(first_kill.map(|kill| kill.saturating_sub(settings.grace)));
+    let stop_by = from + policy.drain + late;
+    let begun = first_stop.or(first_kill.map(|kill| kill.saturating_sub(policy.grace)));
     assert!(
         begun.is_none_or(|begun| begun <= stop_by + late),
         "stops too late: {begun:?}, by {stop_by:?}"
     );
     // A manager's deadline counts until the manager, or one of the pair, is gone.
-    let patient = settings.manager_has_deadline.then(|| {
+    let patient = policy.manager_has_deadline.then(|| {
         let ends = [sim.last_end, sim.server_gone].into_iter().flatten();
         ends.fold(stop_by, Duration::max)
     });
-    let kill_by = patient.unwrap_or(stop_by) + settings.grace + late;
+    let kill_by = patient.unwrap_or(stop_by) + policy.grace + late;
     assert!(
         first_kill.is_none_or(|kill| kill <= kill_by),
         "kills too late: {first_kill:?}, by {kill_by:?}"
     );
     assert!(
-        end <= kill_by + settings.kill_timeout + late,
+        end <= kill_by + policy.kill_timeout + late,
         "ends too late: {end:?}, kill by {kill_by:?}"
     );
     if let (Some(stop), Some(kill)) = (first_stop, first_kill) {
-        let without_shim = sim.shim_killed.map(|at| at + settings.grace.min(ms(2000)));
-        let by = without_shim.map_or(stop + settings.grace, |at| at.min(stop + settings.grace));
+        let without_shim = sim.shim_killed.map(|at| at + policy.grace.min(ms(2000)));
+        let by = without_shim.map_or(stop + policy.grace, |at| at.min(stop + policy.grace));
         assert!(kill >= by || sim.pressed, "kills before the grace is over");
     }
 
     if inherited && first_kill.is_some_and(|kill| kill > stop_by + late) {
-        the_heir_tells_the_server(sim, settings, first_kill, late);
+        the_heir_tells_the_server(sim, policy, first_kill, late);
     }
 
     // Who is told.
@@ -258,14 +259,14 @@ fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: boo
         "told the rest twice"
     );
     let told_rest = times(Action::StopRest).min();
-    let mixed = settings.kill_mode == KillMode::Mixed;
+    let mixed = policy.kill_mode == KillMode::Mixed;
     assert!(!mixed || told_rest.is_none(), "mixed told the rest");
     if let Some(rest) = told_rest.filter(|_| !inherited) {
-        match settings.kill_mode {
+        match policy.kill_mode {
             KillMode::Mixed => {}
             KillMode::Tree => assert_eq!(Some(rest), first_stop),
             KillMode::Staged => {
-                let own_time = settings.grace - settings.stage_of(settings.grace);
+                let own_time = policy.grace - policy.stage_of(policy.grace);
                 let own_time = sim.shim_killed.map_or(own_time, |_| Duration::ZERO);
                 let told_first = times(Action::StopServer).any(|at| at + own_time <= rest);
                 let gone = sim.server_gone.is_some_and(|gone| gone <= rest);
@@ -274,10 +275,9 @@ fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: boo
         }
     }
     // Those who leave when told are never killed (a grace of 0 gives them no time; mixed tells only the server).
-    let stage = settings.stage_of(settings.grace);
+    let stage = policy.stage_of(policy.grace);
     let told_late = inherited && sim.disarmed && stage < ms(100);
-    let has_time =
-        settings.grace >= ms(1000) && settings.kill_mode != KillMode::Mixed && !told_late;
+    let has_time = policy.grace >= ms(1000) && policy.kill_mode != KillMode::Mixed && !told_late;
     if kind == Kind::Polite && has_time {
         assert_eq!(
             first_kill, None,
@@ -289,13 +289,13 @@ fn check(sim: &Sim, plan: &Plan, settings: &Settings, kind: Kind, inherited: boo
 /// Whether or not the kernel has told the server when the monitor was killed.
 fn the_heir_tells_the_server(
     sim: &Sim,
-    settings: &Settings,
+    policy: &Policy,
     first_kill: Option<Duration>,
     late: Duration,
 ) {
     let gone_before = |kill| sim.server_gone.is_some_and(|gone| gone < kill);
     let told = sim.board.server_told() || !sim.disarmed || first_kill.is_some_and(gone_before);
-    let has_stage = settings.stage_of(settings.grace) > late;
+    let has_stage = policy.stage_of(policy.grace) > late;
     assert!(
         told || sim.pressed || !has_stage,
         "killed a server that was not told"
@@ -305,17 +305,17 @@ fn the_heir_tells_the_server(
 fn run(seed: u64) -> (State, bool) {
     let mut rng = Rng::new(seed);
     let kind = rng.pick(&[Kind::Polite, Kind::Wild, Kind::Wild, Kind::Hopeless]);
-    let settings = random_settings(&mut rng);
+    let policy = random_policy(&mut rng);
     let mut sim = random_sim(&mut rng, kind);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let (plan, inherited) = play(&mut sim, settings);
-        check(&sim, &plan, &settings, kind, inherited);
+        let (plan, inherited) = play(&mut sim, policy);
+        check(&sim, &plan, &policy, kind, inherited);
         (plan.state(), inherited)
     }));
     outcome.unwrap_or_else(|cause| {
         let last: Vec<_> = sim.done.iter().rev().take(8).rev().collect();
         eprintln!(
-            "again with SIM_SEED={seed} SIM_RUNS=1\n{settings:#?}\nat {:?}",
+            "again with SIM_SEED={seed} SIM_RUNS=1\n{policy:#?}\nat {:?}",
             sim.table.now
         );
         eprintln!(

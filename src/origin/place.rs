@@ -4,7 +4,7 @@
 use crate::output::error::Error;
 use crate::output::status::Ended;
 use crate::plan::event::Trigger;
-use crate::plan::machine::Settings;
+use crate::plan::policy::Policy;
 use crate::settings::config::{Config, HupMode, SignalUse, StdinMode};
 use crate::settings::manner::Name;
 use crate::sys::clone::Group;
@@ -19,8 +19,8 @@ use crate::sys::{arrival, environment, proc, tty, wait};
 pub struct Place {
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
-    /// The user's settings for the plan, completed by what was found.
-    pub settings: Settings,
+    /// How a stop goes: what was asked for, completed by what was found.
+    pub policy: Policy,
     /// What SIGHUP does. It is forwarded if a manager uses it to ask for a reload, and under `nohup`, where it is no
     /// reason to stop.
     pub hup: SignalUse,
@@ -59,16 +59,16 @@ impl Place {
         let (job_control, group) = (tty::have_controlling_terminal(), pid::group());
         let is_unit = environment::names_us("SYSTEMD_EXEC_PID");
         let is_managed = is_unit || pid::own() == 1;
-        let settings = Settings {
+        let policy = Policy {
             // Both kinds of managers kill what is left at a deadline of their own, which treaper does not know.
             manager_has_deadline: is_managed && name == Name::Own && !config.grace_is_set,
             at_terminal: job_control,
-            ..config.plan
+            ..config.policy
         };
         let in_pipeline = job_control && is_of_a_sibling(group);
         Ok(Self {
             job_control,
-            settings,
+            policy,
             hup: match config.hup {
                 HupMode::Auto if is_managed || inherited.sighup_ignored => SignalUse::Forward,
                 HupMode::Auto | HupMode::Stop => SignalUse::Stop,
@@ -85,10 +85,10 @@ impl Place {
 
     /// A place without a terminal, a manager or a host, where SIGHUP asks for nothing.
     #[must_use]
-    pub fn nowhere(settings: Settings) -> Self {
+    pub fn nowhere(policy: Policy) -> Self {
         Self {
             job_control: false,
-            settings,
+            policy,
             hup: SignalUse::Forward,
             manager: None,
             dies_as_server: false,

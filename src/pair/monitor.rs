@@ -262,7 +262,7 @@ impl Monitor<'_> {
         if plan.state() == State::GivenUp {
             log::error!(
                 "{} after SIGKILL some processes are left; see above",
-                Seconds(self.context.config.plan.kill_timeout)
+                Seconds(self.context.config.policy.kill_timeout)
             );
             return status::SURVIVORS;
         }

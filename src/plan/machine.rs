@@ -12,72 +12,8 @@
 use core::time::Duration;
 
 use crate::plan::event::{Action, Actions, Event, Trigger};
+use crate::plan::policy::{KillMode, Policy, Until};
 
-/// Which processes get the stop signal, and when.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum KillMode {
-    /// The server first. The rest of the tree when the server is gone, at the latest [`Settings::stage`] before
-    /// SIGKILL.
-    #[default]
-    Staged,
-    /// All at once.
-    Tree,
-    /// The server only. The rest of the tree only gets SIGKILL.
-    Mixed,
-}
-
-/// How long a run lasts if there is no other reason to stop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Until {
-    /// Until the server has ended.
-    #[default]
-    Server,
-    /// Until all of its tree has ended.
-    Tree,
-}
-
-/// What the user has set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Settings {
-    /// How long the server has to exit by itself, without a signal.
-    pub drain: Duration,
-    /// From the first stop signal to SIGKILL.
-    pub grace: Duration,
-    /// How long before SIGKILL the rest gets the stop signal at the latest; `None`: see [`Self::stage_of`].
-    pub stage: Option<Duration>,
-    /// From the first SIGKILL until treaper lists the survivors and gives up.
-    pub kill_timeout: Duration,
-    pub kill_mode: KillMode,
-    pub until: Until,
-    /// SIGTERM comes from a manager with a deadline of its own, so treaper sets the server none.
-    pub manager_has_deadline: bool,
-    /// At a terminal, a stop that takes long lists the processes for which it waits, and Ctrl-C kills them.
-    pub at_terminal: bool,
-}
-
-impl Settings {
-    /// How long before the end of a `grace` the rest gets the stop signal in [`KillMode::Staged`].
-    #[must_use]
-    pub fn stage_of(&self, grace: Duration) -> Duration {
-        let stage = self.stage.unwrap_or(STAGE.min(grace / 4));
-        stage.min(grace)
-    }
-
-    /// The grace period of a stop for `trigger`. It is short after the shim was killed: the host may start the next
-    /// server at once, and that one needs the ports and locks of this one.
-    #[must_use]
-    pub fn grace_for(&self, trigger: Trigger) -> Duration {
-        match trigger {
-            Trigger::ShimKilled => self.grace.min(GRACE_WITHOUT_SHIM),
-            _ => self.grace,
-        }
-    }
-}
-
-/// The default stage, unless a quarter of the grace period is less. In it the rest can end by the stop signal.
-const STAGE: Duration = Duration::from_secs(2);
-/// The longest grace period after the shim was killed.
-const GRACE_WITHOUT_SHIM: Duration = Duration::from_secs(2);
 /// At a terminal: how long a stop may take without a message.
 pub const NAME_AFTER: Duration = Duration::from_secs(1);
 /// The time of something that has no deadline.
@@ -127,7 +63,7 @@ pub enum State {
 /// The state of the stop, with what it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
-    settings: Settings,
+    policy: Policy,
     state: State,
     server_gone: bool,
     /// The first trigger. Later ones can only make a deadline earlier.
@@ -136,9 +72,9 @@ pub struct Plan {
 
 impl Plan {
     #[must_use]
-    pub const fn new(settings: Settings) -> Self {
+    pub const fn new(policy: Policy) -> Self {
         Self {
-            settings,
+            policy,
             state: State::Running,
             server_gone: false,
             trigger: None,
@@ -148,13 +84,13 @@ impl Plan {
     /// Goes on with a stop that another process has begun for `trigger`, with its deadlines.
     #[must_use]
     pub const fn resume(
-        settings: Settings,
+        policy: Policy,
         state: State,
         trigger: Option<Trigger>,
         server_gone: bool,
     ) -> Self {
         Self {
-            settings,
+            policy,
             state,
             server_gone,
             trigger,
@@ -235,7 +171,7 @@ impl Plan {
             State::Running if trigger.drains() => {
                 self.trigger = Some(trigger);
                 // Whether input is left is only known after a look, so the first look comes at once.
-                let until = now + self.settings.drain;
+                let until = now + self.policy.drain;
                 self.state = State::Draining {
                     until,
                     check: Some(now),
@@ -248,7 +184,7 @@ impl Plan {
             State::Draining { .. } if !trigger.drains() => self.terminate(trigger, now),
             // A manager that is gone has no deadline any more. Also see `grace_for`.
             State::Terminating { .. } if trigger.is_end_of_process() => {
-                self.bound(self.settings.grace_for(trigger), now);
+                self.bound(self.policy.grace_for(trigger), now);
                 Actions::NONE
             }
             State::Draining { .. }
@@ -276,7 +212,7 @@ impl Plan {
             return Actions::NONE;
         }
         match self.state {
-            State::Running | State::Draining { .. } if self.settings.until == Until::Tree => {
+            State::Running | State::Draining { .. } if self.policy.until == Until::Tree => {
                 Actions::NONE
             }
             // A drain is for the server alone, so it ends with the server.
@@ -288,7 +224,7 @@ impl Plan {
 
     /// The server has ended in [`State::Terminating`]. Now the rest gets the stop signal, unless it has got it.
     fn server_is_gone(&mut self, now: Duration) -> Actions {
-        self.bound(self.settings.grace, now);
+        self.bound(self.policy.grace, now);
         let State::Terminating {
             server_at, rest_at, ..
         } = &mut self.state
@@ -318,7 +254,7 @@ impl Plan {
                 let last_input = self.trigger == Some(Trigger::StdinEof);
                 let taken = last_input && before.is_some_and(|before| unread < before);
                 let until = if taken {
-                    now + self.settings.drain
+                    now + self.policy.drain
                 } else {
                     until
                 };
@@ -381,7 +317,7 @@ impl Plan {
     fn on_kill_now(&mut self, now: Duration) -> Actions {
         match self.state {
             // Only after the message that offers it.
-            State::Terminating { name_at: None, .. } if self.settings.at_terminal => self.kill(now),
+            State::Terminating { name_at: None, .. } if self.policy.at_terminal => self.kill(now),
             _ => Actions::NONE,
         }
     }
@@ -390,7 +326,7 @@ impl Plan {
         self.state = State::Killing {
             next: now + ROUND_MIN,
             rest: ROUND_MIN,
-            survivors_at: now + self.settings.kill_timeout,
+            survivors_at: now + self.policy.kill_timeout,
         };
         Actions::one(Action::KillAll)
     }
@@ -417,16 +353,16 @@ impl Plan {
     /// Begins the stop. This is the only place that orders the first stop signal.
     fn terminate(&mut self, trigger: Trigger, now: Duration) -> Actions {
         self.trigger = self.trigger.or(Some(trigger));
-        let (mode, lives) = (self.settings.kill_mode, !self.server_gone);
+        let (mode, lives) = (self.policy.kill_mode, !self.server_gone);
         self.state = State::Terminating {
             server_at: lives.then_some(NEVER),
             rest_at: (mode == KillMode::Staged && lives).then_some(NEVER),
-            name_at: self.settings.at_terminal.then(|| now + NAME_AFTER),
+            name_at: self.policy.at_terminal.then(|| now + NAME_AFTER),
             kill_at: NEVER,
         };
         let asked = trigger == Trigger::Terminate;
-        if !(self.settings.manager_has_deadline && asked && lives) {
-            self.bound(self.settings.grace_for(trigger), now);
+        if !(self.policy.manager_has_deadline && asked && lives) {
+            self.bound(self.policy.grace_for(trigger), now);
         }
         match (mode, lives) {
             (KillMode::Staged | KillMode::Mixed, true) => Actions::one(Action::StopServer),
@@ -439,7 +375,7 @@ impl Plan {
     /// Sets SIGKILL to `now + grace`, and the steps before it to their times, unless they are earlier already. So no
     /// deadline is ever moved to a later time.
     fn bound(&mut self, grace: Duration, now: Duration) {
-        let stage = self.settings.stage_of(grace);
+        let stage = self.policy.stage_of(grace);
         if let State::Terminating {
             server_at,
             rest_at,

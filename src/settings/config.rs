@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::contain::Level;
 use crate::output::error::Error;
 use crate::output::status::SuccessSet;
-use crate::plan::machine::{KillMode, Settings, Until};
+use crate::plan::policy::{KillMode, Policy, Until};
 use crate::settings::cli::Args;
 use crate::settings::given::Given;
 use crate::settings::value;
@@ -102,7 +102,8 @@ impl ForwardTo {
     reason = "each is a switch of its own that users set"
 )]
 pub struct Config {
-    pub plan: Settings,
+    /// How a stop goes, as far as options set it.
+    pub policy: Policy,
     /// Whether the grace period was set by the user, and is not the default.
     pub grace_is_set: bool,
     /// The stop signal.
@@ -169,8 +170,8 @@ fn doctor(given: &Given, command: &[OsString]) -> Result<Option<DoctorFormat>, E
 }
 
 /// The settings of the plan that options set. The other two are set when the place is known.
-fn plan(given: &Given) -> Result<Settings, Error> {
-    Ok(Settings {
+fn policy(given: &Given) -> Result<Policy, Error> {
+    Ok(Policy {
         drain: given.one("drain", Duration::from_secs(5), value::duration)?,
         grace: given.one("grace", Duration::from_secs(10), value::duration)?,
         stage: given.one("stage", None, |text| value::duration(text).map(Some))?,
@@ -209,7 +210,7 @@ pub fn resolve(
     let (given, unknown_variables) = Given::new(&args, environment);
     let doctor = doctor(&given, &command)?;
     Ok(Config {
-        plan: plan(&given)?,
+        policy: policy(&given)?,
         success: success(&given)?,
         grace_is_set: given.has("grace"),
         signal: given.one("signal", Signal::TERM, value::signal)?,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use treaper::plan::event::{Action, Event};
-use treaper::plan::machine::{KillMode, State, Until};
+use treaper::plan::machine::State;
+use treaper::plan::policy::{KillMode, Until};
 
 use super::{Edge, Seen, rank, resumes};
 
@@ -26,10 +27,10 @@ fn order(edge: &Edge, seen: &Seen) -> Checks {
         .before
         .seen
         .kill
-        .is_some_and(|kill| edge.now >= kill + edge.settings.kill_timeout);
+        .is_some_and(|kill| edge.now >= kill + edge.policy.kill_timeout);
     let stays = rank(to) < 2;
     let gone_now = seen.server_gone && !edge.before.seen.server_gone;
-    let until_tree = edge.settings.until == Until::Tree;
+    let until_tree = edge.policy.until == Until::Tree;
     vec![
         (
             rank(to) < rank(from) && !resumes(edge),
@@ -103,7 +104,7 @@ fn signals(edge: &Edge, seen: &Seen) -> Checks {
     );
     let was = &edge.before.seen;
     let (from, to) = (rank(edge.before.plan.state()), rank(edge.plan.state()));
-    let mode = edge.settings.kill_mode;
+    let mode = edge.policy.kill_mode;
     let begins = from < 2 && to == 2;
     let staged = mode == KillMode::Staged && !seen.server_gone;
     let had_its_time = seen.stage.is_some_and(|at| edge.now >= at);
@@ -161,11 +162,11 @@ fn signals(edge: &Edge, seen: &Seen) -> Checks {
             "a server that lives is told for certain in time",
         ),
         (
-            named > 0 && !(looked && edge.settings.at_terminal && a_second_over && !was.named),
+            named > 0 && !(looked && edge.policy.at_terminal && a_second_over && !was.named),
             "what the stop waits for is named at a terminal, once, after a second",
         ),
         (
-            looked && edge.settings.at_terminal && a_second_over && !seen.named,
+            looked && edge.policy.at_terminal && a_second_over && !seen.named,
             "what the stop waits for is named in time",
         ),
         (
@@ -185,7 +186,7 @@ fn signals(edge: &Edge, seen: &Seen) -> Checks {
 
 /// Deadlines are kept, and nothing moves one.
 fn times(edge: &Edge, seen: &Seen) -> Checks {
-    let set = &edge.settings;
+    let set = &edge.policy;
     let was = &edge.before.seen;
     let (from, to) = (edge.before.plan.state(), edge.plan.state());
     let from_rank = rank(from);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{Board, Word};
 use crate::plan::event::Trigger;
-use crate::plan::machine::{KillMode, NAME_AFTER, NEVER, Plan, ROUND_MIN, Settings, State};
+use crate::plan::machine::{NAME_AFTER, NEVER, Plan, ROUND_MIN, State};
+use crate::plan::policy::{KillMode, Policy};
 
 impl Board {
     /// Monitor: the state of the stop. To be called before its actions are done.
@@ -29,7 +30,7 @@ impl Board {
 
     /// Shim: the plan after the death of the monitor. It keeps the deadlines of the monitor.
     #[must_use]
-    pub fn resume(self, settings: Settings, now: Duration) -> Plan {
+    pub fn resume(self, policy: Policy, now: Duration) -> Plan {
         let trigger = self.trigger();
         let kill_at = match self.get(Word::KillAt) {
             u64::MAX => NEVER,
@@ -45,20 +46,20 @@ impl Board {
         } else if !kill_at.is_zero() {
             // It is unknown which processes the monitor has signalled, so all are signalled again. Most likely the
             // kernel has sent the stop signal to the server.
-            let stage = settings.stage_of(settings.grace);
+            let stage = policy.stage_of(policy.grace);
             State::Terminating {
                 server_at: self.ended().is_none().then(|| match kill_at {
                     NEVER => NEVER,
                     at => at.saturating_sub(stage),
                 }),
-                rest_at: (settings.kill_mode != KillMode::Mixed).then_some(now),
-                name_at: (settings.at_terminal && !self.named()).then_some(now + NAME_AFTER),
+                rest_at: (policy.kill_mode != KillMode::Mixed).then_some(now),
+                name_at: (policy.at_terminal && !self.named()).then_some(now + NAME_AFTER),
                 kill_at,
             }
         } else {
             State::Running
         };
-        Plan::resume(settings, state, trigger, self.ended().is_some())
+        Plan::resume(policy, state, trigger, self.ended().is_some())
     }
 }
 
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
     use crate::output::status::Ended;
     use crate::plan::event::Event;
-    use crate::plan::machine::Until;
+    use crate::plan::policy::Until;
 
     fn board() -> Board {
         Board::shared().unwrap()
@@ -81,7 +82,7 @@ mod tests {
         Duration::from_secs(secs)
     }
 
-    const SETTINGS: Settings = Settings {
+    const POLICY: Policy = Policy {
         drain: secs(5),
         grace: secs(10),
         stage: Some(secs(3)),
@@ -93,20 +94,20 @@ mod tests {
     };
 
     /// The state of the plan that the shim makes from the board at `now`.
-    fn resumed(board: Board, settings: Settings, now: Duration) -> State {
-        board.resume(settings, now).state()
+    fn resumed(board: Board, policy: Policy, now: Duration) -> State {
+        board.resume(policy, now).state()
     }
 
     #[test]
     fn without_a_stop_on_the_board_the_heir_begins_with_a_new_plan() {
         let board = board();
-        let mut plan = Plan::new(SETTINGS);
+        let mut plan = Plan::new(POLICY);
         board.set_plan(&plan);
-        assert_eq!(board.resume(SETTINGS, secs(1)), plan);
+        assert_eq!(board.resume(POLICY, secs(1)), plan);
         let _ = plan.advance(Event::Trigger(Trigger::StdinEof), secs(1));
         board.set_plan(&plan);
         assert_eq!(board.trigger(), Some(Trigger::StdinEof));
-        assert_eq!(resumed(board, SETTINGS, secs(1)), State::Running);
+        assert_eq!(resumed(board, POLICY, secs(1)), State::Running);
         // Another writer has come, and the drain is over without a stop.
         let next_writer = Event::Deadline {
             unread: 0,
@@ -121,15 +122,15 @@ mod tests {
     fn the_heir_keeps_the_deadlines_of_the_monitor() {
         for trigger in Trigger::ALL.into_iter().filter(|trigger| !trigger.drains()) {
             let board = board();
-            let settings = Settings {
+            let policy = Policy {
                 grace: secs(2),
                 stage: Some(secs(1)),
-                ..SETTINGS
+                ..POLICY
             };
-            let mut plan = Plan::new(settings);
+            let mut plan = Plan::new(policy);
             let _ = plan.advance(Event::Trigger(trigger), secs(100));
             board.set_plan(&plan);
-            let heir = board.resume(settings, secs(101));
+            let heir = board.resume(policy, secs(101));
             assert_eq!(heir.trigger(), Some(trigger));
             let expected = State::Terminating {
                 server_at: Some(secs(101)),
@@ -148,7 +149,7 @@ mod tests {
             board.set_plan(&plan);
             let State::Killing {
                 next, survivors_at, ..
-            } = resumed(board, settings, secs(103))
+            } = resumed(board, policy, secs(103))
             else {
                 panic!("{trigger}: no kill");
             };
@@ -157,9 +158,9 @@ mod tests {
     }
 
     /// The board of a stop that began at 100 s.
-    fn stopping(settings: Settings) -> Board {
+    fn stopping(policy: Policy) -> Board {
         let board = board();
-        let mut plan = Plan::new(settings);
+        let mut plan = Plan::new(policy);
         let _ = plan.advance(Event::Trigger(Trigger::Terminate), secs(100));
         board.set_plan(&plan);
         board
@@ -167,9 +168,9 @@ mod tests {
 
     #[test]
     fn the_heir_signals_neither_an_ended_server_nor_the_rest_in_mixed_mode() {
-        let mixed = Settings {
+        let mixed = Policy {
             kill_mode: KillMode::Mixed,
-            ..SETTINGS
+            ..POLICY
         };
         let board = stopping(mixed);
         let server_and_rest = |board| match resumed(board, mixed, secs(101)) {
@@ -187,13 +188,13 @@ mod tests {
 
     #[test]
     fn without_a_deadline_of_the_monitor_the_heir_has_none() {
-        let board = stopping(Settings {
+        let board = stopping(Policy {
             manager_has_deadline: true,
-            ..SETTINGS
+            ..POLICY
         });
         let State::Terminating {
             server_at, kill_at, ..
-        } = resumed(board, SETTINGS, secs(101))
+        } = resumed(board, POLICY, secs(101))
         else {
             panic!("no stop");
         };
@@ -202,17 +203,17 @@ mod tests {
 
     #[test]
     fn at_a_terminal_the_heir_lists_what_it_waits_for_unless_the_monitor_has() {
-        let name_at = |board, settings| match resumed(board, settings, secs(101)) {
+        let name_at = |board, policy| match resumed(board, policy, secs(101)) {
             State::Terminating { name_at, .. } => name_at,
             other => panic!("{other:?}"),
         };
-        let at_terminal = Settings {
+        let at_terminal = Policy {
             at_terminal: true,
-            ..SETTINGS
+            ..POLICY
         };
         let board = stopping(at_terminal);
         assert_eq!(name_at(board, at_terminal), Some(secs(102)));
-        assert_eq!(name_at(board, SETTINGS), None);
+        assert_eq!(name_at(board, POLICY), None);
         board.set_named();
         assert_eq!(name_at(board, at_terminal), None);
     }
