@@ -17,7 +17,7 @@ pub fn suspend_with(
     rules: Rules<'_>,
     still: &dyn Fn() -> bool,
 ) {
-    let is_suspending = arrival.signal.is_job_stop() && !rules.is_for_job(arrival);
+    let is_suspending = arrival.signal.suspends_job() && !rules.is_for_job(arrival);
     if manner.suspends_with_signals && is_suspending {
         signal::suspend_self(Signal::STOP, still);
     }
@@ -75,7 +75,7 @@ impl Alone {
 
     /// Suspends this process if the server `pid` is suspended and a shell is expected to resume both.
     pub fn follow(&mut self, pid: Option<Pid>) {
-        let followed = |signal: &Signal| signal.is_job_stop() || self.terminal;
+        let followed = |signal: &Signal| signal.suspends_job() || self.terminal;
         if let Some(signal) = self.server.filter(followed) {
             // Once for each suspension: if a process resumes treaper alone, treaper stays resumed.
             *self = Self::default();

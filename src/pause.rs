@@ -46,7 +46,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     let plan = Plan::resume(request.config.policy, State::Running, None, true);
     let plan = supervise::run(&mut monitor, plan);
     Ok(match plan.state() {
-        State::GivenUp => status::SURVIVORS,
+        State::Survived => status::SURVIVORS,
         _ => 0,
     })
 }

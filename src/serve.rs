@@ -31,7 +31,7 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::poll::News;
 use crate::sys::signal::Signal;
 use crate::sys::{clock, fd, memory, pidfd, prctl, startup, wait};
-use crate::tree::{Hold, Server, Told, Tree};
+use crate::tree::{Hold, Server, StopSent, Tree};
 
 /// Which process starts the server.
 enum Role {
@@ -250,7 +250,7 @@ fn server_and_loop(
     let plan = supervise::run(&mut monitor, Plan::new(context.place.policy));
     check_start(context, &plan)?;
     let status = monitor.finish(&plan);
-    if plan.state() == State::GivenUp && monitor.release_shim(status) {
+    if plan.state() == State::Survived && monitor.release_shim(status) {
         monitor.reap_to_the_end();
     }
     Ok(status)
@@ -375,10 +375,10 @@ fn heir(shim: Shim<'_>, context: &Context<'_>, cgroup: Option<Cgroup>) -> Result
         leads_group: !context.place.job_control,
         reaped: board.ended().is_some() || !wait::is_child(pid) || strangers.contains(&pid.get()),
         suspended: None,
-        told: if board.server_told() {
-            Told::ByUs
+        stop_sent: if board.stop_sent() {
+            StopSent::ByTreaper
         } else {
-            Told::PerhapsByKernel
+            StopSent::PerhapsByKernel
         },
     });
     let tree = Tree::new(server, strangers, hold_of(cgroup));

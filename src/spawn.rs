@@ -10,7 +10,7 @@ use crate::output::status;
 use crate::sys::clone::{self, Group, Setup};
 use crate::sys::exec::{Failure, Image, Text};
 use crate::sys::{Errno, startup};
-use crate::tree::{Server, Told};
+use crate::tree::{Server, StopSent};
 
 /// The directories in which a shell looks if PATH is not set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -78,7 +78,7 @@ pub fn start(
         leads_group,
         reaped: false,
         suspended: Some(false),
-        told: Told::No,
+        stop_sent: StopSent::No,
     })
 }
 

@@ -22,7 +22,7 @@ use treaper::sys::proc::Name;
 use treaper::sys::signal::Signal;
 use treaper::tree::kill::Killer;
 use treaper::tree::survivors::NAMED;
-use treaper::tree::{Hold, Server, Told, Tree};
+use treaper::tree::{Hold, Server, StopSent, Tree};
 
 /// The recorded signal that arrives last, if all are pending.
 const MARK: i32 = libc::SIGWINCH;
@@ -93,7 +93,7 @@ fn server(pid: i32, leads_group: bool) -> Server {
         leads_group,
         reaped: false,
         suspended: Some(false),
-        told: Told::No,
+        stop_sent: StopSent::No,
     }
 }
 
@@ -119,8 +119,8 @@ impl Subject {
         self.tree.living_server()
     }
 
-    fn server_is_told(&self) -> bool {
-        self.tree.server_is_told()
+    fn has_sent_stop(&self) -> bool {
+        self.tree.has_sent_stop()
     }
 
     fn signal_server(&self, signal: Signal, value: Option<u64>) -> bool {
@@ -244,11 +244,11 @@ fn scene_server() {
     assert!(killer.signal_server(Signal::CONT, None));
     assert_eq!(it.got(), [0, 1]);
     assert_eq!(killer.living_server(), Pid::new(it.pid));
-    assert!(!killer.server_is_told());
+    assert!(!killer.has_sent_stop());
     for _ in 0..2 {
         assert!(killer.stop_server(Signal::TERM));
         assert!(killer.ensure_server_stop(Signal::TERM));
-        assert!(killer.server_is_told());
+        assert!(killer.has_sent_stop());
         // SIGCONT only if it is suspended.
         assert_eq!(it.got(), [1, 1]);
     }
@@ -259,7 +259,7 @@ fn scene_server() {
     assert!(!killer.signal_server(Signal::CONT, None));
     assert!(!killer.stop_server(Signal::TERM));
     assert!(!killer.ensure_server_stop(Signal::TERM));
-    assert!(!killer.server_is_told());
+    assert!(!killer.has_sent_stop());
     assert_eq!(killer.living_server(), None);
     assert_eq!(it.got(), [1, 1]);
 }
@@ -272,14 +272,14 @@ fn a_signal_of_the_kernel_counts_unless_the_server_cannot_have_handled_it() {
 /// What a server gets that the kernel seems to have signalled at the end of the monitor.
 fn told_by_the_kernel(it: &Recorder, suspended: Option<bool>) -> [i64; 2] {
     let mut server = server(it.pid, false);
-    server.told = Told::PerhapsByKernel;
+    server.stop_sent = StopSent::PerhapsByKernel;
     server.suspended = suspended;
     let before = it.got();
     let mut killer = killer_of(server);
     assert!(killer.stop_server(Signal::TERM));
     let after = it.got();
     let got = [after[0] - before[0], after[1] - before[1]];
-    assert_eq!(killer.server_is_told(), got[0] == 1);
+    assert_eq!(killer.has_sent_stop(), got[0] == 1);
     // Asked for it in any case.
     assert!(killer.ensure_server_stop(Signal::TERM));
     assert_eq!(it.got()[0], before[0] + 1);
@@ -305,7 +305,7 @@ fn scene_told_by_the_kernel() {
             ));
         }
         let mut server = server(it.pid, false);
-        server.told = Told::PerhapsByKernel;
+        server.stop_sent = StopSent::PerhapsByKernel;
         server.suspended = if taken { None } else { Some(false) };
         assert!(killer_of(server).stop_server(Signal::TERM));
         assert_eq!(it.got(), [1, 1], "{taken}");

@@ -98,7 +98,7 @@ fn rank(state: State) -> u8 {
         State::Terminating { .. } => 2,
         State::Killing { .. } => 3,
         State::Done => 4,
-        State::GivenUp => 5,
+        State::Survived => 5,
     }
 }
 
@@ -157,14 +157,14 @@ fn moved(node: Node, now: Duration, policy: Policy) -> Node {
         },
         State::Killing {
             next,
-            rest,
+            pause,
             survivors_at,
         } => State::Killing {
             next: to(next),
-            rest,
+            pause,
             survivors_at: to(survivors_at),
         },
-        other @ (State::Running | State::Done | State::GivenUp) => other,
+        other @ (State::Running | State::Done | State::Survived) => other,
     };
     let mut seen = node.seen;
     let times = [
@@ -349,7 +349,7 @@ fn comes_to_an_end(node: &Node, set: &Policy) {
         assert!(steps < 1000, "no end in sight: {node:?}");
     }
     if !running && !node.plan.is_over() {
-        assert_eq!(plan.state(), State::GivenUp, "{node:?}");
+        assert_eq!(plan.state(), State::Survived, "{node:?}");
         // The drain counts twice: the next look may show that input was taken.
         let longest = set.drain * 2 + set.grace + set.kill_timeout;
         assert!(now <= NOW + longest, "ends too late: {node:?}");

@@ -195,7 +195,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
     // The end: nobody is left, or nobody but those whom nothing ends.
     match plan.state() {
         State::Done => assert!(sim.table.is_empty(), "done, but some are left"),
-        State::GivenUp => {
+        State::Survived => {
             assert!(
                 sim.table.living().count() > 0,
                 "given up, but no process is left"
@@ -294,7 +294,7 @@ fn the_heir_tells_the_server(
     late: Duration,
 ) {
     let gone_before = |kill| sim.server_gone.is_some_and(|gone| gone < kill);
-    let told = sim.board.server_told() || !sim.disarmed || first_kill.is_some_and(gone_before);
+    let told = sim.board.stop_sent() || !sim.disarmed || first_kill.is_some_and(gone_before);
     let has_stage = policy.stage_of(policy.grace) > late;
     assert!(
         told || sim.pressed || !has_stage,
@@ -339,7 +339,7 @@ fn random_trees_are_stopped_in_time_and_to_the_last() {
     let (mut given_up, mut inherited) = (0, 0);
     for seed in base..base + runs {
         let (state, by_the_heir) = run(seed);
-        given_up += u64::from(state == State::GivenUp);
+        given_up += u64::from(state == State::Survived);
         inherited += u64::from(by_the_heir);
     }
     // Not println!, whose output a passing test keeps to itself.

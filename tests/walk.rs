@@ -13,9 +13,9 @@ use common::family::{
 };
 use common::{sys, until};
 use treaper::tree::ancestors;
-use treaper::tree::walk::{self, Gaps, Scope, Source};
+use treaper::tree::walk::{self, Gaps, Scope, Search};
 
-const SOURCES: [Source; 2] = [Source::Files, Source::Scan];
+const SEARCHES: [Search; 2] = [Search::Files, Search::Scan];
 
 /// A child of ours with a child and a grandchild; their numbers.
 fn three() -> [i32; 3] {
@@ -31,11 +31,11 @@ fn three() -> [i32; 3] {
 }
 
 /// The numbers that a walk visits, in order; `act` does something while one of them is visited.
-fn walk(strangers: &[i32], source: Source, mut act: impl FnMut(i32)) -> (Vec<i32>, Gaps) {
+fn walk(strangers: &[i32], search: Search, mut act: impl FnMut(i32)) -> (Vec<i32>, Gaps) {
     let mut visited = Vec::new();
     let scope = Scope {
         strangers,
-        start: source,
+        start: search,
         watchful: true,
         without: None,
     };
@@ -54,11 +54,11 @@ fn each_process_is_visited_once_parents_first_without_disturbance() {
 #[test]
 #[ignore = "a scene"]
 fn scene_everything() {
-    for source in SOURCES {
+    for search in SEARCHES {
         let [top, near, far] = three();
-        let (visited, gaps) = walk(&[], source, |_| {});
-        assert_eq!(visited, [top, near, far], "{source:?}");
-        assert_eq!((gaps.disturbed, gaps.source), (false, source));
+        let (visited, gaps) = walk(&[], search, |_| {});
+        assert_eq!(visited, [top, near, far], "{search:?}");
+        assert_eq!((gaps.disturbed, gaps.search), (false, search));
         end(&[top]);
     }
 }
@@ -71,11 +71,11 @@ fn strangers_and_what_is_below_them_are_not_visited() {
 #[test]
 #[ignore = "a scene"]
 fn scene_strangers() {
-    for source in SOURCES {
+    for search in SEARCHES {
         let ([top, near, far], [stranger, ..]) = (three(), three());
-        let (visited, gaps) = walk(&[stranger], source, |_| {});
-        assert_eq!(visited, [top, near, far], "{source:?}");
-        assert!(!gaps.disturbed, "{source:?}");
+        let (visited, gaps) = walk(&[stranger], search, |_| {});
+        assert_eq!(visited, [top, near, far], "{search:?}");
+        assert!(!gaps.disturbed, "{search:?}");
         end(&[top, stranger]);
     }
 }
@@ -88,17 +88,17 @@ fn a_child_that_was_reaped_meanwhile_is_not_visited() {
 #[test]
 #[ignore = "a scene"]
 fn scene_reaped_child() {
-    for source in SOURCES {
+    for search in SEARCHES {
         let pair = [child(None, live), child(None, live)];
         let mut left = 0;
-        let (visited, gaps) = walk(&[], source, |pid| {
+        let (visited, gaps) = walk(&[], search, |pid| {
             let other = pair[usize::from(pid == pair[0])];
             kill(other);
             sys::wait_for(other);
             left = pid;
         });
-        assert_eq!(visited, [left], "{source:?}");
-        assert!(gaps.disturbed, "{source:?}");
+        assert_eq!(visited, [left], "{search:?}");
+        assert!(gaps.disturbed, "{search:?}");
         end(&[left]);
     }
 }
@@ -111,16 +111,16 @@ fn an_orphan_that_was_adopted_meanwhile_is_visited_as_a_child() {
 #[test]
 #[ignore = "a scene"]
 fn scene_orphan() {
-    for source in SOURCES {
+    for search in SEARCHES {
         let [top, near, far] = three();
-        let (visited, gaps) = walk(&[], source, |pid| {
+        let (visited, gaps) = walk(&[], search, |pid| {
             if pid == near {
                 kill(near);
                 gone(near);
             }
         });
-        assert_eq!(visited, [top, near, far], "{source:?}");
-        assert!(gaps.disturbed, "{source:?}");
+        assert_eq!(visited, [top, near, far], "{search:?}");
+        assert!(gaps.disturbed, "{search:?}");
         end(&[top]);
     }
 }
@@ -133,22 +133,22 @@ fn an_orphan_that_was_adopted_unseen_makes_the_walk_disturbed() {
 #[test]
 #[ignore = "a scene"]
 fn scene_unseen_orphan() {
-    for source in SOURCES {
+    for search in SEARCHES {
         let [top, near, far] = three();
-        let (visited, gaps) = walk(&[], source, |_| {});
-        assert_eq!((visited.len(), gaps.disturbed), (3, false), "{source:?}");
+        let (visited, gaps) = walk(&[], search, |_| {});
+        assert_eq!((visited.len(), gaps.disturbed), (3, false), "{search:?}");
         let other = child(None, live);
         // The younger one is visited first. The end of `near` leaves no trace at `top`.
-        let (visited, gaps) = walk(&[], source, |pid| {
+        let (visited, gaps) = walk(&[], search, |pid| {
             if pid == other {
                 kill(near);
                 gone(near);
             }
         });
-        assert_eq!(visited, [other, top], "{source:?}");
-        assert!(gaps.disturbed, "{source:?}");
-        let (visited, _) = walk(&[], source, |_| {});
-        assert!(visited.contains(&far), "{source:?}");
+        assert_eq!(visited, [other, top], "{search:?}");
+        assert!(gaps.disturbed, "{search:?}");
+        let (visited, _) = walk(&[], search, |_| {});
+        assert!(visited.contains(&far), "{search:?}");
         end(&[top, other]);
     }
 }
@@ -161,10 +161,10 @@ fn an_orphan_that_a_subreaper_between_adopted_makes_the_walk_disturbed() {
 #[test]
 #[ignore = "a scene"]
 fn scene_subreaper() {
-    for (source, reaps) in SOURCES
+    for (search, reaps) in SEARCHES
         .into_iter()
         .zip([true, false])
-        .chain(SOURCES.into_iter().zip([false, true]))
+        .chain(SEARCHES.into_iter().zip([false, true]))
     {
         let older = child(None, live);
         let (near, far) = (cell(), cell());
@@ -181,7 +181,7 @@ fn scene_subreaper() {
         });
         let (near, far) = (is_set(near), is_set(far));
         // Nothing of it comes to us. What is visited after it changes nothing.
-        let (visited, gaps) = walk(&[], source, |pid| {
+        let (visited, gaps) = walk(&[], search, |pid| {
             if pid == top {
                 kill(near);
                 until("its end", || {
@@ -191,10 +191,10 @@ fn scene_subreaper() {
             }
         });
         let rest: &[i32] = if reaps { &[older] } else { &[near, older] };
-        assert_eq!(visited, [&[top], rest].concat(), "{source:?} {reaps}");
-        assert!(gaps.disturbed, "{source:?} {reaps}");
-        let (visited, _) = walk(&[], source, |_| {});
-        assert!(visited.contains(&far), "{source:?} {reaps}");
+        assert_eq!(visited, [&[top], rest].concat(), "{search:?} {reaps}");
+        assert!(gaps.disturbed, "{search:?} {reaps}");
+        let (visited, _) = walk(&[], search, |_| {});
+        assert!(visited.contains(&far), "{search:?} {reaps}");
         end(&[top, older]);
     }
 }
@@ -208,10 +208,10 @@ fn as_the_init_of_a_namespace_each_number_except_its_own_is_visited() {
 #[ignore = "a scene"]
 fn scene_namespace() {
     let all = three();
-    let (mut visited, gaps) = walk(&[], Source::Namespace, |_| {});
+    let (mut visited, gaps) = walk(&[], Search::Namespace, |_| {});
     visited.sort_unstable();
     assert_eq!(visited, all);
-    assert_eq!((gaps.source, gaps.disturbed), (Source::Namespace, false));
+    assert_eq!((gaps.search, gaps.disturbed), (Search::Namespace, false));
     end(&all[..1]);
 }
 
@@ -224,8 +224,8 @@ fn a_proc_that_could_not_be_used_once_is_used_again() {
 #[ignore = "a scene"]
 fn scene_proc_again() {
     let all = three();
-    let (visited, gaps) = walk(&[], Source::Wait, |_| {});
-    assert_eq!((&visited[..], gaps.source), (&all[..], Source::Files));
+    let (visited, gaps) = walk(&[], Search::Wait, |_| {});
+    assert_eq!((&visited[..], gaps.search), (&all[..], Search::Files));
     end(&all[..1]);
 }
 
@@ -261,7 +261,7 @@ fn strangers_that_got_the_numbers_of_a_dead_parent_and_its_child_are_not_visited
 #[test]
 #[ignore = "a scene"]
 fn scene_recycled() {
-    for source in SOURCES {
+    for search in SEARCHES {
         let [wanted_near, wanted_far, new_near, new_far] = [(); 4].map(|()| cell());
         let stranger = child(None, || {
             is_set(wanted_far);
@@ -274,7 +274,7 @@ fn scene_recycled() {
             live();
         });
         let [top, near, far] = three();
-        let (visited, gaps) = walk(&[stranger], source, |pid| {
+        let (visited, gaps) = walk(&[stranger], search, |pid| {
             if pid == near {
                 kill(near);
                 gone(near);
@@ -285,8 +285,8 @@ fn scene_recycled() {
                 assert_eq!((is_set(new_near), is_set(new_far)), (near, far));
             }
         });
-        assert_eq!(visited, [top, near], "{source:?}");
-        assert!(gaps.disturbed, "{source:?}");
+        assert_eq!(visited, [top, near], "{search:?}");
+        assert!(gaps.disturbed, "{search:?}");
         end(&[top, stranger]);
     }
 }

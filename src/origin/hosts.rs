@@ -194,13 +194,13 @@ fn find_behind_launchers(
 /// it on), or it is a shell that was given a command. A shell in a session of its own (`setsid sh -c`) does not count,
 /// since it has to outlive its parent.
 fn behind_launcher(proc: View, current: i32, stdin: Option<Identity>) -> Option<i32> {
-    let passes_stdin_on = stdin.is_some() && fd::stdin_of(current).ok() == stdin;
-    if !passes_stdin_on && !is_shell_with_a_command(proc, current) {
+    let has_our_stdin = stdin.is_some() && fd::stdin_of(current).ok() == stdin;
+    if !has_our_stdin && !is_shell_with_a_command(proc, current) {
         return None;
     }
     let above = proc.stat(current).ok()?.parent;
     let same_session = || pid::session(current) == pid::session(above);
-    (above > 1 && (passes_stdin_on || same_session())).then_some(above)
+    (above > 1 && (has_our_stdin || same_session())).then_some(above)
 }
 
 fn is_shell_with_a_command(proc: View, pid: i32) -> bool {

@@ -20,7 +20,7 @@ enum Word {
     Server,
     Ended,
     Trigger,
-    ServerTold,
+    StopSent,
     KillAt,
     Named,
     KillNow,
@@ -103,14 +103,14 @@ impl Board {
     }
 
     /// Monitor: treaper has sent the stop signal to the server. (The kernel may send it, too.)
-    pub fn set_server_told(self) {
-        self.set(Word::ServerTold, 1);
+    pub fn set_stop_sent(self) {
+        self.set(Word::StopSent, 1);
     }
 
     /// Whether treaper has sent the stop signal to the server.
     #[must_use]
-    pub fn server_told(self) -> bool {
-        self.get(Word::ServerTold) != 0
+    pub fn stop_sent(self) -> bool {
+        self.get(Word::StopSent) != 0
     }
 
     /// Monitor: the processes for which the stop waits were listed, with the offer that Ctrl-C kills them now.
@@ -222,7 +222,7 @@ mod tests {
             "trigger",
             board.trigger().map(|trigger| trigger.to_string()),
         );
-        note("told", board.server_told().then(String::new));
+        note("stop sent", board.stop_sent().then(String::new));
         note("named", board.named().then(String::new));
         note("terminal gone", board.terminal_gone().then(String::new));
         note(
@@ -257,7 +257,7 @@ mod tests {
                 &|| board.set_ended(Ended::Exited(0)),
                 "ended exited with status 0",
             ),
-            (&|| board.set_server_told(), "told "),
+            (&|| board.set_stop_sent(), "stop sent "),
             (&|| board.set_named(), "named "),
             (&|| board.set_terminal_gone(), "terminal gone "),
             (&|| board.order_suspension(19), "suspension SIGSTOP"),

@@ -20,7 +20,7 @@ use crate::streams::watch::{Watch, Woken};
 use crate::sys::signal::Signal;
 use crate::sys::{clock, fd};
 use crate::tree::kill::Killer;
-use crate::tree::reap::{self, Job, Left, Reaped};
+use crate::tree::reap::{self, JobChange, Left, Reaped};
 use crate::tree::{Hold, Tree};
 
 /// Which process runs the loop, and which parent it watches by `getppid()`.
@@ -259,7 +259,7 @@ impl Monitor<'_> {
             relay.finish(self.context.board.server());
         }
         self.report_killed(plan);
-        if plan.state() == State::GivenUp {
+        if plan.state() == State::Survived {
             log::error!(
                 "{} after SIGKILL some processes are left; see above",
                 Seconds(self.context.config.policy.kill_timeout)
@@ -280,8 +280,8 @@ impl Monitor<'_> {
         if !self.tree.stop_server(signal) {
             return;
         }
-        if self.tree.server_is_told() {
-            self.context.board.set_server_told();
+        if self.tree.has_sent_stop() {
+            self.context.board.set_stop_sent();
         }
         // After the signal, so that the message does not delay the stop.
         if let Some(trigger) = self.unasked.take() {
@@ -336,27 +336,27 @@ impl Monitor<'_> {
         // A process that was put into the group is of the tree, also if it is not a descendant. The group is read only
         // when no child is left: with a thousand servers at once, each look costs. If it cannot be read, it counts as
         // empty.
-        let populated = left == Left::Nobody && self.tree.has_members();
-        let empty = left == Left::Nobody && !populated;
+        let populated = left == Left::Empty && self.tree.has_members();
+        let empty = left == Left::Empty && !populated;
         self.next_reap = match left {
             Left::More => NextReap::Soon,
-            Left::Nobody if populated && matches!(self.role, Role::Heir) => NextReap::AfterPause,
-            Left::Nobody | Left::Somebody => NextReap::OnSignal,
+            Left::Empty if populated && matches!(self.role, Role::Heir) => NextReap::AfterPause,
+            Left::Empty | Left::Living => NextReap::OnSignal,
         };
         if let Some(ended) = reaped.server {
             self.context.board.set_ended(ended);
         }
         match reaped.server_job.filter(|_| self.context.place.job_control) {
             // During a stop treaper must not be suspended: no shell would resume it.
-            Some(Job::Stopped(signal)) if self.context.board.trigger().is_none() => {
+            Some(JobChange::Suspended(signal)) if self.context.board.trigger().is_none() => {
                 self.suspend_with_server(signal);
             }
-            Some(Job::Continued) => {
+            Some(JobChange::Resumed) => {
                 self.context.board.withdraw_suspension();
                 self.alone.server_resumed();
                 self.wake_shim();
             }
-            Some(Job::Stopped(_)) | None => {}
+            Some(JobChange::Suspended(_)) | None => {}
         }
         self.killer.reaped += reaped.ended;
         if self.killer.killing_since.is_some() {

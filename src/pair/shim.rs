@@ -119,8 +119,8 @@ impl Shim<'_> {
                     Change::Exited(status) => return Some(End::Exit(status)),
                     Change::Killed(_) => return Some(End::MonitorKilled),
                     // A suspended monitor sees nothing, so it is resumed at once.
-                    Change::Stopped(_) => self.signal_monitor(Signal::CONT, None),
-                    Change::Trapped | Change::Continued => {}
+                    Change::Suspended(_) => self.signal_monitor(Signal::CONT, None),
+                    Change::Trapped | Change::Resumed => {}
                 },
                 // Its pid is free now, and a process of the tree may get it.
                 Found::Child(pid, Change::Exited(_) | Change::Killed(_)) => {

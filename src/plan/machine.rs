@@ -1,7 +1,7 @@
 //! The plan of escalation: a pure state machine, `(state, event, time) -> (state, actions)`.
 //!
 //! ```text
-//! Running ──trigger──▶ Terminating ──grace over──▶ Killing ──kill-timeout over──▶ GivenUp
+//! Running ──trigger──▶ Terminating ──grace over──▶ Killing ──kill-timeout over──▶ Survived
 //!    ▲└─stdin-eof,──▶ Draining ──▲                   any state ──tree empty──▶ Done
 //!    │  stdout-closed     │
 //!    └──next writer───────┘
@@ -48,16 +48,16 @@ pub enum State {
         name_at: Option<Duration>,
         kill_at: Duration,
     },
-    /// SIGKILL, round after round. The next round is at `next`, after a pause of `rest`.
+    /// SIGKILL, round after round. The next round is at `next`, after a pause of `pause`.
     Killing {
         next: Duration,
-        rest: Duration,
+        pause: Duration,
         survivors_at: Duration,
     },
     /// The tree is empty.
     Done,
     /// The processes that are left cannot be killed.
-    GivenUp,
+    Survived,
 }
 
 /// The state of the stop, with what it depends on.
@@ -121,14 +121,14 @@ impl Plan {
     /// Whether there is nothing more to do.
     #[must_use]
     pub const fn is_over(&self) -> bool {
-        matches!(self.state, State::Done | State::GivenUp)
+        matches!(self.state, State::Done | State::Survived)
     }
 
     /// When [`Event::Deadline`] is due; `None`: never.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         match self.state {
-            State::Running | State::Done | State::GivenUp => None,
+            State::Running | State::Done | State::Survived => None,
             State::Draining { until, check, .. } => {
                 Some(check.map_or(until, |check| check.min(until)))
             }
@@ -191,7 +191,7 @@ impl Plan {
             | State::Terminating { .. }
             | State::Killing { .. }
             | State::Done
-            | State::GivenUp => Actions::NONE,
+            | State::Survived => Actions::NONE,
         }
     }
 
@@ -218,7 +218,7 @@ impl Plan {
             // A drain is for the server alone, so it ends with the server.
             State::Running | State::Draining { .. } => self.terminate(Trigger::ServerExit, now),
             State::Terminating { .. } => self.server_is_gone(now),
-            State::Killing { .. } | State::Done | State::GivenUp => Actions::NONE,
+            State::Killing { .. } | State::Done | State::Survived => Actions::NONE,
         }
     }
 
@@ -273,22 +273,22 @@ impl Plan {
             State::Terminating { kill_at, .. } if now >= kill_at => self.kill(now),
             State::Terminating { .. } => self.do_what_is_due(now),
             State::Killing { survivors_at, .. } if now >= survivors_at => {
-                self.state = State::GivenUp;
+                self.state = State::Survived;
                 Actions::one(Action::NameSurvivors)
             }
             State::Killing {
                 next,
-                rest,
+                pause,
                 survivors_at,
             } if now >= next => {
                 self.state = State::Killing {
-                    next: now + rest,
-                    rest,
+                    next: now + pause,
+                    pause,
                     survivors_at,
                 };
                 Actions::one(Action::KillAll)
             }
-            State::Running | State::Killing { .. } | State::Done | State::GivenUp => Actions::NONE,
+            State::Running | State::Killing { .. } | State::Done | State::Survived => Actions::NONE,
         }
     }
 
@@ -325,7 +325,7 @@ impl Plan {
     fn kill(&mut self, now: Duration) -> Actions {
         self.state = State::Killing {
             next: now + ROUND_MIN,
-            rest: ROUND_MIN,
+            pause: ROUND_MIN,
             survivors_at: now + self.policy.kill_timeout,
         };
         Actions::one(Action::KillAll)
@@ -333,17 +333,19 @@ impl Plan {
 
     fn on_swept(&mut self, progress: bool, now: Duration) -> Actions {
         if let State::Killing {
-            rest, survivors_at, ..
+            pause,
+            survivors_at,
+            ..
         } = self.state
         {
-            let rest = if progress {
+            let pause = if progress {
                 ROUND_MIN
             } else {
-                (rest * 2).min(ROUND_MAX)
+                (pause * 2).min(ROUND_MAX)
             };
             self.state = State::Killing {
-                next: now + rest,
-                rest,
+                next: now + pause,
+                pause,
                 survivors_at,
             };
         }

@@ -125,12 +125,12 @@ impl Signal {
     /// Whether it suspends a process: STOP, TSTP, TTIN or TTOU.
     #[must_use]
     pub const fn suspends(self) -> bool {
-        self.0 == Self::STOP.0 || self.is_job_stop()
+        self.0 == Self::STOP.0 || self.suspends_job()
     }
 
     /// Whether job control suspends by it: TSTP, TTIN or TTOU.
     #[must_use]
-    pub const fn is_job_stop(self) -> bool {
+    pub const fn suspends_job(self) -> bool {
         matches!(self.0 as i32, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
     }
 }

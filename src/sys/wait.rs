@@ -12,10 +12,10 @@ pub enum Change {
     /// The number of the signal that ended it.
     Killed(u8),
     /// Job control has suspended it, by the signal of this number.
-    Stopped(u8),
+    Suspended(u8),
     /// It is in a tracing stop: it has called `PTRACE_TRACEME`, so any signal suspends it.
     Trapped,
-    Continued,
+    Resumed,
 }
 
 /// What a wait that does not block found.
@@ -72,9 +72,9 @@ fn decode(status: i32) -> Change {
     } else if libc::WIFSIGNALED(status) {
         Change::Killed(libc::WTERMSIG(status) as u8)
     } else if libc::WIFSTOPPED(status) {
-        Change::Stopped(libc::WSTOPSIG(status) as u8)
+        Change::Suspended(libc::WSTOPSIG(status) as u8)
     } else {
-        Change::Continued
+        Change::Resumed
     }
 }
 
@@ -104,9 +104,9 @@ fn ask(pid: i32, flags: i32) -> Result<Option<(i32, Change)>, Errno> {
     let change = match info.si_code {
         libc::CLD_EXITED => Change::Exited(status as u8),
         libc::CLD_KILLED | libc::CLD_DUMPED => Change::Killed(status as u8),
-        libc::CLD_CONTINUED => Change::Continued,
+        libc::CLD_CONTINUED => Change::Resumed,
         libc::CLD_TRAPPED => Change::Trapped,
-        _ => Change::Stopped(status as u8),
+        _ => Change::Suspended(status as u8),
     };
     Ok((pid != 0).then_some((pid, change)))
 }

@@ -11,14 +11,14 @@ use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change};
 use crate::sys::{Errno, clock, namespace, pid, pidfd};
 use crate::tree::survivors::NAMED;
-use crate::tree::{Server, Told, Tree, walk};
+use crate::tree::{Server, StopSent, Tree, walk};
 
 /// The processes that have been sent SIGKILL. A wrong entry (a recycled pid) only makes the pause between rounds
 /// longer.
 static KILLED: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
 /// The processes that have been sent the stop signal, so that none gets it twice. A new process with a recycled pid
 /// does not get it, and gets SIGKILL when the grace period ends.
-static TOLD: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
+static STOP_SENT: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
 /// One bit for each possible pid. Static, since it must not need an allocation. Pages that are never touched cost no
 /// memory.
 struct PidSet(Mutex<[u64; PidSet::WORDS]>);
@@ -90,7 +90,7 @@ impl Killer {
     /// time to end: looking at a thousand processes that are ending takes as long as their end.
     pub fn stop_rest(&mut self, tree: &mut Tree, signal: Signal) {
         let group = tree.stop_group(signal);
-        self.tell_rest(tree, signal, group);
+        self.signal_rest(tree, signal, group);
         if group.is_some() {
             let since = clock::now();
             self.group_stop = Some(GroupStop {
@@ -120,28 +120,28 @@ impl Killer {
         }
         stop.look_at = None;
         let signal = stop.signal;
-        self.tell_rest(tree, signal, None);
+        self.signal_rest(tree, signal, None);
     }
 
     /// Sends the stop signal to each process that has not got it yet, except for the members of the process group
     /// `without` and their descendants.
-    fn tell_rest(&self, tree: &mut Tree, signal: Signal, without: Option<i32>) {
+    fn signal_rest(&self, tree: &mut Tree, signal: Signal, without: Option<i32>) {
         let mut count = 0;
         if let Some(server) = tree.living_server() {
-            TOLD.insert(server);
+            STOP_SENT.insert(server);
         }
         let led = || tree.server.as_ref().map(|server| server.pid.get());
-        let told = without.or_else(|| self.group_stop.and_then(|_| led()));
+        let group = without.or_else(|| self.group_stop.and_then(|_| led()));
         walk::repeat(&clock::now, &mut || {
             let before = count;
             let missed = tree.each_closely(without, &mut |member| {
-                let by_group = told.is_some() && pid::group_of(member.pid.get()).ok() == told;
-                if by_group || !TOLD.insert(member.pid) {
+                let by_group = group.is_some() && pid::group_of(member.pid.get()).ok() == group;
+                if by_group || !STOP_SENT.insert(member.pid) {
                     return;
                 }
                 count += 1;
-                tell(member.pid, signal, member.send(signal));
-                tell(member.pid, Signal::CONT, member.send(Signal::CONT));
+                log_sent(member.pid, signal, member.send(signal));
+                log_sent(member.pid, Signal::CONT, member.send(Signal::CONT));
             });
             // The list of a namespace lacks processes that were born while it was read.
             let missed = missed || tree.is_namespace() && count > before;
@@ -173,7 +173,7 @@ impl Killer {
             }
             let result = member.send(Signal::KILL);
             if new || result.is_err() {
-                tell(member.pid, Signal::KILL, result);
+                log_sent(member.pid, Signal::KILL, result);
             }
         });
         self.victims = victims;
@@ -207,14 +207,14 @@ impl Tree {
             return false;
         };
         // It is not reaped, so the pid is still its own.
-        tell(server.pid, signal, signal::send(server.pid, signal, value));
+        log_sent(server.pid, signal, signal::send(server.pid, signal, value));
         true
     }
 
     /// Sends the stop signal to the server, unless the kernel seems to have sent it: many servers end without cleaning
     /// up when they get a second one. Returns whether the server was there.
     pub fn stop_server(&mut self, signal: Signal) -> bool {
-        if self.server.as_ref().is_some_and(seems_told) {
+        if self.server.as_ref().is_some_and(seems_sent_by_kernel) {
             log::info!("the kernel has sent {signal} to the server");
             return true;
         }
@@ -227,15 +227,15 @@ impl Tree {
         let Some(server) = self.server.as_mut().filter(|server| !server.reaped) else {
             return false;
         };
-        if server.told == Told::ByUs {
+        if server.stop_sent == StopSent::ByTreaper {
             return true;
         }
-        server.told = Told::ByUs;
+        server.stop_sent = StopSent::ByTreaper;
         let pid = server.pid;
         self.signal_server(signal, None);
         log::info!("sent {signal} to the server, pid {pid}");
         if self.server.as_ref().is_some_and(is_suspended) {
-            tell(pid, Signal::CONT, signal::kill(pid, Signal::CONT));
+            log_sent(pid, Signal::CONT, signal::kill(pid, Signal::CONT));
         }
         true
     }
@@ -253,7 +253,7 @@ impl Tree {
 
     /// Sends `signal` to each process, once.
     pub fn signal_tree(&mut self, signal: Signal) {
-        self.each(&mut |member| tell(member.pid, signal, member.send(signal)));
+        self.each(&mut |member| log_sent(member.pid, signal, member.send(signal)));
     }
 
     /// Sends `signal` to the server's process group. If the server does not lead it (job control), only the members
@@ -270,7 +270,7 @@ impl Tree {
         };
         self.each(&mut |member| {
             if proc::stat(member.pid.get()).is_ok_and(|stat| stat.group == group) {
-                tell(member.pid, signal, member.send(signal));
+                log_sent(member.pid, signal, member.send(signal));
             }
         });
     }
@@ -305,8 +305,8 @@ fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
 
 /// Whether the parent-death signal seems to have reached `server`. A change of uid removes that signal, and can be seen
 /// in the owner. Other causes cannot be seen. For these, [`Tree::ensure_server_stop`] sends the signal later.
-fn seems_told(server: &Server) -> bool {
-    server.told == Told::PerhapsByKernel
+fn seems_sent_by_kernel(server: &Server) -> bool {
+    server.stop_sent == StopSent::PerhapsByKernel
         && proc::owner(server.pid.get()) == Ok(namespace::own_ids().0)
         && !is_suspended(server)
 }
@@ -316,14 +316,14 @@ fn seems_told(server: &Server) -> bool {
 /// `/proc` cannot be used the answer is yes, since SIGCONT is harmless to a process that runs.
 fn is_suspended(server: &Server) -> bool {
     match wait::job_change(server.pid) {
-        Some(change) => matches!(change, Change::Stopped(_)),
+        Some(change) => matches!(change, Change::Suspended(_)),
         None => server.suspended.unwrap_or_else(|| {
             proc::stat(server.pid.get()).map_or(true, |stat| stat.state == b'T')
         }),
     }
 }
 
-fn tell(pid: Pid, signal: Signal, result: Result<(), Errno>) {
+fn log_sent(pid: Pid, signal: Signal, result: Result<(), Errno>) {
     match result {
         Ok(()) | Err(Errno::SRCH) => log::debug!("{signal} to pid {pid}: {}", outcome(result)),
         Err(Errno::PERM) if signal == Signal::KILL => {

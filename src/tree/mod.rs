@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 use crate::contain::cgroup::Cgroup;
 use crate::sys::pid::Pid;
-use walk::{Member, Scope, Source};
+use walk::{Member, Scope, Search};
 
 /// The main process of the tree.
 #[derive(Debug)]
@@ -27,17 +27,17 @@ pub struct Server {
     /// report.
     pub suspended: Option<bool>,
     /// Who has sent it the stop signal.
-    pub told: Told,
+    pub stop_sent: StopSent,
 }
 
 /// Whether the server has been sent the stop signal, and by which sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum StopSent {
     No,
     /// The kernel sends it when the monitor is killed, unless the server has disarmed its parent-death signal. Whether
     /// it has cannot be seen.
     PerhapsByKernel,
-    ByUs,
+    ByTreaper,
 }
 
 /// By which kernel object, apart from descent, the processes of the tree are known.
@@ -59,21 +59,21 @@ pub struct Tree {
     pub strangers: Vec<i32>,
     hold: Hold,
     /// How the children were found by the last walk.
-    source: Source,
+    search: Search,
 }
 
 impl Tree {
     #[must_use]
     pub fn new(server: Option<Server>, strangers: Vec<i32>, hold: Hold) -> Self {
-        let source = match hold {
-            Hold::Namespace => Source::Namespace,
-            Hold::Descent | Hold::Cgroup(_) => Source::Files,
+        let search = match hold {
+            Hold::Namespace => Search::Namespace,
+            Hold::Descent | Hold::Cgroup(_) => Search::Files,
         };
         Self {
             server,
             strangers,
             hold,
-            source,
+            search,
         }
     }
 
@@ -107,9 +107,9 @@ impl Tree {
 
     /// Whether the server has got the stop signal from treaper.
     #[must_use]
-    pub fn server_is_told(&self) -> bool {
+    pub fn has_sent_stop(&self) -> bool {
         let server = self.server.as_ref();
-        server.is_some_and(|server| server.told == Told::ByUs)
+        server.is_some_and(|server| server.stop_sent == StopSent::ByTreaper)
     }
 
     /// Visits each process.
@@ -131,9 +131,9 @@ impl Tree {
     ) -> bool {
         // The list of the namespace is tried again, even if it could not be read last time.
         let start = if self.is_namespace() {
-            Source::Namespace
+            Search::Namespace
         } else {
-            self.source
+            self.search
         };
         let scope = Scope {
             strangers: &self.strangers,
@@ -142,12 +142,12 @@ impl Tree {
             without,
         };
         let gaps = walk::walk(scope, visit);
-        if gaps.source != self.source {
-            self.source = gaps.source;
-            match gaps.source {
-                Source::Files | Source::Namespace => {}
-                Source::Scan => log::info!("no list of children in /proc: scanning all processes"),
-                Source::Wait => log::warn!(
+        if gaps.search != self.search {
+            self.search = gaps.search;
+            match gaps.search {
+                Search::Files | Search::Namespace => {}
+                Search::Scan => log::info!("no list of children in /proc: scanning all processes"),
+                Search::Wait => log::warn!(
                     "/proc cannot be used: treaper finds only its own children, one generation at a time"
                 ),
             }

@@ -13,7 +13,7 @@ pub struct Reaped {
     /// How the server ended, if it did.
     pub server: Option<Ended>,
     /// The last suspension or resumption of the server.
-    pub server_job: Option<Job>,
+    pub server_job: Option<JobChange>,
     /// How many children have ended.
     pub ended: u64,
     /// How many ended by SIGKILL.
@@ -22,17 +22,19 @@ pub struct Reaped {
 
 /// What job control did to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Job {
+pub enum JobChange {
     /// Suspended by this signal.
-    Stopped(Signal),
-    Continued,
+    Suspended(Signal),
+    Resumed,
 }
 
 /// What is left after a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    Nobody,
-    Somebody,
+    /// No process of the tree.
+    Empty,
+    /// Processes that have not ended.
+    Living,
     /// There is more to take. The caller drains again after it has handled everything else.
     More,
 }
@@ -53,9 +55,9 @@ pub struct End {
 pub fn drain(tree: &mut Tree, reaped: &mut Reaped, each: &mut dyn FnMut(End)) -> Left {
     for _ in 0..BATCH {
         match wait::any() {
-            Found::NoChildren => return Left::Nobody,
-            Found::Nothing if only_strangers_left(tree) => return Left::Nobody,
-            Found::Nothing => return Left::Somebody,
+            Found::NoChildren => return Left::Empty,
+            Found::Nothing if only_strangers_left(tree) => return Left::Empty,
+            Found::Nothing => return Left::Living,
             Found::Child(pid, change) => take(tree, reaped, (pid, change), each),
         }
     }
@@ -71,7 +73,7 @@ fn take(
     let ended = match change {
         Change::Exited(code) => Some(Ended::Exited(code)),
         Change::Killed(signal) => Some(Ended::Killed(signal)),
-        Change::Stopped(_) | Change::Trapped | Change::Continued => None,
+        Change::Suspended(_) | Change::Trapped | Change::Resumed => None,
     };
     reaped.ended += u64::from(ended.is_some());
     tree.strangers
@@ -82,13 +84,15 @@ fn take(
         .filter(|server| server.pid.get() == pid && !server.reaped)
     {
         reaped.server_job = match change {
-            Change::Stopped(number) => Signal::from_number(number.into()).map(Job::Stopped),
-            Change::Continued => Some(Job::Continued),
+            Change::Suspended(number) => {
+                Signal::from_number(number.into()).map(JobChange::Suspended)
+            }
+            Change::Resumed => Some(JobChange::Resumed),
             // A tracing stop is no suspension by job control: a shell could not resume the server.
             Change::Trapped => reaped.server_job,
             Change::Exited(_) | Change::Killed(_) => None,
         };
-        server.suspended = Some(matches!(change, Change::Stopped(_)));
+        server.suspended = Some(matches!(change, Change::Suspended(_)));
         if let Some(ended) = ended {
             server.reaped = true;
             reaped.server = Some(ended);

@@ -37,7 +37,7 @@ static SCANNED: Mutex<[(i32, i32); 64 * 1024]> = Mutex::new([(0, 0); 64 * 1024])
 
 /// How the children of a process are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum Search {
     /// `/proc/PID/task/TID/children`
     Files,
     /// One scan of `/proc/*/stat` for each walk.
@@ -54,7 +54,7 @@ pub struct Gaps {
     /// The last error by which a process may have been missed. That a process is gone is no such error.
     pub errno: Option<Errno>,
     /// How the children were found in the end.
-    pub source: Source,
+    pub search: Search,
     /// A process ended or got another parent during the walk, so its children may have been missed.
     pub disturbed: bool,
 }
@@ -65,7 +65,7 @@ pub struct Scope<'a> {
     /// Children that this process had before it executed treaper: they and their descendants are not visited.
     pub strangers: &'a [i32],
     /// How the children are found at first.
-    pub start: Source,
+    pub start: Search,
     /// Without it, `disturbed` is always true: for callers that walk again anyway.
     pub watchful: bool,
     /// The members of this process group and their descendants are not visited.
@@ -86,15 +86,15 @@ pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
     let (Ok(mut pending), Ok(mut scanned)) = (PENDING.try_lock(), SCANNED.try_lock()) else {
         return Gaps {
             errno: None,
-            source: scope.start,
+            search: scope.start,
             disturbed: false,
         };
     };
     // `/proc` is tried again at each walk, even if it could not be used the last time.
     let kernel = Linux::new();
     let start = match scope.start {
-        _ if !kernel.has_proc() => Source::Wait,
-        Source::Wait => Source::Files,
+        _ if !kernel.has_proc() => Search::Wait,
+        Search::Wait => Search::Files,
         other => other,
     };
     let room = Room {
@@ -120,7 +120,7 @@ pub fn walk_in<K: Kernel>(
         len: 0,
         table: scanned,
         scanned: 0,
-        source: scope.start,
+        search: scope.start,
         own: kernel.own(),
         errno: None,
         disturbed: !scope.watchful,
@@ -128,7 +128,7 @@ pub fn walk_in<K: Kernel>(
     walk.run(visit);
     Gaps {
         errno: walk.errno,
-        source: walk.source,
+        search: walk.search,
         disturbed: walk.disturbed,
     }
 }
@@ -152,7 +152,7 @@ struct Walk<'a, K> {
     table: &'a mut [(i32, i32)],
     /// How many entries of `table` the scan has filled; 0 before it.
     scanned: usize,
-    source: Source,
+    search: Search,
     own: i32,
     errno: Option<Errno>,
     disturbed: bool,
@@ -160,15 +160,15 @@ struct Walk<'a, K> {
 
 impl<K: Kernel> Walk<'_, K> {
     fn run(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
-        if self.source == Source::Namespace {
+        if self.search == Search::Namespace {
             if self.visit_all(visit) {
                 return;
             }
-            self.source = Source::Files;
+            self.search = Search::Files;
         }
         let mut path = Path::new();
         self.find_children(self.own, &mut path);
-        if self.source == Source::Wait {
+        if self.search == Search::Wait {
             return self.visit_own(visit);
         }
         let children = self.len;
@@ -268,7 +268,7 @@ impl<K: Kernel> Walk<'_, K> {
     fn find_children(&mut self, pid: i32, path: &mut Path<K::Handle>) {
         let own = pid == self.own;
         let len = self.len;
-        while self.source == Source::Files {
+        while self.search == Search::Files {
             let each = &mut |child| push(self.pending, &mut self.len, child);
             match self.kernel.children(pid, each) {
                 Ok(()) | Err(Errno::SRCH) => return,
@@ -287,10 +287,10 @@ impl<K: Kernel> Walk<'_, K> {
                     }
                 }
             }
-            self.source = Source::Scan;
+            self.search = Search::Scan;
             self.len = len;
         }
-        if self.source == Source::Scan {
+        if self.search == Search::Scan {
             if self.scanned == 0 {
                 self.scan();
             }
@@ -341,7 +341,7 @@ impl<K: Kernel> Walk<'_, K> {
         }
         // An empty list cannot be right: `/proc` is not there, or hides even this process.
         if len == 0 {
-            self.source = Source::Wait;
+            self.search = Search::Wait;
         }
     }
 

@@ -22,7 +22,7 @@ fn order(edge: &Edge, seen: &Seen) -> Checks {
     let (from, to) = (edge.before.plan.state(), edge.plan.state());
     let was_over = edge.before.plan.is_over();
     let empty = matches!(edge.event, Event::Reaped { empty: true, .. });
-    let gives_up = !was_over && to == State::GivenUp;
+    let gives_up = !was_over && to == State::Survived;
     let timed_out = edge
         .before
         .seen

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use treaper::sys::Errno;
 use treaper::sys::pid::Pid;
-use treaper::tree::walk::{self, Gaps, Kernel, Member, Room, Scope, Source};
+use treaper::tree::walk::{self, Gaps, Kernel, Member, Room, Scope, Search};
 
 use super::table::{Process, Table, US};
 
@@ -80,7 +80,7 @@ impl<'a> Simulated<'a> {
         };
         let scope = Scope {
             strangers,
-            start: Source::Files,
+            start: Search::Files,
             watchful: true,
             without: None,
         };

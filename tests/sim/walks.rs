@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use treaper::sys::Errno;
-use treaper::tree::walk::{self, Gaps, Source};
+use treaper::tree::walk::{self, Gaps, Search};
 
 use super::kernel::{Features, Simulated};
 use super::rng::Rng;
@@ -87,14 +87,14 @@ fn in_a_quiet_tree_each_process_is_visited_once_after_its_parent() {
         let features = random_features(rng);
         let kernel = Simulated::new(&mut table, features);
         let (visited, gaps) = walk(&kernel, &[stranger as i32]);
-        let source = if features.lists {
-            Source::Files
+        let search = if features.lists {
+            Search::Files
         } else {
-            Source::Scan
+            Search::Scan
         };
         let expected = Gaps {
             errno: None,
-            source,
+            search,
             disturbed: false,
         };
         assert_eq!(gaps, expected, "{features:?}");
@@ -124,12 +124,12 @@ fn restless(rng: &mut Rng) -> Habits {
 
 /// The tree changes all the time, and still a walk finds children as it did at first, and has met no failure.
 fn is_unimpressed(gaps: Gaps, features: Features) {
-    let source = if features.lists {
-        Source::Files
+    let search = if features.lists {
+        Search::Files
     } else {
-        Source::Scan
+        Search::Scan
     };
-    assert_eq!(gaps.source, source, "{features:?}");
+    assert_eq!(gaps.search, search, "{features:?}");
     assert!(
         gaps.errno.is_none() || features.handles == 1,
         "{features:?}"
@@ -199,8 +199,8 @@ fn without_any_descriptor_our_own_children_are_visited() {
     });
     assert_eq!(visited, children);
     assert_eq!(
-        (gaps.source, gaps.errno),
-        (Source::Wait, Some(Errno::MFILE))
+        (gaps.search, gaps.errno),
+        (Search::Wait, Some(Errno::MFILE))
     );
 }
 

@@ -97,7 +97,7 @@ impl Sim {
         self.reap_first = true;
         self.plan = None;
         self.last_end = Some(self.table.now);
-        self.seems_told = !self.board.server_told();
+        self.seems_told = !self.board.stop_sent();
         if !self.disarmed {
             self.table.stop_signal(SERVER);
         }
@@ -249,10 +249,10 @@ impl World for Sim {
         match action {
             Action::StopServer if self.seems_told => {}
             Action::StopServer | Action::EnsureServerStop => {
-                if self.server_gone.is_none() && !self.board.server_told() {
+                if self.server_gone.is_none() && !self.board.stop_sent() {
                     self.table.stop_signal(SERVER);
                     self.table.go_on(SERVER);
-                    self.board.set_server_told();
+                    self.board.set_stop_sent();
                 }
             }
             Action::NameWaiting => self.board.set_named(),

@@ -17,7 +17,7 @@ impl Board {
         match plan.state() {
             State::Terminating { kill_at, .. } => self.set(Word::KillAt, nanos(kill_at)),
             State::Killing { survivors_at, .. } => self.set(Word::SurvivorsAt, nanos(survivors_at)),
-            State::Running | State::Draining { .. } | State::Done | State::GivenUp => {}
+            State::Running | State::Draining { .. } | State::Done | State::Survived => {}
         }
     }
 
@@ -40,7 +40,7 @@ impl Board {
         let state = if !survivors_at.is_zero() {
             State::Killing {
                 next: now,
-                rest: ROUND_MIN,
+                pause: ROUND_MIN,
                 survivors_at,
             }
         } else if !kill_at.is_zero() {

@@ -67,7 +67,7 @@ pub(super) fn new_state(before: &Plan, after: &Plan) {
         return;
     }
     match after.state() {
-        State::Done | State::GivenUp => {}
+        State::Done | State::Survived => {}
         State::Running => log::info!("stdin has a writer again, so the server goes on"),
         State::Draining { .. } => log::info!("draining: the server may exit by itself"),
         State::Terminating { .. } => log::info!("terminating"),

@@ -38,7 +38,7 @@ impl Monitor<'_> {
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
             Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
             Route::Child => return Some(self.reap()),
-            Route::Forward(_) if self.is_told_in_passing(&arrival) => {}
+            Route::Forward(_) if self.is_also_for_shim(&arrival) => {}
             Route::Forward(_) if self.overtaken_by(&arrival).is_some() => {}
             Route::Forward(signal) => {
                 self.forward(signal, &arrival);
@@ -60,14 +60,14 @@ impl Monitor<'_> {
     /// Whether it is the Ctrl-C that was offered. A monitor does not get it from the terminal, so the shim reports it.
     fn is_kill_key(&self, arrival: &Arrival) -> bool {
         let pressed = self.context.rules().is_interrupt_key(arrival);
-        let handed_on = arrival.signal == Signal::CHLD && self.context.board.take_kill_now();
-        handed_on || pressed && self.context.board.named()
+        let forwarded = arrival.signal == Signal::CHLD && self.context.board.take_kill_now();
+        forwarded || pressed && self.context.board.named()
     }
 
     fn suspend_after(&mut self, arrival: &Arrival) {
         let rules = self.context.rules();
         job_control::suspend_with(arrival, &self.context.manner, rules, &|| true);
-        if rules.is_for_job(arrival) && arrival.signal.is_job_stop() {
+        if rules.is_for_job(arrival) && arrival.signal.suspends_job() {
             self.alone.terminal_suspends();
             self.alone.follow(self.context.board.server());
         }
@@ -84,7 +84,7 @@ impl Monitor<'_> {
 
     /// Whether the service manager signals all processes of the unit (`systemctl kill`). Then the shim gets the signal
     /// as well, and forwards it. In a PID namespace of its own, the monitor cannot see who has sent a signal.
-    fn is_told_in_passing(&self, arrival: &Arrival) -> bool {
+    fn is_also_for_shim(&self, arrival: &Arrival) -> bool {
         let Role::Monitor {
             shim: Link::Parent(_),
         } = &self.role
