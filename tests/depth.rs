@@ -49,7 +49,9 @@ fn every_level_gets_the_signal(before: &[&str], limit: usize, depth: usize, leav
         // The grace period is so long that no SIGKILL hides a walk that ends too early.
         let wrap = Wrap::Treaper(&["--kill-mode=tree", "--grace=1h"]);
         let mut run = start(uid, before, limit, &wrap.tree(&chain(depth, leaves)));
+        // Before that, SIGTERM ends them without a word.
         run.log.wait_for(depth, "n", "ready");
+        run.log.wait_for(count - depth, "leaf", "ready");
         let shim = if before.is_empty() {
             run.main
         } else {
