@@ -23,13 +23,25 @@ pub fn suspend_with(
     }
 }
 
-/// If `arrival` is a SIGCONT: a later SIGTSTP, SIGTTIN or SIGTTOU that waits. Then that SIGCONT must not be forwarded.
-///
-/// A shell that resumes a job sends SIGCONT to all of it. So the server has it already, but treaper cannot know that,
-/// and forwards it. If Ctrl-Z has suspended the server in the meantime, this would resume it.
-pub fn overtaken_by(arrival: &Arrival, rules: Rules<'_>) -> Option<Signal> {
-    let is_resumption = arrival.signal == Signal::CONT && rules.job_control;
-    is_resumption.then(signal::waiting_job_stop).flatten()
+/// Whether `arrival` is a SIGCONT that the server may have as well, from a shell that has resumed the whole job.
+#[must_use]
+pub fn is_resumption(arrival: &Arrival, rules: Rules<'_>) -> bool {
+    arrival.signal == Signal::CONT && rules.job_control
+}
+
+/// Forwards such a SIGCONT as `to`, unless Ctrl-Z has suspended the server since: this would resume it. `forward` gets
+/// the signal that arrived and the signal that the server is to get.
+#[cold]
+pub fn forward_resumption(to: Signal, forward: &mut dyn FnMut(Signal, Signal)) {
+    if signal::waiting_job_stop().is_some() {
+        return;
+    }
+    forward(Signal::CONT, to);
+    // Ctrl-Z may have come between the question and the signal. A second stop signal changes nothing for a suspended
+    // server, and the next SIGCONT removes it.
+    if let Some(stop) = signal::waiting_job_stop() {
+        forward(stop, stop);
+    }
 }
 
 /// Suspends this process as the server was suspended, until a shell resumes it. The shell then moves treaper's

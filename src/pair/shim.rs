@@ -198,15 +198,12 @@ impl Shim<'_> {
             return;
         }
         match rules.route(arrival) {
-            Route::Forward(_) if job_control::overtaken_by(arrival, rules).is_some() => {}
-            Route::Forward(signal) => {
-                self.forward(signal, arrival);
-                // Ctrl-Z may have come between the question and the signal. A second stop signal changes nothing for
-                // a suspended server, and the next SIGCONT removes it.
-                if let Some(signal) = job_control::overtaken_by(arrival, rules) {
-                    self.forward(signal, &Arrival { signal, ..*arrival });
-                }
+            Route::Forward(to) if job_control::is_resumption(arrival, rules) => {
+                job_control::forward_resumption(to, &mut |signal, to| {
+                    self.forward(to, &Arrival { signal, ..*arrival });
+                });
             }
+            Route::Forward(to) => self.forward(to, arrival),
             Route::Trigger(_) => self.inform_monitor(arrival),
             Route::Drop => self.context.report_forwarding(arrival.signal, None),
             Route::Delivered | Route::Child => {}

@@ -39,14 +39,12 @@ impl Monitor<'_> {
             Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
             Route::Child => return Some(self.reap()),
             Route::Forward(_) if self.is_also_for_shim(&arrival) => {}
-            Route::Forward(_) if self.overtaken_by(&arrival).is_some() => {}
-            Route::Forward(signal) => {
-                self.forward(signal, &arrival);
-                // As in the shim.
-                if let Some(signal) = self.overtaken_by(&arrival) {
-                    self.forward(signal, &Arrival { signal, ..arrival });
-                }
+            Route::Forward(to) if job_control::is_resumption(&arrival, self.context.rules()) => {
+                job_control::forward_resumption(to, &mut |signal, to| {
+                    self.forward(to, &Arrival { signal, ..arrival });
+                });
             }
+            Route::Forward(to) => self.forward(to, &arrival),
             Route::Delivered => {}
             Route::Drop => self.context.report_forwarding(arrival.signal, None),
         }
@@ -116,10 +114,6 @@ impl Monitor<'_> {
             }
             Role::Alone { .. } | Role::Monitor { .. } | Role::Heir => None,
         }
-    }
-
-    fn overtaken_by(&self, arrival: &Arrival) -> Option<Signal> {
-        job_control::overtaken_by(arrival, self.context.rules())
     }
 
     fn forward(&mut self, signal: Signal, arrival: &Arrival) {
