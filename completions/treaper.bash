@@ -18,7 +18,7 @@ _treaper() {
         --)
             at=$((at + 1))
             break ;;
-        --watch-pid|--watch-ancestor|--stdin|--idle|--stdout|--until|-s|--signal|-k|--kill-mode|-d|--drain|-g|--grace|--stage|--kill-timeout|--hup|--term|--forward-to|--rewrite|--contain|--stderr|--success)
+        --watch-pid|--watch-ancestor|--stdin|--idle|--stdout|--until|-s|--signal|-k|--kill-mode|-d|--drain|-g|--grace|--stage|--kill-timeout|--hup|--term|--forward-to|--rewrite|--contain|--stderr|--report|--success)
             at=$((at + 2))
             if [[ ${COMP_WORDS[at - 1]} == '=' ]]; then at=$((at + 1)); fi ;;
         =)
@@ -67,10 +67,14 @@ _treaper() {
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return ;;
+        --report)
+            compopt -o filenames 2>/dev/null
+            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+            return ;;
         --doctor)
             words="json" ;;
         *)
-            words='--no-parent --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --no-guard --no-new-privs --stderr --success --verbose --doctor --help --version' ;;
+            words='--no-parent --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --no-guard --no-new-privs --stderr --report --report-arguments --success --verbose --doctor --help --version' ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

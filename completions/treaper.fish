@@ -10,7 +10,7 @@ function __treaper_command
             case --
                 set -e words[1]
                 break
-            case -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --stderr --success
+            case -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --stderr --report --success
                 set -e words[1..2]
             case '-*'
                 set -e words[1]
@@ -27,7 +27,7 @@ function __treaper_options
 end
 
 complete -c treaper -f
-complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --stderr --success)'
+complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --stderr --report --success)'
 complete -c treaper -n __treaper_options -l no-parent -d 'Do not stop when the parent process is gone'
 complete -c treaper -n __treaper_options -l watch-pid -x -a "(__fish_complete_pids)" -d 'Stop when process PID is gone'
 complete -c treaper -n __treaper_options -l watch-ancestor -x -d 'Stop when the nearest ancestor NAME is gone'
@@ -49,6 +49,8 @@ complete -c treaper -n __treaper_options -l contain -x -a "auto group cgroup pid
 complete -c treaper -n __treaper_options -l no-guard -d 'One process instead of two; leaks if SIGKILLed'
 complete -c treaper -n __treaper_options -l no-new-privs -d 'Deny setuid programs to the whole tree'
 complete -c treaper -n __treaper_options -l stderr -r -F -d 'Append stderr of the server and of treaper to FILE'
+complete -c treaper -n __treaper_options -l report -r -F -d 'Append a JSON object about the run to FILE or fd:N'
+complete -c treaper -n __treaper_options -l report-arguments -d 'Name the arguments of COMMAND in the report'
 complete -c treaper -n __treaper_options -l success -x -d 'Exit with 0 instead of STATUS (or signal name)'
 complete -c treaper -n __treaper_options -s v -l verbose -d 'Log each step; -vv: each process'
 complete -c treaper -n __treaper_options -l doctor -a "json" -d 'Show what this machine offers, and exit; =json'

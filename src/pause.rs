@@ -40,6 +40,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         inherited: request.inherited,
         place: Place::nowhere(request.config.policy),
         board,
+        report: None,
         relay: None,
     };
     let mut monitor = Monitor::of_orphans(&context);

@@ -17,8 +17,8 @@ use crate::settings::cli::{self, Parsed};
 use crate::settings::config::{self, Config};
 use crate::settings::given;
 use crate::settings::manner::Manner;
+use crate::sys::fd;
 use crate::sys::startup::{self, Inherited};
-use crate::sys::{Errno, fd};
 
 /// Runs treaper. Returns the exit status of this process: in the shim that of treaper, in the monitor that of the
 /// monitor.
@@ -90,11 +90,7 @@ fn open_stderr(config: &Config) -> Result<(), Error> {
         return Ok(());
     };
     fd::append_stderr_to(path).map_err(|errno| {
-        let why = match errno {
-            Errno::NXIO => "no process reads this FIFO, or it is a socket".to_owned(),
-            errno => error::describe(errno),
-        };
-        let path = Shown(path);
+        let (path, why) = (Shown(path), error::why_not_opened(errno));
         Error::Unavailable(format!(
             "--stderr or TREAPER_STDERR: cannot append to '{path}': {why}"
         ))

@@ -9,7 +9,9 @@ use crate::contain::{self, Containment, pidns};
 use crate::origin::hosts::{self, Hosts, Watched};
 use crate::origin::place::Place;
 use crate::output::error::Error;
+use crate::output::ledger::Lost;
 use crate::output::progress::Step;
+use crate::output::report::{Facts, Report};
 use crate::output::status::Ended;
 use crate::pair::board::{Board, Suspension};
 use crate::pair::context::{Context, Request};
@@ -58,7 +60,28 @@ struct Start {
 /// # Errors
 /// The server was not started.
 pub fn run(request: Request<'_>) -> Result<u8, Error> {
-    let (context, start, namespace) = prepare(request)?;
+    let mut inherited = fd::inherited();
+    let report = match &request.config.report {
+        Some(to) => Some(Report::prepare(to, &mut inherited)?),
+        None => None,
+    };
+    let result = serve(request, report.as_ref(), inherited);
+    if let (Err(error), Some(report)) = (&result, &report) {
+        report.write(&Facts {
+            exit_status: error.status(),
+            ..request.config.facts()
+        });
+    }
+    result
+}
+
+/// `descriptors`: those that the server inherits.
+fn serve<'a>(
+    request: Request<'a>,
+    report: Option<&'a Report>,
+    descriptors: Vec<i32>,
+) -> Result<u8, Error> {
+    let (context, start, namespace) = prepare(request, report, descriptors)?;
     if namespace || request.config.guard && pid::own() != 1 {
         pair(context, start, namespace)
     } else {
@@ -70,14 +93,17 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
 /// namespace of its own. Not inlined, since its stack frame is twice as large as all later ones: on a small stack
 /// (`ulimit -s 32`) the stop needs that room.
 #[inline(never)]
-fn prepare(request: Request<'_>) -> Result<(Context<'_>, Start, bool), Error> {
+fn prepare<'a>(
+    request: Request<'a>,
+    report: Option<&'a Report>,
+    descriptors: Vec<i32>,
+) -> Result<(Context<'a>, Start, bool), Error> {
     let Request {
         config,
         manner,
         voice,
         inherited,
     } = request;
-    let descriptors = fd::inherited();
     let relay = Relay::open().unwrap_or_else(|error| {
         log::warn!("cannot pass on messages to the service manager: {error}");
         None
@@ -99,6 +125,7 @@ fn prepare(request: Request<'_>) -> Result<(Context<'_>, Start, bool), Error> {
         inherited,
         place,
         board,
+        report,
         relay,
     };
     let start = Start {
@@ -187,6 +214,9 @@ fn monitor(context: &Context<'_>, mut start: Start, shim: ShimEnds) -> Result<u8
             Link::Parent(pid)
         }
         (None, _) => {
+            if let Some(report) = context.report {
+                report.ledger.set_lost(Lost::Shim);
+            }
             return Err(Error::Gone("the shim is gone, so COMMAND was not started"));
         }
     };
@@ -250,6 +280,7 @@ fn server_and_loop(
     let plan = supervise::run(&mut monitor, Plan::new(context.place.policy));
     check_start(context, &plan)?;
     let status = monitor.finish(&plan);
+    monitor.write_report(&plan, status);
     if plan.state() == State::Survived && monitor.release_shim(status) {
         monitor.reap_to_the_end();
     }
@@ -333,7 +364,7 @@ fn shim(
 ) -> Result<u8, Error> {
     // The shim keeps no pidfd of the host, and starts nothing.
     let (parent, cgroup) = (start.hosts.parent, start.cgroup);
-    drop((start.hosts, start.image));
+    drop((start.hosts, start.image, start.writes));
     let mut shim = Shim {
         context,
         monitor,
@@ -386,7 +417,9 @@ fn heir(shim: Shim<'_>, context: &Context<'_>, cgroup: Option<Cgroup>) -> Result
     let plan = board.resume(context.place.policy, clock::now());
     let plan = supervise::run(&mut monitor, plan);
     check_start(context, &plan)?;
-    Ok(monitor.finish(&plan))
+    let status = monitor.finish(&plan);
+    monitor.write_report(&plan, status);
+    Ok(status)
 }
 
 fn hold_of(cgroup: Option<Cgroup>) -> Hold {

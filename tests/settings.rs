@@ -98,6 +98,7 @@ const GOOD: &[(&str, &str)] = &[
     ("--contain", "auto"),
     ("--contain", "group"),
     ("--stderr", "/dev/null"),
+    ("--report", "/dev/null"),
 ];
 
 const BAD: &[(&str, &str)] = &[
@@ -129,6 +130,12 @@ const BAD: &[(&str, &str)] = &[
     ("--contain", "jail"),
     ("--stderr", "/etc/passwd/x"),
     ("--idle", "0"),
+    ("--report", ""),
+    ("--report", "fd:"),
+    ("--report", "fd:x"),
+    ("--report", "fd:+3"),
+    ("--report", "fd:1"),
+    ("--report", "fd:99999999999"),
     ("--idle", "99ms"),
     ("--idle", "never"),
 ];

@@ -74,6 +74,12 @@ impl Cgroup {
         sys::is_populated(self.events.as_fd())
     }
 
+    /// The most memory that the group has used, in bytes, if the kernel counts it.
+    #[must_use]
+    pub fn memory_peak(&self) -> Option<u64> {
+        sys::memory_peak(self.dir.as_fd())
+    }
+
     /// Sends SIGKILL to every member. Returns whether one call has reached all of them.
     pub fn kill(&self) -> bool {
         match sys::kill(self.dir.as_fd()) {

@@ -28,6 +28,16 @@ impl Level {
         ("cgroup", Self::Cgroup),
         ("pidns", Self::Pidns),
     ];
+
+    /// The name of the level that is chosen.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto | Self::Group => "group",
+            Self::Cgroup => "cgroup",
+            Self::Pidns => "pidns",
+        }
+    }
 }
 
 /// The level of this run, prepared.

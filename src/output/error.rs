@@ -66,6 +66,15 @@ pub fn describe(errno: Errno) -> String {
     }
 }
 
+/// Why a file could not be opened to append to it without waiting for a reader.
+#[must_use]
+pub fn why_not_opened(errno: Errno) -> String {
+    match errno {
+        Errno::NXIO => "no process reads this FIFO, or it is a socket".to_owned(),
+        errno => describe(errno),
+    }
+}
+
 /// A name as a message shows it. Bytes that are not UTF-8 are escaped, and so are control characters.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a>(pub &'a OsStr);

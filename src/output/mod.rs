@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod ledger;
 pub mod progress;
+pub mod report;
 pub mod status;
 pub mod stderr;

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 
 use crate::origin::place::Place;
 use crate::output::progress::{Step, Voice};
+use crate::output::report::Report;
 use crate::pair::board::Board;
 use crate::settings::config::Config;
 use crate::settings::manner::Manner;
@@ -31,6 +32,7 @@ pub struct Context<'a> {
     pub inherited: &'a Inherited,
     pub place: Place,
     pub board: Board,
+    pub report: Option<&'a Report>,
     /// Only in the process that the service manager knows.
     pub relay: Option<Relay>,
 }

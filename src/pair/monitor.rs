@@ -1,6 +1,7 @@
 //! The process that runs the loop. It gets its events from the watch and from reaping, and acts on the tree.
 #![forbid(unsafe_code)]
 
+mod outcome;
 mod report;
 mod signals;
 
@@ -70,6 +71,8 @@ pub struct Monitor<'a> {
     unasked: Option<Trigger>,
     /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
     stopping_since: Option<Duration>,
+    /// The stop signal is out, and the report needs to know how many processes there are.
+    count_due: bool,
 }
 
 /// The pause of [`NextReap::AfterPause`].
@@ -82,7 +85,7 @@ impl<'a> Monitor<'a> {
             role,
             watch,
             tree,
-            killer: Killer::new(),
+            killer: Killer::noting(context.report.map(|report| report.ledger)),
             relay: context.relay.as_ref(),
             alone: job_control::Alone::default(),
             found: None,
@@ -91,6 +94,7 @@ impl<'a> Monitor<'a> {
             hangup_asked: false,
             unasked: None,
             stopping_since: None,
+            count_due: false,
         }
     }
 
@@ -137,8 +141,10 @@ impl World for Monitor<'_> {
     }
 
     fn next_event(&mut self, deadline: Option<Duration>) -> Event {
+        self.count_signalled();
         let event = self.wait_for_event(deadline);
         if let Event::Trigger(trigger) = event {
+            self.note_loss(trigger);
             log::info!("trigger: {trigger}");
             let asked = std::mem::take(&mut self.hangup_asked) && trigger == Trigger::Hangup;
             // If stdin and stdout have both hung up, the first one began the drain: the second is not the reason.
@@ -154,6 +160,7 @@ impl World for Monitor<'_> {
         if terminating(after) && !terminating(before) {
             self.stopping_since = Some(clock::now());
         }
+        self.note_state(before, after);
         self.context.board.set_plan(after);
         if before.is_running() != after.is_running() {
             self.watch.set_running(after.is_running());
@@ -190,7 +197,12 @@ impl World for Monitor<'_> {
                 return Some(Event::Swept { progress });
             }
             Action::NameWaiting => self.name_waiting(plan),
-            Action::NameSurvivors => self.tree.name_survivors(),
+            Action::NameSurvivors => {
+                self.tree.name_survivors();
+                if let Some(report) = self.context.report {
+                    self.tree.note_survivors(report.ledger);
+                }
+            }
         }
         None
     }

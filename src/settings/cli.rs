@@ -169,6 +169,16 @@ pub const OPTIONS: &[Opt] = &[
         "Append stderr of the server and of treaper to FILE",
     ),
     opt(
+        "report",
+        Takes::One("FILE"),
+        "Append a JSON object about the run to FILE or fd:N",
+    ),
+    rare(
+        "report-arguments",
+        Takes::Nothing,
+        "Name the arguments of COMMAND in the report",
+    ),
+    opt(
         "success",
         Takes::Many("STATUS"),
         "Exit with 0 instead of STATUS (or signal name)",

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::contain::Level;
 use crate::output::error::Error;
+use crate::output::report::{Facts, To};
 use crate::output::status::SuccessSet;
 use crate::plan::policy::{KillMode, Policy, Until};
 use crate::settings::cli::Args;
@@ -129,6 +130,9 @@ pub struct Config {
     pub no_new_privs: bool,
     /// The file to which standard error is appended.
     pub stderr: Option<OsString>,
+    pub report: Option<To>,
+    /// Whether the report names the arguments of COMMAND.
+    pub report_arguments: bool,
     /// 0, 1 or 2.
     pub verbosity: u8,
     /// The filter of `TREAPER_LOG`, in `env_logger`'s form.
@@ -198,6 +202,23 @@ fn verbosity(text: &str) -> Result<u8, String> {
     }
 }
 
+impl Config {
+    /// What a report says of a server that was not started.
+    #[must_use]
+    pub fn facts(&self) -> Facts<'_> {
+        Facts {
+            trigger: None,
+            server_pid: None,
+            server_ended: None,
+            exit_status: 0,
+            command: &self.command,
+            arguments: self.report_arguments,
+            contain: self.contain.name(),
+            memory_peak: None,
+        }
+    }
+}
+
 /// Checks everything that was set. The command line wins over `environment`.
 ///
 /// # Errors
@@ -228,6 +249,8 @@ pub fn resolve(
         guard: !given.switch("no-guard")?,
         no_new_privs: given.switch("no-new-privs")?,
         stderr: given.text("stderr"),
+        report: given.path("report", value::report)?,
+        report_arguments: given.switch("report-arguments")?,
         verbosity: given.one("verbose", 0, verbosity)?,
         log: given.log_filter()?,
         doctor,

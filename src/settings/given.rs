@@ -1,7 +1,7 @@
 //! The values that were given for each option, on the command line or in a variable.
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use crate::output::error::Error;
 use crate::settings::cli::{Args, OPTIONS, Opt, Takes};
@@ -30,13 +30,16 @@ impl Value {
             .text
             .to_str()
             .ok_or_else(|| "not valid UTF-8".to_owned());
-        text.and_then(parse).map_err(|expected| {
-            Error::Misuse(format!(
-                "{}: invalid value '{}': {expected}",
-                self.source,
-                self.text.display()
-            ))
-        })
+        text.and_then(parse)
+            .map_err(|expected| self.refuse(&expected))
+    }
+
+    fn refuse(&self, expected: &str) -> Error {
+        Error::Misuse(format!(
+            "{}: invalid value '{}': {expected}",
+            self.source,
+            self.text.display()
+        ))
     }
 }
 
@@ -100,6 +103,16 @@ impl<'a> Given<'a> {
     /// The last value of `long`, unchecked.
     pub fn text(&self, long: &str) -> Option<OsString> {
         self.all(long).pop().map(|given| given.text)
+    }
+
+    /// The last value of `long`, which may hold any bytes.
+    pub fn path<T>(
+        &self,
+        long: &str,
+        parse: impl FnOnce(&OsStr) -> Result<T, String>,
+    ) -> Result<Option<T>, Error> {
+        let parse = |given: Value| parse(&given.text).map_err(|expected| given.refuse(&expected));
+        self.all(long).pop().map(parse).transpose()
     }
 
     /// Every value of `long`, unchecked.

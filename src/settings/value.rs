@@ -1,8 +1,11 @@
 //! How users write values: durations, signals, words.
 #![forbid(unsafe_code)]
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+use crate::output::report::To;
 use crate::sys::signal::Signal;
 
 /// The longest duration that can be set: a year.
@@ -79,6 +82,29 @@ pub fn idle(text: &str) -> Result<Duration, String> {
             Ok(time)
         }
     })
+}
+
+/// Where a report goes: `fd:N`, or the path of a file.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn report(text: &OsStr) -> Result<To, String> {
+    let expected = || {
+        "expected a FILE or fd:N, a descriptor from 2 up, since 0 and 1 are the server's".to_owned()
+    };
+    let Some(number) = text.as_bytes().strip_prefix(b"fd:") else {
+        let path = Some(text).filter(|text| !text.is_empty());
+        return path
+            .map(|path| To::File(path.to_owned()))
+            .ok_or_else(expected);
+    };
+    let number = std::str::from_utf8(number).ok();
+    let number = number.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    number
+        .and_then(|text| text.parse().ok())
+        .filter(|number| *number >= 2)
+        .map(To::Descriptor)
+        .ok_or_else(expected)
 }
 
 /// A signal by name or number.

@@ -93,6 +93,14 @@ pub fn open_events(group: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(group, c"cgroup.events", READ, Mode::empty())
 }
 
+/// The most memory that the group has used, in bytes. `None` without the memory controller, and before Linux 5.19.
+pub fn memory_peak(group: BorrowedFd<'_>) -> Option<u64> {
+    let file = rustix::fs::openat(group, c"memory.peak", READ, Mode::empty()).ok()?;
+    let mut text = [0_u8; 32];
+    let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut text)).ok()?;
+    std::str::from_utf8(&text[..len]).ok()?.trim().parse().ok()
+}
+
 /// Whether the group of `events`, or one below it, has a living member.
 pub fn is_populated(events: BorrowedFd<'_>) -> Result<bool, Errno> {
     let mut text = [0_u8; 128];

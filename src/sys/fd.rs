@@ -1,6 +1,7 @@
 //! Descriptors: what stdin is, which were inherited, messages that never block.
 
 use std::ffi::{CStr, CString, OsStr};
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags};
@@ -117,11 +118,34 @@ pub fn replace_by_stderr(fd: i32) {
 /// # Errors
 /// `ENXIO` a FIFO without a reader, or a socket; `EISDIR`, `EACCES`, `ENOENT` and so on.
 pub fn append_stderr_to(path: &OsStr) -> Result<(), Errno> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)?;
+    let file = open_to_append(path)?;
     // The server expects a standard error that waits.
     rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
     redirect(file.as_fd(), STDERR);
+    Ok(())
+}
+
+/// Opens a file to append to it, and makes it with mode 0600 if it is missing. Neither this nor a write to it waits.
+///
+/// # Errors
+/// As [`append_stderr_to`].
+pub fn open_to_append(path: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
+}
+
+/// Keeps the inherited descriptor `number`, except 2, from the server. See `fcntl(2)`.
+///
+/// # Errors
+/// `EBADF` it is closed.
+pub fn reserve(number: i32) -> Result<(), Errno> {
+    // SAFETY: takes numbers.
+    let flags = check(unsafe { libc::fcntl(number, libc::F_GETFD) }.into())?;
+    if number > STDERR {
+        let flags = flags as i32 | libc::FD_CLOEXEC;
+        // SAFETY: takes numbers.
+        check(unsafe { libc::fcntl(number, libc::F_SETFD, flags) }.into())?;
+    }
     Ok(())
 }
 
@@ -161,50 +185,67 @@ pub fn close_inherited(fds: &[i32]) {
 }
 
 /// Writes a message to stderr without waiting: what does not fit at once is lost.
+pub fn write_message(bytes: &[u8]) {
+    let _ = write_without_waiting(STDERR, bytes);
+}
+
+/// Writes to `number`, an inherited descriptor that treaper keeps open. Never waits. Returns how many bytes were written.
 ///
 /// A plain file is written as usual. A socket gets `MSG_DONTWAIT`. Pipes and terminals are opened
 /// again, so that O_NONBLOCK is set for treaper alone: otherwise it would be set for the server, too.
-pub fn write_message(bytes: &[u8]) {
-    let stderr = std_fd(STDERR);
-    let kind = rustix::fs::fstat(stderr).map(|s| FileType::from_raw_mode(s.st_mode));
-    match kind {
-        Ok(FileType::RegularFile) => write_quietly(stderr, bytes),
-        Ok(FileType::Socket) => {
+///
+/// # Errors
+/// `EAGAIN` there is no room; `EPIPE` no reader; `ENOSPC` and so on.
+pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> {
+    // SAFETY: the caller keeps it open.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
+        FileType::RegularFile => write_at_once(fd, bytes),
+        FileType::Socket => {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
             // SAFETY: the buffer is live, and the length is its own.
-            unsafe { libc::send(STDERR, bytes.as_ptr().cast(), bytes.len(), flags) };
+            let sent = unsafe { libc::send(number, bytes.as_ptr().cast(), bytes.len(), flags) };
+            check(sent as libc::c_long).map(|len| len as usize)
         }
-        Ok(_) => {
+        _ => {
             let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-            if let Ok(own) = rustix::fs::open(c"/proc/self/fd/2", flags, Mode::empty()) {
-                write_quietly(own.as_fd(), bytes);
-            } else {
-                // No free descriptor, or no /proc: ask first whether it can be written. Another writer may fill the
-                // pipe in between. Then this write waits for the reader.
-                let mut one = [libc::pollfd {
-                    fd: STDERR,
-                    events: libc::POLLOUT,
-                    revents: 0,
-                }];
-                let ready = poll::poll(&mut one, Some(std::time::Duration::ZERO));
-                if matches!(ready, Ok(1..)) && one[0].revents & libc::POLLOUT != 0 {
-                    write_quietly(stderr, bytes);
-                }
+            // The zeros at its end end the path.
+            let mut path = [0; 32];
+            let _ = write!(&mut path[..31], "/proc/self/fd/{number}");
+            let path = CStr::from_bytes_until_nul(&path).unwrap_or(c"");
+            if let Ok(own) = rustix::fs::open(path, flags, Mode::empty()) {
+                return write_at_once(own.as_fd(), bytes);
             }
+            // No free descriptor, or no /proc: ask first whether it can be written. Another writer may fill the pipe in
+            // between. Then this write waits for the reader.
+            let mut one = [libc::pollfd {
+                fd: number,
+                events: libc::POLLOUT,
+                revents: 0,
+            }];
+            let ready = poll::poll(&mut one, Some(std::time::Duration::ZERO));
+            if matches!(ready, Ok(1..)) && one[0].revents & libc::POLLOUT != 0 {
+                return write_at_once(fd, bytes);
+            }
+            Err(Errno::AGAIN)
         }
-        Err(_) => {}
     }
 }
 
 /// Writes what fits. If the reader is gone, or the file is at its size limit (RLIMIT_FSIZE), the kernel sends a signal
 /// to this process. It is removed here. Forwarded, it would end the server, and the message about forwarding it would
 /// cause the next signal.
-fn write_quietly(fd: BorrowedFd<'_>, bytes: &[u8]) {
-    match rustix::io::write(fd, bytes) {
+///
+/// # Errors
+/// Those of `write(2)`.
+pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+    let written = rustix::io::write(fd, bytes);
+    match written {
         Err(Errno::PIPE) => arrival::remove_own(Signal::PIPE),
         Err(Errno::FBIG) => arrival::remove_own(Signal::XFSZ),
         _ => {}
     }
+    written
 }
 
 /// Makes the standard descriptor `to` a copy of `from`. See `dup2(2)`.
@@ -266,7 +307,7 @@ pub fn signal_when_readable(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Er
 
 /// Writes one byte to a pipe.
 pub fn write_byte(pipe: BorrowedFd<'_>) {
-    write_quietly(pipe, b"!");
+    let _ = write_at_once(pipe, b"!");
 }
 
 /// Reads what is in a pipe, without waiting.

@@ -1,6 +1,7 @@
 //! Waiting for children, of every kind (`__WALL`).
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use super::pid::{self, Pid};
 use super::{Errno, check, pidfd, proc};
@@ -181,6 +182,30 @@ pub fn children() -> impl Iterator<Item = Pid> {
 #[must_use]
 pub fn for_success(pid: Pid) -> bool {
     take_end(pid) == Some(Change::Exited(0))
+}
+
+/// What the children that were reaped have used, with their own reaped descendants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub user: Duration,
+    pub system: Duration,
+    /// The largest resident memory of a single process, in bytes.
+    pub max_rss: u64,
+}
+
+/// See `getrusage(2)`, `RUSAGE_CHILDREN`.
+#[must_use]
+pub fn usage() -> Usage {
+    // SAFETY: an all-zero rusage is a valid value to be overwritten.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the rusage is live.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    Usage {
+        user: time(usage.ru_utime),
+        system: time(usage.ru_stime),
+        max_rss: usage.ru_maxrss as u64 * 1024,
+    }
 }
 
 fn take_end(pid: Pid) -> Option<Change> {

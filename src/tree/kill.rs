@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::output::ledger::{Ledger, List, Process};
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
@@ -69,9 +70,20 @@ pub struct Killer {
     pub killing_since: Option<Duration>,
     /// The first processes that were still there when SIGKILL was sent.
     pub victims: [Option<(Pid, Name)>; NAMED],
+    /// Where the processes are noted to which SIGKILL is sent, for `--report`.
+    ledger: Option<Ledger>,
 }
 
 impl Killer {
+    /// As [`Self::new`]. `ledger`: where the processes are noted to which SIGKILL is sent.
+    #[must_use]
+    pub const fn noting(ledger: Option<Ledger>) -> Self {
+        Self {
+            ledger,
+            ..Self::new()
+        }
+    }
+
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -79,6 +91,7 @@ impl Killer {
             reaped: 0,
             killing_since: None,
             victims: [None; NAMED],
+            ledger: None,
         }
     }
 
@@ -153,6 +166,9 @@ impl Killer {
 
     /// Sends SIGKILL to all processes, once. Returns whether it found one that no earlier round has found.
     pub fn kill_round(&mut self, tree: &mut Tree) -> bool {
+        if self.killing_since.is_none() {
+            self.note_all(tree);
+        }
         let now = clock::now();
         let began = *self.killing_since.get_or_insert(now);
         self.group_stop = None;
@@ -164,12 +180,13 @@ impl Killer {
             let _ = signal_whole_group(server, Signal::KILL);
         }
         let mut progress = false;
-        let mut victims = self.victims;
+        let (mut victims, ledger) = (self.victims, self.ledger);
         tree.each(&mut |member| {
             let new = KILLED.insert(member.pid);
             if new {
                 progress = true;
                 remember(&mut victims, member.pid);
+                note(ledger, member.pid);
             }
             let result = member.send(Signal::KILL);
             if new || result.is_err() {
@@ -178,6 +195,21 @@ impl Killer {
         });
         self.victims = victims;
         progress
+    }
+
+    /// Notes all processes that are alive, if a report needs them: after SIGKILL their states say nothing any more.
+    fn note_all(&self, tree: &mut Tree) {
+        if self.ledger.is_none() {
+            return;
+        }
+        tree.each(&mut |member| note(self.ledger, member.pid));
+        if let Some(cgroup) = tree.cgroup() {
+            cgroup.members(&mut |number| {
+                if let Some(pid) = Pid::new(number) {
+                    note(self.ledger, pid);
+                }
+            });
+        }
     }
 
     /// Sends SIGKILL to the members of the cgroup. Returns whether there were any, and one call has reached them all.
@@ -273,6 +305,16 @@ impl Tree {
                 log_sent(member.pid, signal, member.send(signal));
             }
         });
+    }
+}
+
+/// Notes a process that is about to get SIGKILL.
+fn note(ledger: Option<Ledger>, pid: Pid) {
+    if let Some(ledger) = ledger
+        && let Some(process) = Process::look(pid)
+        && !process.is_dead()
+    {
+        ledger.add(List::Sigkilled, &process);
     }
 }
 

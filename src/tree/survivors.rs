@@ -1,7 +1,8 @@
 //! Lists the processes of the tree that are left: while a stop waits for them, and after SIGKILL has not ended them.
 #![forbid(unsafe_code)]
 
-use crate::sys::pid::Pid;
+use crate::output::ledger::{Ledger, List, Process};
+use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, Name};
 use crate::tree::Tree;
 
@@ -28,6 +29,33 @@ impl Tree {
 
     /// Lists each process that is left: the living ones, or if there are none, the dead ones. Those cannot be reaped
     /// while a tracer has not reaped them.
+    /// How many processes have just got the stop signal, or will get it: the living, and children that have ended
+    /// since then.
+    pub fn count_signalled(&mut self) -> u64 {
+        let (mut count, own) = (0, pid::own());
+        self.each(&mut |member| match proc::stat(member.pid.get()) {
+            Ok(stat) if is_dead(stat.state) && stat.parent != own => {}
+            Ok(_) | Err(proc::FOREIGN) => count += 1,
+            Err(_) => {}
+        });
+        count
+    }
+
+    /// Notes the survivors: the living, or if there are none, the dead.
+    pub fn note_survivors(&mut self, ledger: Ledger) {
+        for dead in [false, true] {
+            self.each(&mut |member| {
+                let process = Process::look(member.pid);
+                if let Some(process) = process.filter(|process| process.is_dead() == dead) {
+                    ledger.add(List::Survivors, &process);
+                }
+            });
+            if ledger.list(List::Survivors).next().is_some() {
+                return;
+            }
+        }
+    }
+
     pub fn name_survivors(&mut self) {
         if self.name_those(&|state| !is_dead(state)) == 0 && self.name_those(&is_dead) == 0 {
             log::error!("some processes could not be killed; treaper cannot see which");

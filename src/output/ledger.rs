@@ -1,0 +1,332 @@
+//! What a report has to say about a stop. It is kept in memory that shim and monitor share, so that the process that
+//! takes over after the other one was killed can report the whole stop. Writing to it needs no memory and cannot fail.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use crate::plan::machine::State;
+use crate::sys::pid::Pid;
+use crate::sys::proc;
+use crate::sys::{Errno, shared};
+
+/// The words; zero means "not yet" in each.
+#[derive(Clone, Copy)]
+enum Word {
+    Written,
+    Lost,
+    DrainedAt,
+    TerminatedAt,
+    KilledAt,
+    Signalled,
+    /// How many processes are in the first list, and in the second one.
+    Sigkilled,
+    Survivors,
+    /// The first one of the lists.
+    Lists,
+}
+
+/// How many processes a list holds.
+pub const LIMIT: usize = 256;
+/// The words of a process: pid and uid, state, and two for the name.
+const ENTRY: usize = 4;
+const WORDS: usize = Word::Lists as usize + 2 * LIMIT * ENTRY;
+
+/// One of the lists of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum List {
+    Sigkilled,
+    Survivors,
+}
+
+/// A process of treaper that was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    Shim = 1,
+    Monitor,
+}
+
+impl Lost {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shim => "shim",
+            Self::Monitor => "monitor",
+        }
+    }
+}
+
+/// A process, as a report describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    pub pid: i32,
+    pub uid: Option<u32>,
+    /// The letter of `/proc/PID/stat`, or `?`.
+    pub state: u8,
+    /// At most 15 bytes, then zeros.
+    pub name: [u8; 16],
+}
+
+impl Process {
+    /// What `/proc` says of `pid`. `None`: it is gone.
+    #[must_use]
+    pub fn look(pid: Pid) -> Option<Self> {
+        let mut process = Self {
+            pid: pid.get(),
+            uid: proc::owner(pid.get()).ok(),
+            state: b'?',
+            name: [0; 16],
+        };
+        match proc::stat(pid.get()) {
+            Ok(stat) => {
+                let name = stat.name.as_bytes();
+                process.name[..name.len()].copy_from_slice(name);
+                process.state = stat.state;
+                Some(process)
+            }
+            Err(proc::FOREIGN) => Some(process),
+            Err(_) => None,
+        }
+    }
+
+    /// Whether it is a zombie, or on its way out of the table.
+    #[must_use]
+    pub const fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+
+    fn encode(&self) -> [u64; ENTRY] {
+        let half = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&self.name[at..at + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        let uid = u64::from(self.uid.unwrap_or_default());
+        let known = u64::from(self.uid.is_some());
+        let ids = uid << 32 | u64::from(self.pid as u32);
+        [ids, known << 8 | u64::from(self.state), half(0), half(8)]
+    }
+
+    fn decode(words: [u64; ENTRY]) -> Self {
+        let [ids, state, first, second] = words;
+        let mut name = [0; 16];
+        name[..8].copy_from_slice(&first.to_le_bytes());
+        name[8..].copy_from_slice(&second.to_le_bytes());
+        Self {
+            pid: ids as i32,
+            uid: (state >> 8 != 0).then_some((ids >> 32) as u32),
+            state: state as u8,
+            name,
+        }
+    }
+}
+
+/// How long each step of a stop took. `None`: it was not reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    pub drain: Option<Duration>,
+    pub terminate: Option<Duration>,
+    pub kill: Option<Duration>,
+}
+
+/// The shared words.
+#[derive(Clone, Copy, Debug)]
+pub struct Ledger(&'static [AtomicU64; WORDS]);
+
+impl Ledger {
+    /// An empty one, which a fork shares.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn shared() -> Result<Self, Errno> {
+        shared::words().map(Self)
+    }
+
+    fn get(self, word: Word) -> u64 {
+        self.0[word as usize].load(SeqCst)
+    }
+
+    fn set(self, word: Word, value: u64) {
+        self.0[word as usize].store(value, SeqCst);
+    }
+
+    /// Whether no process has written the report yet. From now on one has.
+    #[must_use]
+    pub fn take_turn(self) -> bool {
+        self.0[Word::Written as usize].swap(1, SeqCst) == 0
+    }
+
+    /// A process of treaper was killed. The first one counts.
+    pub fn set_lost(self, lost: Lost) {
+        if self.lost().is_none() {
+            self.set(Word::Lost, lost as u64);
+        }
+    }
+
+    #[must_use]
+    pub fn lost(self) -> Option<Lost> {
+        [Lost::Shim, Lost::Monitor]
+            .into_iter()
+            .find(|lost| *lost as u64 == self.get(Word::Lost))
+    }
+
+    /// The plan has come to `state`.
+    pub fn set_state(self, state: State, now: Duration) {
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let note = |word| {
+            if self.get(word) == 0 {
+                self.set(word, now);
+            }
+        };
+        match state {
+            // A drain that ended without a stop.
+            State::Running => self.set(Word::DrainedAt, 0),
+            State::Draining { .. } => note(Word::DrainedAt),
+            State::Terminating { .. } => note(Word::TerminatedAt),
+            State::Killing { .. } => note(Word::KilledAt),
+            State::Done | State::Survived => {}
+        }
+    }
+
+    /// How long the steps of the stop took that is over at `now`.
+    #[must_use]
+    pub fn steps(self, now: Duration) -> Steps {
+        let began = [Word::DrainedAt, Word::TerminatedAt, Word::KilledAt].map(|word| {
+            let at = Some(self.get(word)).filter(|at| *at != 0);
+            at.map(Duration::from_nanos)
+        });
+        let took = |at: usize| {
+            let next = began[at + 1..].iter().flatten().next();
+            began[at].map(|began| next.unwrap_or(&now).saturating_sub(began))
+        };
+        Steps {
+            drain: took(0),
+            terminate: took(1),
+            kill: took(2),
+        }
+    }
+
+    /// How many processes were alive when the stop signal went out.
+    pub fn set_signalled(self, count: u64) {
+        self.set(Word::Signalled, count + 1);
+    }
+
+    #[must_use]
+    pub fn signalled(self) -> Option<u64> {
+        self.get(Word::Signalled).checked_sub(1)
+    }
+
+    const fn count(list: List) -> Word {
+        match list {
+            List::Sigkilled => Word::Sigkilled,
+            List::Survivors => Word::Survivors,
+        }
+    }
+
+    /// Where the words of a process begin.
+    const fn place(list: List, at: usize) -> usize {
+        Word::Lists as usize + (list as usize * LIMIT + at) * ENTRY
+    }
+
+    /// Adds a process, if there is room and it is not in the list.
+    pub fn add(self, list: List, process: &Process) {
+        let at = self.get(Self::count(list)) as usize;
+        let known = self.list(list).any(|known| known.pid == process.pid);
+        if at >= LIMIT || known {
+            return;
+        }
+        let place = Self::place(list, at);
+        for (word, value) in self.0[place..place + ENTRY].iter().zip(process.encode()) {
+            word.store(value, SeqCst);
+        }
+        // After the entry is whole: this process may be killed at any moment.
+        self.set(Self::count(list), at as u64 + 1);
+    }
+
+    /// The processes of a list.
+    pub fn list(self, list: List) -> impl Iterator<Item = Process> {
+        let count = self.get(Self::count(list)) as usize;
+        (0..count.min(LIMIT)).map(move |at| {
+            let place = Self::place(list, at);
+            Process::decode(std::array::from_fn(|word| {
+                self.0[place + word].load(SeqCst)
+            }))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32) -> Process {
+        Process {
+            pid,
+            uid: (pid % 2 == 0).then_some(u32::MAX),
+            state: b'S',
+            name: *b"fifteen bytes x\0",
+        }
+    }
+
+    #[test]
+    fn each_list_keeps_its_processes_once_and_as_many_as_it_holds() {
+        let ledger = Ledger::shared().unwrap();
+        let most = 4 * 1024 * 1024;
+        for pid in most - LIMIT as i32..most {
+            ledger.add(List::Sigkilled, &process(pid));
+            ledger.add(List::Sigkilled, &process(pid));
+        }
+        ledger.add(List::Sigkilled, &process(7));
+        ledger.add(List::Survivors, &process(9));
+        let kept: Vec<Process> = ledger.list(List::Sigkilled).collect();
+        let expected = (most - LIMIT as i32..most).map(process);
+        assert_eq!(kept, expected.collect::<Vec<_>>());
+        assert_eq!(
+            ledger.list(List::Survivors).collect::<Vec<_>>(),
+            [process(9)]
+        );
+    }
+
+    #[test]
+    fn a_step_lasts_until_the_next_one_that_was_reached() {
+        const fn secs(secs: u64) -> Duration {
+            Duration::from_secs(secs)
+        }
+        let ledger = Ledger::shared().unwrap();
+        assert_eq!(ledger.steps(secs(9)), Steps::default());
+        let draining = State::Draining {
+            until: secs(3),
+            check: None,
+            unread: None,
+        };
+        ledger.set_state(draining, secs(1));
+        ledger.set_state(State::Running, secs(2));
+        assert_eq!(ledger.steps(secs(9)), Steps::default());
+        ledger.set_state(draining, secs(3));
+        let killing = State::Killing {
+            next: secs(5),
+            pause: secs(0),
+            survivors_at: secs(9),
+        };
+        ledger.set_state(killing, secs(5));
+        ledger.set_state(killing, secs(6));
+        let steps = Steps {
+            drain: Some(secs(2)),
+            terminate: None,
+            kill: Some(secs(4)),
+        };
+        assert_eq!(ledger.steps(secs(9)), steps);
+    }
+
+    #[test]
+    fn what_is_noted_is_read_and_the_first_loss_counts() {
+        let ledger = Ledger::shared().unwrap();
+        assert_eq!((ledger.lost(), ledger.signalled()), (None, None));
+        ledger.set_lost(Lost::Monitor);
+        ledger.set_lost(Lost::Shim);
+        ledger.set_signalled(0);
+        assert_eq!(ledger.lost(), Some(Lost::Monitor));
+        assert_eq!(ledger.signalled(), Some(0));
+        assert!(ledger.take_turn() && !ledger.take_turn());
+    }
+}

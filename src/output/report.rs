@@ -1,0 +1,261 @@
+//! `--report`: one JSON object about the run, for whatever asks afterwards what happened.
+//!
+//! It is written when the tree is empty or was given up. It never waits, and no failure of it changes the exit status:
+//! that is one message.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::output::error::{self, Error, Shown};
+use crate::output::ledger::{Ledger, List, Lost, Process};
+use crate::output::status::Ended;
+use crate::plan::event::Trigger;
+use crate::sys::signal::Signal;
+use crate::sys::wait::{self, Usage};
+use crate::sys::{Errno, clock, fd};
+
+/// The version of the object, for programs that read it.
+const SCHEMA: u32 = 1;
+/// More than a report needs while it is made. An allocation that fails would end the process.
+const ROOM: usize = 512 * 1024;
+
+/// Where the report goes, as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum To {
+    File(OsString),
+    /// The number of an inherited descriptor.
+    Descriptor(i32),
+}
+
+/// Where the report goes.
+#[derive(Debug)]
+enum Target {
+    File(PathBuf),
+    Descriptor(i32),
+    /// Nowhere, since the descriptor is closed or the working directory cannot be named.
+    Missing(Errno),
+}
+
+/// A report that will be written at the end of the run.
+#[derive(Debug)]
+pub struct Report {
+    to: To,
+    target: Target,
+    /// What is known only during the stop.
+    pub ledger: Ledger,
+    /// When the run began, on both clocks.
+    time: Duration,
+    started: Duration,
+}
+
+/// What is known at the end.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    pub trigger: Option<Trigger>,
+    /// The server, if it was started.
+    pub server_pid: Option<i32>,
+    pub server_ended: Option<Ended>,
+    pub exit_status: u8,
+    /// COMMAND and its arguments.
+    pub command: &'a [OsString],
+    /// Whether the arguments are reported. They often contain passwords and tokens.
+    pub arguments: bool,
+    pub contain: &'static str,
+    /// In bytes.
+    pub memory_peak: Option<u64>,
+}
+
+impl Report {
+    /// Prepares the report. `inherited`: the descriptors that the server inherits. That of the report is not one of them.
+    /// To be called before treaper opens any descriptor.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn prepare(to: &To, inherited: &mut Vec<i32>) -> Result<Self, Error> {
+        let target = match to {
+            // treaper leaves its working directory later.
+            To::File(path) => match std::path::absolute(path) {
+                Ok(path) => Target::File(path),
+                Err(error) => Target::Missing(Errno::from_io_error(&error).unwrap_or(Errno::NOENT)),
+            },
+            To::Descriptor(number) => {
+                inherited.retain(|known| known != number);
+                match fd::reserve(*number) {
+                    Ok(()) => Target::Descriptor(*number),
+                    Err(errno) => Target::Missing(errno),
+                }
+            }
+        };
+        let ledger = Ledger::shared().map_err(|errno| Error::kernel("map memory", errno))?;
+        Ok(Self {
+            to: to.clone(),
+            target,
+            ledger,
+            time: clock::time(),
+            started: clock::now(),
+        })
+    }
+
+    /// Writes the report, unless another process of treaper has done so.
+    pub fn write(&self, facts: &Facts<'_>) {
+        if !self.ledger.take_turn() {
+            return;
+        }
+        if let Err(why) = self.try_write(facts) {
+            log::error!("cannot write the report to {}: {why}", self.to);
+        }
+    }
+
+    fn try_write(&self, facts: &Facts<'_>) -> Result<(), String> {
+        let no_memory = |_| error::describe(Errno::NOMEM);
+        Vec::<u8>::new()
+            .try_reserve_exact(ROOM)
+            .map_err(no_memory)?;
+        let line = format!("{}\n", self.object(facts, clock::now()));
+        let line = line.as_bytes();
+        let written = match &self.target {
+            Target::File(path) => {
+                let file = fd::open_to_append(path.as_os_str()).map_err(error::why_not_opened)?;
+                fd::write_at_once(file.as_fd(), line)
+            }
+            Target::Descriptor(number) => fd::write_without_waiting(*number, line),
+            Target::Missing(errno) => Err(*errno),
+        };
+        match written {
+            Ok(len) if len == line.len() => Ok(()),
+            Ok(len) => Err(format!("there was room for {len} of {} bytes", line.len())),
+            Err(Errno::AGAIN) => Err("the pipe or socket is full".to_owned()),
+            Err(errno) => Err(error::describe(errno)),
+        }
+    }
+
+    /// The object, at the time `now`.
+    fn object(&self, facts: &Facts<'_>, now: Duration) -> Value {
+        let steps = self.ledger.steps(now);
+        let Usage {
+            user,
+            system,
+            max_rss,
+        } = wait::usage();
+        let (server_status, server_signal) = match facts.server_ended {
+            Some(Ended::Exited(status)) => (Some(status), None),
+            Some(Ended::Killed(number)) => (None, Some(signal_name(number))),
+            None => (None, None),
+        };
+        let words = facts.command.iter().map(|word| word.to_string_lossy());
+        let words: Vec<_> = words.collect();
+        let command = if facts.arguments {
+            json!(words)
+        } else {
+            json!(words.first())
+        };
+        let list = |list| self.ledger.list(list).map(|process| describe(&process));
+        json!({
+            "schema": SCHEMA,
+            "trigger": facts.trigger.map(Trigger::name),
+            "server_status": server_status,
+            "server_signal": server_signal,
+            "exit_status": facts.exit_status,
+            "command": command,
+            "server_pid": facts.server_pid,
+            "start_time": date(self.time),
+            "wall": seconds(now.saturating_sub(self.started)),
+            "drain": steps.drain.map(seconds),
+            "terminate": steps.terminate.map(seconds),
+            "kill": steps.kill.map(seconds),
+            "cpu_user": seconds(user),
+            "cpu_system": seconds(system),
+            "max_rss": max_rss,
+            "memory_peak": facts.memory_peak,
+            "signalled": self.ledger.signalled(),
+            "sigkilled": list(List::Sigkilled).collect::<Vec<Value>>(),
+            "survivors": list(List::Survivors).collect::<Vec<Value>>(),
+            "contain": facts.contain,
+            "lost": self.ledger.lost().map(Lost::name),
+            "relay": Value::Null,
+        })
+    }
+}
+
+impl fmt::Display for To {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "'{}'", Shown(path)),
+            Self::Descriptor(number) => write!(f, "fd:{number}"),
+        }
+    }
+}
+
+/// Without `SIG`.
+fn signal_name(number: u8) -> String {
+    match Signal::from_number(number.into()) {
+        Some(signal) => signal.to_string().trim_start_matches("SIG").to_owned(),
+        None => number.to_string(),
+    }
+}
+
+fn describe(process: &Process) -> Value {
+    let name = process.name.split(|byte| *byte == 0).next();
+    json!({
+        "pid": process.pid,
+        "name": String::from_utf8_lossy(name.unwrap_or_default()),
+        "uid": process.uid,
+        "state": char::from(process.state).to_string(),
+    })
+}
+
+/// To the microsecond.
+fn seconds(time: Duration) -> f64 {
+    Duration::from_micros(time.as_micros() as u64).as_secs_f64()
+}
+
+/// A time since 1970 as RFC 3339 has it, in UTC and to the millisecond.
+fn date(time: Duration) -> String {
+    let (days, second) = (time.as_secs() / 86400, time.as_secs() % 86400);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    // The era of 400 years begins with a March, so that a leap day is the last one of a year.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let march = (5 * day + 2) / 153;
+    let day = day - (153 * march + 2) / 5 + 1;
+    let month = if march < 10 { march + 3 } else { march - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    let millis = time.subsec_millis();
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (secs, text) in [
+            (0, "1970-01-01T00:00:00.007Z"),
+            (951_782_399, "2000-02-28T23:59:59.007Z"),
+            (951_782_400, "2000-02-29T00:00:00.007Z"),
+            (951_868_800, "2000-03-01T00:00:00.007Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.007Z"),
+            (1_735_689_600, "2025-01-01T00:00:00.007Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.007Z"),
+        ] {
+            assert_eq!(date(Duration::new(secs, 7_000_000)), text);
+        }
+    }
+
+    #[test]
+    fn signals_and_seconds_are_written_as_the_manual_says() {
+        let names = [15, 35, 99].map(signal_name);
+        assert_eq!(names, ["TERM", "RTMIN+1", "99"]);
+        let time = Duration::from_nanos(1_500_000_999);
+        assert_eq!(json!(seconds(time)).to_string(), "1.5");
+    }
+}

@@ -1,0 +1,580 @@
+//! `--report`: one JSON object for each run, whatever happened, that never delays a stop or changes a status.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use common::scene::Directory;
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, special, sys};
+use serde_json::{Value, json};
+
+/// Whether `value` is what `schema` asks for; what is wrong. Knows the words that our schema has, and no other: an
+/// unknown one must not pass unchecked.
+fn check(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("{at}: {what}: {value}"));
+    for (word, rule) in schema.as_object().unwrap() {
+        let good = match word.as_str() {
+            "$schema" | "title" | "description" | "$defs" => true,
+            "$ref" => {
+                let path = rule.as_str().unwrap().strip_prefix('#').unwrap();
+                check(root, root.pointer(path).unwrap(), value, at)?;
+                true
+            }
+            "const" => value == rule,
+            "enum" => rule.as_array().unwrap().contains(value),
+            "type" => match rule {
+                Value::Array(types) => types.iter().any(|one| is_of(one, value)),
+                one => is_of(one, value),
+            },
+            "minimum" => value.as_f64().is_none_or(|n| n >= rule.as_f64().unwrap()),
+            "maximum" => value.as_f64().is_none_or(|n| n <= rule.as_f64().unwrap()),
+            "minItems" => value
+                .as_array()
+                .is_none_or(|a| a.len() as u64 >= rule.as_u64().unwrap()),
+            "maxItems" => value
+                .as_array()
+                .is_none_or(|a| a.len() as u64 <= rule.as_u64().unwrap()),
+            "pattern" => value
+                .as_str()
+                .is_none_or(|text| matches(rule.as_str().unwrap(), text)),
+            "required" => value.as_object().is_none_or(|object| {
+                let mut names = rule.as_array().unwrap().iter();
+                names.all(|name| object.contains_key(name.as_str().unwrap()))
+            }),
+            "additionalProperties" => value.as_object().is_none_or(|object| {
+                let known = schema["properties"].as_object().unwrap();
+                object.keys().all(|name| known.contains_key(name))
+            }),
+            "properties" => {
+                for (name, rule) in rule.as_object().unwrap() {
+                    if let Some(member) = value.get(name) {
+                        check(root, rule, member, &format!("{at}.{name}"))?;
+                    }
+                }
+                true
+            }
+            "items" => {
+                for item in value.as_array().into_iter().flatten() {
+                    check(root, rule, item, &format!("{at}[]"))?;
+                }
+                true
+            }
+            _ => panic!("{at}: the test does not know {word}"),
+        };
+        if !good {
+            return wrong(word);
+        }
+    }
+    Ok(())
+}
+
+fn is_of(kind: &Value, value: &Value) -> bool {
+    match kind.as_str().unwrap() {
+        "null" => value.is_null(),
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "integer" => value.is_u64(),
+        "number" => value.is_number(),
+        other => panic!("the test does not know the type {other}"),
+    }
+}
+
+/// The few forms of regular expressions that the schema has: `^`, `$`, classes, `+`, `{N}`, `\.`, letters.
+fn matches(pattern: &str, text: &str) -> bool {
+    let pattern = pattern
+        .strip_prefix('^')
+        .and_then(|rest| rest.strip_suffix('$'))
+        .unwrap();
+    let (mut rest, mut text) = (pattern, text);
+    while let Some(first) = rest.chars().next() {
+        let class: String;
+        (class, rest) = match first {
+            '[' => {
+                let (class, rest) = rest[1..].split_once(']').unwrap();
+                (class.to_owned(), rest)
+            }
+            '\\' => (rest[1..2].to_owned(), &rest[2..]),
+            letter => (letter.to_string(), &rest[1..]),
+        };
+        let (least, most);
+        (least, most, rest) = if let Some(rest) = rest.strip_prefix('+') {
+            (1, usize::MAX, rest)
+        } else if let Some(counted) = rest.strip_prefix('{') {
+            let (count, rest) = counted.split_once('}').unwrap();
+            let count = count.parse().unwrap();
+            (count, count, rest)
+        } else {
+            (1, 1, rest)
+        };
+        let count = text
+            .chars()
+            .take_while(|c| is_in(&class, *c))
+            .count()
+            .min(most);
+        if count < least {
+            return false;
+        }
+        text = &text[count..];
+    }
+    text.is_empty()
+}
+
+fn is_in(class: &str, letter: char) -> bool {
+    let class: Vec<char> = class.chars().collect();
+    let range = |three: &[char]| three[1] == '-' && (three[0]..=three[2]).contains(&letter);
+    class.contains(&letter) || class.windows(3).any(range)
+}
+
+fn schema() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/report.schema.json");
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// The objects in the file, each of which fits the schema.
+fn reports(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    assert!(text.is_empty() || text.ends_with('\n'), "{text}");
+    let schema = schema();
+    let read = |line: &str| {
+        let report: Value = serde_json::from_str(line).unwrap();
+        check(&schema, &schema, &report, "report").unwrap_or_else(|wrong| panic!("{wrong}"));
+        report
+    };
+    text.lines().map(read).collect()
+}
+
+/// The only one.
+fn report(file: &Path) -> Value {
+    let mut reports = reports(file);
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    reports.remove(0)
+}
+
+#[test]
+fn the_check_sees_what_is_wrong() {
+    let directory = Directory::new();
+    let file = directory.0.join("report");
+    let mut treaper = Command::new(TREAPER);
+    treaper
+        .arg("--report")
+        .arg(&file)
+        .arg("true")
+        .status()
+        .unwrap();
+    let (good, schema) = (report(&file), schema());
+    for (member, bad) in [
+        ("schema", json!(2)),
+        ("trigger", json!("boredom")),
+        ("exit_status", json!(256)),
+        ("server_signal", json!("SIG term")),
+        ("wall", json!(-1)),
+        ("wall", json!("1")),
+        ("start_time", json!("2026-01-01 00:00:00")),
+        ("survivors", json!([{ "pid": 1 }])),
+        (
+            "sigkilled",
+            json!([{ "pid": 1, "name": "x", "uid": 0, "state": "S", "more": 1 }]),
+        ),
+        ("relay", json!({})),
+        ("more", json!(1)),
+    ] {
+        let mut changed = good.clone();
+        changed[member] = bad;
+        assert!(check(&schema, &schema, &changed, "").is_err(), "{changed}");
+    }
+    let mut short = good.clone();
+    short.as_object_mut().unwrap().remove("lost");
+    assert!(check(&schema, &schema, &short, "").is_err());
+}
+
+/// A run in a scene of its own, whose report is in the file `report` of its directory.
+fn start(scene: Scene, options: &[&str], tree: &str) -> Run {
+    let file = scene.directory().join("report");
+    let more = ["--report", file.to_str().unwrap()];
+    let mut run = scene.start(&Wrap::Treaper(&[&more, options].concat()).tree(tree));
+    run.log.ready("server");
+    run
+}
+
+fn of(run: &Run) -> Value {
+    report(&run.directory().join("report"))
+}
+
+/// In both forms of treaper.
+const FORMS: [&[&str]; 2] = [&[], &["--no-guard"]];
+
+#[test]
+fn each_trigger_is_reported_with_what_the_stop_took() {
+    for form in FORMS {
+        let with = |options: &[&'static str]| [form, options].concat();
+        let scene = || Scene::new().stdin_pipe();
+        let expect = |run: &Run, trigger: &str| {
+            let report = of(run);
+            assert_eq!(report["trigger"], trigger, "{report}");
+            assert_eq!(report["server_status"], 3, "{report}");
+            assert_eq!(report["server_signal"], Value::Null);
+            assert_eq!(report["exit_status"], 3);
+            assert_eq!(report["command"], ACTOR);
+            assert_eq!(report["contain"], "group");
+            assert_eq!(report["lost"], Value::Null);
+            assert_eq!(report["sigkilled"], json!([]));
+            report
+        };
+        let mut run = start(scene(), &with(&[]), "server:exit=3");
+        run.wait_clean();
+        let report = expect(&run, "server-exit");
+        for member in ["drain", "terminate", "kill", "signalled"] {
+            assert_eq!(report[member], Value::Null);
+        }
+        let mut run = start(scene(), &with(&[]), "server:on=TERM/3[worker,deep:daemon]");
+        run.log.ready("worker");
+        run.log.ready("deep");
+        let server = run.log.ready("server");
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+        let report = expect(&run, "terminate");
+        assert_eq!(
+            (&report["signalled"], &report["server_pid"]),
+            (&json!(3), &json!(server))
+        );
+        assert!(report["terminate"].is_number() && report["kill"].is_null());
+        let mut run = start(scene(), &with(&[]), "server:on=TERM/3");
+        run.signal(libc::SIGHUP);
+        run.wait_clean();
+        expect(&run, "hangup");
+        let drain = ["--stdin=watch", "--drain=200ms"];
+        let mut run = start(scene(), &with(&drain), "server:on=TERM/3");
+        run.close_stdin();
+        run.wait_clean();
+        let report = expect(&run, "stdin-eof");
+        assert!(report["drain"].as_f64().unwrap() >= 0.2, "{report}");
+        let drain = ["--stdout=watch", "--drain=50ms"];
+        let mut run = start(scene(), &with(&drain), "server:on=TERM/3");
+        drop(run.take_stdout());
+        run.wait_clean();
+        expect(&run, "stdout-closed");
+        let mut run = start(scene(), &with(&["--idle=200ms"]), "server:on=TERM/3");
+        run.wait_clean();
+        expect(&run, "idle");
+        let mut watched = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = watched.id().to_string();
+        let options = [form, &["--watch-pid", &pid]].concat();
+        let mut run = start(scene(), &options, "server:on=TERM/3");
+        watched.kill().unwrap();
+        watched.wait().unwrap();
+        run.wait_clean();
+        expect(&run, "watched-exit");
+    }
+}
+
+#[test]
+fn the_death_of_the_host_is_reported_though_nobody_waits() {
+    for form in FORMS {
+        let scene = Scene::new();
+        let file = scene.directory().join("report");
+        let options = [form, &["--report", file.to_str().unwrap()]].concat();
+        let host = [ACTOR, "host", "--stdin", "null", "--"].map(str::to_owned);
+        let command = Wrap::Treaper(&options).tree("server:on=TERM/3");
+        let mut run = scene.start(&[&host[..], &command].concat());
+        run.log.ready("server");
+        run.signal(libc::SIGKILL);
+        run.wait_empty();
+        let report = report(&file);
+        assert_eq!(
+            (&report["trigger"], &report["exit_status"]),
+            (&json!("parent-exit"), &json!(3))
+        );
+    }
+}
+
+#[test]
+fn the_other_one_of_the_pair_reports_the_whole_stop() {
+    for (lost, trigger) in [("shim", "shim-killed"), ("monitor", "monitor-killed")] {
+        for during in [false, true] {
+            let tree = "server:record[worker:setsid:record]";
+            let mut run = start(Scene::new(), &["--grace=1s"], tree);
+            let worker = run.log.ready("worker");
+            let server = run.log.ready("server");
+            let victim = match lost {
+                "shim" => run.shim(),
+                _ => run.monitor(),
+            };
+            if during {
+                run.signal(libc::SIGTERM);
+                run.log.wait("server", "signal");
+            }
+            sys::kill(victim, libc::SIGKILL).unwrap();
+            run.wait_empty();
+            let report = of(&run);
+            assert_eq!(report["lost"], lost, "{report}");
+            let expected = if during { "terminate" } else { trigger };
+            assert_eq!(report["trigger"], expected, "{report}");
+            assert_eq!(
+                (&report["server_signal"], &report["exit_status"]),
+                (&json!("KILL"), &json!(137))
+            );
+            assert!(
+                report["terminate"].is_number() && report["kill"].is_number(),
+                "{report}"
+            );
+            let mut killed: Vec<i64> = report["sigkilled"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|process| process["pid"].as_i64().unwrap())
+                .collect();
+            killed.sort_unstable();
+            let mut expected = [i64::from(server), i64::from(worker)];
+            expected.sort_unstable();
+            assert_eq!(killed, expected, "{report}");
+        }
+    }
+}
+
+#[test]
+fn what_was_killed_is_described() {
+    for level in ["group", "cgroup", "pidns"] {
+        let contain = format!("--contain={level}");
+        let scene = Scene::new();
+        let file = scene.directory().join("report");
+        let options = [
+            "--report",
+            file.to_str().unwrap(),
+            "--grace=200ms",
+            &contain,
+        ];
+        let tree = "server:on=TERM/3[worker:setsid:ignore=TERM]";
+        let mut run = scene.start(&Wrap::Treaper(&options).tree(tree));
+        if run.ends_within(Duration::from_secs(1)) && run.wait().code() == Some(125) {
+            skip(&run.stderr());
+            continue;
+        }
+        run.log.ready("worker");
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(3));
+        let report = report(&file);
+        assert_eq!(report["contain"], level);
+        let [killed] = &report["sigkilled"].as_array().unwrap()[..] else {
+            panic!("{report}");
+        };
+        assert_eq!(
+            (&killed["name"], &killed["uid"]),
+            (&json!("worker"), &json!(sys::euid()))
+        );
+        assert_eq!(killed["state"], "S");
+        assert!(report["kill"].is_number() && report["max_rss"].as_u64().unwrap() > 100_000);
+        let [terminate, wall] = ["terminate", "wall"].map(|name| report[name].as_f64().unwrap());
+        assert!(terminate >= 0.195 && wall >= terminate, "{report}");
+    }
+}
+
+#[test]
+fn survivors_are_in_the_report_when_treaper_has_left() {
+    let options = ["--grace=100ms", "--kill-timeout=300ms"];
+    let mut run = start(Scene::new(), &options, "server[worker:ignore=TERM]");
+    let worker = run.log.ready("worker");
+    let mut tracer = Scene::new().start(&[ACTOR, "trace", &worker.to_string()]);
+    if tracer.log.wait("tracer", "tried").text("error") != "none" {
+        return skip("tracing a stranger is not allowed here");
+    }
+    run.signal(libc::SIGTERM);
+    let code = run.wait().code();
+    let report = of(&run);
+    drop(tracer);
+    run.wait_empty();
+    assert_eq!(
+        (code, &report["exit_status"]),
+        (Some(123), &json!(123)),
+        "{report}"
+    );
+    let [survivor] = &report["survivors"].as_array().unwrap()[..] else {
+        panic!("{report}");
+    };
+    assert_eq!(
+        (&survivor["pid"], &survivor["name"]),
+        (&json!(worker), &json!("worker"))
+    );
+    // The monitor, which has stayed, writes no second one.
+    assert_eq!(of(&run), report);
+}
+
+fn once(options: &[&str], to: &str, command: &[&str]) -> Output {
+    let mut treaper = Command::new(TREAPER);
+    treaper.args(["--report", to]).args(options).arg("--");
+    treaper.args(command).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn a_server_that_was_not_started_is_reported() {
+    for form in FORMS {
+        let directory = Directory::new();
+        let file = directory.0.join("report");
+        let to = file.to_str().unwrap();
+        let statuses = [&["/no/such/command"][..], &["/etc/passwd"]]
+            .map(|command| once(form, to, command).status.code());
+        assert_eq!(statuses, [Some(127), Some(126)]);
+        let options = [form, &["--watch-pid", "2147483647"]].concat();
+        let refused = once(&options, to, &["true"]).status.code();
+        assert_eq!(refused, Some(125));
+        let reports = reports(&file);
+        let found: Vec<&Value> = reports
+            .iter()
+            .map(|report| &report["exit_status"])
+            .collect();
+        assert_eq!(found, [&json!(127), &json!(126), &json!(125)]);
+        for report in &reports {
+            for member in [
+                "trigger",
+                "server_status",
+                "server_signal",
+                "server_pid",
+                "lost",
+            ] {
+                assert_eq!(report[member], Value::Null, "{report}");
+            }
+        }
+    }
+}
+
+#[test]
+fn arguments_are_named_only_if_asked_and_the_file_is_for_its_owner() {
+    let directory = Directory::new();
+    let file = directory.0.join("report");
+    let mut treaper = Command::new(TREAPER);
+    // The server finds the directory, and treaper leaves it.
+    treaper
+        .current_dir(&directory.0)
+        .args(["--report", "report"]);
+    treaper
+        .args(["sh", "-c", "exit 0", "--token=secret"])
+        .status()
+        .unwrap();
+    assert_eq!(report(&file)["command"], "sh");
+    assert!(!fs::read_to_string(&file).unwrap().contains("secret"));
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    let command = ["sh", "-c", "exit 0", "--token=\"\u{1}\\é\n"];
+    once(&["--report-arguments"], file.to_str().unwrap(), &command);
+    let reports = reports(&file);
+    assert_eq!(reports.len(), 2);
+    assert_eq!(reports[1]["command"], json!(command));
+}
+
+/// One message, the status of the server, and no waiting.
+fn is_one_message(output: &Output, to: &str, why: &str) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let expected = format!("treaper: cannot write the report to {to}: {why}\n");
+    assert_eq!((&*text, output.status.code()), (&*expected, Some(7)));
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_one_message_and_changes_no_status() {
+    let directory = Directory::new();
+    let fifo = directory.0.join("fifo");
+    sys::mkfifo(&fifo);
+    let folder = directory.0.to_str().unwrap();
+    for form in FORMS {
+        for (to, why) in [
+            ("/dev/full", "No space left on device"),
+            (
+                fifo.to_str().unwrap(),
+                "no process reads this FIFO, or it is a socket",
+            ),
+            (folder, "Is a directory"),
+            ("/no/such/file", "No such file or directory"),
+        ] {
+            let output = once(form, to, &["sh", "-c", "exit 7"]);
+            is_one_message(&output, &format!("'{to}'"), why);
+        }
+        let output = once(form, "fd:700", &["sh", "-c", "exit 7"]);
+        is_one_message(&output, "fd:700", "Bad file descriptor");
+    }
+}
+
+#[test]
+fn a_full_pipe_and_a_full_socket_are_one_message_as_well() {
+    let (_read, pipe) = std::io::pipe().unwrap();
+    // Through another open file of the same pipe, as the blocking mode is the file's.
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let mut filler = OpenOptions::new().write(true).open(path).unwrap();
+    sys::set_nonblocking(filler.as_raw_fd());
+    while filler.write(&[b'x'; 4096]).is_ok() {}
+    while filler.write(b"x").is_ok() {}
+    let (_near, mut socket) = UnixStream::pair().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[b'x'; 4096]).is_ok() {}
+    while socket.write(b"x").is_ok() {}
+    socket.set_nonblocking(false).unwrap();
+    for full in [OwnedFd::from(pipe), OwnedFd::from(socket)] {
+        let to = format!("fd:{}", full.as_raw_fd());
+        let mut run = on(&full, &["sh", "-c", "exit 7"]);
+        assert_eq!(run.wait_clean().code(), Some(7));
+        let why = "the pipe or socket is full";
+        let expected = format!("treaper: cannot write the report to {to}: {why}\n");
+        assert_eq!(run.stderr(), expected);
+    }
+}
+
+#[test]
+fn a_file_at_its_size_limit_and_a_pipe_without_a_reader_end_nothing() {
+    let (read, write) = std::io::pipe().unwrap();
+    drop(read);
+    let mut run = on(&write.into(), &["sh", "-c", "exit 7"]);
+    assert_eq!(run.wait_clean().code(), Some(7));
+    let stderr = run.stderr();
+    assert!(
+        stderr.ends_with(": Broken pipe\n") && stderr.lines().count() == 1,
+        "{stderr}"
+    );
+    let scene = Scene::new();
+    let file = scene.directory().join("report");
+    let scene = scene.before_exec(|| special::set_limit(libc::RLIMIT_FSIZE, 0));
+    let options = ["--report", file.to_str().unwrap()];
+    let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", "exit 7"]));
+    assert_eq!(run.wait_clean().code(), Some(7));
+    let stderr = run.stderr();
+    assert!(
+        stderr.ends_with(": File too large\n") && stderr.lines().count() == 1,
+        "{stderr}"
+    );
+}
+
+/// Reports to an inherited descriptor.
+fn on(descriptor: &OwnedFd, command: &[&str]) -> Run {
+    let number = descriptor.as_raw_fd();
+    let to = format!("fd:{number}");
+    let scene = Scene::new().before_exec(move || sys::set_cloexec(number, false));
+    scene.start(&Wrap::Treaper(&["--report", &to]).command(command))
+}
+
+#[test]
+fn the_server_does_not_get_the_descriptor_of_the_report() {
+    let (mut read, write) = std::io::pipe().unwrap();
+    let number = write.as_raw_fd();
+    let script = format!("test -e /proc/self/fd/{number} && exit 1; exit 0");
+    let write = OwnedFd::from(write);
+    let mut run = on(&write, &["sh", "-c", &script]);
+    assert_eq!(run.wait_clean().code(), Some(0));
+    drop((run, write));
+    let mut text = String::new();
+    read.read_to_string(&mut text).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&report["command"], text.lines().count()),
+        (&json!("sh"), 1)
+    );
+}
