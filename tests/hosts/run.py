@@ -15,6 +15,7 @@ from scene import SCENES, Check
 from stage import CACHE, ROOT, Failed, Skip, Stage
 
 import scenes  # noqa: F401  (registers them)
+import containers  # noqa: F401
 import schemas  # noqa: F401
 
 DOCUMENTS = ["docs/hosts.md", "docs/programs.md", "docs/troubleshooting.md"]

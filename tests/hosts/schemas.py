@@ -1,5 +1,6 @@
 """The checks of formats whose host cannot be had: against the published schema, or the published documentation."""
 
+import configparser
 import json
 import os
 import shutil
@@ -54,6 +55,14 @@ def published(name, schema, file, right, wrong):
 
 published("github", "vendor.github-workflows", "test.yml", "runs-on", "runs-in")
 published("gitlab", "vendor.gitlab-ci", ".gitlab-ci.yml", "script:", "scripts:")
+published("compose", "vendor.compose-spec", "compose.yaml", "stop_grace_period", "stop_grace")
+
+
+@check("kubernetes, schema", "kubernetes")
+def _(found):
+    text = found["kubernetes"].text
+    judge(text, text.replace("terminationGracePeriodSeconds", "terminationGrace"), "pod.yaml", [program("kubernetes-validate"), "--strict"])
+    return "it has the form of the published schema"
 
 
 def documented(name, where, parse, form):
@@ -61,7 +70,7 @@ def documented(name, where, parse, form):
     def fits(value, form):
         if isinstance(form, dict):
             return isinstance(value, dict) and value.keys() == form.keys() and all(fits(value[key], form[key]) for key in form)
-        return value == form if isinstance(form, str) else isinstance(value, form)
+        return isinstance(value, form) if isinstance(form, type) else value == form
 
     @check(f"{name}, documented form", name, quick=parse is not yaml)
     def _(found):
@@ -76,11 +85,20 @@ def yaml(text):
     return yaml.safe_load(text)
 
 
+def ini(text):
+    parser = configparser.ConfigParser()
+    parser.optionxform = str
+    parser.read_string(text)
+    return {name: dict(parser[name]) for name in parser.sections()}
+
+
 STDIO = {"command": "treaper", "args": list}
 documented("vscode", "VS Code, MCP configuration reference", json.loads, {"servers": {"everything": {"type": "stdio", **STDIO}}})
 documented("zed", "Zed, Model Context Protocol", json.loads, {"context_servers": {"everything": STDIO}})
 documented("goose", "Goose, configuration files", yaml, {"extensions": {"everything": {
     "enabled": bool, "type": "stdio", "name": "everything", "cmd": "treaper", "args": list, "timeout": int}}})
+documented("quadlet", "Podman, podman-systemd.unit", ini, {
+    "Unit": {"Description": str}, "Container": {"Image": str, "Exec": str, "StopTimeout": "30"}, "Install": {"WantedBy": str}})
 documented("helix", "Helix, languages", tomllib.loads, {"language-server": {"pylsp": STDIO}})
 
 

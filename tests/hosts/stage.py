@@ -155,6 +155,11 @@ class Stage:
                 raise Failed(f"waited too long for {what}")
             time.sleep(0.02)
 
+    @staticmethod
+    def passes(seconds):
+        """Time in which nothing is waited for: what has to stay, stays for so long."""
+        time.sleep(seconds)
+
     def comes_within(self, limit, ask):
         """Whether `ask` says yes in time."""
         try:

@@ -1,0 +1,252 @@
+"""The scenes with container engines and systemd, each with one of its own."""
+
+import ctypes
+import json
+import os
+import shlex
+import shutil
+import subprocess
+
+from scene import scene
+from stage import HERE, Failed, Skip
+
+CLONE_NEWNS = 0x00020000
+
+# In a container the server writes nothing; it ignores the polite signals itself, and so does its worker.
+SERVER = """#!/bin/sh
+trap '' TERM HUP INT
+setsid sh -c 'trap "" TERM HUP INT; exec sleep 1000' some-worker &
+echo up
+while :; do sleep 0.1; done
+"""
+# An end of the input within the first second is that of a complete input, so the hosts here live a little longer.
+FIRST_SECOND = 1.5
+
+
+def image(stage):
+    """The context of an image: busybox, treaper with what it is linked to, the server."""
+    context = stage.path("context")
+    os.makedirs(os.path.join(context, "bin"))
+    busybox = shutil.which("busybox")
+    if not busybox:
+        raise Skip("busybox is not installed")
+    shutil.copy(busybox, os.path.join(context, "bin/busybox"))
+    shutil.copy(stage.path("bin/treaper"), os.path.join(context, "treaper"))
+    linked = subprocess.run(["ldd", stage.binary], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    for word in linked.split():
+        if word.startswith("/"):
+            os.makedirs(context + os.path.dirname(word), exist_ok=True)
+            shutil.copy(word, context + word)
+    stage.write("context/some-server", SERVER, 0o755)
+    base = 'FROM scratch\nCOPY bin/busybox /bin/busybox\nRUN ["/bin/busybox","--install","-s","/bin"]\nCOPY . /\nRUN ["/bin/sh","-c","mkdir -p /usr/bin; cp /some-server /treaper /usr/bin"]\n'
+    stage.write("base/Dockerfile", base)
+    return context
+
+
+def own_mounts():
+    if os.geteuid() != 0:
+        raise Skip("needs root")
+    if ctypes.CDLL(None).unshare(CLONE_NEWNS) != 0:
+        raise Skip("no mount namespace")
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+
+
+def remove_groups(name):
+    for root, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
+        if f"/{name}/" in root + "/":
+            try:
+                os.rmdir(root)
+            except OSError:
+                pass
+
+
+class Docker:
+    def __init__(self, stage):
+        stage.need("dockerd", "docker")
+        own_mounts()
+        self.stage = stage
+        os.symlink("/usr/bin/docker", stage.path("bin/docker"))
+        shutil.copy(stage.path("bin/treaper"), stage.path("docker-init"))
+        stage.env.update(DOCKER_HOST=f"unix://{stage.path('sock')}", DOCKER_CONFIG=stage.path("config"), DOCKER_BUILDKIT="0")
+        with open(stage.path("engine"), "w") as log:
+            self.engine = stage.start(
+                ["dockerd", "--data-root", stage.path("data"), "--exec-root", stage.path("exec"), "--pidfile", stage.path("pid"),
+                 "-H", stage.env["DOCKER_HOST"], "--storage-driver", "vfs", "--iptables=false", "--ip6tables=false",
+                 "--bridge=none", "--init-path", stage.path("docker-init")], stdout=log, stderr=log)
+        stage.endings.append(self.end)
+        stage.until("dockerd", lambda: subprocess.run(["docker", "version"], env=stage.env, stdout=subprocess.DEVNULL,
+                                                      stderr=subprocess.DEVNULL).returncode == 0)
+        context = image(stage)
+        stage.run(["docker", "build", "-q", "-t", "debian:stable-slim", "-f", stage.path("base/Dockerfile"), context])
+        self.context = context
+
+    def build(self, tag, text):
+        self.stage.write("Dockerfile", text)
+        self.stage.run(["docker", "build", "-q", "-t", tag, "-f", self.stage.path("Dockerfile"), self.context])
+
+    def containers(self):
+        return self.stage.run(["docker", "ps", "--format", "{{.Image}} {{.Command}}"]).splitlines()
+
+    def client(self, command):
+        """Runs `docker ...` as a host does: with a pipe as its stdin, until the server is up and the first second is over."""
+        words = shlex.split(command)
+        at = words.index("run") + 1 if "run" in words else None
+        if at:
+            words[at:at] = ["--network", "none", "-e", "TREAPER_GRACE=1s", "-e", "TREAPER_DRAIN=300ms"]
+        host = self.stage.start(words, stdin=subprocess.PIPE)
+        self.stage.until("the server", lambda: "up\n" in self.stage.read("log"))
+        self.stage.passes(FIRST_SECOND)
+        return host
+
+    def end(self):
+        subprocess.run("docker ps -aq | xargs -r docker rm -f", shell=True, env=self.stage.env, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+        self.engine.terminate()
+        self.engine.wait(30)
+        remove_groups("docker")
+
+
+def judged(stage, left):
+    """What is judged is what `left` lists: all else is the engine's."""
+    def judge():
+        if not (stage.control or stage.without):
+            stage.until("the end of " + "; ".join(left()), lambda: not left(), limit=30)
+            return "nothing left in a container"
+        stage.passes(3)
+        found = left()
+        if not found:
+            raise Failed("the control leaves nothing, so the scene shows nothing")
+        return f"left: {'; '.join(found)}"
+    return judge
+
+
+@scene("docker run", "dockerfile", "docker-mcp")
+def _(stage):
+    docker = Docker(stage)
+    docker.build("some-image", stage.text("dockerfile"))
+    server = json.loads(stage.text("docker-mcp"))["mcpServers"]["some-server"]
+    stage.kill(docker.client(shlex.join([server["command"], *server["args"]])))
+    return judged(stage, docker.containers)
+
+
+@scene("docker-mount")
+def _(stage):
+    docker = Docker(stage)
+    docker.build("some-image", 'FROM debian:stable-slim\nENTRYPOINT ["some-server"]\n')
+    command = stage.text("docker-mount").replace("/usr/bin/treaper:", stage.path("bin/treaper") + ":")
+    stage.kill(docker.client(command))
+    return judged(stage, docker.containers)
+
+
+@scene("docker-init", without="-e TREAPER_STDIN=watch ")
+def _(stage):
+    docker = Docker(stage)
+    docker.build("some-image", 'FROM debian:stable-slim\nENTRYPOINT ["some-server"]\n')
+    stage.kill(docker.client(stage.text("docker-init")))
+    return judged(stage, docker.containers)
+
+
+@scene("docker-exec")
+def _(stage):
+    docker = Docker(stage)
+    stage.run(["docker", "run", "-d", "--name", "some-container", "--network", "none", "-e", "TREAPER_GRACE=1s",
+               "debian:stable-slim", "sh", "-c", "while :; do sleep 1; done"])
+    stage.kill(docker.client(stage.text("docker-exec")))
+
+    def left():
+        return [line.strip() for line in stage.run(["docker", "exec", "some-container", "ps"]).splitlines() if "some-" in line]
+    return judged(stage, left)
+
+
+class Podman:
+    def __init__(self, stage):
+        stage.need("podman", "runc")
+        own_mounts()
+        self.stage = stage
+        stage.env["TMPDIR"] = stage.folder
+        flags = (f"--root {stage.path('root')} --runroot {stage.path('run')} --tmpdir {stage.path('tmp')} --storage-driver vfs "
+                 "--cgroup-manager cgroupfs --events-backend none --runtime runc --log-level error")
+        # Explicit limits: podman asks for more open files than a root without CAP_SYS_RESOURCE may have.
+        stage.write("bin/podman", f"""#!/bin/sh
+verb=$1; shift
+case $verb in
+    run) set -- --network none --ulimit nofile=4096:4096 --ulimit nproc=8192:8192 -e TREAPER_GRACE=1s -e TREAPER_DRAIN=300ms "$@" ;;
+    build) set -- --isolation chroot "$@" ;;
+esac
+exec /usr/bin/podman {flags} "$verb" "$@"
+""", 0o755)
+        stage.endings.append(self.end)
+        self.context = image(stage)
+        stage.run(["podman", "build", "-q", "-t", "debian:stable-slim", "-f", stage.path("base/Dockerfile"), self.context])
+
+    def build(self, tag, text):
+        self.stage.write("Dockerfile", text)
+        self.stage.run(["podman", "build", "-q", "--pull=never", "-t", tag, "-f", self.stage.path("Dockerfile"), self.context])
+
+    def containers(self):
+        return self.stage.run(["podman", "ps", "--format", "{{.Image}} {{.Command}}"]).splitlines()
+
+    def end(self):
+        subprocess.run(["podman", "rm", "-fa", "-t", "0"], env=self.stage.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        remove_groups("libpod_parent")
+
+
+def podman_client(stage, command):
+    client = stage.start(["sh", "-c", "exec " + command], stdin=subprocess.PIPE)
+    stage.until("the server", lambda: "up\n" in stage.read("log"))
+    stage.passes(FIRST_SECOND)
+    return client
+
+
+@scene("podman run", "dockerfile", "podman")
+def _(stage):
+    podman = Podman(stage)
+    podman.build("some-image", stage.text("dockerfile"))
+    stage.kill(podman_client(stage, stage.text("podman")))
+    return judged(stage, podman.containers)
+
+
+@scene("podman-init", without="-e TREAPER_STDIN=watch ")
+def _(stage):
+    podman = Podman(stage)
+    podman.build("some-image", 'FROM debian:stable-slim\nENTRYPOINT ["some-server"]\n')
+    stage.kill(podman_client(stage, stage.text("podman-init").replace("/usr/bin/treaper", stage.path("bin/treaper"))))
+    return judged(stage, podman.containers)
+
+
+# ---- systemd
+
+def systemd(stage, snippet, play):
+    """What tests/hosts/systemd.sh says after it has played this."""
+    stage.need("systemctl", "unshare", "nsenter")
+    stage.write(f"snippets/{snippet}", stage.text(snippet))
+    env = {**os.environ, "BIN": stage.path("bin/treaper"), "CONTROL": str(int(stage.control))}
+    said = stage.run([os.path.join(HERE, "systemd.sh"), stage.path("snippets"), play], timeout=200, env=env, check=False)
+    if "left: " not in said:
+        raise (Skip if "skipped" in said else Failed)(said.strip()[-300:])
+    left = int(said.split("left: ")[1].split()[0])
+
+    def judge():
+        if "result: " in said and "result: success" not in said:
+            raise Failed(said)
+        if left and not stage.control:
+            raise Failed(f"{left} left")
+        if not left and stage.control and play == "scope":
+            raise Failed("the control leaves nothing, so the scene shows nothing")
+        return f"{left} left" if left else "nothing left" + (" either: systemd kills the group of a unit" if stage.control else "")
+    return judge
+
+
+@scene("systemd unit", "systemd-unit")
+def _(stage):
+    return systemd(stage, "systemd-unit", "unit")
+
+
+@scene("systemd user unit", "systemd-user")
+def _(stage):
+    return systemd(stage, "systemd-user", "user")
+
+
+@scene("systemd scope", "systemd-scope")
+def _(stage):
+    return systemd(stage, "systemd-scope", "scope")

@@ -1,0 +1,55 @@
+#!/bin/bash
+# Plays the snippets for systemd in a booted one. Called by the scenes: systemd.sh FOLDER SCENE, with BIN set. FOLDER has the
+# snippets. Writes `left: N` for the processes of the server that are left at the end.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../systemd/boot.sh"
+. "$here/../containers/lib.sh"
+folder=$1 scene=$2
+
+inside sh -c 'cat >/usr/bin/treaper; chmod 755 /usr/bin/treaper' <"$BIN"
+inside sh -c 'cat >/usr/bin/some-server; chmod 755 /usr/bin/some-server' <<'X'
+#!/bin/sh
+setsid sh -c 'trap "" TERM HUP INT; exec sleep 1000' some-worker &
+echo up >/run/test/up
+exec sleep 1000
+X
+up_in_there() { inside test -e /run/test/up; }
+left() { inside sh -c 'pgrep -c "^sleep$"'; }
+none_left() { [ "$(left)" = 0 ]; }
+manager() { # a manager for the user, in a unit of its own
+    inside mkdir -p -m 700 /run/user/0
+    inside systemd-run -q --unit=manager -p Delegate=yes -E XDG_RUNTIME_DIR=/run/user/0 -E HOME=/root /lib/systemd/systemd --user
+    until_true user systemctl --user list-units
+}
+user() { inside env XDG_RUNTIME_DIR=/run/user/0 "$@"; }
+
+case $scene in
+unit)
+    inside sh -c 'cat >/run/systemd/system/some.service' <"$folder/systemd-unit"
+    inside systemctl daemon-reload
+    inside systemctl start some.service && until_true up_in_there
+    inside systemctl stop some.service
+    echo "result: $(inside systemctl show -P Result some.service)"
+    ;;
+user)
+    manager
+    inside sh -c 'mkdir -p /root/.config/systemd/user; cat >/root/.config/systemd/user/some.service' <"$folder/systemd-user"
+    user systemctl --user daemon-reload
+    user systemctl --user start some.service && until_true up_in_there
+    # What stops the services of a user is the end of the manager.
+    inside systemctl stop manager
+    ;;
+scope)
+    manager
+    # The host: a shell that starts the snippet and has more to do.
+    { cat "$folder/systemd-scope"; echo 'echo over'; } | inside sh -c 'cat >/run/test/host'
+    user env TREAPER_GRACE=1s sh /run/test/host </dev/null & host=$!
+    until_true up_in_there
+    inside sh -c 'kill -9 $(pgrep -f "^sh /run/test/host")'
+    wait $host 2>/dev/null
+    ;;
+esac
+[ "$CONTROL" = 1 ] || until_true none_left
+[ "$CONTROL" = 0 ] || sleep 1.5
+echo "left: $(left)"
