@@ -42,7 +42,7 @@ fn run(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
     let config = config::resolve(args, startup::variables_with(given::PREFIX).into_iter())?;
     if let Some(format) = config.doctor {
         start_log(&config);
-        let (text, available) = doctor::examine(config.contain, format, arguments, inherited);
+        let (text, available) = doctor::examine(&config, format, arguments, inherited);
         return print(&text).map(|()| if available { 0 } else { status::OWN_FAILURE });
     }
     open_stderr(&config)?;

@@ -208,8 +208,12 @@ fn monitor(context: &Context<'_>, mut start: Start, shim: ShimEnds) -> Result<u8
         (Some(write), _) => Link::Bell(write),
         // A shim that ended before the parent-death signal was set causes no signal, so its pid is compared.
         (None, Some(pid)) if pid::parent() == pid.get() => {
-            let trigger = Trigger::ShimKilled;
-            let watched = shim.pidfd.map(|fd| Watched { fd, trigger });
+            let (trigger, shim_pid) = (Trigger::ShimKilled, pid.get());
+            let watched = shim.pidfd.map(|fd| Watched {
+                pid: shim_pid,
+                fd,
+                trigger,
+            });
             start.hosts.watched.extend(watched);
             Link::Parent(pid)
         }

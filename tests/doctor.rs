@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Scene, TREAPER, Wrap, sys};
+use common::{ACTOR, Scene, TREAPER, Wrap, sys};
 use serde_json::Value;
 
 const USER: u32 = 65534;
@@ -46,13 +46,7 @@ fn the_json_has_what_a_program_decides_by() {
     assert_eq!(report["kernel"], kernel.trim());
     assert_eq!(report["chosen"], "group");
     assert_eq!(report["available"], true);
-    for check in [
-        "subreaper",
-        "pidfd_open",
-        "/proc",
-        "children files",
-        "parent",
-    ] {
+    for check in ["subreaper", "pidfd_open", "/proc", "children files", "host"] {
         assert!(report["checks"][check]["ok"].is_boolean(), "{check}");
         assert!(report["checks"][check]["detail"].is_string(), "{check}");
     }
@@ -104,7 +98,7 @@ fn a_user_without_a_group_of_its_own_gets_the_reason() {
 fn as_pid_1_it_reports_that_no_process_outside_can_be_watched() {
     let (report, code) = json(Scene::new().pidns(), &[]);
     assert_eq!(code, Some(0));
-    assert_eq!(report["checks"]["parent"]["ok"], false);
+    assert_eq!(report["checks"]["host"]["ok"], false);
     let two = report["checks"]["two processes"]["detail"]
         .as_str()
         .unwrap();
@@ -119,4 +113,62 @@ fn it_leaves_no_group_behind() {
     };
     ask(place.scene(), &["--doctor"]);
     assert!(place.groups().is_empty());
+}
+
+/// A command for `sh -c` that keeps the shell.
+const STAYS: &str = "\"$0\" \"$@\"; exit $?";
+
+/// What the doctor says of the host and of stdin, and the pid of the host, which starts `before` and then the doctor.
+fn hosted(stdin: &str, before: &[&str], options: &[&str]) -> (String, String, i32) {
+    let host = [ACTOR, "host", "--stdin", stdin, "--"];
+    let words = [&host[..], before, &[TREAPER, "--doctor=json"], options].concat();
+    let mut run = Scene::new().start(&words);
+    let host = run.log.wait("host", "spawned").pid();
+    // The host exits when the doctor has.
+    run.wait_clean();
+    let report: Value = serde_json::from_str(&run.stdout()).unwrap();
+    let detail = |check: &str| {
+        let detail = report["checks"][check]["detail"].as_str();
+        detail.unwrap().to_owned()
+    };
+    (detail("host"), detail("stdin"), host)
+}
+
+#[test]
+fn the_host_is_named_with_the_launchers_in_front_of_it() {
+    let (named, stdin, host) = hosted("null", &[], &[]);
+    assert_eq!(named, format!("host[{host}]"));
+    assert_eq!(stdin, "no pipe, socket or terminal, not watched");
+    let (named, stdin, host) = hosted("pipe", &["sh", "-c", STAYS], &[]);
+    assert!(
+        named.starts_with(&format!("host[{host}], behind sh[")),
+        "{named}"
+    );
+    assert_eq!(stdin, "pipe, watched");
+    let (_, stdin, _) = hosted("pipe", &[], &["--stdin=ignore"]);
+    assert_eq!(stdin, "pipe, not watched");
+}
+
+#[test]
+fn a_host_that_a_session_hides_is_named_with_the_option_that_watches_it() {
+    let shell = ["setsid", "sh", "-c", STAYS];
+    let (named, _, host) = hosted("null", &shell, &[]);
+    let hidden = format!("hides host[{host}]: add --watch-ancestor=host");
+    assert!(
+        named.starts_with("sh[") && named.ends_with(&hidden),
+        "{named}"
+    );
+    let (named, _, host) = hosted("null", &shell, &["--watch-ancestor=host"]);
+    assert!(
+        named.ends_with(&format!("; also watched: host[{host}]")),
+        "{named}"
+    );
+}
+
+#[test]
+fn where_no_host_is_watched_the_reason_is_named() {
+    let (named, _, _) = hosted("null", &["nohup"], &[]);
+    assert_eq!(named, "none: nohup lets the server outlive it");
+    let (named, _, _) = hosted("null", &[], &["--no-parent"]);
+    assert_eq!(named, "not watched (--no-parent)");
 }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod guarantees;
+mod host;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
@@ -19,7 +20,7 @@ use crate::output::progress::{Own, Voice};
 use crate::pair::context::Request;
 use crate::serve;
 use crate::settings::cli::Args;
-use crate::settings::config::{self, DoctorFormat};
+use crate::settings::config::{self, Config, DoctorFormat};
 use crate::settings::manner::Manner;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
@@ -43,18 +44,18 @@ struct Offer {
     missing: Option<String>,
 }
 
-/// Examines this place. Returns the text to be printed, and whether the level `asked` is available. `arguments` and
-/// `inherited` are those of this process.
+/// Examines this place. Returns the text to be printed, and whether the level that `config` asks for is available.
+/// `arguments` and `inherited` are those of this process.
 #[must_use]
 pub fn examine(
-    asked: Level,
+    config: &Config,
     format: DoctorFormat,
     arguments: &[OsString],
     inherited: &Inherited,
 ) -> (String, bool) {
     let offers = offers(&|level| try_start(level, arguments, inherited));
-    let checks = checks();
-    let chosen = match asked {
+    let checks = checks(config, inherited);
+    let chosen = match config.contain {
         Level::Auto => Level::Group,
         level => level,
     };
@@ -68,9 +69,9 @@ pub fn examine(
     (text, available)
 }
 
-fn checks() -> Vec<Check> {
+fn checks(config: &Config, inherited: &Inherited) -> Vec<Check> {
     let mut checks = features();
-    checks.extend(surroundings());
+    checks.extend(surroundings(config, inherited));
     checks
 }
 
@@ -143,9 +144,8 @@ fn features() -> Vec<Check> {
     ]
 }
 
-fn surroundings() -> Vec<Check> {
+fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
     let children = proc::children(pid::own(), &mut |_| ());
-    let parent = pid::parent();
     vec![
         Check {
             name: "/proc",
@@ -162,14 +162,8 @@ fn surroundings() -> Vec<Check> {
             children,
             "treaper walks the tree without a scan of /proc",
         ),
-        Check {
-            name: "parent",
-            ok: Some(parent != 0),
-            detail: match parent {
-                0 => "in another PID namespace: treaper sees only the end of stdin".to_owned(),
-                pid => format!("pid {pid}: its end is a trigger"),
-            },
-        },
+        host::host(config, inherited),
+        host::stdin(config, inherited),
         Check {
             name: "two processes",
             ok: None,

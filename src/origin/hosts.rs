@@ -21,6 +21,7 @@ pub const MONITOR: &CStr = c"tree-monitor";
 /// A process whose end is a trigger.
 #[derive(Debug)]
 pub struct Watched {
+    pub pid: i32,
     pub fd: OwnedFd,
     pub trigger: Trigger,
 }
@@ -71,9 +72,10 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
     }
     let trigger = Trigger::WatchedExit;
     for asked in &config.watch_pids {
-        let fd = pidfd::open(*asked)
-            .map_err(|errno| Error::kernel(&format!("watch pid {asked} (--watch-pid)"), errno))?;
-        hosts.watched.push(Watched { fd, trigger });
+        let pid = *asked;
+        let fd = pidfd::open(pid)
+            .map_err(|errno| Error::kernel(&format!("watch pid {pid} (--watch-pid)"), errno))?;
+        hosts.watched.push(Watched { pid, fd, trigger });
     }
     for name in &config.watch_ancestors {
         let found = find_ancestor(name.as_bytes()).map_err(|reason| {
@@ -82,8 +84,7 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
                 "cannot find an ancestor named '{name}' (--watch-ancestor): {reason}"
             ))
         })?;
-        let watched = found.into_iter().map(|fd| Watched { fd, trigger });
-        hosts.watched.extend(watched);
+        hosts.watched.extend(found);
     }
     Ok(hosts)
 }
@@ -96,8 +97,8 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     // Before it is opened, the pid may get to another process. So `watch_parent` compares getppid() again. Without a
     // pidfd, the parent-death signal and getppid() are still there.
     if let Ok(fd) = pidfd::open(parent) {
-        let trigger = Trigger::ParentExit;
-        hosts.watched.push(Watched { fd, trigger });
+        let (pid, trigger) = (parent, Trigger::ParentExit);
+        hosts.watched.push(Watched { pid, fd, trigger });
     }
     let (kind, stdin) = fd::describe(fd::STDIN);
     let stdin = stdin.filter(|_| matches!(kind, Kind::Pipe | Kind::Socket));
@@ -177,6 +178,7 @@ fn find_behind_launchers(
         // The opened process is the right one only if it is still the parent now.
         match (opened, proc.stat(current).map(|stat| stat.parent)) {
             (Ok(fd), Ok(parent)) if parent == above => hosts.watched.push(Watched {
+                pid: above,
                 fd,
                 trigger: Trigger::ParentExit,
             }),
@@ -203,6 +205,16 @@ fn behind_launcher(proc: View, current: i32, stdin: Option<Identity>) -> Option<
     (above > 1 && (has_our_stdin || same_session())).then_some(above)
 }
 
+/// The process that started the shell `pid`, if that is hidden because the shell has a session of its own.
+#[must_use]
+pub fn hidden_behind(pid: i32) -> Option<i32> {
+    let proc = proc::view().ok()?;
+    let above = proc.stat(pid).ok()?.parent;
+    let hides =
+        above > 1 && is_shell_with_a_command(proc, pid) && pid::session(pid) != pid::session(above);
+    hides.then_some(above)
+}
+
 fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
     let mut buffer = [0; 512];
     proc.command_line(pid, &mut buffer)
@@ -211,7 +223,7 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
 
 /// Opens the nearest ancestor whose command name is `name` (the kernel keeps 15 bytes of it), and the processes above
 /// it of which it is a copy. The error lists the ancestors that there are.
-fn find_ancestor(name: &[u8]) -> Result<Vec<OwnedFd>, String> {
+fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
     let name = &name[..name.len().min(15)];
     let mut current = pid::parent();
     let (mut seen, mut found) = (Vec::new(), Vec::new());
@@ -224,7 +236,11 @@ fn find_ancestor(name: &[u8]) -> Result<Vec<OwnedFd>, String> {
             break;
         }
         if is_named {
-            found.push(fd);
+            found.push(Watched {
+                pid: current,
+                fd,
+                trigger: Trigger::WatchedExit,
+            });
             below = Some(current);
         }
         seen.push(format!("{}[{current}]", stat.name));

@@ -65,7 +65,6 @@ impl Place {
             at_terminal: job_control,
             ..config.policy
         };
-        let in_pipeline = job_control && is_of_a_sibling(group);
         Ok(Self {
             job_control,
             policy,
@@ -77,7 +76,7 @@ impl Place {
             manager: is_unit.then(pid::parent),
             dies_as_server: job_control || is_unit && name == Name::Own,
             group,
-            stdin: stdin_trigger(inherited, config, in_pipeline)?,
+            stdin: stdin_trigger(inherited, config)?,
             strangers,
             server_descriptors,
         })
@@ -151,19 +150,20 @@ fn is_of_a_sibling(group: i32) -> bool {
         && pid::session(parent) == pid::session(0)
 }
 
-fn stdin_trigger(
-    inherited: &Inherited,
-    config: &Config,
-    in_pipeline: bool,
-) -> Result<Option<Trigger>, Error> {
+/// The trigger that an end of stdin is, if stdin is watched.
+///
+/// # Errors
+/// An option demands that stdin is watched, and that is impossible.
+pub fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigger>, Error> {
     let (kind, _) = fd::describe(fd::STDIN);
+    let in_pipeline = || tty::have_controlling_terminal() && is_of_a_sibling(pid::group());
     Ok(match (config.stdin, kind) {
         (StdinMode::Ignore, _) | (StdinMode::Auto, Kind::Other) => None,
         (_, Kind::Terminal) if config.hup == HupMode::Forward => None,
         (_, Kind::Terminal) if config.hup == HupMode::Auto && inherited.sighup_ignored => None,
         (_, Kind::Terminal) => Some(Trigger::Hangup),
         // The end of such a pipe is the end of the input, not of the host.
-        (StdinMode::Auto, Kind::Pipe) if in_pipeline => None,
+        (StdinMode::Auto, Kind::Pipe) if in_pipeline() => None,
         (StdinMode::Auto | StdinMode::Watch, Kind::Pipe | Kind::Socket) => Some(Trigger::StdinEof),
         (StdinMode::Watch, Kind::Other) => {
             return Err(Error::Misuse(

@@ -1,0 +1,100 @@
+//! The host that treaper would watch in this place, and whether it would watch stdin.
+#![forbid(unsafe_code)]
+
+use std::fmt::Write;
+
+use super::Check;
+use crate::origin::hosts::{self, Hosts};
+use crate::origin::place;
+use crate::plan::event::Trigger;
+use crate::settings::config::Config;
+use crate::sys::fd::{self, Kind};
+use crate::sys::startup::Inherited;
+use crate::sys::{pid, proc};
+
+/// The host, with the launchers in front of it.
+pub fn host(config: &Config, inherited: &Inherited) -> Check {
+    let (ok, detail) = match hosts::find(config, inherited.sighup_ignored) {
+        Ok(hosts) => describe(config, &hosts),
+        Err(error) => (Some(false), error.to_string()),
+    };
+    Check {
+        name: "host",
+        ok,
+        detail,
+    }
+}
+
+fn describe(config: &Config, hosts: &Hosts) -> (Option<bool>, String) {
+    let (ok, mut detail) = match hosts.parent {
+        Some(parent) => (Some(true), chain(&of(hosts, Trigger::ParentExit), parent)),
+        None if pid::parent() == 0 => (
+            Some(false),
+            "in another PID namespace: treaper sees only the end of stdin".to_owned(),
+        ),
+        None if config.parent => (None, "none: nohup lets the server outlive it".to_owned()),
+        None => (None, "not watched (--no-parent)".to_owned()),
+    };
+    let asked = of(hosts, Trigger::WatchedExit);
+    if !asked.is_empty() {
+        detail += "; also watched: ";
+        detail += &asked.into_iter().map(named).collect::<Vec<_>>().join(", ");
+    }
+    (ok, detail)
+}
+
+/// The pids that are watched for this trigger, the nearest first.
+fn of(hosts: &Hosts, trigger: Trigger) -> Vec<i32> {
+    let watched = hosts.watched.iter();
+    let watched = watched.filter(|watched| watched.trigger == trigger);
+    watched.map(|watched| watched.pid).collect()
+}
+
+/// The last process of `pids` is the host, the others are launchers. `parent` is the host if there is no pidfd of it.
+fn chain(pids: &[i32], parent: i32) -> String {
+    let (host, launchers) = pids.split_last().unwrap_or((&parent, &[]));
+    let mut text = named(*host);
+    if !launchers.is_empty() {
+        let launchers = launchers.iter().rev().map(|pid| named(*pid));
+        text += ", behind ";
+        text += &launchers.collect::<Vec<_>>().join(", ");
+    }
+    if let Some(hidden) = hosts::hidden_behind(*host) {
+        let name =
+            proc::stat(hidden).map_or_else(|_| "NAME".to_owned(), |stat| stat.name.to_string());
+        let hidden = named(hidden);
+        let _ = write!(
+            text,
+            ", which leads a session and so hides {hidden}: add --watch-ancestor={name}"
+        );
+    }
+    text
+}
+
+fn named(pid: i32) -> String {
+    match proc::stat(pid) {
+        Ok(stat) => format!("{}[{pid}]", stat.name),
+        Err(_) => format!("pid {pid}"),
+    }
+}
+
+/// What stdin is, and whether its end is a trigger.
+pub fn stdin(config: &Config, inherited: &Inherited) -> Check {
+    let (kind, _) = fd::describe(fd::STDIN);
+    let what = match kind {
+        Kind::Pipe => "pipe",
+        Kind::Socket => "socket",
+        Kind::Terminal => "terminal",
+        Kind::Other => "no pipe, socket or terminal",
+    };
+    let (ok, watched) = match place::stdin_trigger(inherited, config) {
+        Ok(Some(_)) => (Some(true), "watched".to_owned()),
+        Ok(None) => (None, "not watched".to_owned()),
+        Err(error) => (Some(false), error.to_string()),
+    };
+    Check {
+        name: "stdin",
+        ok,
+        detail: format!("{what}, {watched}"),
+    }
+}
