@@ -402,6 +402,8 @@ fn variables_that_are_named_exist() {
         "SECURITY.md",
         "CHANGELOG.md",
         "docs/hosts.md",
+        "docs/programs.md",
+        "docs/troubleshooting.md",
     ];
     for name in documents.map(str::to_owned).into_iter().chain(manuals()) {
         let text = read(&name);
@@ -448,15 +450,18 @@ fn manuals_and_readme_name_only_options_that_exist() {
         }
     }
     // The recipes name options of the hosts, too. After the word treaper there are only its own.
-    let recipes = read("docs/hosts.md");
-    for text in recipes.split("treaper --").skip(1) {
-        let words = format!("--{text}");
-        let own = words.split(' ').take_while(|word| word.starts_with("--"));
-        for option in own.flat_map(long_options) {
-            assert!(
-                known.contains(&option),
-                "docs/hosts.md: no such option: --{option}"
-            );
+    for page in ["hosts", "programs", "troubleshooting"] {
+        let page = format!("docs/{page}.md");
+        let recipes = read(&page);
+        for text in recipes.split("treaper --").skip(1) {
+            let words = format!("--{text}");
+            let own = words.split(' ').take_while(|word| word.starts_with("--"));
+            for option in own.flat_map(long_options) {
+                assert!(
+                    known.contains(&option),
+                    "{page}: no such option: --{option}"
+                );
+            }
         }
     }
 }
@@ -578,6 +583,8 @@ fn files_that_documents_name_exist() {
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
         "docs/hosts.md",
+        "docs/programs.md",
+        "docs/troubleshooting.md",
     ] {
         let text = read(name);
         let quoted = text.split('`').skip(1).step_by(2);

@@ -61,12 +61,12 @@ def remove_groups(name):
 
 
 class Docker:
-    def __init__(self, stage):
-        stage.need("dockerd", "docker")
+    def __init__(self, stage, init=None):
+        stage.need("dockerd", "docker", *([init] if init else []))
         own_mounts()
         self.stage = stage
         os.symlink("/usr/bin/docker", stage.path("bin/docker"))
-        shutil.copy(stage.path("bin/treaper"), stage.path("docker-init"))
+        shutil.copy(shutil.which(init) if init else stage.path("bin/treaper"), stage.path("docker-init"))
         stage.env.update(DOCKER_HOST=f"unix://{stage.path('sock')}", DOCKER_CONFIG=stage.path("config"), DOCKER_BUILDKIT="0")
         with open(stage.path("engine"), "w") as log:
             self.engine = stage.start(
@@ -90,7 +90,7 @@ class Docker:
     def client(self, command):
         """Runs `docker ...` as a host does: with a pipe as its stdin, until the server is up and the first second is over."""
         words = shlex.split(command)
-        at = words.index("run") + 1 if "run" in words else None
+        at = words.index("run") + 1 if words[:2] == ["docker", "run"] else None
         if at:
             words[at:at] = ["--network", "none", "-e", "TREAPER_GRACE=1s", "-e", "TREAPER_DRAIN=300ms"]
         host = self.stage.start(words, stdin=subprocess.PIPE)
@@ -144,6 +144,36 @@ def _(stage):
     docker.build("some-image", 'FROM debian:stable-slim\nENTRYPOINT ["some-server"]\n')
     stage.kill(docker.client(stage.text("docker-init")))
     return judged(stage, docker.containers)
+
+
+def stays(left):
+    """What the page calls not enough leaves a container."""
+    def judge():
+        found = left()
+        if not found:
+            raise Failed("the page says that this is not enough, and nothing is left")
+        return f"left: {'; '.join(found)}"
+    return judge
+
+
+@scene("docker run --init is not enough", in_document=False, control=False)
+def _(stage):
+    docker = Docker(stage, init="tini-static")
+    docker.build("some-image", 'FROM debian:stable-slim\nENTRYPOINT ["some-server"]\n')
+    stage.kill(docker.client("docker run -i --rm --init some-image"))
+    stage.passes(5)
+    return stays(docker.containers)
+
+
+@scene("treaper in front of docker run is not enough", in_document=False, control=False)
+def _(stage):
+    docker = Docker(stage)
+    docker.build("some-image", 'FROM debian:stable-slim\nENTRYPOINT ["some-server"]\n')
+    # The host is a shell; treaper and the client are behind it.
+    host = docker.client("sh -c 'treaper docker run --network none -i --rm some-image; true'")
+    stage.kill(host)
+    stage.until("the end of treaper", lambda: not stage.find("treaper docker"))
+    return stays(docker.containers)
 
 
 @scene("docker-exec")

@@ -17,6 +17,8 @@ from stage import CACHE, ROOT, Failed, Skip, Stage
 import scenes  # noqa: F401  (registers them)
 import containers  # noqa: F401
 import schemas  # noqa: F401
+import transcripts  # noqa: F401
+import programs  # noqa: F401
 
 DOCUMENTS = ["docs/hosts.md", "docs/programs.md", "docs/troubleshooting.md"]
 SCENE_LIMIT = 240  # seconds
@@ -162,7 +164,8 @@ def main():
             os.waitpid(left.pid, 0)
         sweep()
     if later:
-        print(f"left out by --quick: {', '.join(s.name for s in later)}")
+        names = [s.name for s in later if not s.name.startswith("program ")]
+        print(f"left out by --quick: {', '.join(names)}, and {len(later) - len(names)} cells of docs/programs.md")
     print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
     return 1 if counts["failed"] else 0
 

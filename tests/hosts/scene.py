@@ -34,9 +34,10 @@ class Check:
     alone: bool = False
 
 
-def scene(name, *snippets, **more):
+def scene(name, *snippets, in_document=True, **more):
+    """A scene is named as its snippet, or names its snippets, or plays none (`in_document`)."""
     def register(play):
-        SCENES.append(Scene(name, snippets or (name,), play, **more))
+        SCENES.append(Scene(name, (snippets or (name,)) if in_document else (), play, **more))
         return play
     return register
 

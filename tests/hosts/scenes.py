@@ -158,6 +158,22 @@ def _(stage):
     stage.kill(editor)
 
 
+@scene("neovim-typescript")
+def _(stage):
+    stage.need("nvim", "typescript-language-server")
+    server = f"{CACHE}/node/node_modules/.bin/typescript-language-server"
+    stage.write("bin/typescript-language-server", f'#!/bin/sh\nsome-server </dev/null >/dev/null 2>&1 &\nexec {server} "$@"\n', 0o755)
+    os.symlink(f"{CACHE}/node/node_modules", stage.path("node_modules"))
+    stage.write("file.ts", "const word: number = 'text';\n")
+    stage.snippet("neovim-typescript", "init.lua")
+    editor = stage.start(["nvim", "--headless", "--listen", stage.path("nvim"), "-u", "init.lua", "file.ts"])
+    stage.ready()
+    # The server has started the compiler, and found the mistake.
+    count = ["nvim", "--server", stage.path("nvim"), "--remote-expr", 'luaeval("#vim.diagnostic.get()")']
+    stage.until("a diagnostic", lambda: stage.run(count, check=False).strip().isdigit() and int(stage.run(count).strip()) > 0)
+    stage.kill(editor)
+
+
 def emacs(stage, name, settings, connect):
     stage.need("emacs")
     language_server(stage)

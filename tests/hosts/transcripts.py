@@ -1,0 +1,46 @@
+"""The examples of docs/troubleshooting.md: each line that begins with `$ ` is typed, and what follows has to be the output.
+And the picture of README.md."""
+
+import os
+import re
+import subprocess
+
+from scene import scene
+from stage import ROOT, Failed
+
+
+def plain(text):
+    """Pids differ each time."""
+    return re.sub(r"\[\d+\]", "[N]", text)
+
+
+def transcript(name, **more):
+    @scene(name, control=False, **more)
+    def _(stage):
+        played = ""
+        # A file that is shown is the one that is played.
+        for file, text in re.findall(r"^\$ cat (\S+)\n((?:(?!\$ ).*\n)*)", stage.text(name), re.MULTILINE):
+            stage.write(file, text)
+            stage.need("node")
+        for line in stage.text(name).splitlines():
+            if not line.startswith("$ "):
+                continue
+            done = subprocess.run(["sh", "-c", line[2:]], cwd=stage.folder, env=stage.env, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+            played += f"{line}\n{plain(done.stdout)}"
+        if played != stage.text(name):
+            raise Failed(f"the output is\n{played}")
+
+
+for example in ("parent-exit", "stdin-eof", "sigkill", "doctor", "not-started", "no-ancestor"):
+    transcript(example, quick=True)
+
+
+@scene("picture", in_document=False, control=False, quick=True)
+def _(stage):
+    """The picture shows what a run shows. Pids and times differ."""
+    drawn = subprocess.run([os.path.join(ROOT, "docs/picture")], env={**os.environ, "TREAPER": stage.path("bin/treaper")},
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True, timeout=120).stdout
+    with open(os.path.join(ROOT, "docs/demo.svg")) as file:
+        if re.sub(r"\d+", "N", drawn) != re.sub(r"\d+", "N", file.read()):
+            raise Failed("docs/demo.svg is out of date: docs/picture >docs/demo.svg")
