@@ -69,6 +69,8 @@ pub struct Facts<'a> {
     pub contain: &'static str,
     /// In bytes.
     pub memory_peak: Option<u64>,
+    /// How many injected messages were written to the server, and how many were discarded.
+    pub relay: Option<(u64, u64)>,
 }
 
 impl Report {
@@ -178,7 +180,9 @@ impl Report {
             "survivors": list(List::Survivors).collect::<Vec<Value>>(),
             "contain": facts.contain,
             "lost": self.ledger.lost().map(Lost::name),
-            "relay": Value::Null,
+            "relay": facts.relay.map(|(messages, discarded)| {
+                json!({ "messages": messages, "discarded": discarded })
+            }),
         })
     }
 }

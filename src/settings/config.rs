@@ -215,6 +215,7 @@ impl Config {
             arguments: self.report_arguments,
             contain: self.contain.name(),
             memory_peak: None,
+            relay: None,
         }
     }
 }
