@@ -146,6 +146,32 @@ def _(stage):
     return judged(stage, docker.containers)
 
 
+@scene("ctr", "dockerfile", "ctr", alone=True)
+def _(stage):
+    stage.need("ctr")
+    docker = Docker(stage)
+    docker.build("some-image", stage.text("dockerfile"))
+    ctr = f"ctr -a {stage.path('exec/containerd/containerd.sock')}"
+    stage.run(["sh", "-c", f"docker save some-image | {ctr} images import --snapshotter native -"])
+    run = stage.text("ctr").strip().replace("ctr run --rm", f"{ctr} run --rm --snapshotter native --env TREAPER_GRACE=1s")
+    stage.env["TREAPER_GRACE"] = "8s"
+    # The host is a shell, which has more to do.
+    host = stage.start(["sh", "-c", f"{run}; true"], stdin=subprocess.PIPE)
+    stage.until("the server", lambda: "up\n" in stage.read("log"))
+    stage.kill(host)
+
+    def left():
+        tasks = stage.run(["sh", "-c", f"{ctr} tasks ls"]).splitlines()
+        return [" ".join(line.split()) for line in tasks if "RUNNING" in line]
+
+    def clear():
+        subprocess.run(["sh", "-c", f"{ctr} tasks kill -s KILL some-id; sleep 0.5; {ctr} tasks delete some-id; {ctr} containers delete some-id"],
+                       env=stage.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        remove_groups("default")
+    stage.endings.append(clear)
+    return judged(stage, left)
+
+
 def stays(left):
     """What the page calls not enough leaves a container."""
     def judge():

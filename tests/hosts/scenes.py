@@ -359,6 +359,18 @@ def _(stage):
     stage.kill(cron)
 
 
+@scene("at")
+def _(stage):
+    stage.need("at", "atd", "unshare")
+    job(stage)
+    places = "mount -t tmpfs -o mode=755 none /var/spool/cron && mkdir -m 1770 /var/spool/cron/atjobs /var/spool/cron/atspool && touch /var/spool/cron/atjobs/.SEQ && chmod 600 /var/spool/cron/atjobs/.SEQ && chown daemon:daemon /var/spool/cron/at* /var/spool/cron/atjobs/.SEQ && mount -t tmpfs none /run && "
+    script = stage.snippet("at", "at.sh")
+    atd = stage.start(["unshare", "-m", "sh", "-c", f"{places} {{ sh {script}; exec atd -f -l 1000; }}"])
+    stage.until("the job", lambda: "server" in stage.read("up"), limit=90)
+    stage.until("the end of the job", lambda: not stage.find("some-job"))
+    stage.kill(atd)
+
+
 # ---- other machines
 
 @scene("ssh")
