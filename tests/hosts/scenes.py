@@ -371,6 +371,65 @@ def _(stage):
     stage.kill(atd)
 
 
+SLURM = """ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+SlurmUser=root
+AuthInfo=socket={folder}/munge.socket
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+MpiDefault=none
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+@scene("slurm")
+def _(stage):
+    stage.need("srun", "slurmctld", "slurmd", "munged")
+    job(stage)
+    ports = free_ports(2)
+    stage.write("slurm.conf", SLURM.format(host=socket.gethostname().split(".")[0], ports=ports, folder=stage.folder))
+    stage.env["SLURM_CONF"] = stage.path("slurm.conf")
+    for name in ("state", "spool"):
+        os.mkdir(stage.path(name))
+    with open(stage.path("key"), "wb") as file:
+        file.write(os.urandom(1024))
+    os.chmod(stage.path("key"), 0o400)
+    places = [f"--{name}={stage.path('munge.' + name)}" for name in ("socket", "pid-file", "log-file", "seed-file")]
+    daemons = [["munged", "-F", "-f", f"--key-file={stage.path('key')}", *places], ["slurmctld", "-D"], ["slurmd", "-D"]]
+    for daemon in daemons:
+        process = stage.start(daemon)
+        stage.spare(process.pid)
+        stage.endings.append(lambda process=process: stage.kill(process))
+        if daemon[0] == "munged":
+            stage.until("munged", lambda: os.path.exists(stage.path("munge.socket")))
+    stage.until("an idle node", lambda: "idle" in stage.run(["sinfo"], check=False))
+    srun = stage.shell("slurm")
+    stage.until("the job", lambda: "server" in stage.read("up"))
+    srun.wait(60)
+    # A daemon of Slurm stays for the step until the step has ended.
+    stage.until("the end of the step", lambda: not stage.find("slurmstepd"))
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
 # ---- other machines
 
 @scene("ssh")
@@ -381,9 +440,7 @@ def _(stage):
         raise Skip("sshd is not installed")
     for name in ("host", "user"):
         stage.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", name])
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port, = free_ports(1)
     stage.write("sshd_config", f"""Port {port}
 ListenAddress 127.0.0.1
 HostKey {stage.path('host')}
