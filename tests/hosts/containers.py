@@ -129,6 +129,14 @@ def _(stage):
     return judged(stage, docker.containers)
 
 
+@scene("docker run --init", "dockerfile")
+def _(stage):
+    docker = Docker(stage, init="tini-static")
+    docker.build("some-image", stage.text("dockerfile"))
+    stage.kill(docker.client("docker run -i --rm --init some-image"))
+    return judged(stage, docker.containers)
+
+
 @scene("docker-mount")
 def _(stage):
     docker = Docker(stage)

@@ -58,11 +58,13 @@ published("gitlab", "vendor.gitlab-ci", ".gitlab-ci.yml", "script:", "scripts:")
 published("compose", "vendor.compose-spec", "compose.yaml", "stop_grace_period", "stop_grace")
 
 
-@check("kubernetes, schema", "kubernetes")
+@check("kubernetes, schema", "kubernetes", "kubernetes-sidecar")
 def _(found):
-    text = found["kubernetes"].text
-    judge(text, text.replace("terminationGracePeriodSeconds", "terminationGrace"), "pod.yaml", [program("kubernetes-validate"), "--strict"])
-    return "it has the form of the published schema"
+    for name in ("kubernetes", "kubernetes-sidecar"):
+        text = found[name].text
+        wrong = text.replace("terminationGracePeriodSeconds", "terminationGrace")
+        judge(text, wrong, "pod.yaml", [program("kubernetes-validate"), "--strict"])
+    return "they have the form of the published schema"
 
 
 def documented(name, where, parse, form):

@@ -19,7 +19,7 @@ import procs_path  # noqa: F401
 import procs
 
 CACHE = os.path.join(ROOT, ".cache", "hosts")
-READY_LIMIT = 60  # seconds that a host may take on a loaded machine until its server is there
+READY_LIMIT = 120  # seconds that a host may take on a loaded machine until its server is there
 CONTROL_WINDOW = 1.5  # seconds for which what a control leaves has to stay
 
 BARE = """#!/bin/sh
