@@ -1,4 +1,4 @@
-//! `parent-exit` and `watched-exit`: the host is really gone, or nothing happens.
+//! `parent-exit` and `watched-exit`: they come if and only if the host is really gone.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -34,8 +34,8 @@ fn hosted(wrap: Wrap, host: &[&str]) -> Run {
     start_below(host, &wrap.tree(TREE))
 }
 
-/// The host dies and everything goes. Its end of a stdin pipe is closed a moment before it is gone,
-/// so either may be what is seen first.
+/// The host is killed, and all processes end. Its end of a stdin pipe is closed a moment before the host is gone, so
+/// either can be seen first.
 fn dies_with_its_host(mut run: Run) {
     run.signal(libc::SIGKILL);
     run.wait_empty();
@@ -91,7 +91,7 @@ fn nothing_outlives_a_host_whose_other_child_holds_stdin_open() {
     assert_eq!(
         run.survivors().len(),
         1,
-        "the keeper of the pipe is not ours to end"
+        "treaper must not end the keeper of the pipe"
     );
 }
 
@@ -123,7 +123,7 @@ fn a_host_of_another_uid_is_watched_though_its_death_signal_cannot_arrive() {
 fn a_launcher_that_lives_on_hides_nothing() {
     let command = [words(&[ACTOR, "launch", "--"]), QUICK.tree(TREE)].concat();
     for kind in ["pipe", "socketpair", "tcp"] {
-        // The keeper has the write end, so that only the chain of processes can tell.
+        // The keeper has the write end, so only the chain of processes shows the end of the host.
         let mut run = start_below(&["--stdin", kind, "--keeper"], &command);
         let (keeper, launcher) = (run.log.ready("keeper"), run.log.ready("launcher"));
         run.signal(libc::SIGKILL);
@@ -193,7 +193,7 @@ fn a_watched_pid_takes_the_server_with_it() {
 
 #[test]
 fn a_watched_ancestor_takes_the_server_with_it() {
-    // Stdin tells nothing and the launcher, which is the parent, lives on.
+    // Stdin shows nothing, and the launcher, which is the parent, lives on.
     let options = ["-v", "--grace", "200ms", "--watch-ancestor", "host"];
     let command = [
         words(&[ACTOR, "launch", "--"]),

@@ -1,7 +1,7 @@
-//! Every parser against what it must hold for any input: nothing crashes it, what it accepts is what
-//! was written, and it agrees with another reader of the same text.
+//! What each parser must do for any input: it never crashes, it accepts exactly what was written, and it agrees with
+//! another reader of the same text.
 //!
-//! `PROPTEST_CASES=100000` tries longer; a failure is shrunk to the smallest input.
+//! `PROPTEST_CASES=100000` tries longer. A failure is shrunk to the smallest input.
 #![allow(
     clippy::unwrap_used,
     clippy::format_collect,
@@ -17,7 +17,7 @@ mod values;
 
 use proptest::test_runner::Config;
 
-/// Leaves no file behind: what failed is in the output.
+/// Writes no file: the output shows what failed.
 fn config() -> Config {
     Config {
         failure_persistence: None,

@@ -1,5 +1,5 @@
-//! The plan and its vocabulary need `core` only. Compiled here without std, any `std::` or `alloc::`
-//! path in them (a clock, a lock, an allocation, a message) is an error.
+//! The plan needs `core` only. Here it is compiled without std, so any `std::` or `alloc::` path in it (a clock, a
+//! lock, an allocation, a message) is an error.
 #![no_std]
 #![allow(dead_code, reason = "what is under test is that it compiles")]
 

@@ -1,20 +1,20 @@
 //! Exhaustive search over the plan: every state that can be reached with a small set of durations,
 //! by every event in every order, early, in time and late.
 //!
-//! The search carries notes beside the plan (what was signalled, when the drain began, ...), so that
-//! each promise is checked on every edge from what was seen, not from what the plan says of itself.
+//! The search keeps notes beside the plan (what was signalled, when the drain began, ...). So each promise is checked
+//! on every edge against what was seen, and not against what the plan says about itself.
 //!
 //! Faults seeded by hand into `src/plan/machine.rs`, each caught by the promise behind it:
-//! - a later trigger begins `Terminating` anew: "the rest is told to stop only once"
+//! - a later trigger begins `Terminating` again: "the rest gets the stop signal only once"
 //! - `kill_at = now + grace / 2`: "no SIGKILL before the grace is over"
-//! - a kill round sets `survivors_at` anew, a sweep is not noted as done, a drain goes on for input that
-//!   nobody takes: "no end in sight"
-//! - `Mixed` sweeps as `Staged` does: "mixed: the rest is never told"
+//! - a kill round sets `survivors_at` again, a sweep is not noted as done, a drain goes on for input that
+//!   no process reads: "no end in sight"
+//! - `Mixed` sweeps as `Staged` does: "mixed: the rest never gets the stop signal"
 //! - the server's end does not end a drain: "the end of the server is a trigger, and ends a drain"
 //! - an empty tree is overlooked while killing: "done when the tree is empty, and only then"
-//! - a later trigger replaces the first: "the first trigger is the one that is told"
+//! - a later trigger replaces the first: "the first trigger is the one that is reported"
 //! - a shim that was killed changes no deadline, a server that has ended leaves the rest without one, the stage is
-//!   counted from the start: "SIGKILL as soon as the grace is over", "staged: the rest is told in time"
+//!   counted from the start: "SIGKILL as soon as the grace is over", "staged: the rest gets the stop signal in time"
 //! - Ctrl-C kills before anything was named: "Ctrl-C kills only what was named"
 //! - `Killing` begins without a round: "killing begins with SIGKILL, and is the state of it"
 #![allow(clippy::panic, reason = "a test")]
@@ -40,9 +40,9 @@ fn step(policy: Policy) -> Duration {
 }
 
 const LATE: Duration = ms(3);
-/// "Now" in every state: its times are moved along, so that equal situations are equal states.
+/// "Now" in every state. Its times are moved to it, so that equal situations are equal states.
 const NOW: Duration = ms(10_000);
-/// How often the drain sees input being taken: else it could go on for ever.
+/// How often the drain sees that input was read. Without a limit it could be endless.
 const MOST_RESTARTS: u8 = 2;
 
 /// What was seen on the way to a state.
@@ -53,15 +53,15 @@ const MOST_RESTARTS: u8 = 2;
 )]
 struct Seen {
     trigger: Option<Trigger>,
-    /// When the drain began, or input was last seen to be taken in it.
+    /// When the drain began, or when input was last seen to be read in it.
     drain: Option<Duration>,
-    /// When the plan went on to terminate; forgotten when it kills.
+    /// When the plan began to terminate. Forgotten when it kills.
     terminate: Option<Duration>,
     /// When the first SIGKILL was ordered.
     kill: Option<Duration>,
-    /// When SIGKILL is due; [`NEVER`] as long as the server has the time that its manager gives it.
+    /// When SIGKILL is due; [`NEVER`] while the deadline of the manager counts.
     due: Option<Duration>,
-    /// When the rest is told at the latest, and the server for certain.
+    /// When the rest gets the stop signal at the latest, and when the server is certain to have got it.
     stage: Option<Duration>,
     stop_server: bool,
     ensured: bool,
@@ -79,7 +79,7 @@ struct Node {
     seen: Seen,
 }
 
-/// One step of the plan, and what was known before it.
+/// One step of the plan, and what was seen before it.
 #[derive(Debug)]
 struct Edge {
     policy: Policy,
@@ -90,7 +90,7 @@ struct Edge {
     actions: Vec<Action>,
 }
 
-/// The order of a stop; it never goes back.
+/// The order of the states of a stop. It never goes back.
 fn rank(state: State) -> u8 {
     match state {
         State::Running => 0,
@@ -128,7 +128,7 @@ fn moments(plan: &Plan, policy: Policy) -> Vec<Duration> {
     moments
 }
 
-/// The same situation, with what was `now` at [`NOW`].
+/// The same situation, with all times moved so that `now` is [`NOW`].
 fn moved(node: Node, now: Duration, policy: Policy) -> Node {
     let to = |time: Duration| match time {
         NEVER => NEVER,
@@ -241,7 +241,7 @@ fn note(edge: &Edge) -> Seen {
     seen
 }
 
-/// When SIGKILL and what comes before it are due, by the words of the manual.
+/// When SIGKILL and the steps before it are due, as the manual says.
 fn note_deadlines(edge: &Edge, seen: &mut Seen) {
     let set = &edge.policy;
     let begins = rank(edge.before.plan.state()) < 2;
@@ -276,7 +276,7 @@ fn search(policy: Policy) -> (usize, u64) {
     while let Some(before) = pending.pop() {
         comes_to_an_end(&before, &policy);
         let moments = moments(&before.plan, policy);
-        // The loop promises it: a deadline that has passed comes before anything else.
+        // The loop promises that a deadline that has passed comes before any other event.
         let overdue = before.plan.deadline().is_some_and(|at| at < NOW);
         let possible = |event: &&Event| !overdue || matches!(event, Event::Deadline { .. });
         let all = events.iter().filter(possible);
@@ -308,7 +308,7 @@ fn search(policy: Policy) -> (usize, u64) {
     (known.len(), edges)
 }
 
-/// From every state, with no news but the deadlines, the stop ends, and in time.
+/// From every state the stop ends in time, if no other events than deadlines come.
 fn comes_to_an_end(node: &Node, set: &Policy) {
     let (mut plan, mut now, mut steps) = (node.plan, NOW, 0);
     let running = node.plan.state() == State::Running;
@@ -323,7 +323,7 @@ fn comes_to_an_end(node: &Node, set: &Policy) {
     assert_eq!(
         plan.deadline().is_none(),
         running || plan.is_over() || waits && named,
-        "a deadline, or somebody to wait for, or the end: {node:?}"
+        "a deadline, or a process to wait for, or the end: {node:?}"
     );
     if waits {
         let gone = Event::Reaped {
@@ -366,7 +366,7 @@ const SHORT: &[Times] = &[
     ([60, 40, 2], Some(10)),
     ([110, 20, 0], Some(100)),
 ];
-/// With a grace that the end of the shim shortens, and in which there is time to name what is waited for.
+/// With a grace period that the end of the shim shortens, and that is long enough to list what the stop waits for.
 const LONG: &[Times] = &[([0, 5000, 2], None), ([0, 5000, 2], Some(3000))];
 
 /// `until_tree`, `manager_has_deadline`, `at_terminal`.
@@ -404,7 +404,7 @@ fn every_promise_holds_in_every_reachable_state() {
             }
         }
     }
-    // Not println!, whose output a passing test keeps to itself.
+    // Not println!, whose output is hidden when a test passes.
     let _ = writeln!(
         std::io::stderr(),
         "plan model: {states} states, {edges} edges"

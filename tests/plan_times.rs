@@ -1,4 +1,4 @@
-//! The times of a stop, as the manual gives them: in seconds, not by what the plan says of itself.
+//! The times of a stop, in seconds, as the manual states them.
 
 #![allow(clippy::panic, reason = "a test")]
 
@@ -37,7 +37,7 @@ const OVERDUE: Event = Event::Deadline {
     hung_up: true,
 };
 
-/// A plan, and everything that it ordered, with the times.
+/// A plan, and each action that it has ordered, with its time.
 struct Stop {
     plan: Plan,
     now: Duration,
@@ -60,7 +60,7 @@ impl Stop {
         stop
     }
 
-    /// Lets the time pass up to `now`, and tells `event`.
+    /// Lets the time pass until `now`, and gives `event` to the plan.
     fn tell(&mut self, now: Duration, event: Event) {
         self.pass(now);
         self.step(event);
@@ -165,7 +165,7 @@ fn after_the_end_of_the_shim_there_are_two_seconds_at_most() {
         assert_eq!(stop.first(Action::KillAll), Some(ms(kill)), "{at}");
     }
 
-    // It ends a drain, and does not prolong it.
+    // It ends a drain.
     let mut stop = Stop::by(Trigger::StdinEof, POLICY);
     stop.tell(ms(1000), Event::Trigger(Trigger::ShimKilled));
     assert_eq!(stop.first(Action::StopServer), Some(ms(1000)));
@@ -197,7 +197,7 @@ fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
             "{kill_mode:?}"
         );
     }
-    // Other reasons have our deadline, and one that comes later sets it; further requests do not.
+    // Another trigger has treaper's own deadline, also if it comes later. Further SIGTERMs do not set it.
     for trigger in Trigger::ALL {
         let asked = trigger == Trigger::Terminate;
         let drains = matches!(trigger, Trigger::StdinEof | Trigger::StdoutClosed);
@@ -241,7 +241,7 @@ fn at_a_terminal_a_stop_of_more_than_a_second_lists_what_it_waits_for_and_ctrl_c
     assert_eq!(stop.first(Action::KillAll), Some(ms(10_000)));
 }
 
-/// The shim is woken, and stdin is watched again, by what this says.
+/// By this the monitor decides when to wake the shim, and when to watch stdin again.
 #[test]
 fn it_is_running_until_a_stop_or_a_drain_begins_and_again_when_stdin_has_a_writer() {
     let mut stop = Stop::new(POLICY);
@@ -270,11 +270,11 @@ fn a_drain_looks_at_its_input_at_once_and_every_50_ms_while_some_is_left() {
     };
     assert_eq!(look(Trigger::StdinEof, 1), Some(ms(50)));
     assert_eq!(look(Trigger::StdinEof, 0), Some(ms(5000)));
-    // Input of an open stdin says nothing.
+    // The input of an open stdin means nothing.
     assert_eq!(look(Trigger::StdoutClosed, 1), Some(ms(5000)));
 }
 
-/// How long the plan pauses after a kill round of which this is known.
+/// How long the plan pauses after a kill round with this `progress`.
 fn pause_after(plan: Plan, progress: bool, now: Duration) -> (Plan, Duration) {
     let (plan, _) = plan.step(Event::Swept { progress }, now);
     let State::Killing { next, .. } = plan.state() else {

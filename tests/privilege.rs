@@ -1,4 +1,4 @@
-//! The main scenes as whoever runs the tests, as an unprivileged user, and as PID 1 of a namespace.
+//! The main scenes as the user who runs the tests, as an unprivileged user, and as PID 1 of a namespace.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -11,7 +11,7 @@ const QUICK: Wrap = Wrap::Treaper(&["--drain", "100ms", "--grace", "200ms"]);
 const STUBBORN: &str = "server:ignore=TERM[a:setsid:ignore=TERM,b:daemon:stopped:ignore=TERM,\
                         c:chain=2]";
 
-/// Who the scene runs as.
+/// As which user the scene runs.
 type Mode = (&'static str, fn() -> Scene, bool);
 
 fn modes() -> Vec<Mode> {
@@ -48,7 +48,7 @@ fn control_a_stubborn_tree_survives_without_treaper() {
     for (name, scene, first) in modes() {
         let mut run = start(scene(), Wrap::Bare, STUBBORN, &["server", "a", "b", "c"]);
         run.signal(libc::SIGTERM);
-        // As PID 1 the kernel would end them with the server, but nobody ends the server.
+        // If the server is PID 1, the kernel would end them with it, but no process ends the server.
         assert!(!run.ends_within(Duration::from_millis(200)), "{name}");
         if !first {
             run.signal(libc::SIGKILL);
@@ -118,7 +118,7 @@ fn a_killed_host_leaves_nothing() {
 
 #[test]
 fn a_host_in_the_same_namespace_leaves_nothing() {
-    // A container whose PID 1 is another program, which outlives the host by its stand-in's death.
+    // A container whose PID 1 is another program, which outlives the host.
     let host = [
         ACTOR, "launch", "--", ACTOR, "host", "--stdin", "null", "--",
     ]

@@ -1,4 +1,4 @@
-//! Shim, monitor and host are killed at random instants, start-up included: nothing is ever left.
+//! Shim, monitor and host are killed at random instants, also during the start: no process is ever left.
 //! `KILL_SEED` repeats a run, `KILL_ROUNDS` makes it longer.
 #![allow(
     clippy::unwrap_used,
@@ -47,7 +47,7 @@ fn pause(random: &mut Random) -> u64 {
     time
 }
 
-/// The child of a process, as soon as there is one; none if the process is gone first.
+/// The child of a process, as soon as there is one. `None` if the process is gone first.
 fn child_of(parent: i32) -> Option<i32> {
     let path = format!("/proc/{parent}/task/{parent}/children");
     let deadline = common::patience();
@@ -84,7 +84,7 @@ fn nothing_is_left_when_the_monitor_is_killed_at_any_instant() {
         let mut run = Scene::new().start(&QUICK.tree(TREE));
         let monitor = child_of(run.main);
         let time = pause(&mut random);
-        // The shim reaps the monitor only to end itself, so the number is not another's yet.
+        // When the shim reaps the monitor, it exits. So this pid is not that of another process yet.
         if let Some(monitor) = monitor {
             let _ = sys::kill(monitor, libc::SIGKILL);
         }
@@ -98,8 +98,8 @@ fn nothing_is_left_when_the_monitor_is_killed_at_any_instant() {
 fn nothing_is_left_when_the_host_is_killed_at_any_instant() {
     let mut random = Random::new(3);
     for round in 0..rounds() {
-        // Where the host is gone before treaper could look who its parent is, the empty pipe and the
-        // session tell, which the host made (as a service, a terminal, or an editor's runtime does).
+        // If the host is gone before treaper has looked at its parent, the empty pipe and the session show that. The
+        // host made both (as a service, a terminal, or an editor's runtime does).
         let host = [ACTOR, "host", "--stdin", "pipe", "--own-session", "--"].map(str::to_owned);
         let mut run = Scene::new().start(&[&host[..], &QUICK.tree(TREE)].concat());
         run.log.wait("host", "spawned");

@@ -1,4 +1,4 @@
-//! Every descendant is reaped, and nothing wakes us while nothing happens.
+//! Every descendant is reaped, and nothing wakes treaper while nothing happens.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -68,7 +68,7 @@ fn switches(run: &Run, window: Duration) -> u64 {
     assert!(!ours.is_empty());
     let count = || ours.iter().map(|&pid| proc::switches(pid)).sum::<u64>();
     let mut last = count();
-    // Until the start is over: two looks that see the same.
+    // The start is over when two looks see the same.
     until("a quiet start", || {
         sys::pause_for(Duration::from_millis(50));
         let now = count();
@@ -144,7 +144,7 @@ fn neither_process_has_a_second_thread() {
     }
 }
 
-/// More have ended than are reaped at once, no SIGCHLD comes any more, and another signal is waiting.
+/// More children have ended than one batch, no further SIGCHLD comes, and another signal is waiting.
 #[test]
 fn a_signal_that_comes_while_many_are_reaped_leaves_no_zombie() {
     let mut run = Scene::new().start(&WRAPS[0].tree("server[burst:daemon:stopped:orphans=1500]"));

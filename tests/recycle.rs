@@ -1,6 +1,5 @@
-//! No signal ever reaches a process outside of the tree, however fast numbers are used again: in a
-//! PID namespace with 120 numbers, given out lowest first, as soon as they are free. (No more processes
-//! than that can be there, so nothing grows beyond them.)
+//! No signal ever reaches a process outside of the tree, however fast pids are recycled. The PID namespace of these
+//! tests has 120 pids, and assigns the lowest free one. (So there are never more processes than that.)
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,7 +11,7 @@ mod common;
 
 use common::{ACTOR, Scene, Wrap, skip, special, sys};
 
-// Those who multiply come last: where they leave no number nobody else can start.
+// Processes that multiply come last, since they can use up all pids, and then no other process can start.
 const TREE: &str = "server:ignore=TERM[b*2:daemon:ignore=TERM,\
                     c*2:setsid:ignore=TERM[d*4:setsid:ignore=TERM:breed=1,e*2:chain=1],a*3:chain=0]";
 const ROUNDS: &str = "15";
@@ -25,7 +24,7 @@ struct Counts {
     hits: i64,
 }
 
-/// None where no such namespace can be had.
+/// `None` if such a namespace is not available.
 fn world(command: &[String]) -> Option<Counts> {
     if !sys::is_root() {
         skip("only root can set the next process number");
@@ -75,7 +74,7 @@ fn no_process_outside_is_signalled_without_pidfd_open() {
     no_process_outside_is_signalled(&[], &["pidfd_open=ENOSYS"]);
 }
 
-/// Then a walk closes what it holds of those above, and proves them again on its way back.
+/// Then a walk closes the descriptors of the processes above, and proves these again on its way back.
 #[test]
 fn no_process_outside_is_signalled_with_few_descriptors() {
     let few = ["sh", "-c", "ulimit -n 10; exec \"$@\"", "sh"].map(str::to_owned);
@@ -103,7 +102,7 @@ fn no_process_outside_is_signalled_when_a_group_is_killed_one_by_one() {
 #[test]
 fn control_a_killer_that_trusts_numbers_signals_processes_outside() {
     let naive = [ACTOR, "naive", "--"].map(str::to_owned);
-    // Nothing that such a killer would leave behind, round after round.
+    // Only processes that such a killer does not leave behind, round after round.
     let tree = Wrap::Bare.tree("server[d*8:breed=1]");
     // On a busy machine the outsiders that it could hit are slow to be born.
     for _ in 0..WORLDS {

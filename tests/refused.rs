@@ -1,5 +1,5 @@
-//! A seccomp filter that refuses one of the calls that wait: nothing is lost, nobody survives, and no
-//! processor is used up while nothing happens.
+//! A seccomp filter that refuses one of the calls that wait: no signal is lost, no process survives, and treaper takes
+//! no processor time while nothing happens.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -37,7 +37,7 @@ fn start(scene: Scene, rules: &[&str], level: &[&str], options: &[&str]) -> Run 
     run
 }
 
-/// Nanoseconds that a process has been on a processor.
+/// The processor time of a process.
 fn busy(pid: i32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
@@ -110,10 +110,10 @@ fn a_second_of_waiting_takes_no_processor_time() {
     }
 }
 
-/// Then only signals are noticed, and that is told; in the second scene nothing at all can wait for them.
+/// Then treaper only notices signals, and a message says so. In the second scene no call can wait for signals either.
 #[test]
 fn without_any_poll_signals_are_still_obeyed() {
-    // No actor: it polls as well.
+    // Not an actor, since it polls as well.
     let script = "trap '' TERM; setsid sleep 1000 & echo up; sleep 1000";
     for rules in [
         &["poll=EPERM", "ppoll=EPERM"][..],

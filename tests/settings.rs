@@ -1,4 +1,4 @@
-//! Settings: options and variables, what they accept, and that a wrong one starts nothing.
+//! Options and variables: what they accept, and that nothing is started with a wrong one.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -34,7 +34,7 @@ fn is_accepted(options: &[&str], variables: &[(&str, &str)]) {
     );
 }
 
-/// Exit 125, one line that names the culprit, nothing started.
+/// The exit status is 125, one line names the culprit, and nothing was started.
 fn is_refused(options: &[&str], variables: &[(&str, &str)], culprit: &str) {
     let out = output(options, variables);
     let text = String::from_utf8_lossy(&out.stderr);
@@ -300,7 +300,7 @@ fn a_filter_of_messages_that_means_nothing_is_refused() {
     }
 }
 
-/// `--doctor` stands for a COMMAND. A word behind it must not be ignored, nor be run.
+/// `--doctor` replaces COMMAND. A word after it must be neither ignored nor run.
 #[test]
 fn a_command_behind_doctor_is_a_mistake() {
     for (words, culprit) in [

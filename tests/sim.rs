@@ -1,10 +1,10 @@
-//! The whole stop over a simulated process table and clock: random trees, random reasons to stop,
-//! the monitor killed at any call. Nothing waits, so thousands of stops take seconds.
+//! The whole stop over a simulated process table and clock: random trees, random reasons to stop, and a monitor that is
+//! killed at any call. Nothing waits, so thousands of stops take seconds.
 //!
-//! `SIM_SEED` (a number) and `SIM_RUNS` repeat or prolong it; a failure names the seed of its run.
+//! `SIM_SEED` (a number) and `SIM_RUNS` repeat or prolong it. A failure names the seed of its run.
 //!
-//! Faults seeded by hand, each caught: the heir starts a new grace; one round of SIGKILL only; the rest is
-//! not told when the server is gone; actions are done before the board knows of them.
+//! Faults seeded by hand, each caught: the heir begins a new grace period; only one round of SIGKILL; the rest does not
+//! get the stop signal when the server is gone; actions are done before they are on the board.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -61,14 +61,14 @@ fn random_policy(rng: &mut Rng) -> Policy {
     }
 }
 
-/// What a tree is made of, beside its size.
+/// The kinds of processes in a tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// All leave soon after the stop signal.
+    /// All exit soon after the stop signal.
     Polite,
-    /// Anything that SIGKILL ends.
+    /// All kinds that SIGKILL ends.
     Wild,
-    /// Anything, and some that nothing ends.
+    /// All kinds, and some that nothing can end.
     Hopeless,
 }
 
@@ -120,7 +120,7 @@ fn random_table(rng: &mut Rng, kind: Kind) -> Table {
         let parent = rng.pick(&pids);
         pids.push(table.start(parent, habits));
     }
-    // Double forks: their parents have left, so they are ours.
+    // Double forks: their parents have ended, so they are children of the monitor.
     for _ in 0..rng.below(4) {
         let habits = random_habits(rng, kind);
         table.start(US, habits);
@@ -138,9 +138,9 @@ fn random_sim(rng: &mut Rng, kind: Kind) -> Sim {
         let pause = rng.pick(&[0, 30, 2000]);
         at += rng.time(ms(pause));
     }
-    // Something has to end it in the end.
+    // There must be a trigger that ends the run.
     sim.triggers.push_back((at + ms(3000), Trigger::Terminate));
-    // And the manager, whose deadline it might be waiting for.
+    // The manager must end as well: the plan may be waiting for its deadline.
     sim.triggers.push_back((at + ms(6000), Trigger::ParentExit));
     sim.disarmed = rng.percent(30);
     let mut key = Duration::ZERO;
@@ -161,7 +161,7 @@ fn random_sim(rng: &mut Rng, kind: Kind) -> Sim {
     sim
 }
 
-/// Plays one stop to its end. Whether the monitor was killed in it.
+/// Plays one stop to its end. Returns whether the monitor was killed in it.
 fn play(sim: &mut Sim, policy: Policy) -> (Plan, bool) {
     let first = AssertUnwindSafe(|| supervise::run(sim, Plan::new(policy)));
     match catch_unwind(first) {
@@ -181,7 +181,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
     assert_eq!(
         plan.trigger(),
         Some(trigger),
-        "the first trigger is the one that is told"
+        "the first trigger is the one that is reported"
     );
     let times = |wanted| {
         let of_kind = move |(_, action): &&(Duration, Action)| *action == wanted;
@@ -192,7 +192,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
         .min();
     let first_kill = times(Action::KillAll).min();
 
-    // The end: nobody is left, or nobody but those whom nothing ends.
+    // The end: no process is left, or only those that nothing can end.
     match plan.state() {
         State::Done => assert!(sim.table.is_empty(), "done, but some are left"),
         State::Survived => {
@@ -215,7 +215,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
         );
     }
 
-    // The times. What the loop does takes time itself, and the end of a drain is seen at a look.
+    // The times. The loop itself takes time, and the end of a drain is seen at the next look.
     let late = sim.busy * 4 + ms(1);
     let from = sim.taken_at.map_or(told, |taken| taken.max(told) + LOOK);
     let stop_by = from + policy.drain + late;
@@ -224,7 +224,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
         begun.is_none_or(|begun| begun <= stop_by + late),
         "stops too late: {begun:?}, by {stop_by:?}"
     );
-    // A manager's deadline counts until the manager, or one of the pair, is gone.
+    // The deadline of a manager counts until the manager, the shim or the monitor is gone.
     let patient = policy.manager_has_deadline.then(|| {
         let ends = [sim.last_end, sim.server_gone].into_iter().flatten();
         ends.fold(stop_by, Duration::max)
@@ -248,15 +248,15 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
         the_heir_tells_the_server(sim, policy, first_kill, late);
     }
 
-    // Who is told.
+    // Which processes get the stop signal.
     let tellers = if inherited { 2 } else { 1 };
     assert!(
         times(Action::StopServer).count() <= tellers,
-        "told the server twice"
+        "signalled the server twice"
     );
     assert!(
         times(Action::StopRest).count() <= tellers,
-        "told the rest twice"
+        "signalled the rest twice"
     );
     let told_rest = times(Action::StopRest).min();
     let mixed = policy.kill_mode == KillMode::Mixed;
@@ -270,11 +270,15 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
                 let own_time = sim.shim_killed.map_or(own_time, |_| Duration::ZERO);
                 let told_first = times(Action::StopServer).any(|at| at + own_time <= rest);
                 let gone = sim.server_gone.is_some_and(|gone| gone <= rest);
-                assert!(told_first || gone, "staged told the rest before its time");
+                assert!(
+                    told_first || gone,
+                    "staged signalled the rest before its time"
+                );
             }
         }
     }
-    // Those who leave when told are never killed (a grace of 0 gives them no time; mixed tells only the server).
+    // Processes that exit on the stop signal are never killed. (A grace of 0 gives them no time, and mixed signals only
+    // the server.)
     let stage = policy.stage_of(policy.grace);
     let told_late = inherited && sim.disarmed && stage < ms(100);
     let has_time = policy.grace >= ms(1000) && policy.kill_mode != KillMode::Mixed && !told_late;
@@ -286,7 +290,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
     }
 }
 
-/// Whether or not the kernel has told the server when the monitor was killed.
+/// Also if the kernel has not signalled the server when the monitor was killed.
 fn the_heir_tells_the_server(
     sim: &Sim,
     policy: &Policy,
@@ -298,7 +302,7 @@ fn the_heir_tells_the_server(
     let has_stage = policy.stage_of(policy.grace) > late;
     assert!(
         told || sim.pressed || !has_stage,
-        "killed a server that was not told"
+        "killed a server that had not got the stop signal"
     );
 }
 
@@ -342,14 +346,14 @@ fn random_trees_are_stopped_in_time_and_to_the_last() {
         given_up += u64::from(state == State::Survived);
         inherited += u64::from(by_the_heir);
     }
-    // Not println!, whose output a passing test keeps to itself.
+    // Not println!, whose output is hidden when a test passes.
     let _ = writeln!(
         std::io::stderr(),
         "sim: seed {base}: {runs} stops, {inherited} by the heir, {given_up} with survivors"
     );
     assert!(
         runs < 1000 || (given_up > 0 && inherited > 0),
-        "the dice are loaded"
+        "some kinds of ends never came"
     );
     assert_eq!(SERVER, US + 1);
 }

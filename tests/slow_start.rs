@@ -1,5 +1,5 @@
 //! A server whose exec does not come back (a hung file system, a scanner, a long search) is supervised from its first
-//! instruction on: whatever ends a server ends it, too, and in the same time.
+//! instruction: every trigger ends it, in the same time as any server.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -22,7 +22,7 @@ const LEVELS: [&[&str]; 6] = [
     &["--contain=pidns", "--no-guard"],
 ];
 
-/// Each level that can be had here, with a scene to try it in.
+/// Each level that can be used here, with a scene for it.
 fn levels() -> Vec<(&'static [&'static str], Scene, Option<Place>)> {
     let mut had = Vec::new();
     for options in LEVELS {
@@ -42,7 +42,7 @@ fn levels() -> Vec<(&'static [&'static str], Scene, Option<Place>)> {
     had
 }
 
-/// Whose end, or which signal, is the reason to stop.
+/// The reason to stop: the end of a process, or a signal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Reason {
     Terminate,
@@ -61,7 +61,7 @@ fn give(reason: Reason, run: &Run) {
     sys::kill(pid, signal).unwrap();
 }
 
-/// Below a host, which nothing but its death can end.
+/// Below a host that only SIGKILL can end.
 fn hosted(options: &[&str], server: &[&str]) -> Vec<String> {
     let host = [ACTOR, "host", "--stdin", "null", "--own-group", "--"].map(str::to_owned);
     [&host[..], &Wrap::Treaper(options).command(server)].concat()
@@ -157,7 +157,7 @@ fn a_server_whose_exec_comes_back_late_runs_as_usual() {
     }
 }
 
-/// The process that is going to be the server: of the monitor, or of the shim without one.
+/// The process that becomes the server: a child of the monitor, or of the one process of `--no-guard`.
 fn searching(run: &Run, options: &[&str]) -> i32 {
     let parent = if options.contains(&"--no-guard") {
         run.shim()
@@ -172,7 +172,7 @@ fn searching(run: &Run, options: &[&str]) -> i32 {
     child.unwrap()
 }
 
-/// A scene in which the search for any command takes minutes. Nobody has to be root for it.
+/// A scene in which the search for any command takes minutes. It does not need root.
 fn slow() -> Scene {
     let scene = Scene::new();
     let (path, directory) = (slow_path(scene.directory()), scene.directory().to_owned());
@@ -197,7 +197,7 @@ fn a_long_search_of_path_ends_by_every_reason_to_stop() {
             give(reason, &run);
             run.wait_empty();
             let stderr = run.stderr();
-            // It ended by the stop, not by itself.
+            // The stop has ended it, and not the end of the search.
             assert!(
                 !stderr.contains("cannot find"),
                 "{options:?} {reason:?}: {stderr}"

@@ -1,4 +1,4 @@
-//! The start: the grammar, the exec failures, and that the server gets exactly what we were given.
+//! The start: the grammar, failures of the exec, and that the server gets exactly what treaper was given.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use common::scene::Directory;
 use common::{ACTOR, Scene, TREAPER, Wrap, special, sys, until};
 
-/// Without an arena, for servers that just print and leave.
+/// Without an arena, for servers that only print and exit.
 fn output<S: AsRef<OsStr>>(words: &[S]) -> Output {
     Command::new(TREAPER)
         .args(words)
@@ -113,7 +113,7 @@ fn quiet(scene: Scene) -> Scene {
     })
 }
 
-/// The state under a wrap, with what differs between any two runs taken out.
+/// The state under a wrap, without what differs between any two runs.
 fn state(wrap: Wrap, way: fn(Scene) -> Scene) -> Vec<String> {
     let scene = way(quiet(Scene::new()));
     let directory = scene.directory().to_string_lossy().into_owned();
@@ -123,7 +123,7 @@ fn state(wrap: Wrap, way: fn(Scene) -> Scene) -> Vec<String> {
     let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}: {exit:?}"));
     assert_eq!(exit.code(), Some(0));
     let text = text.replace(&directory, "DIRECTORY");
-    // The number of a pseudo terminal is another in each run.
+    // The number of a pseudo terminal differs in each run.
     let terminal = |line: &str| match line.split_once("/dev/pts/") {
         Some((head, tail)) => {
             format!(
@@ -347,7 +347,7 @@ fn a_script_without_an_interpreter_line_runs_as_a_shell_would_run_it() {
     assert_eq!(out.stdout, b"a b|-c|");
 }
 
-/// A pipe would not end as long as treaper had a copy of it, and a file system could not be unmounted.
+/// With a copy in treaper a pipe would not end, and a file system could not be unmounted.
 #[test]
 fn treaper_holds_neither_the_descriptors_nor_the_directory_of_its_server() {
     for options in [&[][..], &["--no-guard"]] {
@@ -355,7 +355,7 @@ fn treaper_holds_neither_the_descriptors_nor_the_directory_of_its_server() {
         let path = scene.directory().join("fifo");
         sys::mkfifo(&path);
         let mut both = std::fs::OpenOptions::new();
-        // Open for both, so that no end has to wait for the other.
+        // Open for reading and writing, so that neither end has to wait for the other.
         let both = both.read(true).write(true).open(&path).unwrap();
         let end = std::fs::File::open(&path).unwrap();
         let before = "exec 3>\"$0\"; cd /usr/share; exec \"$@\"";
@@ -381,7 +381,8 @@ fn treaper_holds_neither_the_descriptors_nor_the_directory_of_its_server() {
     }
 }
 
-/// Small machines and some service managers set such limits. What runs bare runs below treaper, and can be stopped.
+/// Small machines and some service managers set such limits. A server that runs bare also runs below treaper, and can
+/// be stopped.
 #[test]
 fn a_small_stack_is_enough_for_a_start_and_for_a_stop() {
     let tree =

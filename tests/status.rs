@@ -1,4 +1,4 @@
-//! The exit status is the server's, whatever it is.
+//! The exit status of treaper is that of the server.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use common::{ACTOR, Scene, TREAPER, Wrap, signals, sys};
 
-/// Without an arena: nothing here leaves anything, and it is one process start for each status.
+/// Without an arena: no process is left in these tests, and each status needs a start of its own.
 fn code(options: &[&str], command: &[&str]) -> Option<i32> {
     let status = Command::new(TREAPER)
         .args(options)
@@ -98,7 +98,7 @@ fn a_stop_whose_status_is_a_success_is_0() {
 
 #[test]
 fn the_status_of_a_server_outlives_a_killed_monitor() {
-    // The shim inherits the server, so it can still tell how it ended.
+    // The shim adopts the server, so it can still report how the server ended.
     let wrap = Wrap::Treaper(&["--grace", "20s"]);
     let mut run = Scene::new().start(&wrap.tree("server:on=TERM/42"));
     run.log.ready("server");

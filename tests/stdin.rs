@@ -1,4 +1,4 @@
-//! `stdin-eof` and `stdout-closed`: the peer hung up; and the server's streams are untouched.
+//! `stdin-eof` and `stdout-closed`: the peer has hung up. The server's streams are unchanged.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -11,12 +11,12 @@ use std::time::Duration;
 use common::{ACTOR, Run, Scene, Wrap, sys};
 
 const A_WHILE: Duration = Duration::from_millis(400);
-/// Takes the end of stdin for the host's at any time; by default not in the first second.
+/// With this the end of stdin counts at any time. By default it does not count in the first second.
 const QUICK: Wrap = Wrap::Treaper(&[
     "-v", "--stdin", "watch", "--drain", "200ms", "--grace", "300ms",
 ]);
 const AUTO: Wrap = Wrap::Treaper(&["-v", "--drain", "200ms", "--grace", "300ms"]);
-/// A server that does not care for its stdin.
+/// A server that does not read its stdin.
 const DEAF: &str = "server:on=TERM/3[worker:setsid,deep:daemon:ignore=TERM]";
 
 fn hosted(wrap: Wrap, kind: &str, tree: &str) -> Run {
@@ -27,7 +27,7 @@ fn hosted(wrap: Wrap, kind: &str, tree: &str) -> Run {
     run
 }
 
-/// The drain comes first, then the signal, then nobody is left.
+/// The drain comes first, then the signal. Then no process is left.
 fn is_drained_then_stopped(mut run: Run, after: i64) {
     run.wait_clean();
     let stderr = run.stderr();
@@ -36,7 +36,7 @@ fn is_drained_then_stopped(mut run: Run, after: i64) {
     assert_eq!(told.number("sig"), i64::from(libc::SIGTERM));
     let drained = told.number("at") - after;
     assert!(drained >= 195, "signalled after {drained} ms, not 200");
-    // A hang-up that is reported again and again would wake us for nothing.
+    // A hang-up that is reported again and again would wake treaper for nothing.
     assert_eq!(stderr.matches("trigger: ").count(), 1, "{stderr}");
 }
 
@@ -119,7 +119,7 @@ fn the_drain_waits_while_the_server_takes_unread_data() {
 
 #[test]
 fn a_piped_request_gets_its_whole_answer() {
-    // Hung up already when the server has barely begun, as with `echo request | treaper server`.
+    // It has hung up before the server has really begun, as in `echo request | treaper server`.
     let mut scene = Scene::new();
     let (read, mut write) = std::io::pipe().unwrap();
     scene = scene.with(|command| {
@@ -151,7 +151,7 @@ fn a_stdin_that_was_hung_up_at_the_start_is_a_complete_input() {
     let mut run = hosted(AUTO, "hungup", DEAF);
     assert!(!run.ends_within(A_WHILE), "{}", run.stderr());
     assert_eq!(run.log.all("server", "signal").len(), 0);
-    // Unless every end is to count.
+    // Except with an option that lets every end count.
     let mut run = hosted(QUICK, "hungup", DEAF);
     run.wait_empty();
     assert!(run.stderr().contains("stdin-eof"), "{}", run.stderr());
@@ -170,7 +170,7 @@ fn an_end_of_input_in_the_first_second_is_a_complete_input_whatever_the_moment()
             // Longer than the drain.
             assert!(!run.ends_within(A_WHILE), "{kind}: {}", run.stderr());
             assert_eq!(run.log.all("server", "signal").len(), 0);
-            // The host's death is seen all the same.
+            // The host's death is still seen.
             run.signal(libc::SIGKILL);
             run.wait_empty();
             assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
@@ -183,7 +183,7 @@ fn an_end_of_input_after_the_first_second_is_that_of_a_host() {
     for kind in ["pipe", "socketpair"] {
         let mut run = hosted(AUTO, kind, DEAF);
         run.log.ready("deep");
-        // The second begins somewhere about here.
+        // The first second begins about here.
         sys::pause_for(Duration::from_secs(3));
         let before = sys::now_ms() as i64;
         run.signal(libc::SIGUSR1);
@@ -214,7 +214,7 @@ fn ticks(pid: i32) -> u64 {
     times.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// With what has happened to its stdin the server runs on, and treaper takes no processor time.
+/// After what has happened to its stdin, the server still runs, and treaper takes no processor time.
 fn is_no_hang_up(run: &mut Run) {
     assert!(!run.ends_within(A_WHILE), "{}", run.stderr());
     assert_eq!(run.log.all("server", "signal").len(), 0);
@@ -292,8 +292,8 @@ fn a_tcp_server_that_shuts_down_both_ways_has_no_peer_any_more() {
     is_drained_then_stopped(run, before);
 }
 
-/// Errors of a socket can be told from its hang-up by a descriptor more. Where none is free, stdin is not watched any
-/// more, and nothing else is watched in its place.
+/// treaper needs one more descriptor to distinguish errors of a socket from its hang-up. If none is free, stdin is not
+/// watched any more, and nothing else is watched in its place.
 #[test]
 fn without_a_free_descriptor_an_error_of_a_socket_is_no_hang_up() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -327,7 +327,7 @@ fn without_a_free_descriptor_an_error_of_a_socket_is_no_hang_up() {
     run.wait_empty();
 }
 
-/// A debugger that comes and goes interrupts a call; a machine may be out of memory for a moment.
+/// A debugger interrupts a call when it attaches. A machine may be out of memory for a moment.
 #[test]
 fn a_poll_that_fails_now_and_then_misses_nothing() {
     if std::process::Command::new("strace").output().is_err() {
@@ -378,14 +378,14 @@ fn a_terminal_that_hangs_up_stops_nothing_where_sighup_stops_nothing() {
         let mut run = scene.start(&Wrap::Treaper(options).tree("server:record"));
         run.log.ready("server");
         drop(master);
-        // The end of the terminal is seen before this, and a stop signal has a lower number.
+        // The end of the terminal is seen before this signal, and a stop signal has a lower number.
         run.signal(libc::SIGWINCH);
         let told = run.log.wait("server", "signal").number("sig");
         assert_eq!(told, i64::from(libc::SIGWINCH), "{options:?}");
     }
 }
 
-/// It gives its child the process group that it has itself, so this is no pipeline that a shell has made.
+/// The host leaves its child in its own process group, so this is not a pipeline that a shell has made.
 #[test]
 fn the_pipe_of_a_host_at_a_terminal_is_watched() {
     let (scene, _master) = Scene::new().terminal();
@@ -470,7 +470,7 @@ fn the_host_sees_the_end_of_stdout_as_without_treaper() {
         .start(&Wrap::Treaper(&[]).tree("server:closes"));
     run.log.ready("server");
     let mut out = run.take_stdout();
-    // The server closed both and lives on: whoever else had them would hide it.
+    // The server has closed both, and lives on. A copy in another process would hide that.
     let fds = [(out.as_raw_fd(), libc::POLLIN)];
     assert_ne!(
         sys::poll(&fds, Some(common::patience()))[0] & libc::POLLHUP,
@@ -508,12 +508,12 @@ fn a_reader_of_stdout_that_left_ends_the_server_only_if_asked() {
     }
 }
 
-/// A FIFO as stdin, open for reading; gives its path and a first writer.
+/// A FIFO as stdin, open for reading. Returns its path and a first writer.
 fn fifo(scene: Scene) -> (Scene, std::path::PathBuf, std::fs::File) {
     let path = scene.directory().join("fifo");
     sys::mkfifo(&path);
     let mut both = std::fs::OpenOptions::new();
-    // Open for both, so that neither end has to wait for the other.
+    // Open for reading and writing, so that neither end has to wait for the other.
     let both = both.read(true).write(true).open(&path).unwrap();
     let read = std::fs::File::open(&path).unwrap();
     let writer = writer(&path);
@@ -540,7 +540,9 @@ fn a_fifo_whose_next_writer_comes_within_the_drain_has_not_hung_up() {
     drop(first);
     common::until("the drain", || run.stderr().contains("draining"));
     let next = writer(&path);
-    common::until("it goes on", || run.stderr().contains("has a writer again"));
+    common::until("the end of the drain", || {
+        run.stderr().contains("has a writer again")
+    });
     assert!(!run.ends_within(Duration::from_millis(1500)));
     assert!(run.log.all("server", "signal").is_empty());
     let before = sys::now_ms() as i64;

@@ -1,4 +1,4 @@
-//! The stop: terminate, grace, kill, done; each step ends early when nobody is left.
+//! The stop: terminate, grace, kill, done. Each step ends early if no process is left.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -74,7 +74,7 @@ fn staged_signals_the_server_first_and_the_rest_when_it_is_gone() {
     );
 }
 
-/// How long after SIGTERM the worker of a deaf server is told, and all are gone.
+/// How long after SIGTERM the worker of a server that ignores SIGTERM gets the signal, and how long until all are gone.
 fn worker_is_signalled_and_all_are_gone_after(options: &[&str]) -> (i64, i64) {
     let tree = "server:ignore=TERM[worker:setsid:record]";
     let mut run = start(options, tree, &["server", "worker"]);
@@ -192,7 +192,7 @@ fn no_shape_of_tree_survives() {
         let mut run = start(&["--grace", "150ms"], tree, &["server", "a", "b", "c"]);
         run.signal(libc::SIGTERM);
         let exit = run.wait_clean();
-        // A server that does not ignore SIGTERM ends by it; the others are killed.
+        // A server that does not ignore SIGTERM ends by it. The others are killed.
         let by = if tree.starts_with("server:ignore=TERM") {
             libc::SIGKILL
         } else {
@@ -221,7 +221,7 @@ fn control_without_treaper_every_shape_survives() {
     for (shape, tree) in SHAPES {
         let mut run = start_in(Scene::new(), Wrap::Bare, tree, &["server", "a", "b", "c"]);
         run.signal(libc::SIGKILL);
-        // One scan may miss some of a chain, which is why treaper never trusts one.
+        // One scan may miss some processes of a chain.
         assert!(!run.wait().left.is_empty(), "{shape}");
     }
 }
@@ -255,7 +255,7 @@ fn processes_left_by_a_server_are_stopped_and_the_status_is_the_servers() {
     let tree = "server:exit=9[polite:setsid:on=TERM/0,deaf:daemon:ignore=TERM]";
     let mut run = start(&["--grace", "300ms"], tree, &["server"]);
     assert_eq!(run.wait_clean().code(), Some(9));
-    // Both may have been met by the stop before they were ready; neither may be there.
+    // The stop may have come before they were ready. Neither may be left.
     let stderr = run.stderr();
     assert!(stderr.lines().count() <= 1, "{stderr}");
 }
@@ -336,7 +336,7 @@ fn a_hang_up_stops_unless_it_was_ignored_at_the_start_or_is_to_be_forwarded() {
     assert!(!run.ends_within(Duration::from_millis(300)));
 }
 
-/// Treaper with `options` as the main process of a systemd unit: the variable names it by its pid.
+/// treaper with `options`, as the main process of a systemd unit: the variable holds its pid.
 fn as_main_process(options: &str, tree: &str) -> Run {
     let command = format!("SYSTEMD_EXEC_PID=$$ exec \"$0\" {options} -- \"$1\" tree \"$2\"");
     let mut run = Scene::new().start(&["sh", "-c", &command, TREAPER, ACTOR, tree]);
@@ -403,13 +403,13 @@ fn the_deadline_of_a_manager_counts_unless_a_grace_was_set() {
         run.signal(signal);
     }
     for (place, mut run, status) in runs {
-        // Only SIGTERM comes with a deadline.
+        // Only after SIGTERM does a manager have a deadline.
         let expected = if status < 0 {
             128 + libc::SIGKILL
         } else {
             status
         };
-        // As the main process of a unit it ends by the signal that ended the server.
+        // The main process of a unit ends by the signal that has ended the server.
         let code = run.wait_clean().code().unwrap_or(128 + libc::SIGKILL);
         assert_eq!(code, expected, "{place}: {status}");
     }
@@ -459,7 +459,7 @@ fn the_stop_signal_can_be_chosen() {
     }
 }
 
-/// A copy of the actor that belongs to root and gives its user to whoever runs it.
+/// A setuid copy of the actor that belongs to root.
 fn setuid_actor(scene: &Scene) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let path = scene.directory().join("setuid-actor");
@@ -496,7 +496,7 @@ fn a_survivor_that_may_not_be_killed_is_listed_and_does_not_delay_the_host() {
     );
     assert!(stderr.contains("uid 0"), "{stderr}");
     assert_eq!(stderr.matches("survivor").count(), 1, "{stderr}");
-    // The monitor keeps reaping it, and leaves when it is gone.
+    // The monitor stays to reap it, and exits when it is gone.
     assert!(exit.left.contains(&rooted), "{exit:?}");
     sys::kill(rooted, libc::SIGKILL).unwrap();
     run.wait_empty();
@@ -540,7 +540,7 @@ fn a_long_kill_timeout_does_not_delay_a_tree_that_ends() {
 
 #[test]
 fn members_of_the_servers_group_and_all_others_get_the_stop_signal_once() {
-    // The keeper only records what it gets, so it is there until SIGKILL.
+    // The keeper only records signals, so it lives until SIGKILL.
     let tree = "server:on=TERM/0[worker*20:on=TERM/0,outside:setsid:on=TERM/0,\
                 keeper:record[deep:setsid:on=TERM/0[below:pgrp:on=TERM/0]]]";
     let names = ["server", "outside", "keeper", "below"];

@@ -1,4 +1,4 @@
-//! On a terminal everything is as without treaper: job control, interrupts, hang-up.
+//! On a terminal, job control, interrupts and hang-up are as without treaper.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -34,7 +34,7 @@ fn the_server_is_in_the_group_of_the_job_and_the_monitor_is_not() {
     let (mut run, _master) = start(WRAPS[0], "server");
     let server = Process::read(run.log.ready("server")).unwrap();
     assert_eq!(server.pgid, run.main);
-    // It leaves the session when it has started the server.
+    // It leaves the session after it has started the server.
     let monitor = run.monitor();
     until("a monitor in a session of its own", || {
         Process::read(monitor).unwrap().sid == monitor
@@ -47,7 +47,7 @@ fn an_interrupt_from_the_keyboard_reaches_the_server_once() {
         let (mut run, master) = start(wrap, "server:record");
         press(&master, 3);
         run.log.wait("server", "signal");
-        // Whatever comes twice has come by the time that another key arrives.
+        // If a signal comes twice, it has come before the signal of another key.
         press(&master, 28);
         let told = run.log.wait_for(2, "server", "signal");
         run.log
@@ -58,7 +58,7 @@ fn an_interrupt_from_the_keyboard_reaches_the_server_once() {
     }
 }
 
-/// With each of our processes held for a moment at its start.
+/// Each process of treaper is delayed at its start.
 #[test]
 fn a_key_that_is_pressed_before_the_server_is_there_reaches_it() {
     const STRACE: [&str; 10] = [
@@ -84,7 +84,7 @@ fn a_key_that_is_pressed_before_the_server_is_there_reaches_it() {
         let (scene, master) = Scene::new().terminal();
         let words: Vec<String> = STRACE.map(str::to_owned).to_vec();
         let mut run = scene.start(&[words, wrap.tree("server")].concat());
-        // All signals are blocked: nothing ends it but its server.
+        // It has blocked all signals, so only the end of its server can end it.
         let blocks_all = |p: &Process| {
             let mask = proc::status(p.pid, "SigBlk").unwrap_or_default();
             mask.starts_with("ffffffff")
@@ -106,7 +106,7 @@ fn a_server_that_ends_by_the_interrupt_ends_treaper() {
         let (mut run, master) = start(wrap, "server[worker:ignore=INT+TERM:daemon]");
         run.log.ready("worker");
         press(&master, 3);
-        // By the signal itself, so that a shell which runs a script ends the script too.
+        // It ends by the same signal, so that a shell which runs a script ends the script, too.
         assert_eq!(run.wait_clean().signal(), Some(libc::SIGINT), "{wrap:?}");
     }
 }
@@ -126,7 +126,7 @@ fn the_job_is_suspended_and_resumed_as_one() {
         until("a resumed job", || {
             state(main) == 'S' && state(server) == 'S'
         });
-        // And once more, as nothing may be used up by the first time.
+        // Once more, since it must work more than once.
         press(&master, 26);
         until("a suspended job", || {
             state(main) == 'T' && state(server) == 'T'
@@ -137,7 +137,7 @@ fn the_job_is_suspended_and_resumed_as_one() {
     }
 }
 
-/// A shell resumes the whole job, so that the server gets the shell's SIGCONT before the one that treaper forwards.
+/// A shell resumes the whole job, so the server gets the shell's SIGCONT before the one that treaper forwards.
 #[test]
 fn a_late_resumption_does_not_undo_the_next_suspension() {
     let calls = [
@@ -156,7 +156,7 @@ fn a_late_resumption_does_not_undo_the_next_suspension() {
         press(&master, 26);
         until("a suspended server", || is_suspended(server));
         drop(tracer);
-        // By then treaper has sent what it has to send.
+        // By then treaper has sent all its signals.
         until("a suspended job", || {
             is_suspended(main) && is_suspended(server)
         });
@@ -190,7 +190,7 @@ fn an_order_to_suspend_that_is_out_of_date_is_not_obeyed() {
     let state = |pid| Process::read(pid).map_or('-', |p| p.state);
     assert_eq!(state(server), 'S');
     drop(monitor_held);
-    // The next order is.
+    // The next order is obeyed.
     press(&master, 26);
     until("a suspended job", || {
         state(main) == 'T' && state(server) == 'T'
@@ -200,7 +200,7 @@ fn an_order_to_suspend_that_is_out_of_date_is_not_obeyed() {
     run.wait_clean();
 }
 
-/// The kernel makes us the tracer of a server that calls `PTRACE_TRACEME`, and then every signal stops it.
+/// When a server calls `PTRACE_TRACEME`, the kernel makes treaper its tracer. Then every signal suspends the server.
 #[test]
 fn a_server_in_a_tracing_stop_neither_suspends_nor_ends_treaper() {
     let with_namespace = Wrap::Treaper(&["--contain=pidns", "--grace", "300ms"]);
@@ -214,7 +214,7 @@ fn a_server_in_a_tracing_stop_neither_suspends_nor_ends_treaper() {
             until("a server in a tracing stop", || {
                 run.named("server").iter().any(|server| server.state == 't')
             });
-            // Whatever the stop could do to us comes before this.
+            // Any effect of the tracing stop on treaper comes before this.
             run.signal(libc::SIGTERM);
             let exit = run.wait_clean();
             assert_eq!(
@@ -266,7 +266,7 @@ fn a_tracer_of_the_server_does_not_hide_its_suspension() {
     }
 }
 
-/// Once suspended it could not notice that the server goes on: only a shell would resume it.
+/// A suspended treaper could not notice that the server was resumed: only a shell would resume treaper.
 #[test]
 fn with_no_guard_a_server_that_another_process_suspends_is_not_followed() {
     for wrap in [WRAPS[1], WRAPS[0]] {
@@ -289,7 +289,7 @@ fn with_no_guard_a_server_that_another_process_suspends_is_not_followed() {
     }
 }
 
-/// As editors do, which tidy up the screen first.
+/// Editors do this: they restore the screen first.
 #[test]
 fn a_server_that_suspends_itself_when_the_keyboard_asks_is_followed() {
     let script = "trap 'kill -STOP $$' TSTP; echo ready; while :; do sleep 60 & wait; done";
@@ -319,7 +319,7 @@ fn a_server_that_suspends_itself_when_the_keyboard_asks_is_followed() {
     }
 }
 
-/// Such as `docker exec -it` and `script -c`: a stop would be for ever, so the kernel makes none.
+/// For example `docker exec -it` and `script -c`. No shell could resume the job, so the kernel does not suspend it.
 #[test]
 fn where_no_shell_could_resume_it_the_keyboard_suspends_nothing() {
     for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
@@ -390,7 +390,7 @@ fn a_long_stop_lists_what_it_waits_for_and_ctrl_c_kills_that() {
     for wrap in [
         Wrap::Treaper(&["--grace", "100s"]),
         Wrap::Treaper(&["--no-guard", "--grace", "100s"]),
-        // What the key means to the server says nothing of what it means to us once we have said so.
+        // After the message Ctrl-C kills, also if the server ignores or rewrites it.
         Wrap::Treaper(&["--grace", "100s", "--rewrite", "INT:QUIT"]),
         Wrap::Treaper(&["--no-guard", "--grace", "100s", "--rewrite", "INT:0"]),
         Wrap::Treaper(&["--grace", "100s", "--rewrite", "INT:0"]),
@@ -405,7 +405,7 @@ fn a_long_stop_lists_what_it_waits_for_and_ctrl_c_kills_that() {
         let before = sys::now_ms();
         run.signal(libc::SIGTERM);
         run.log.wait("worker", "signal");
-        // Before the line it is a key as any other.
+        // Before the message it is like any other key.
         press(&master, 3);
         let shown = wait_to_read(&master, "Ctrl-C kills");
         assert!(
@@ -418,7 +418,7 @@ fn a_long_stop_lists_what_it_waits_for_and_ctrl_c_kills_that() {
             !own_numbers || shown.contains(&expected),
             "{wrap:?}: {shown}"
         );
-        // Only the key kills.
+        // The grace period is long, so only the key kills.
         run.signal(libc::SIGUSR1);
         run.signal(libc::SIGINT);
         assert!(!run.ends_within(Duration::from_millis(200)), "{wrap:?}");

@@ -1,7 +1,7 @@
-//! In a real shell on a real terminal `treaper CMD` feels like `CMD`: each session is typed twice,
-//! with `env` in the place of treaper the second time, and what the shell finds is compared.
+//! In a real shell on a real terminal, `treaper CMD` behaves like `CMD`. Each session is typed twice, the second time
+//! with `env` in place of treaper, and what the shell shows is compared.
 //!
-//! What the shell says of a job that a signal has ended is compared too, where it says it.
+//! That includes the shell's message about a job that a signal has ended, if the shell prints one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::{Run, Scene, TREAPER, first_second_over, patience, proc, skip, special, sys, until};
 
-/// The shells of Debian, and how each is kept from reading files and drawing lines of its own.
+/// The shells of Debian, with options against start-up files and line editing.
 const SHELLS: [&[&str]; 4] = [
     &["bash", "--norc", "--noediting", "-i"],
     &["dash", "-i"],
@@ -27,7 +27,7 @@ struct Session {
     master: File,
     text: String,
     asked: usize,
-    /// How this shell names the status of the last command.
+    /// The variable that holds the status of the last command in this shell.
     last: &'static str,
 }
 
@@ -54,22 +54,22 @@ impl Session {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Types a line; gives the status that the shell has for it.
+    /// Types a line. Returns the shell's status of it.
     fn ask(&mut self, line: &str) -> String {
         self.keys(&format!("{line}\n"));
         self.status()
     }
 
-    /// The status of what has just ended.
+    /// The status of the command that has just ended.
     fn status(&mut self) -> String {
         self.asked += 1;
         let mark = format!("answer-{}=", self.asked);
-        // In two parts, so that the echo of the line is not taken for its answer.
+        // The mark is in two parts, so that the echo of the line is not taken for the answer.
         self.keys(&format!("echo answer''-{}={}.\n", self.asked, self.last));
         self.until_text(&mark, '.')
     }
 
-    /// Reads until `mark` has come, and what follows it up to `end`.
+    /// Reads until `mark` has come. Returns the text after it, up to `end`.
     fn until_text(&mut self, mark: &str, end: char) -> String {
         loop {
             if let Some((_, rest)) = self.text.split_once(mark)
@@ -97,7 +97,7 @@ impl Session {
         });
     }
 
-    /// Waits until a process `name`, and the leader of its job, whom the shell waits for, are in such a state.
+    /// Waits until a process `name` and the leader of its job, for which the shell waits, are in one of the `states`.
     fn in_state(&self, name: &str, states: &str) {
         until(&format!("{name} in one of {states}"), || {
             self.run.named(name).iter().any(|process| {
@@ -120,7 +120,7 @@ fn installed(shell: &str) -> bool {
     found.status.success()
 }
 
-/// Types `play` in each shell, with and without treaper, and compares what it has found.
+/// Plays a session in each shell, with and without treaper, and compares the results.
 fn compare(play: impl Fn(&mut Session) -> Vec<String>) {
     compare_in(&SHELLS, play);
 }
@@ -188,7 +188,7 @@ fn a_job_behind_never_takes_the_terminal() {
         found.push(session.ask("true"));
         found.push(session.ask("kill %1"));
         found.push(session.ask("wait"));
-        // One that reads is stopped by SIGTTIN, until it is in front.
+        // SIGTTIN suspends a job that reads, until it is in front.
         found.push(session.ask("$W cat &"));
         session.in_state("cat", "T");
         session.keys("fg\n");
@@ -209,7 +209,7 @@ fn pipelines() {
             session.ask("$W yes | $W head -1 >/dev/null"),
             session.ask("$W sh -c 'exit 9'"),
             session.ask("$W no-such-command 2>/dev/null"),
-            // One in another, whose monitor has left the session by then.
+            // treaper below treaper: the monitor of the outer one has left the session by then.
             session.ask(
                 "true | $W sh -c 'while grep -q tree-monitor /proc/$PPID/comm \
                  && [ $(ps -o sid= -p $PPID) = $(ps -o sid= -p $$) ]; do :; done; \
@@ -254,10 +254,10 @@ fn programs_that_own_the_screen() {
             }
             session.text.clear();
             session.keys(&format!("TERM=vt100 {line}\n"));
-            // It has set up the terminal when it draws; keys before that are thrown away.
+            // The program has set up the terminal when it draws. Keys before that are lost.
             session.until_text(mark, ' ');
             session.keys(keys);
-            // And so are those that are typed before it has given the terminal back.
+            // Keys are also lost before it has restored the terminal.
             until("the shell in front", || {
                 special::foreground_group(session.master.as_raw_fd()) == session.run.main
             });
@@ -298,7 +298,7 @@ fn a_shell_inside_has_job_control_and_gives_the_terminal_back() {
     });
 }
 
-/// The outer shell knows the job's group only, and the inner one made its own.
+/// The outer shell only knows the group of the job. The inner one has made its own.
 #[test]
 fn a_shell_inside_that_was_suspended_gets_the_terminal_again() {
     compare(|session| {

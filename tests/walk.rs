@@ -1,7 +1,7 @@
-//! The walk over the tree while the tree changes under its hands: only what is proven ours is visited.
+//! The walk over a tree that changes meanwhile: only processes that are proven to be of the tree are visited.
 //!
-//! Each scene is played in a PID namespace of its own, whose first process walks. What changes does so while the walk
-//! waits in its visit of the process above: after the children of that one were read, before they are proven.
+//! Each scene is played in a PID namespace of its own, whose first process walks. The tree changes while the walk
+//! visits the process above: after the children of that one were read, and before they are proven.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;
@@ -17,7 +17,7 @@ use treaper::tree::walk::{self, Gaps, Scope, Search};
 
 const SEARCHES: [Search; 2] = [Search::Files, Search::Scan];
 
-/// A child of ours with a child and a grandchild; their numbers.
+/// A child of this process with a child and a grandchild. Returns the pids of the three.
 fn three() -> [i32; 3] {
     let (near, far) = (cell(), cell());
     let top = child(None, || {
@@ -30,7 +30,7 @@ fn three() -> [i32; 3] {
     [top, is_set(near), is_set(far)]
 }
 
-/// The numbers that a walk visits, in order; `act` does something while one of them is visited.
+/// The pids that a walk visits, in order. `act` is called during each visit.
 fn walk(strangers: &[i32], search: Search, mut act: impl FnMut(i32)) -> (Vec<i32>, Gaps) {
     let mut visited = Vec::new();
     let scope = Scope {
@@ -138,7 +138,7 @@ fn scene_unseen_orphan() {
         let (visited, gaps) = walk(&[], search, |_| {});
         assert_eq!((visited.len(), gaps.disturbed), (3, false), "{search:?}");
         let other = child(None, live);
-        // The younger one is visited first. The end of `near` leaves no trace at `top`.
+        // The younger one is visited first. The end of `near` cannot be seen at `top`.
         let (visited, gaps) = walk(&[], search, |pid| {
             if pid == other {
                 kill(near);
@@ -180,7 +180,7 @@ fn scene_subreaper() {
             live();
         });
         let (near, far) = (is_set(near), is_set(far));
-        // Nothing of it comes to us. What is visited after it changes nothing.
+        // This process adopts nothing of it, and the visits after it change nothing.
         let (visited, gaps) = walk(&[], search, |pid| {
             if pid == top {
                 kill(near);
@@ -232,7 +232,7 @@ fn scene_proc_again() {
 #[test]
 fn a_descendant_is_known_by_its_ancestors() {
     let deeper = cell();
-    // None of them outlives the test, however it ends.
+    // None of them outlives the test, also if it fails.
     let top = child(None, || {
         sys::pdeathsig(libc::SIGKILL);
         child(Some(deeper), || {

@@ -1,5 +1,4 @@
-//! A kernel without pidfds: the parent-death signal is all that tells of the host's end, and `getppid()` whether it is
-//! true.
+//! A kernel without pidfds: only the parent-death signal reports the end of the host, and only `getppid()` confirms it.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -9,12 +8,12 @@ use std::time::Duration;
 use common::{ACTOR, Run, Scene, Wrap, sys};
 
 const TREE: &str = "server:ignore=TERM[worker:setsid:ignore=TERM,deep:daemon:ignore=TERM]";
-/// Both, with and without a process that guards the other; and where the shim's numbers mean nothing to the monitor.
+/// With the pair, with one process, and with a monitor in a PID namespace of its own.
 const WAYS: [&[&str]; 3] = [&[], &["--no-guard"], &["--contain=pidns"]];
 /// Long enough for a false alarm to show.
 const A_WHILE: Duration = Duration::from_millis(400);
 
-/// Below a host, whose stdin tells nothing.
+/// Below a host, with a stdin that does not hang up.
 fn hosted(wrap: Wrap, host: &[&str]) -> Run {
     let host = [&[ACTOR, "host", "--stdin", "null"], host, &["--"]].concat();
     let faults = [ACTOR, "faults", "pidfd_open=ENOSYS", "--"];
@@ -62,7 +61,7 @@ fn nothing_outlives_a_killed_shim_or_monitor() {
             };
             sys::kill(victim, libc::SIGKILL).unwrap();
             run.wait_empty();
-            // The kernel has killed a namespace without its init: nothing is left to be stopped.
+            // The kernel has killed a namespace with its init, so no process is left to be stopped.
             let stderr = run.stderr();
             let by_kernel = !kill_shim && way == WAYS[2];
             assert!(by_kernel || stderr.contains(trigger), "{way:?}: {stderr}");
@@ -78,7 +77,7 @@ fn a_host_whose_spawning_thread_ends_keeps_its_server() {
         let before = run.survivors().len();
         assert!(!run.log.comes_within(A_WHILE, "server", "signal"));
         assert_eq!(run.survivors().len(), before, "{way:?}: {}", run.stderr());
-        // And the false alarm has not made it deaf.
+        // After the false alarm it still notices the real end.
         run.signal(libc::SIGKILL);
         run.wait_empty();
         assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());

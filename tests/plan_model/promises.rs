@@ -58,7 +58,7 @@ fn order(edge: &Edge, seen: &Seen) -> Checks {
         ),
         (
             edge.plan.trigger() != seen.trigger,
-            "the first trigger is the one that is told",
+            "the first trigger is the one that is reported",
         ),
         (
             seen.trigger.is_none() != (to == State::Running),
@@ -89,7 +89,7 @@ fn order(edge: &Edge, seen: &Seen) -> Checks {
     ]
 }
 
-/// Who is told to stop, when.
+/// Which processes get the stop signal, and when.
 fn signals(edge: &Edge, seen: &Seen) -> Checks {
     let count = |wanted| {
         edge.actions
@@ -115,15 +115,15 @@ fn signals(edge: &Edge, seen: &Seen) -> Checks {
     vec![
         (
             to < 2 && !edge.actions.is_empty(),
-            "nobody is signalled while running or draining",
+            "no process is signalled while running or draining",
         ),
         (
             server + usize::from(was.stop_server) > 1,
-            "the server is told to stop only once",
+            "the server gets the stop signal only once",
         ),
         (
             rest + usize::from(was.stop_rest) > 1,
-            "the rest is told to stop only once",
+            "the rest gets the stop signal only once",
         ),
         (
             server > 0 && seen.server_gone,
@@ -131,15 +131,15 @@ fn signals(edge: &Edge, seen: &Seen) -> Checks {
         ),
         (
             begins && !seen.server_gone && server == 0,
-            "the server is told as soon as the stop begins",
+            "the server gets the stop signal as soon as the stop begins",
         ),
         (
             begins && mode == KillMode::Tree && rest == 0,
-            "tree: all are told at once",
+            "tree: all get the stop signal at once",
         ),
         (
             mode == KillMode::Mixed && rest > 0,
-            "mixed: the rest is never told",
+            "mixed: the rest never gets the stop signal",
         ),
         (
             rest > 0 && staged && !had_its_time,
@@ -147,19 +147,19 @@ fn signals(edge: &Edge, seen: &Seen) -> Checks {
         ),
         (
             looked && mode == KillMode::Staged && had_its_time && !seen.stop_rest,
-            "staged: the rest is told in time",
+            "staged: the rest gets the stop signal in time",
         ),
         (
             ensured + usize::from(was.ensured) > 1 || ensured > 0 && seen.server_gone,
-            "a server that lives is told for certain, once",
+            "a living server is certain to get the stop signal, once",
         ),
         (
             ensured > 0 && (to != 2 || !had_its_time),
-            "the server is told for certain when it is time",
+            "the certain stop signal to the server comes when it is time",
         ),
         (
             looked && had_its_time && !seen.server_gone && !seen.ensured,
-            "a server that lives is told for certain in time",
+            "a living server is certain to get the stop signal in time",
         ),
         (
             named > 0 && !(looked && edge.policy.at_terminal && a_second_over && !was.named),
@@ -171,11 +171,11 @@ fn signals(edge: &Edge, seen: &Seen) -> Checks {
         ),
         (
             mode == KillMode::Staged && to == 2 && seen.server_gone && !seen.stop_rest,
-            "staged: the rest is told when the server is gone",
+            "staged: the rest gets the stop signal when the server is gone",
         ),
         (
             from > 2 && server + rest > 0,
-            "nobody is told to stop after SIGKILL",
+            "no stop signal is sent after SIGKILL",
         ),
         (
             (kill > 0) != (to == 3 && (from == 2 || kill > 0)),
