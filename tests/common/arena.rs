@@ -1,5 +1,5 @@
-//! A running scene: the command under test in an arena of its own (`fixtures/actor/arena.rs`), what
-//! it said, and the proof of who is left.
+//! A running scene: the command under test in an arena of its own (`fixtures/actor/arena.rs`), its output, and the
+//! proof which processes are left.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ use super::proc::{self, Process};
 use super::scene::Directory;
 use super::{PATIENCE, patience, sys, until};
 
-/// How the command ended, and who of the scene was alive at that moment.
+/// How the command ended, and which processes of the scene were alive at that moment.
 #[derive(Debug, Clone)]
 pub struct Exit {
     status: i32,
@@ -31,7 +31,7 @@ impl Exit {
     }
 }
 
-/// A running scene. Whatever becomes of the test, dropping it ends every process of the scene.
+/// A running scene. Dropping it ends every process of the scene, also when the test fails.
 pub struct Run {
     /// The process the arena started: treaper, a host, or a bare server.
     pub main: i32,
@@ -48,7 +48,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Takes over a started arena, as soon as it tells the pid of the command.
+    /// Wraps a started arena, as soon as that has reported the pid of the command.
     pub(super) fn new(
         arena: Child,
         control: UnixStream,
@@ -129,7 +129,7 @@ impl Run {
         self.exit.clone().unwrap()
     }
 
-    /// Waits for the command, which may leave nobody even for an instant.
+    /// Waits for the command. At its end no process may be left, not even for an instant.
     pub fn wait_clean(&mut self) -> Exit {
         let exit = self.wait();
         let names: Vec<_> = self
@@ -146,7 +146,7 @@ impl Run {
         self.wait_empty()
     }
 
-    /// Whether the command ends within this time: for what must not happen.
+    /// Whether the command ends within this time. Only for an end that must not come.
     pub fn ends_within(&mut self, time: Duration) -> bool {
         if self.exit.is_some() {
             return true;
@@ -179,8 +179,8 @@ impl Run {
         self.topmost("treaper")
     }
 
-    /// The process of this name whose parent has another: until it has a name or a program of its
-    /// own, a child goes by that of its parent.
+    /// The process of this name whose parent has another name. (Until a child sets a name or executes a program, it has
+    /// the name of its parent.)
     fn topmost(&self, comm: &str) -> i32 {
         let mut top = None;
         until(comm, || {
@@ -197,13 +197,13 @@ impl Run {
         sys::kill(self.main, signal).unwrap();
     }
 
-    /// All that came on stdout by now.
+    /// All output on stdout until now.
     pub fn stdout(&mut self) -> String {
         self.said[0] += &read(self.stdout.as_mut());
         self.said[0].clone()
     }
 
-    /// All that came on stderr by now.
+    /// All output on stderr until now.
     pub fn stderr(&mut self) -> String {
         self.said[1] += &read(self.stderr.as_mut());
         self.said[1].clone()
@@ -237,7 +237,7 @@ fn read(stream: Option<&mut File>) -> String {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // The arena kills what it may; what is out of its reach, only a privileged test has made.
+        // The arena kills the processes that it may kill. Only a privileged test can have made others.
         let _ = self.control.get_ref().shutdown(std::net::Shutdown::Both);
         let deadline = patience();
         while !sys::wait_gone(self.arena(), Instant::now() + Duration::from_millis(50)) {

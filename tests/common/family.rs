@@ -31,7 +31,7 @@ pub fn play_with(test: &str, options: &[&str]) {
     assert!(out.status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// A number that forks share; 0 until it is set.
+/// A number that forked processes share. It is 0 until it is set.
 pub type Cell = &'static AtomicI64;
 
 pub fn cell() -> Cell {
@@ -45,7 +45,7 @@ pub fn is_set(cell: Cell) -> i32 {
     cell.load(SeqCst) as i32
 }
 
-/// A child that does this; its number goes into the cell, if there is one.
+/// A child that does this. Its pid is stored in the cell, if there is one.
 pub fn child(into: Option<Cell>, act: impl FnOnce()) -> i32 {
     let pid = sys::fork();
     if pid == 0 {
@@ -65,7 +65,7 @@ pub fn live() {
     }
 }
 
-/// Lives, and takes what ends below it.
+/// Lives, and reaps its children.
 pub fn live_and_reap() {
     loop {
         if matches!(sys::wait(0), sys::Waited::NoChildren) {
@@ -87,7 +87,7 @@ pub fn end(children: &[i32]) {
         kill(pid);
         sys::wait_for(pid);
     }
-    // What they leave is ours, as that of the first process.
+    // The first process of the namespace adopts their orphans.
     while !matches!(sys::wait(libc::WNOHANG), sys::Waited::NoChildren) {
         for process in proc::children(sys::getpid()) {
             process.kill();
@@ -95,7 +95,7 @@ pub fn end(children: &[i32]) {
     }
 }
 
-/// The next process gets this number.
+/// Makes the next process get this pid.
 pub fn number_next(pid: i32) {
     let mut text = [0; 16];
     let room = text.len();

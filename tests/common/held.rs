@@ -41,14 +41,14 @@ impl Held {
         self.path.to_str().unwrap()
     }
 
-    /// Waits until somebody is about to execute it.
+    /// Waits until a process is about to execute it.
     pub fn wait(&self) {
         let ready = sys::poll(
             &[(self.scanner.as_raw_fd(), libc::POLLIN)],
             Some(patience()),
         );
         assert_ne!(ready[0], 0, "nobody executes {}", self.path.display());
-        // Not answered. Its descriptor stays open, which holds nobody up.
+        // The event is not answered, so that process waits. The open descriptor in the event does not matter.
         let mut question = [0; 256];
         let mut scanner = File::from(self.scanner.try_clone().unwrap());
         let read = scanner.read(&mut question);

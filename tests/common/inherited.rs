@@ -19,7 +19,7 @@ extern "C" fn catch_what_is_ignored() {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
         action.sa_flags = libc::SA_RESTART;
-        // SAFETY: the handler touches nothing, and the old action is not asked for.
+        // SAFETY: the handler does nothing, and the old action is not asked for.
         unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     }
 }

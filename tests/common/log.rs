@@ -62,7 +62,7 @@ impl Log {
     pub fn new(directory: &Path) -> Log {
         let path = directory.join("log");
         sys::mkfifo(&path);
-        // Actors of any uid write to it, whatever our umask is.
+        // Actors of any uid write to it, so the umask must not count.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
         let fifo = std::fs::OpenOptions::new()
             .read(true)
@@ -101,7 +101,7 @@ impl Log {
             .collect()
     }
 
-    /// Waits until `count` such lines have come, and gives all that have.
+    /// Waits until `count` such lines have come, and returns all that have come.
     pub fn wait_for(&mut self, count: usize, name: &str, event: &str) -> Vec<Line> {
         self.wait_until(count, name, event, patience())
             .unwrap_or_else(|| {
@@ -121,7 +121,7 @@ impl Log {
         self.wait(name, "ready").pid()
     }
 
-    /// Whether such a line comes within the time: for what must not happen.
+    /// Whether such a line comes within the time. Only for a line that must not come.
     pub fn comes_within(&mut self, time: Duration, name: &str, event: &str) -> bool {
         self.wait_until(1, name, event, Instant::now() + time)
             .is_some()

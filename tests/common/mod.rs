@@ -36,14 +36,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub const TREAPER: &str = env!("CARGO_BIN_EXE_treaper");
 pub const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 
-/// Longer than anything takes on a loaded machine: it only ends a test that has failed.
+/// Longer than any step takes on a loaded machine. It only ends a test that fails.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn patience() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// Looks again and again, as for what has no event to wait for (a process state), until it is so.
+/// Looks again and again until the condition holds. For conditions without an event, such as a process state.
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let deadline = patience();
     while !so() {
@@ -54,8 +54,8 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
 
 /// Waits until the process takes no processor time.
 pub fn until_it_rests(pid: i32) {
-    // The first number: the nanoseconds that it has been on a processor. A full machine gives a busy process none for
-    // a while, too.
+    // The first number is the processor time in nanoseconds. On a loaded machine a busy process may get none for a
+    // while.
     let busy = || std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
     until("a process that rests", || {
         let before = busy();
@@ -64,8 +64,8 @@ pub fn until_it_rests(pid: i32) {
     });
 }
 
-/// A part of a name that no other test has, and no earlier run that was killed and left things behind: its process
-/// number may be ours now, but its clock was not.
+/// A part of a name that no other test has, and no earlier run that was killed and left files: that one may have had
+/// the same pid, but not at the same time.
 pub fn unique() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -73,14 +73,14 @@ pub fn unique() -> String {
     format!("{}-{}-{number}", std::process::id(), time.as_nanos())
 }
 
-/// Waits until the first second of a treaper is over that has started its server by now: from then on an end of stdin
-/// is that of a host.
+/// Waits until the first second of a treaper, which has started its server, is over: after that an end of stdin is that
+/// of a host.
 pub fn first_second_over() {
     let now = sys::now_ms();
     until("the first second is over", || sys::now_ms() > now + 1100);
 }
 
-/// Starts a process that will hold `pid` where it next enters this system call, until what is returned is dropped.
+/// Starts a process that holds `pid` where it next enters this system call, until the returned value is dropped.
 pub fn trace(pid: i32, call: i64) -> Run {
     let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid.to_string(), &call.to_string()]);
     until("a tracer", || {
@@ -103,7 +103,7 @@ pub fn hold(pid: i32, call: i64) -> Run {
     tracer
 }
 
-/// Whether it has taken every signal, and waits for the next one.
+/// Whether it has handled every signal, and waits for the next one.
 pub fn is_quiet(pid: i32) -> bool {
     let waits = proc::Process::read(pid).is_some_and(|process| process.state == 'S');
     waits && proc::status(pid, "ShdPnd").as_deref() == Some("0000000000000000")

@@ -1,5 +1,5 @@
-//! Where a scene runs: a control group of its own, handed to a user if asked for; programs that
-//! give another user. Only root can make them, so each can be missing.
+//! Where a scene runs: a control group of its own, which can be delegated to a user; setuid programs. Only root can
+//! make these, so each can be missing.
 
 use std::ffi::CString;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::{ACTOR, Scene, sys, unique, until};
 
-/// The mount point of cgroup v2, wherever it is.
+/// The mount point of cgroup v2.
 pub fn mount_point() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
@@ -23,7 +23,7 @@ pub fn group_of(process: &str) -> Option<PathBuf> {
     Some(mount_point()?.join(own))
 }
 
-/// A control group below our own, in which nothing is at first. Whoever is in it when the test ends is killed.
+/// A control group below that of the test, empty at first. Processes that are in it when the test ends are killed.
 pub struct Place(pub PathBuf);
 
 impl Place {
@@ -33,7 +33,7 @@ impl Place {
         Some(Place(path))
     }
 
-    /// Handed to a user as service managers do it: the directory and three files; `cgroup.kill` is not among them.
+    /// Delegated to a user as service managers do it: the directory and three files. `cgroup.kill` is not one of them.
     pub fn delegated(uid: u32) -> Option<Place> {
         let place = Place::new()?;
         let files = [
@@ -91,7 +91,7 @@ impl Drop for Place {
     }
 }
 
-/// A copy of the actor that belongs to root and gives its user to whoever runs it (the trait `setuid`).
+/// A setuid copy of the actor that belongs to root (the trait `setuid`).
 pub fn setuid_actor(scene: &Scene) -> String {
     let path = scene.directory().join("setuid-actor");
     fs::copy(ACTOR, &path).unwrap();

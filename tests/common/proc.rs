@@ -41,7 +41,7 @@ impl Process {
         })
     }
 
-    /// A zombie is no survivor: it runs nothing and holds nothing but its number.
+    /// Whether it is alive. A zombie is not: it runs nothing, and holds nothing except its pid.
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
@@ -56,7 +56,7 @@ impl Process {
     }
 }
 
-/// Every process of the machine, zombies too.
+/// Every process of the machine, also zombies.
 pub fn all() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -67,8 +67,8 @@ pub fn all() -> Vec<Process> {
         .collect()
 }
 
-/// All living descendants of a process, found by one scan (not by the `children` files, which may
-/// leave out living ones while siblings end).
+/// All living descendants of a process, found by one scan. (The `children` files may lack living processes while their
+/// siblings end.)
 pub fn descendants(root: i32) -> Vec<Process> {
     let all = all();
     let parents: HashMap<i32, i32> = all.iter().map(|p| (p.pid, p.ppid)).collect();
@@ -88,7 +88,7 @@ pub fn descendants(root: i32) -> Vec<Process> {
         .collect()
 }
 
-/// The direct children, zombies too.
+/// The direct children, also zombies.
 pub fn children(parent: i32) -> Vec<Process> {
     all().into_iter().filter(|p| p.ppid == parent).collect()
 }
@@ -102,7 +102,7 @@ pub fn status(pid: i32, key: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// How often the process was switched to or from: it stands still while nothing wakes it.
+/// The context switches of the process. The number does not change while nothing wakes the process.
 pub fn switches(pid: i32) -> u64 {
     ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"]
         .iter()

@@ -1,4 +1,4 @@
-//! A scene before it runs: who starts the server, as whom, with which streams and environment.
+//! A scene before it runs: which process starts the server, as which user, with which streams and environment.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -12,10 +12,10 @@ use super::arena::Run;
 use super::log::Log;
 use super::{ACTOR, TREAPER, special, sys, unique};
 
-/// Where the arena's end of the control socket is: out of the way of every descriptor of a scene.
+/// The number of the arena's end of the control socket: higher than every descriptor of a scene.
 const CONTROL: RawFd = 900;
 
-/// What a server is started by: treaper with these options; or nothing, as the negative control.
+/// By what a server is started: by treaper with these options, or directly, as the negative control.
 #[derive(Debug, Clone, Copy)]
 pub enum Wrap<'a> {
     Treaper(&'a [&'a str]),
@@ -23,7 +23,7 @@ pub enum Wrap<'a> {
 }
 
 impl Wrap<'_> {
-    /// The whole command: treaper, its options, and `command`; or just that.
+    /// The whole command: treaper, its options, and `command`. Bare, only `command`.
     pub fn command(&self, command: &[&str]) -> Vec<String> {
         let before = match self {
             Wrap::Treaper(options) => [&[TREAPER][..], options, &["--"]].concat(),
@@ -42,8 +42,8 @@ impl Wrap<'_> {
     }
 }
 
-/// Everything about a run before it starts. Standard streams: stdin `/dev/null`, stdout and stderr
-/// pipes that the run collects, unless said otherwise.
+/// Everything about a run before it starts. By default stdin is `/dev/null`, and stdout and stderr are
+/// pipes that the run collects.
 pub struct Scene {
     command: Command,
     options: Vec<String>,
@@ -101,7 +101,7 @@ impl Scene {
             capture: true,
             control,
         };
-        // First of all the hooks, as a later one may put something else where the socket was.
+        // Before all other hooks: a later one may put another file at the number of the socket.
         scene.before_exec(move || sys::dup2(far, CONTROL))
     }
 
@@ -121,7 +121,7 @@ impl Scene {
         })
     }
 
-    /// Runs in the new process just before the arena starts: only plain system calls.
+    /// Adds a hook that runs in the new process just before the arena starts. It may only make plain system calls.
     pub fn before_exec(self, act: impl Fn() + Send + Sync + 'static) -> Scene {
         self.with(|command| {
             let act = move || {
@@ -157,7 +157,7 @@ impl Scene {
         scene.before_exec(|| special::set_limit(libc::RLIMIT_FSIZE, 0))
     }
 
-    /// The scene's processes have this uid (the arena, which ends them, keeps ours).
+    /// The processes of the scene have this uid. The arena, which ends them, keeps that of the test.
     pub fn uid(mut self, uid: u32) -> Scene {
         self.options.extend(["--uid".to_owned(), uid.to_string()]);
         self
@@ -169,13 +169,13 @@ impl Scene {
         self
     }
 
-    /// On a terminal of its own, as the foreground job of a session; gives the other end of it.
+    /// On a terminal of its own, as the foreground job of a session. Returns the other end of the terminal.
     pub fn terminal(mut self) -> (Scene, OwnedFd) {
         self.options.push("--job".to_owned());
         self.terminal_without_a_shell()
     }
 
-    /// On a terminal of its own, with nobody in the session who could continue it.
+    /// On a terminal of its own, with no process in the session that could resume it.
     pub fn terminal_without_a_shell(self) -> (Scene, OwnedFd) {
         let (master, slave) = special::pty();
         let scene = self.no_capture().with(|command| {
@@ -216,7 +216,7 @@ impl Scene {
             }
         }
         let child = self.command.spawn().expect("the arena");
-        // Also lets go of our copies of the scene's stream ends, which would hide their end.
+        // This also closes the test's copies of the scene's streams, which would hide their end.
         let Scene {
             log,
             directory,

@@ -52,7 +52,7 @@ pub fn number(text: &str) -> i32 {
     known.unwrap_or_else(|| text.parse().unwrap())
 }
 
-/// A list as trees write it: `TERM+HUP+34`.
+/// A list as in the text of a tree: `TERM+HUP+34`.
 pub fn list(text: &str) -> Vec<i32> {
     text.split('+')
         .filter(|word| !word.is_empty())
@@ -66,7 +66,7 @@ pub fn name(number: i32) -> String {
     known.map_or_else(|| number.to_string(), |(name, _)| (*name).to_owned())
 }
 
-/// Every signal a program can catch, the C library's own two left out.
+/// Every signal that a program can catch, except for the two of the C library.
 pub fn catchable() -> Vec<i32> {
     (1..=31)
         .filter(|&n| n != 9 && n != 19)

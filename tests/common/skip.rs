@@ -8,10 +8,10 @@ use super::{special, sys};
 
 /// Names a file to which each skip adds a line. `tests/run` counts them.
 const LIST: &str = "SKIPPED_TESTS";
-/// Is set where everything is installed (`.ci/run`): a skip without an excuse fails its test.
+/// Set where everything is installed (`.ci/run`): there a skip without an excuse fails its test.
 const FORBID: &str = "FORBID_SKIPS";
 
-/// Why a skip is no mistake in the set-up of the machine.
+/// Why a skip is not a mistake in the set-up of the machine.
 struct Excuse {
     /// A part of the reason that the test gives.
     reason: &'static str,
@@ -45,7 +45,7 @@ const EXCUSES: &[Excuse] = &[
         reason: "tracing a stranger",
         holds: || !sys::is_root(),
     },
-    // A feature of the kernel that nobody can install.
+    // A feature of the kernel, which cannot be installed.
     Excuse {
         reason: "before Linux 6.14",
         holds: || special::kernel() < (6, 14),
@@ -71,13 +71,13 @@ pub fn skip(why: &str) {
 fn report(why: &str) {
     let program = std::env::current_exe().unwrap_or_default();
     let program = program.file_stem().unwrap_or_default().to_string_lossy();
-    // Without the hash that cargo adds to the name.
+    // The name without the hash that cargo adds to it.
     let program = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("?");
     let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = format!("{program} {test}: {why}\n");
-    // Not by `eprintln!`, whose text the harness shows of failed tests only.
+    // Not by `eprintln!`, whose text the harness shows only for failed tests.
     let _ = std::io::stderr().write_all(format!("skipped: {line}").as_bytes());
     if let Some(list) = std::env::var_os(LIST) {
         let mut list = OpenOptions::new()
@@ -85,7 +85,7 @@ fn report(why: &str) {
             .append(true)
             .open(list)
             .unwrap();
-        // In one write, since other tests append at the same time.
+        // One write, since other tests append at the same time.
         list.write_all(line.as_bytes()).unwrap();
     }
 }

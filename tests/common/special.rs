@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::sys;
 
-/// Becomes a user wholly: groups, group, user, real, effective and saved.
+/// Becomes a user completely: supplementary groups, and the real, effective and saved gid and uid.
 pub fn become_uid(uid: u32) -> Result<()> {
     // SAFETY: no groups are read through the null pointer, as their count is 0.
     sys::check(unsafe { libc::setgroups(0, std::ptr::null()) })?;
@@ -23,7 +23,7 @@ pub fn become_uid(uid: u32) -> Result<()> {
     Ok(())
 }
 
-/// In a setuid program: takes the effective user for all of its ids.
+/// In a setuid program: sets all uids to the effective one.
 pub fn keep_setuid() {
     let uid = sys::euid();
     // SAFETY: a plain system call on integers.
@@ -91,7 +91,7 @@ pub fn unshare_pids() -> Result<()> {
     sys::check(unsafe { libc::unshare(libc::CLONE_NEWPID) }).map(drop)
 }
 
-/// In the first process of a PID namespace: a `/proc` that shows it, seen by its children only.
+/// In the first process of a PID namespace: mounts a `/proc` that shows it, visible only to its children.
 pub fn mount_proc() -> Result<()> {
     // SAFETY: a plain system call on flags.
     sys::check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
@@ -105,7 +105,7 @@ pub fn mount_proc() -> Result<()> {
     Ok(())
 }
 
-/// Stops a foreign process in ptrace-stop and keeps it there as long as we live.
+/// Holds another process in a ptrace stop while this process lives.
 pub fn ptrace_stop(pid: i32) -> Result<()> {
     assert!(pid > 1, "refusing to trace pid {pid}");
     // Otherwise the kernel does not say which system call is entered.
@@ -119,8 +119,8 @@ pub fn ptrace_stop(pid: i32) -> Result<()> {
     Ok(())
 }
 
-/// Holds a foreign process where it enters the system call `number` for the `count`th time: it has done all that it
-/// does before, and sees what happens meanwhile only after.
+/// Holds another process where it enters the system call `number` for the `count`th time. It has done everything before
+/// that call, and sees what happens meanwhile only after it.
 pub fn hold_at(pid: i32, number: u64, mut count: usize) -> Result<()> {
     ptrace_stop(pid)?;
     loop {
@@ -128,7 +128,7 @@ pub fn hold_at(pid: i32, number: u64, mut count: usize) -> Result<()> {
         // SAFETY: an all-zero struct is a valid value.
         let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
         let size = size_of_val(&info);
-        // SAFETY: the kernel fills a live struct of the size that it is told.
+        // SAFETY: the kernel fills a live struct of the given size.
         unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, pid, size, &raw mut info) };
         // SAFETY: the kernel says which part of the union it has filled; plain numbers either way.
         let entered = unsafe { info.u.entry.nr };
@@ -144,7 +144,7 @@ pub fn hold_at(pid: i32, number: u64, mut count: usize) -> Result<()> {
     }
 }
 
-/// Makes our parent our tracer, which does not know it, and then stops by `signal`.
+/// Makes the parent, which does not know it, the tracer of this process. Then suspends it by `signal`.
 pub fn trap_for_parent(signal: libc::c_int) {
     // SAFETY: this request takes nothing.
     let traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
@@ -158,7 +158,7 @@ pub fn take_terminal(fd: RawFd) -> Result<()> {
     sys::check(unsafe { libc::ioctl(fd, libc::TIOCSCTTY, 0) }).map(drop)
 }
 
-/// Makes this process a group of its own, and that the foreground one of the terminal.
+/// Moves this process into a group of its own, and makes that the foreground group of the terminal.
 pub fn foreground_job(fd: RawFd) {
     sys::setpgid();
     let old = sys::mask(libc::SIG_BLOCK, &[libc::SIGTTOU]);
@@ -167,7 +167,7 @@ pub fn foreground_job(fd: RawFd) {
     sys::restore_mask(&old);
 }
 
-/// As a terminal emulator does when its window changes.
+/// Sets the window size, as a terminal emulator does when its window changes.
 pub fn set_window_size(fd: RawFd, rows: u16, columns: u16) {
     let size = libc::winsize {
         ws_row: rows,

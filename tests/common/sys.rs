@@ -25,18 +25,18 @@ pub fn check(result: c_int) -> Result<c_int> {
     }
 }
 
-/// Forks; 0 in the child. Callers are single-threaded, or exec at once in the child.
+/// Forks. Returns 0 in the child. Callers have one thread, or exec at once in the child.
 pub fn fork() -> i32 {
     try_fork().unwrap()
 }
 
-/// As `fork`, where a limit may refuse it.
+/// As `fork`, but returns the error if a limit refuses it.
 pub fn try_fork() -> Result<i32> {
     // SAFETY: the child of a single-threaded process may go on; no lock is held by another thread.
     check(unsafe { libc::fork() })
 }
 
-/// Ends this process without running anything of the runtime's.
+/// Ends this process without the exit handlers of the runtime.
 pub fn exit(status: i32) -> ! {
     // SAFETY: `_exit` takes any status and does not return.
     unsafe { libc::_exit(status) }
@@ -55,14 +55,14 @@ pub fn exec<S: AsRef<OsStr>>(argv: &[S]) -> Error {
     Error::last_os_error()
 }
 
-/// Signals one process. A pid of 1 or less is a defect of the test and never reaches the kernel.
+/// Signals one process. A pid of 1 or less is a mistake in the test, and is never passed to the kernel.
 pub fn kill(pid: i32, signal: c_int) -> Result<()> {
     assert!(pid > 1, "refusing to signal pid {pid}");
     // SAFETY: a plain system call on integers.
     check(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
-/// Signals one process group other than our own.
+/// Signals one process group, which is not that of the caller.
 pub fn kill_group(group: i32, signal: c_int) -> Result<()> {
     assert!(
         group > 1 && group != pgid(0),
@@ -82,7 +82,7 @@ pub fn queue(pid: i32, signal: c_int, value: usize) -> Result<()> {
     check(unsafe { libc::sigqueue(pid, signal, value) }).map(drop)
 }
 
-/// Raises a signal in this very process.
+/// Raises a signal in this process.
 pub fn raise(signal: c_int) {
     // SAFETY: a plain call on an integer.
     unsafe { libc::raise(signal) };
@@ -150,9 +150,9 @@ pub fn set_comm(name: &str) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-/// Ignores a signal (`true`) or gives it back its default action.
+/// Ignores a signal (`true`), or resets it to its default action.
 pub fn ignore(signal: c_int, ignored: bool) {
-    // SAFETY: no handler of ours is installed, just a disposition.
+    // SAFETY: no handler is installed, only a disposition.
     unsafe {
         libc::signal(
             signal,
@@ -176,7 +176,7 @@ pub fn is_ignored(signal: c_int) -> bool {
 pub fn signal_set(signals: &[c_int]) -> libc::sigset_t {
     // SAFETY: an all-zero set is a valid value.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is ours.
+    // SAFETY: the set is a local value.
     unsafe { libc::sigemptyset(&raw mut set) };
     for &signal in signals {
         // SAFETY: the set was initialised above; a wrong number is refused.
@@ -185,7 +185,7 @@ pub fn signal_set(signals: &[c_int]) -> libc::sigset_t {
     set
 }
 
-/// `how`: `SIG_BLOCK`, `SIG_UNBLOCK` or `SIG_SETMASK`; gives the mask from before.
+/// `how`: `SIG_BLOCK`, `SIG_UNBLOCK` or `SIG_SETMASK`. Returns the mask from before.
 pub fn mask(how: c_int, signals: &[c_int]) -> libc::sigset_t {
     let set = signal_set(signals);
     let mut old = signal_set(&[]);
@@ -199,7 +199,7 @@ pub fn restore_mask(set: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set, std::ptr::null_mut()) };
 }
 
-/// Takes one of these (blocked) signals; none after the timeout. Number, code, sender and value.
+/// Takes one of these (blocked) signals: number, code, sender and value. `None` after the timeout.
 pub fn take_signal(signals: &[c_int], timeout: Duration) -> Option<(c_int, c_int, i32, usize)> {
     let set = signal_set(signals);
     let time = timespec(timeout);
@@ -229,7 +229,7 @@ pub enum Waited {
     Status(i32, c_int),
 }
 
-/// Waits for any child, cloned ones too.
+/// Waits for any child, also for cloned ones.
 pub fn wait(flags: c_int) -> Waited {
     let mut status = 0;
     loop {
@@ -256,7 +256,7 @@ pub fn pidfd(pid: i32) -> Result<OwnedFd> {
     // SAFETY: a plain system call on integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = check(fd as c_int)?;
-    // SAFETY: the kernel just made this descriptor for us.
+    // SAFETY: the kernel has just made this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -280,7 +280,7 @@ pub fn read_signalfd(fd: &OwnedFd) -> Option<c_int> {
     let size = size_of::<libc::signalfd_siginfo>();
     // SAFETY: an all-zero value is valid.
     let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
-    // SAFETY: the buffer is as large as said.
+    // SAFETY: the buffer has the given size.
     let n = unsafe { libc::read(fd.as_raw_fd(), (&raw mut info).cast(), size) };
     (n == size as isize).then_some(info.ssi_signo as c_int)
 }
@@ -291,11 +291,11 @@ pub fn mkfifo(path: &std::path::Path) {
     check(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }).unwrap();
 }
 
-/// Writes to a file that is there, with plain system calls: for hooks between fork and exec.
+/// Writes to an existing file, with plain system calls only: for hooks between fork and exec.
 pub fn write_to(path: &std::ffi::CStr, text: &[u8]) {
     // SAFETY: the path is null-terminated.
     let fd = check(unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) }).unwrap();
-    // SAFETY: the buffer is as long as said.
+    // SAFETY: the buffer has the given length.
     let written = unsafe { libc::write(fd, text.as_ptr().cast(), text.len()) };
     assert_eq!(written, text.len() as isize);
     close(fd);
@@ -307,7 +307,7 @@ pub fn widen_pipe(fd: RawFd) {
     unsafe { libc::fcntl(fd, libc::F_SETPIPE_SZ, 1 << 20) };
 }
 
-/// Polls until one of `(fd, events)` reports, or the deadline; gives what each reported.
+/// Polls until one of `(fd, events)` reports, or until the deadline. Returns what each has reported.
 pub fn poll(fds: &[(RawFd, i16)], deadline: Option<Instant>) -> Vec<i16> {
     let mut list: Vec<libc::pollfd> = fds
         .iter()
@@ -318,7 +318,8 @@ pub fn poll(fds: &[(RawFd, i16)], deadline: Option<Instant>) -> Vec<i16> {
         })
         .collect();
     loop {
-        // Rounded up: one that comes early would be asked again and again. Not ppoll, which scenes refuse.
+        // Rounded up, since a poll that ends early would be repeated again and again. Not ppoll, which some scenes
+        // refuse.
         let time = deadline.map_or(-1, |at| {
             let left = at.saturating_duration_since(Instant::now());
             i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
@@ -331,7 +332,7 @@ pub fn poll(fds: &[(RawFd, i16)], deadline: Option<Instant>) -> Vec<i16> {
     }
 }
 
-/// Waits for the end of a process that need not be our child.
+/// Waits for the end of a process that need not be a child.
 pub fn wait_gone(pid: i32, deadline: Instant) -> bool {
     match pidfd(pid) {
         Ok(fd) => poll(&[(fd.as_raw_fd(), libc::POLLIN)], Some(deadline))[0] != 0,
@@ -346,14 +347,14 @@ fn timespec(time: Duration) -> libc::timespec {
     }
 }
 
-/// A pause that belongs to a scene (a chain that moves on every 2 ms), never a wait for something.
+/// A pause that belongs to a scene (a chain that moves on every 2 ms). Never use it to wait for something.
 pub fn pause_for(time: Duration) {
     let time = timespec(time);
-    // SAFETY: the time lives over the call; what is left of it is not asked for.
+    // SAFETY: the time lives over the call; the remaining time is not asked for.
     unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
 }
 
-/// Milliseconds on the clock that all processes share.
+/// Milliseconds of the clock that all processes share.
 pub fn now_ms() -> u64 {
     let mut time = timespec(Duration::ZERO);
     // SAFETY: the kernel fills the time.
@@ -361,19 +362,19 @@ pub fn now_ms() -> u64 {
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
-/// Makes descriptor `to` a copy of `from`, open over exec.
+/// Makes descriptor `to` a copy of `from` that stays open over an exec.
 pub fn dup2(from: RawFd, to: RawFd) {
     // SAFETY: a plain system call on integers; the callers own both numbers.
     check(unsafe { libc::dup2(from, to) }).unwrap();
 }
 
-/// Sends so that the kernel reports on the socket's error queue when it is done with the buffer.
+/// Sends in such a way that the kernel reports on the socket's error queue when it no longer needs the buffer.
 pub fn send_zerocopy(fd: RawFd, text: &'static [u8]) {
     let (on, size): (c_int, _) = (1, size_of::<c_int>() as libc::socklen_t);
     let (level, name) = (libc::SOL_SOCKET, libc::SO_ZEROCOPY);
     // SAFETY: the option's value lives over the call.
     check(unsafe { libc::setsockopt(fd, level, name, (&raw const on).cast(), size) }).unwrap();
-    // SAFETY: the buffer is static, so the kernel may use it for as long as it wants.
+    // SAFETY: the buffer is static, so the kernel may use it for any time.
     let sent = unsafe { libc::send(fd, text.as_ptr().cast(), text.len(), libc::MSG_ZEROCOPY) };
     assert_eq!(sent, text.len() as isize);
 }
@@ -400,13 +401,13 @@ pub fn set_nonblocking(fd: RawFd) {
     unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) };
 }
 
-/// The descriptor's flags, none if it is closed.
+/// The flags of the descriptor. `None` if it is closed.
 pub fn fd_flags(fd: RawFd) -> Option<c_int> {
     // SAFETY: a plain system call on integers.
     check(unsafe { libc::fcntl(fd, libc::F_GETFD) }).ok()
 }
 
-/// Takes over an inherited descriptor.
+/// Wraps an inherited descriptor.
 pub fn own(fd: RawFd) -> OwnedFd {
     // SAFETY: the caller got the number from its parent and owns it from here on.
     unsafe { OwnedFd::from_raw_fd(fd) }

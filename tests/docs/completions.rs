@@ -1,5 +1,5 @@
-//! Completions for three shells, made from the options. After the options comes another command,
-//! which its own completion completes.
+//! Completions for three shells, made from the options. After the options there is another command, which has a
+//! completion of its own.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use treaper::settings::cli::{OPTIONS, Opt, Takes};
 
 const NOTE: &str = "# Made from the options by `UPDATE=1 cargo test --features fixtures --test docs`: change src/settings/cli.rs instead.";
 
-/// Each file's name and content.
+/// The name and the content of each file.
 pub fn all() -> [(&'static str, String); 3] {
     [
         ("treaper.bash", bash()),
@@ -43,7 +43,7 @@ fn value_name(option: &Opt) -> Option<&'static str> {
     }
 }
 
-/// Whether the value is a word of its own; after `--doctor` none is.
+/// Whether the value is a word of its own. That of `--doctor` is not.
 fn takes_next_word(option: &Opt) -> bool {
     value_name(option).is_some() && !matches!(option.takes, Takes::Maybe(_))
 }

@@ -70,7 +70,7 @@ fn complaints_are_those_of_catatonit() {
     }
 }
 
-/// As `docker info` looks for it: the name of tini, since it knows no other.
+/// `docker info` looks for the name of tini, since it knows no other.
 #[test]
 fn the_version_begins_as_docker_looks_for_it() {
     for program in both("catatonit") {
@@ -153,7 +153,7 @@ fn the_pid_that_sockets_are_meant_for_becomes_that_of_the_server() {
     }
 }
 
-/// The pause of a pod: no command, and the end comes by SIGINT or SIGTERM alone.
+/// The pause of a pod: there is no command, and only SIGINT or SIGTERM ends it.
 #[test]
 fn a_pause_ends_by_sigint_or_sigterm_with_0() {
     for program in both("catatonit") {
@@ -177,7 +177,7 @@ fn a_pause_ends_by_sigint_or_sigterm_with_0() {
     }
 }
 
-/// Ended with the test, whatever becomes of it.
+/// Ends with the test, also if the test fails.
 struct Pause(Child);
 
 impl Drop for Pause {
@@ -187,7 +187,7 @@ impl Drop for Pause {
     }
 }
 
-/// Whether the signal is blocked, or waited for (for which it is not): before that it would just kill.
+/// Whether the signal is blocked, or the process waits for it. Before that, the signal would just kill the process.
 fn takes(pid: i32, signal: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));

@@ -7,7 +7,7 @@ use crate::common::{Scene, first_second_over, signals, until};
 use crate::oracle::{Program, both, exchange, ours, plain_signals, real, received, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
-/// Both ways in which each mode can be asked for.
+/// The two ways to ask for each mode.
 const GROUP: (&[&str], &[(&str, &str)]) = (&[], &[]);
 const SINGLE: (&[&str], &[(&str, &str)]) = (&["-c"], &[]);
 const SINGLE_BY_VARIABLE: (&[&str], &[(&str, &str)]) = (&[], &[("DUMB_INIT_SETSID", "0")]);
@@ -21,7 +21,8 @@ fn scene(variables: &[(&str, &str)]) -> Scene {
 const WAIT: &str = "trap 'exit 3' INT TERM; kill -TERM $PPID; while :; do :; done";
 const SUSPEND: &str = "trap '' TSTP; trap 'exit 4' CONT; kill -TSTP $PPID
     until grep -q '^State:.T' /proc/$PPID/status; do :; done; kill -CONT $PPID; while :; do :; done";
-/// The second signal has the higher number, so it is taken second, and with it the first one has been told.
+/// The second signal has the higher number, so it is handled second: when it has arrived, the first one has been
+/// logged.
 const GO: &str = "trap 'exit 3' WINCH; kill -TERM $PPID; kill -WINCH $PPID; while :; do :; done";
 
 #[test]
@@ -89,7 +90,7 @@ fn complaints_are_those_of_dumb_init() {
         &["-r", "1:32", "true"],
         &["-r", "TERM:INT", "true"],
     ] {
-        // Each says by what path it was called.
+        // Each prints the path by which it was called.
         let said = |program: &Program| {
             let outcome = program.outcome(&[], words);
             assert_eq!(outcome.stdout, "");
@@ -101,7 +102,7 @@ fn complaints_are_those_of_dumb_init() {
     }
 }
 
-/// The text is our own, and says so; what programs look for in it is there, on stderr as theirs.
+/// The text is that of treaper, and says so. It has the parts for which programs look, on stderr as in the original.
 #[test]
 fn help_is_on_stderr() {
     for program in both("dumb-init") {
@@ -123,8 +124,8 @@ fn help_is_on_stderr() {
     }
 }
 
-/// The lines of dumb-init, without pids. But for those of the real one's terminal, which ours keeps; and one
-/// that the child says while its parent goes on is put first.
+/// The lines of dumb-init, without pids. Lines about the terminal, which treaper keeps, are left out. A line that the
+/// child writes while its parent goes on is put first.
 fn said(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = without_pids(text)
         .lines()
@@ -151,7 +152,7 @@ fn what_is_told_is_in_the_words_of_dumb_init() {
             &[("DUMB_INIT_DEBUG", "1"), ("DUMB_INIT_SETSID", "0")],
             WAIT,
         ),
-        // Of a pair the parent of the command would be the one that is not stopped.
+        // In a pair, the parent of the command is the process that is not suspended.
         (&["-v", "-c"], &[("TREAPER_NO_GUARD", "1")], SUSPEND),
     ] {
         let words = [options, &["sh", "-c", command]].concat();
@@ -159,7 +160,7 @@ fn what_is_told_is_in_the_words_of_dumb_init() {
         let mine = ours("dumb-init").outcome(variables, &words);
         assert_eq!((mine.code, &mine.stdout), (theirs.code, &theirs.stdout));
         let (mine, theirs) = (said(&mine.stderr), said(&theirs.stderr));
-        // A SIGTERM that is not to be passed on: who is left behind gets it all the same.
+        // A SIGTERM that must not be forwarded. The processes that are left get it anyway.
         let dropped = "[dumb-init] Not forwarding signal 0 to children (ignored).".to_owned();
         if theirs.contains(&dropped) {
             assert!(mine.contains(&dropped), "{mine:?}");
@@ -167,7 +168,7 @@ fn what_is_told_is_in_the_words_of_dumb_init() {
         }
         assert_eq!(mine, theirs, "{options:?} {variables:?}");
     }
-    // Only the very text 1 counts.
+    // Only the text 1 counts.
     for (value, told) in [("1", true), ("0", false), ("yes", false)] {
         let outcome = ours("dumb-init").outcome(&[("DUMB_INIT_DEBUG", value)], &["true"]);
         assert_eq!(!outcome.stderr.is_empty(), told, "{value}: {outcome:?}");
@@ -255,7 +256,7 @@ fn a_stop_of_the_terminal_stops_the_server_and_dumb_init() {
             });
             run.log.wait_for(count + 1, "server", "signal");
         }
-        // The server was stopped by SIGSTOP, so it has seen nothing but that it goes on.
+        // SIGSTOP has suspended the server, so it has only seen SIGCONT.
         assert_eq!(
             received(&mut run, "server"),
             [libc::SIGCONT; 3],
@@ -290,7 +291,7 @@ fn the_whole_group_is_signalled_or_the_single_child() {
             (GROUP.0, GROUP.1, true),
             (SINGLE.0, SINGLE.1, false),
             (SINGLE_BY_VARIABLE.0, SINGLE_BY_VARIABLE.1, false),
-            // Only the very text 0 counts.
+            // Only the text 0 counts.
             (&[], &[("DUMB_INIT_SETSID", "no")], true),
         ] {
             let tree = "server:record[worker:record,other:setsid:record]";
@@ -317,8 +318,8 @@ fn the_whole_group_is_signalled_or_the_single_child() {
     }
 }
 
-/// dumb-init tells the group of a child that has ended to end, and waits for nobody; with a single
-/// child it does not even tell. Ours tells all, also who left the group, and waits.
+/// dumb-init sends SIGTERM to the group of a child that has ended, and does not wait; with `--single-child` it does not
+/// send it. treaper sends it to all, also to processes that have left the group, and waits.
 #[test]
 fn what_the_server_leaves_is_stopped() {
     for program in both("dumb-init") {

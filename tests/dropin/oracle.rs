@@ -1,18 +1,18 @@
-//! The programs under test: ours under each name, and the real ones.
+//! The programs under test: treaper under each name, and the real ones.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::common::{ACTOR, Run, Scene, TREAPER, signals, skip, unique};
 
-/// One of the two that bear a name.
+/// A program under one of these names: treaper, or the real one.
 #[derive(Debug, Clone)]
 pub struct Program {
     pub path: PathBuf,
     pub ours: bool,
 }
 
-/// What a run that ends by itself gave.
+/// The result of a run that ends by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -25,14 +25,14 @@ pub fn ours(name: &str) -> Program {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dropin");
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join(name);
-    // By a rename, since other tests make the same link at the same time.
+    // Made by a rename, since other tests make the same link at the same time.
     let fresh = directory.join(format!("{name}.{}", unique()));
     std::os::unix::fs::symlink(TREAPER, &fresh).unwrap();
     std::fs::rename(&fresh, &path).unwrap();
     Program { path, ours: true }
 }
 
-/// The real one, from Debian's package of its name.
+/// The real program, from Debian's package of its name.
 pub fn real(name: &str) -> Option<Program> {
     let path = Path::new("/usr/bin").join(name);
     if path.exists() {
@@ -42,7 +42,7 @@ pub fn real(name: &str) -> Option<Program> {
     None
 }
 
-/// Ours, and the real one if it can be had.
+/// treaper, and the real program if it is available.
 pub fn both(name: &str) -> Vec<Program> {
     [Some(ours(name)), real(name)]
         .into_iter()
@@ -93,7 +93,7 @@ impl Program {
     }
 }
 
-/// The text with every number of three and more digits, as pids are, made the same.
+/// The text, in which every number of three or more digits (a pid) is replaced by the same text.
 pub fn without_pids(text: &str) -> String {
     let mut out = String::new();
     let mut digits = String::new();
@@ -109,14 +109,14 @@ pub fn without_pids(text: &str) -> String {
     out.trim_end_matches('\0').to_owned()
 }
 
-/// The signals that `name` of the tree has got, in order.
+/// The signals that the process `name` has got, in order.
 pub fn received(run: &mut Run, name: &str) -> Vec<i32> {
     let lines = run.log.all(name, "signal");
     lines.iter().map(|line| line.number("sig") as i32).collect()
 }
 
-/// Sends each of `send`, waits for the server's word of it before the next one, and gives all that
-/// the server has got. `dropped` are sent as well, and must not arrive.
+/// Sends each of `send`, after the server has logged the one before, and returns all that the server has got. `dropped`
+/// are sent as well, and must not arrive.
 pub fn exchange(run: &mut Run, send: &[i32], dropped: &[i32]) -> Vec<i32> {
     for signal in dropped {
         run.signal(*signal);
@@ -128,8 +128,9 @@ pub fn exchange(run: &mut Run, send: &[i32], dropped: &[i32]) -> Vec<i32> {
     received(run, "server")
 }
 
-/// What every one of them hands on. CHLD is theirs, KILL and STOP cannot be caught; the faults end
-/// tini and catatonit (and so lose their tree), and stops are told apart by each.
+/// The signals that each of the inits forwards. Not among them: CHLD, which is about their own children; KILL and STOP,
+/// which cannot be caught; the faults, which end tini and catatonit (and so lose their tree); the signals that suspend,
+/// which each init treats differently.
 pub fn plain_signals() -> Vec<i32> {
     let left_out = [
         "ILL", "TRAP", "ABRT", "BUS", "FPE", "SEGV", "SYS", "CHLD", "TSTP", "TTIN", "TTOU",

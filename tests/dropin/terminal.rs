@@ -31,8 +31,8 @@ fn a_command_has_the_terminal() {
     }
 }
 
-/// dumb-init makes a session for it, and has the terminal for that only where it leads its own session
-/// (a container); started from a shell, it leaves its command without job control.
+/// dumb-init makes a session for its command. That has the terminal only if dumb-init leads its own session (a
+/// container). Started from a shell, the command is without job control.
 #[test]
 fn a_shell_has_job_control() {
     for program in ["tini", "dumb-init", "catatonit"].map(ours) {
@@ -62,8 +62,8 @@ fn a_shell_has_job_control() {
     }
 }
 
-/// With a single child dumb-init is suspended by the request of a process, whatever its child makes of it. The keyboard
-/// suspends both, since they are one job.
+/// With `--single-child`, a process can suspend dumb-init by a signal, whatever its child does with that signal. The
+/// keyboard suspends both, since they are one job.
 #[test]
 fn dumb_init_is_suspended_by_a_process_at_a_terminal_as_well() {
     for program in both("dumb-init") {

@@ -41,7 +41,7 @@ fn statuses_are_those_of_tini() {
         (&["/no/such/command"], &[]),
         (&["/etc/passwd"], &[]),
         (&["/"], &[]),
-        // Options are looked for behind the first word too, so that `-c` is not the shell's.
+        // Options are also found after the first word, so `-c` does not reach the shell.
         (&["sh", "-c", "exit 3"], &[]),
         (&["sh", "-c", "exit 3"], &[("POSIXLY_CORRECT", "1")]),
         (&["true", "-h"], &[]),
@@ -77,7 +77,7 @@ fn complaints_are_those_of_tini() {
         assert_eq!(outcome.stdout, theirs.stdout);
     }
     for words in [&["-z"][..], &["-e"], &["--foo"]] {
-        // getopt names the program by the whole path, and the usage below by the last part of it.
+        // getopt names the program by its whole path, and the usage by the last part of the path.
         let said = |program: &Program| {
             let path = program.path.to_str().unwrap();
             let text = program.outcome(&[], words).stderr;
@@ -144,8 +144,8 @@ fn help_names_every_option_and_variable_that_tini_names() {
     assert_eq!(mine.stderr, theirs.stderr);
 }
 
-/// tini tells INFO, DEBUG and TRACE on stdout. That belongs to the server, and our copy of it would
-/// hide its end from the host: ours are on stderr.
+/// tini writes INFO, DEBUG and TRACE to stdout. With treaper stdout belongs to the server, and a copy of it would hide
+/// its end from the host. So treaper writes these lines to stderr.
 #[test]
 fn what_is_told_is_in_the_words_of_tini() {
     let Some(tini) = real("tini") else { return };
@@ -167,7 +167,7 @@ fn what_is_told_is_in_the_words_of_tini() {
                     "{options}: {line} is not in {theirs}"
                 );
             }
-            // SIGCHLD itself, the subreaper and empty waits are not worth a line of ours.
+            // treaper does not log SIGCHLD itself, the subreaper, and empty waits.
             let missing = theirs.lines().filter(|l| !mine.lines().any(|m| m == *l));
             for line in missing {
                 let known = [
@@ -207,7 +207,7 @@ fn what_is_told_is_in_the_words_of_tini() {
     assert_eq!(quiet.stderr, "");
 }
 
-/// tini warns that it cannot reap where it is neither PID 1 nor told to be a subreaper. We always are one.
+/// tini warns that it cannot reap if it is neither PID 1 nor a subreaper. treaper always is a subreaper.
 #[test]
 fn nobody_is_warned_of_zombies_that_are_reaped_anyway() {
     for program in both("tini") {
@@ -246,7 +246,7 @@ fn a_signal_that_ends_the_server_ends_us_alike() {
     }
 }
 
-/// Each forwarded signal is a line here, and each line that cannot be written raises a signal.
+/// Each forwarded signal is logged here, and each line that cannot be written causes a signal.
 #[test]
 fn a_line_that_cannot_be_written_is_no_signal_to_the_server() {
     let scene = Scene::new().stderr_at_its_size_limit();
@@ -315,8 +315,8 @@ fn orphans_are_reaped_while_the_server_runs_and_w_tells() {
     }
 }
 
-/// tini ends with its child and leaves the rest (the kernel of a container then kills it in the
-/// middle of its work): a leak, so ours asks it to stop, and waits.
+/// tini exits with its child, and leaves the rest of the tree (in a container the kernel then kills it in the middle of
+/// its work). That is a leak, so treaper sends the stop signal to the rest, and waits.
 #[test]
 fn what_the_server_leaves_is_stopped() {
     for program in both("tini") {
@@ -335,7 +335,7 @@ fn what_the_server_leaves_is_stopped() {
     }
 }
 
-/// Whoever stops tini decides how long the server may take; `TREAPER_TERM=stop` makes it us.
+/// The program that stops tini decides how long the server may take. With `TREAPER_TERM=stop`, treaper decides.
 #[test]
 fn sigterm_has_no_deadline_unless_it_is_asked_for() {
     for (variable, ends) in [("forward", false), ("stop", true)] {
@@ -370,7 +370,7 @@ fn neither_stdin_nor_the_parent_stops_it_unless_p_is_given() {
     }
 }
 
-/// With SIGKILL tini itself is killed, and its child lives on: a leak, so ours kills the child.
+/// SIGKILL kills tini itself, and its child lives on. That is a leak, so treaper kills the child.
 #[test]
 fn with_p_the_end_of_the_parent_is_told_to_the_server() {
     for program in both("tini") {
@@ -399,7 +399,7 @@ fn with_p_the_end_of_the_parent_is_told_to_the_server() {
     }
 }
 
-/// The option is for the parent's death alone.
+/// The option only counts for the death of the parent.
 #[test]
 fn another_stop_does_not_use_the_signal_for_the_parents_death() {
     let tree = "server:on=USR2/0[worker:setsid:on=TERM+USR1/0]";

@@ -21,7 +21,7 @@ fn escaped(path: &[u8]) -> Vec<u8> {
     path.iter().flat_map(write).collect()
 }
 
-/// `/a/b`, with names that need escaping; the root is empty.
+/// Such as `/a/b`, with names that need escaping. The root is empty.
 fn path(depth: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
     let name = prop::collection::vec(prop::sample::select(b"ab \\\t07-.".to_vec()), 1..4)
         .prop_filter("a name", |name| !matches!(name.as_slice(), b"." | b".."));
@@ -49,7 +49,7 @@ fn file_with(text: &[u8]) -> std::fs::File {
 proptest! {
     #![proptest_config(config())]
 
-    /// The group is below what is mounted, beside it, or above it.
+    /// The group is below the mounted part, beside it, or above it.
     #[test]
     fn our_group_is_found_where_the_hierarchy_is_mounted(
         mounted in path(0..3),
@@ -85,7 +85,7 @@ proptest! {
         }
     }
 
-    /// The name is the process's own: it may look like what comes behind it.
+    /// The process chooses the name, so it may look like the fields after it.
     #[test]
     fn a_stat_is_read_as_it_was_written(
         pid in 1..i32::MAX,
@@ -111,7 +111,7 @@ proptest! {
             let signal = Signal::from_number(number).unwrap();
             prop_assert_eq!(stat.ignores(signal), ignored >> (number - 1) & 1 == 1);
         }
-        // Cut anywhere, it is no crash.
+        // A text that is cut anywhere causes no crash.
         for length in 0..text.len() {
             let _ = proc::parse_stat(&text[..length]);
         }
@@ -122,7 +122,7 @@ proptest! {
         let _ = proc::parse_stat(&text);
     }
 
-    /// Longer than what is read at once, so that a number lies across the border.
+    /// Longer than one read, so that a number is cut by its end.
     #[test]
     fn every_number_of_a_list_is_read(numbers in prop::collection::vec(1..i32::MAX, 0..900), mark in "[ \n]") {
         let text: String = numbers.iter().map(|number| format!("{number}{mark}")).collect();
@@ -132,7 +132,7 @@ proptest! {
         prop_assert_eq!(found, numbers);
     }
 
-    /// What is left out goes with its end, and every other byte stays where it was.
+    /// A removed line is removed with its end, and every other byte is kept.
     #[test]
     fn lines_of_a_notification_are_kept_whole_or_left_out(
         lines in prop::collection::vec(("(MAINPID|MAIN|X)?=?[a-z0-9\\\\]{0,4}", "[\r\n]"), 0..8),

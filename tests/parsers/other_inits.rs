@@ -11,7 +11,7 @@ use treaper::dropin::{Asked, Program, Start, What, leading_number};
 
 use crate::config;
 
-/// As in `<getopt.h>`.
+/// `struct option` of `<getopt.h>`.
 #[repr(C)]
 struct LongOption {
     name: *const c_char,
@@ -76,7 +76,7 @@ fn of_the_c_library(grammar: &Grammar, words: &[String]) -> Outcome {
         let text = unsafe { CStr::from_ptr(pointer) };
         OsString::from_vec(text.to_bytes().to_vec())
     };
-    // SAFETY: the lock is held, and nothing else here uses getopt. Zero begins anew.
+    // SAFETY: the lock is held, and nothing else here uses getopt. Zero resets it.
     unsafe { optind = 0 };
     // SAFETY: as above.
     unsafe { opterr = 0 };
@@ -126,7 +126,7 @@ fn of_ours(grammar: &Grammar, words: &[String]) -> Outcome {
     (options, getopt.operands())
 }
 
-/// Those of dumb-init and catatonit, and one of several long options.
+/// The grammars of dumb-init and catatonit, and one with several long options.
 const GRAMMARS: [Grammar; 3] = [
     Grammar {
         short: "hvVcr:",
@@ -190,7 +190,7 @@ proptest! {
         prop_assert_eq!(leading_number(&text), expected);
     }
 
-    /// dumb-init reads them with sscanf; what is out of range for an int is another story there.
+    /// dumb-init reads them with sscanf, which is undefined for numbers out of the range of an int.
     #[test]
     fn rewrites_of_dumb_init_are_what_the_c_library_finds(text in "[ \t]?[-+]?[0-9]{0,3}:?[ +-]?[0-9]{0,3}[:x ]?") {
         let (mut from, mut to): (c_int, c_int) = (0, 0);

@@ -143,7 +143,7 @@ proptest! {
         prop_assert_eq!(value::pid(&text).ok().map(i64::from), expected, "{}", text);
     }
 
-    /// Else a mistake would pass for a setting, and everything or nothing would be logged.
+    /// Otherwise a mistake would be taken for a setting, and everything or nothing would be logged.
     #[test]
     fn a_filter_is_taken_as_a_whole_or_not_at_all(
         parts in prop::collection::vec(("(treaper(::[a-z]{1,4})?=?)?", "(off|warn|DEBUG|bogus|1)?"), 0..4),
@@ -152,7 +152,7 @@ proptest! {
         let good = parts.iter().all(|(module, level)| match (module.as_str(), level.as_str()) {
             ("", "bogus" | "1") => false,
             (module, level) if module.ends_with('=') => ["off", "warn", "DEBUG"].contains(&level),
-            // The level is a part of the module's name; behind no `::` that is another module.
+            // The level has become a part of the module's name. Without `::` before it, that is another module.
             (module, level) => module.is_empty() || level.is_empty() || module.contains("::"),
         });
         let text = directives.join(",");

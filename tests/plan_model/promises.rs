@@ -17,7 +17,7 @@ pub fn broken(edge: &Edge, seen: &Seen) -> Option<&'static str> {
 
 type Checks = Vec<(bool, &'static str)>;
 
-/// The way of a stop, its reason and its end.
+/// The course of a stop, its reason and its end.
 fn order(edge: &Edge, seen: &Seen) -> Checks {
     let (from, to) = (edge.before.plan.state(), edge.plan.state());
     let was_over = edge.before.plan.is_over();
@@ -184,7 +184,7 @@ fn signals(edge: &Edge, seen: &Seen) -> Checks {
     ]
 }
 
-/// Deadlines are kept, and nothing moves one.
+/// Deadlines are kept, and no event moves one.
 fn times(edge: &Edge, seen: &Seen) -> Checks {
     let set = &edge.policy;
     let was = &edge.before.seen;

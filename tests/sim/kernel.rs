@@ -1,4 +1,4 @@
-//! The simulated kernel of a walk: it asks the process table, which goes on with each question.
+//! The simulated kernel of a walk. It reads the process table, which changes with each system call.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
@@ -33,7 +33,7 @@ impl Features {
 pub struct Handle {
     pid: u32,
     id: u64,
-    /// Whether that process is none of the tree.
+    /// Whether that process is not of the tree.
     pub outside: bool,
     open: Rc<Cell<usize>>,
 }
@@ -63,7 +63,7 @@ impl<'a> Simulated<'a> {
         self.table.borrow_mut()
     }
 
-    /// The number of the process that a signal to `member` reaches, if it is still there.
+    /// The index of the process that a signal to `member` reaches, if it is still there.
     pub fn meant(&self, member: &Member<Handle>) -> Option<u32> {
         let table = self.table.borrow();
         match &member.handle {
@@ -87,13 +87,13 @@ impl<'a> Simulated<'a> {
         walk::walk_in(self, room, scope, visit)
     }
 
-    /// Walks as often as it takes to reach what is handed over meanwhile.
+    /// Walks until no process may have been missed.
     pub fn repeat(&self, walk: &mut dyn FnMut() -> Gaps) {
         let now = || self.table.borrow().now;
         walk::repeat(&now, &mut || walk().disturbed);
     }
 
-    /// A system call: the others go on meanwhile.
+    /// A system call. The other processes run meanwhile.
     fn call(&self) {
         let mut table = self.table();
         let end = table.now + table.rng.time(Duration::from_micros(10));

@@ -1,18 +1,18 @@
-//! A simulated process table: who is whose child, who obeys which signal, what happens when.
+//! A simulated process table: the parent of each process, how each reacts to signals, and what happens when.
 //!
-//! We are pid 1 of it: the subreaper to which every orphan comes. Every other process has [`Habits`].
-//! Processes that are none of the tree can be there as well; their orphans go to 0.
+//! The process under test is pid 1 of it, the subreaper that adopts every orphan. Every other process has [`Habits`].
+//! There can be processes that are not of the tree. Process 0 adopts their orphans.
 
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::time::Duration;
 
 use super::rng::Rng;
 
-/// Where the processes outside of our tree have come from.
+/// The ancestor of the processes outside of the tree.
 pub const OUTSIDE: u32 = 0;
 /// The process that is under test.
 pub const US: u32 = 1;
-/// The first process that we start.
+/// The first process that it starts.
 pub const SERVER: u32 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,25 +22,25 @@ pub enum OnStop {
     Ignore,
     /// Starts one more process, which ignores the signal, and ends.
     LeaveSuccessor,
-    /// Tells its children, and ends when the last one has: a server with workers.
+    /// Forwards it to its children, and ends after the last of them: a server with workers.
     StopChildren,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kill {
     Works,
-    /// EPERM: another user's. Neither the stop signal nor SIGKILL reaches it.
+    /// It belongs to another user, so neither the stop signal nor SIGKILL reaches it (EPERM).
     NotPermitted,
     /// Uninterruptible: SIGKILL stays pending.
     Hangs,
 }
 
-/// How a process forks: one child each time, `left` times (counted over all descendants by it).
+/// How a process forks: one child each time, `left` times, including the forks of its descendants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forks {
     pub every: Duration,
     pub left: u32,
-    /// Ends after the fork: a chain of daemons. Else parent and child both go on.
+    /// Ends after the fork: a chain of daemons. Otherwise parent and child both go on.
     pub moves: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct Habits {
     /// Ends by itself after this time.
     pub life: Option<Duration>,
     pub forks: Option<Forks>,
-    /// Reaps its children; else they stay zombies until it ends.
+    /// Reaps its children. Otherwise they stay zombies until it ends.
     pub reaps: bool,
     pub stopped: bool,
 }
@@ -62,14 +62,14 @@ pub struct Habits {
     reason = "each is a fact of its own, in any combination"
 )]
 pub struct Process {
-    /// One number for each process that there ever was, in the order of their births.
+    /// The pid of each process that there ever was, in the order of their births.
     pub id: u64,
     pub parent: u32,
-    /// None of the tree: another one's, or a child that we had before.
+    /// Not of the tree: it belongs to another tree, or it is a child from before.
     pub outside: bool,
     pub habits: Habits,
     pub zombie: bool,
-    /// SIGKILL has reached it: it runs no more code, though it takes a while to die.
+    /// SIGKILL has reached it: it runs no more code, but its end takes a while.
     dying: bool,
     stop_pending: bool,
     waits_for_children: bool,
@@ -87,15 +87,15 @@ pub struct Table {
     processes: HashMap<u32, Process>,
     /// The children of each, in order.
     children: HashMap<u32, BTreeSet<u32>>,
-    /// Latest first, so that `pop` takes the earliest; the number keeps the order of equal times.
+    /// Latest first, so that `pop` takes the earliest. The number keeps the order of equal times.
     queue: BinaryHeap<std::cmp::Reverse<(Duration, u64, What)>>,
     next_pid: u32,
-    /// Numbers are given out lowest first, as soon as they are free.
+    /// The lowest free pid is assigned first.
     pub reuses: bool,
     pub born: u64,
     queued: u64,
     pub rng: Rng,
-    /// A child of ours has changed.
+    /// A child of pid 1 has changed.
     pub sigchld: bool,
     /// When the last process of the tree was reaped.
     pub empty_since: Option<Duration>,
@@ -142,7 +142,7 @@ impl Table {
         children.copied().collect()
     }
 
-    /// A child that we had before.
+    /// A child from before.
     pub fn start_stranger(&mut self, habits: Habits) -> u32 {
         let pid = self.start(US, habits);
         if let Some(process) = self.processes.get_mut(&pid) {
@@ -190,7 +190,7 @@ impl Table {
         self.queue.peek().map(|entry| entry.0.0)
     }
 
-    /// Lets all happen that does up to `time`, in order.
+    /// Lets everything happen up to `time`, in order.
     pub fn advance(&mut self, time: Duration) {
         while let Some(at) = self.next().filter(|at| *at <= time) {
             self.now = self.now.max(at);
@@ -208,7 +208,7 @@ impl Table {
             return;
         };
         if process.habits.stopped && !process.dying {
-            // It comes to its end when it goes on.
+            // It ends when it is resumed.
             process.stop_pending = true;
             process.habits.on_stop = OnStop::Exit(Duration::ZERO);
             return;
@@ -267,7 +267,7 @@ impl Table {
         let Some(forks) = process.habits.forks.filter(|forks| forks.left > 0) else {
             return;
         };
-        // Both go on with half of what is left, so that a bomb grows as a tree and ends somewhere.
+        // Each of the two has half of the forks that are left, so a bomb grows as a tree, and has an end.
         let left = forks.left - 1;
         let share = if forks.moves { left } else { left / 2 };
         process.habits.forks = Some(Forks {
@@ -291,7 +291,7 @@ impl Table {
         }
     }
 
-    /// The stop signal; acted on when the process is not stopped.
+    /// The stop signal. The process reacts when it is not suspended.
     pub fn stop_signal(&mut self, pid: u32) {
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
@@ -355,7 +355,7 @@ impl Table {
         }
     }
 
-    /// Reaps all of our children that have ended; whether the server was among them.
+    /// Reaps all children that have ended. Returns whether the server was one of them.
     pub fn reap(&mut self) -> bool {
         let mut server = false;
         for pid in self.children(US) {

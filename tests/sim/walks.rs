@@ -1,5 +1,5 @@
-//! The walk over simulated trees: quiet ones, and such as change with each of its system calls, where numbers are used
-//! again at once. The code is the very one that walks over real trees.
+//! The walk over simulated trees: quiet ones, and ones that change with each of its system calls, where pids are
+//! recycled at once. The code is the same that walks over real trees.
 //!
 //! `SIM_SEED` and `SIM_RUNS` as for the whole stop.
 
@@ -44,7 +44,7 @@ fn random_features(rng: &mut Rng) -> Features {
     }
 }
 
-/// Below `top`, in any shape from a chain to a bush.
+/// Processes below `top`, in any shape from a chain to a bush.
 fn grow(table: &mut Table, rng: &mut Rng, top: u32, count: u64, habits: fn(&mut Rng) -> Habits) {
     let mut pids = vec![top];
     let deep = rng.percent(40);
@@ -59,7 +59,7 @@ fn grow(table: &mut Table, rng: &mut Rng, top: u32, count: u64, habits: fn(&mut 
     }
 }
 
-/// The ids of those that a walk visits, in order.
+/// The ids of the processes that a walk visits, in order.
 fn walk(kernel: &Simulated, strangers: &[i32]) -> (Vec<u64>, Gaps) {
     let mut visited = Vec::new();
     let gaps = kernel.walk(strangers, &mut |member| {
@@ -107,7 +107,7 @@ fn in_a_quiet_tree_each_process_is_visited_once_after_its_parent() {
     });
 }
 
-/// Ends and forks so often that a walk sees much of it.
+/// Processes end and fork so often that a walk sees many changes.
 fn restless(rng: &mut Rng) -> Habits {
     let forks = rng.percent(25).then(|| Forks {
         every: rng.time(ms(1)),
@@ -122,7 +122,7 @@ fn restless(rng: &mut Rng) -> Habits {
     }
 }
 
-/// The tree changes all the time, and still a walk finds children as it did at first, and has met no failure.
+/// The tree changes all the time. Still a walk does not change its source of children, and meets no failure.
 fn is_unimpressed(gaps: Gaps, features: Features) {
     let search = if features.lists {
         Search::Files
@@ -241,7 +241,7 @@ fn what_is_handed_over_during_a_walk_is_reached_by_the_next_one() {
 
 #[test]
 fn a_walk_is_repeated_while_it_misses_something_within_limits() {
-    // How often, if each walk takes so long, and the first few are disturbed.
+    // How many walks there are if each takes this long, and the first few are disturbed.
     let count = |each: u64, disturbed: u32| {
         let (time, walks) = (Cell::new(ms(7)), Cell::new(0));
         walk::repeat(&|| time.get(), &mut || {

@@ -1,5 +1,5 @@
-//! The loop's world, simulated: sweeps that take time while the tree goes on, triggers, unread input,
-//! and the death of the monitor at any call. It writes down what the loop did.
+//! A simulated world for the loop: walks that take time while the tree changes, triggers, unread input, and the death
+//! of the monitor at any call. It records what the loop does.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use treaper::tree::walk::Member;
 use super::kernel::{Features, Handle, Simulated};
 use super::table::{SERVER, Table};
 
-/// Unwinds out of the loop: this process is no more.
+/// Leaves the loop by unwinding: this process was killed.
 pub struct Killed;
 
 #[allow(
@@ -22,20 +22,20 @@ pub struct Killed;
 )]
 pub struct Sim {
     pub table: Table,
-    /// What is going to happen: the earliest first.
+    /// The triggers to come, the earliest first.
     pub triggers: VecDeque<(Duration, Trigger)>,
     /// When Ctrl-C is pressed.
     pub keys: VecDeque<Duration>,
     /// The server has disarmed its parent-death signal.
     pub disarmed: bool,
-    /// The monitor's death seems to have told the server.
+    /// The kernel seems to have signalled the server at the monitor's death.
     seems_told: bool,
-    /// The server takes this many bytes of stdin at each of these times.
+    /// The server reads this many bytes of stdin at each of these times.
     pub input: VecDeque<(Duration, u64)>,
     pub unread: u64,
     /// When stdin, once it has hung up, gets another writer.
     pub next_writer: Option<Duration>,
-    /// When input was taken last.
+    /// When input was read last.
     pub taken_at: Option<Duration>,
     pub board: Board,
     /// The number of the call at which the monitor is killed.
@@ -43,19 +43,19 @@ pub struct Sim {
     calls: u64,
     pending: Option<Event>,
     reap_first: bool,
-    /// Whom a round of SIGKILL has met.
+    /// The processes that a round of SIGKILL has met.
     met: BTreeSet<u32>,
     /// The server has been reaped.
     pub server_gone: Option<Duration>,
     /// Every action, with the time at which it was ordered.
     pub done: Vec<(Duration, Action)>,
-    /// The first trigger that the loop was told.
+    /// The first trigger that the loop has got.
     pub told: Option<(Duration, Trigger)>,
-    /// Those that shorten or prolong a grace, each with its last time.
+    /// Triggers that change a grace period, each with its last time.
     pub shim_killed: Option<Duration>,
     pub pressed: bool,
     pub last_end: Option<Duration>,
-    /// The last one that was told.
+    /// The last one that the loop has got.
     pub plan: Option<Plan>,
     /// How long the longest action took: the loop cannot react meanwhile.
     pub busy: Duration,
@@ -90,7 +90,8 @@ impl Sim {
         }
     }
 
-    /// The monitor is gone: its tree is ours, and its death told the server to stop, if that was not disarmed.
+    /// The monitor is gone: the shim adopts the tree. The kernel has sent the server the stop signal, unless that was
+    /// disarmed.
     pub fn inherit(&mut self) {
         self.killed_at_call = None;
         self.pending = Some(Event::Trigger(Trigger::MonitorKilled));
@@ -131,7 +132,7 @@ impl Sim {
         }
     }
 
-    /// Lets time pass up to `time`: the server reads, the tree does what it does.
+    /// Lets time pass up to `time`: the server reads, and the tree changes.
     fn advance(&mut self, time: Duration) {
         while let Some((at, bytes)) = pop_due(&mut self.input, time) {
             self.table.advance(at);
@@ -147,7 +148,8 @@ impl Sim {
         self.table.advance(time);
     }
 
-    /// Walks, and again if `repeats` and processes were handed over meanwhile; the tree goes on during the walk.
+    /// Walks, and walks again if `repeats` and processes got another parent meanwhile. The tree changes during the
+    /// walk.
     fn walk(&mut self, repeats: bool, visit: &mut dyn FnMut(&mut Table, u32)) {
         let kernel = Simulated::new(&mut self.table, Features::ALL);
         let visit = &mut |member: &Member<Handle>| {
@@ -185,7 +187,7 @@ impl World for Sim {
             return self.reap();
         }
         loop {
-            // A deadline that has come is told before anything else.
+            // A deadline that has come is reported before any other event.
             if deadline.is_some_and(|at| at <= self.table.now) {
                 return self.overdue();
             }
@@ -219,7 +221,7 @@ impl World for Sim {
             let Some(next) = next else {
                 panic!("it sleeps for ever: {:#?}", self.table);
             };
-            // A wake-up without a reason, as after a stop and continue.
+            // A wake-up without a reason, as after a suspension.
             if deadline.is_some() && self.table.rng.percent(2) {
                 return self.overdue();
             }

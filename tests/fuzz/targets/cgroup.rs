@@ -1,5 +1,4 @@
-//! `/proc/self/mountinfo` and `/proc/self/cgroup`, separated by a NUL: a mount point below a name that anybody may
-//! choose.
+//! `/proc/self/mountinfo` and `/proc/self/cgroup`, separated by a NUL. Any user may choose the name of a mount point.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

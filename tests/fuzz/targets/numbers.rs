@@ -18,7 +18,7 @@ libfuzzer_sys::fuzz_target!(|data: (u16, Vec<u8>)| {
             expected.push(number);
         }
     }
-    // A last number without an end is not one: the kernel writes a separator behind each.
+    // A last number without a separator does not count: the kernel writes one after each number.
     if text.last().is_some_and(u8::is_ascii_digit) {
         return;
     }

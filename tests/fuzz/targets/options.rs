@@ -1,6 +1,6 @@
-//! The command lines and variables of the other inits: whatever they are, there is an answer or a configuration.
+//! The command lines and variables of the other inits: each input gives an answer or a configuration.
 //!
-//! The first byte chooses the program. Words end with a NUL; a word with `=` behind a byte 1 is a variable.
+//! The first byte chooses the program. Words end with a NUL. A word after a byte 1 is a variable: `NAME=VALUE`.
 #![no_main]
 
 use std::ffi::OsString;

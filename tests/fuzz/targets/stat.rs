@@ -1,4 +1,4 @@
-//! `/proc/PID/stat`, with a name that the process itself chooses. What a name holds must not shift the fields.
+//! `/proc/PID/stat`, with a name that the process itself chooses. The name must not shift the fields.
 #![no_main]
 
 use treaper::sys::proc::parse_stat;

@@ -1,4 +1,4 @@
-//! Durations, signals, rewrites, statuses, pids: what is accepted is in range, and means the same when written plainly.
+//! Durations, signals, rewrites, statuses, pids: an accepted value is in range, and means the same in its plain form.
 #![no_main]
 
 use treaper::sys::signal::Signal;
