@@ -36,7 +36,7 @@ pub const ROWS: [Row; 11] = [
 /// The notes, from 1 on.
 pub const NOTES: [&str; 6] = [
     "A shell in a session of its own (setsid, Node's detached) hides the host: add --watch-ancestor NAME.",
-    "What ignores the stop signal is left, and what had not got it yet. The kernel sends it to the server.",
+    "Processes that ignore the stop signal, or have not got it yet. The kernel sends it to the server.",
     "Unless treaper runs as root. With --no-new-privs there are none.",
     "Except a process that the server moves out of a group delegated to its user; --no-new-privs prevents it.",
     "Unless they are put into the control group.",
