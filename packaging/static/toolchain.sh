@@ -1,7 +1,7 @@
 # Functions of packaging/static/build, to be sourced: the packages, the linker for musl, one build.
 # shellcheck shell=bash
 
-# install_packages ARCH: what is missing. Archives go to a directory of our own: another apt-get on
+# install_packages ARCH: installs missing packages. Archives go to a separate directory, since another apt-get on
 # the machine may empty the common one at any time.
 install_packages() {
     local missing=() package archives
@@ -19,7 +19,7 @@ install_packages() {
     rm -rf "$archives"
 }
 
-# musl_root ARCH DIR: prints where musl's usr/lib is; fetched into DIR if it is not this machine's own.
+# musl_root ARCH DIR: prints the directory of musl's usr/lib. For another machine it is fetched into DIR.
 musl_root() {
     local arch=$1 dir=$2 apt=$2/apt options
     [ ! -e "/usr/lib/$arch-linux-musl/libc.a" ] || return 0
@@ -75,11 +75,11 @@ build_static() {
     [ -n "${PIE:-}" ] || flags+=" -C relocation-model=static"
     # Nothing ever unwinds (panic=abort), and the tables for it are a sixth of the size.
     flags+=" -C force-unwind-tables=no -C link-arg=-Wl,--no-eh-frame-hdr"
-    # One segment for what is only read, executed or not: fewer mappings to make at each exec and fork.
+    # One segment for all that is not written, code or data: fewer mappings at each exec and fork.
     flags+=" -C link-arg=-Wl,-z,noseparate-code"
     # The linker's id of the build is a hash of its inputs, which hold paths until they are stripped.
     flags+=" -C link-arg=-Wl,--build-id=none"
-    # Later ones win where more than one matches. No path of this machine may get into the artefact.
+    # If more than one matches, the last one wins. No path of this machine may get into the artefact.
     flags+=" --remap-path-prefix=$sysroot=rust --remap-path-prefix=$(realpath "$sysroot/lib/rustlib/src/rust")=rust-src"
     flags+=" --remap-path-prefix=$cargo_home=cargo --remap-path-prefix=$target=target --remap-path-prefix=$source=treaper"
     upper=$(tr a-z- A-Z_ <<<"$triple")
@@ -87,7 +87,7 @@ build_static() {
         cd "$source" || exit
         unset CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS "CARGO_TARGET_${upper}_RUSTFLAGS"
         export "CARGO_TARGET_${upper}_LINKER=$link/cc" RUSTFLAGS="$flags" RUSTC=/usr/bin/rustc
-        # Building std is not stable yet; this is how a stable compiler is allowed to.
+        # Building std is not stable yet. This allows it with a stable compiler.
         export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR="$target"
         /usr/bin/cargo build --quiet --locked --release --bin treaper --target "$triple" \
             -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
