@@ -1,4 +1,4 @@
-"""Who is measured: a name, and the words before the command."""
+"""The programs that are measured: a name, and the words before the command."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ class Contender:
     def __init__(self, name, words, reaps=True):
         self.name = name
         self.words = words
-        # Whether orphans come to it when it is not PID 1.
+        # Whether it adopts orphans when it is not PID 1.
         self.reaps = reaps
 
 
@@ -23,7 +23,7 @@ def make(work):
     """All, the yardstick (the fastest of Debian's) first."""
     static = os.path.join(work, "treaper-static")
     default = os.path.join(work, "treaper-default")
-    # The namespace of its own is what makes its kill complete, so it is what is compared.
+    # It has a namespace of its own, since only that makes its kill complete.
     bubblewrap = [path("bwrap"), "--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc", "--"]
     return [
         Contender("tini-static", [path("tini-static"), "-s", "--"]),

@@ -27,7 +27,7 @@ def measure_reaping(contenders, work, quick):
     chosen = named(contenders, *names)
     everyone = {}
     for contender in chosen:
-        # Where orphans come to it as PID 1 only, it is PID 1.
+        # If it adopts orphans only as PID 1, it is PID 1.
         namespace = [] if contender.reaps else ["unshare", "--pid", "--fork", "--mount-proc"]
         everyone[contender.name] = [*namespace, *contender.words]
     few, repeats = (10_000, 1) if quick else (20_000, 5)
@@ -54,7 +54,7 @@ def measure_reaping(contenders, work, quick):
 
 
 class Stamping:
-    """`words stamp`: a server that tells when it had the signal."""
+    """`words stamp`: a server that reports when it got the signal."""
 
     def __init__(self, words, work):
         reader, writer = os.pipe()

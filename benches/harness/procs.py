@@ -1,4 +1,4 @@
-"""Looking at processes, and ending those that we started."""
+"""Looks at processes, and ends those that the harness has started."""
 
 import os
 import re
@@ -52,7 +52,7 @@ def memory(pid):
 
 
 def switches(pid):
-    """How often it was put on or taken off a processor, and its time on one: without either it did nothing."""
+    """Its context switches and its processor time. If both are 0 it did nothing."""
     words = read(pid, "schedstat").split()
     counts = re.findall(r"ctxt_switches:\s+(\d+)", read(pid, "status"))
     return sum(map(int, counts)), int(words[0])

@@ -1,4 +1,4 @@
-"""What it costs while nothing happens: memory, and that it really does nothing."""
+"""The cost while nothing happens: memory, and a check that it really does nothing."""
 
 import time
 

@@ -24,7 +24,7 @@ def below(pid):
 
 
 def shims_memory(host):
-    """MiB (Pss) of what stands between the host and its servers."""
+    """MiB (Pss) of the processes between the host and its servers."""
     total = 0
     for pid in below(host):
         if command(pid) != "tree":
@@ -68,7 +68,7 @@ def play(words, work):
         gone = time.monotonic() - start
         host.wait()
         os.close(fifo)
-        # What the shims still have to do must not run beside the next scene.
+        # The ends of the shims must not run beside the next scene.
         time.sleep(1)
     return up, memory, gone
 

@@ -10,7 +10,7 @@ from contenders import Contender, named
 from procs import children, end
 from table import median, number, ratio, table
 
-# What the peers without a namespace do when only their host is killed is nothing, so there is one peer.
+# Programs without a namespace do nothing when only their host is killed, so there is one program to compare with.
 SHAPES = [("flat", 10), ("daemon", 100), ("wide", 1000), ("deep", 300), ("daemon", 3000)]
 SECONDS = 60
 
@@ -45,7 +45,7 @@ class Scene:
                 pass
 
     def kill_host(self):
-        """Seconds from the kill until nobody of the tree is left."""
+        """Seconds from the kill until no process of the tree is left."""
         poll = select.poll()
         poll.register(self.fifo, 0)
         start = time.monotonic()
@@ -74,7 +74,7 @@ class Scene:
 def contenders_of(everyone):
     """Each with whether the tree ignores SIGTERM."""
     found = [(contender, False) for contender in named(everyone, "bubblewrap", "treaper", "treaper --no-guard")]
-    # SIGKILL comes at once, so that what is timed is the kill and not the patience before it.
+    # SIGKILL comes at once, so that the kill is timed, and not the grace period.
     for name in ("treaper", "treaper --contain cgroup", "treaper --contain pidns"):
         words = named(everyone, name)[0].words
         found.append((Contender(f"{name} --grace 0, SIGTERM ignored", [*words[:-1], "--grace", "0", "--"]), True))

@@ -1,5 +1,5 @@
 /* host PIDFILE-FD COMMAND...: starts COMMAND with a pipe as its stdin, as a host does, writes its pid
- * to the descriptor, and waits to be killed. Ends with whoever started it. */
+ * to the descriptor, and waits to be killed. Ends with its parent. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* orphans COUNT BURST: a server that leaves COUNT orphans behind, BURST at a time, each already dead when
- * it comes to the reaper. Prints three numbers: nanoseconds from the hand-over of a burst until the reaper
- * has taken all of it, summed up; the reaper's processor time meanwhile; 1 if all were taken (else 0).
- * The reaper is our parent, or whoever of its ancestors the orphans go to. */
+/* orphans COUNT BURST: a server that leaves COUNT orphans behind, BURST at a time. Each has ended before the
+ * reaper adopts it. Prints three numbers: nanoseconds from the adoption of a burst until the reaper has reaped
+ * all of it, summed up; the reaper's processor time meanwhile; 1 if all were reaped (else 0).
+ * The reaper is the parent of this process, or the ancestor that adopts orphans. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static long used(void)
 	return read_file("schedstat", text, sizeof text) > 0 ? atol(text) : 0;
 }
 
-/* Whether the reaper has no child but us. */
+/* Whether this process is the only child of the reaper. */
 static int alone(void)
 {
 	char name[64], text[64], own[32];

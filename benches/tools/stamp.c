@@ -1,4 +1,4 @@
-/* stamp FD: a server that answers each SIGUSR1 with the time at which it had it: eight bytes of CLOCK_MONOTONIC
+/* stamp FD: a server that answers each SIGUSR1 with the time at which it got it: eight bytes of CLOCK_MONOTONIC
  * nanoseconds. "ready" is a first time. Ends when the reader has. */
 #define _GNU_SOURCE
 #include <signal.h>

@@ -1,7 +1,8 @@
-/* startup RUNS PAUSE 'COMMAND|ARG|...' ...: starts the commands in turn, each after a pause of PAUSE ms, as in real
- * life (what the kernel defers is paid by the one who comes after it), and prints for each a line of RUNS times in nanoseconds, posix_spawn until reaped; then a line of processor times of the same runs.
- * In rounds, each in another order by chance: the load of the machine meets all alike, and nobody always
- * runs beside what the same other one leaves for the kernel to clear away. */
+/* startup RUNS PAUSE 'COMMAND|ARG|...' ...: starts the commands in turn, each after a pause of PAUSE ms. As in real
+ * life, each start pays for work that the kernel has deferred at the end of the one before. Prints for each command
+ * a line of RUNS times in nanoseconds, from posix_spawn until reaped, then a line of processor times of the same runs.
+ * The runs are in rounds, each in a random order: the load of the machine affects all commands alike, and none of
+ * them always follows the same other one. */
 #define _GNU_SOURCE
 #include <spawn.h>
 #include <stdio.h>

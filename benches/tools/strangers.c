@@ -1,5 +1,5 @@
-/* strangers COUNT: so many processes that have nothing to do with anybody; "ready", then waits. They end
- * with it, and it ends with whoever started it. */
+/* strangers COUNT: starts COUNT processes that belong to no tree, prints "ready", and waits. They end
+ * with it, and it ends with its parent. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

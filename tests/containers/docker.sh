@@ -94,7 +94,7 @@ until_true has "$W/out/up"; until_true past_first_second "$W/out/up"; kill -9 $c
 until_true has "$W/out/worker"; ok "the client of exec -i is killed: the tree ends" "$(cat "$W/out/worker")" finished
 out; docker exec host /treaper sh -c 'exit 8' 2>"$W/words"; ok "exec: the status" $? 8
 ok "exec, whose parent is outside: not a word" "$(cat "$W/words")" ""
-ok "exec: nobody is left" "$(docker exec host sh -c 'ps | grep "[/]server" || echo none')" none
+ok "exec: nothing is left" "$(docker exec host sh -c 'ps | grep "[/]server" || echo none')" none
 
 # Another container's PID namespace, as Kubernetes shares it in a pod: not PID 1, and its parent is outside.
 out; ok "a shared PID namespace: not a word" "$(run --rm --pid container:host t sh -c 'exit 0' 2>&1)" ""

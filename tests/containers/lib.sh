@@ -25,20 +25,20 @@ milliseconds() { local now; now=$(date +%s%N); echo $((now / 1000000)); }
 took() { local t=$(($(milliseconds) - $2)); [ $t -le "$3" ]; ok "$1 (within $3 ms)" $? 0; }
 
 # The files of an image FROM scratch: busybox, the init, and the servers of the checks.
-# Each server writes into /out what it has lived through.
+# Each server writes into /out what has happened to it.
 context() { # context DIRECTORY INIT
   mkdir -p "$1/bin" "$1/out"
   cp "$(command -v busybox)" "$1/bin/busybox"
   cp "$2" "$1/treaper"
   for name in tini docker-init dumb-init catatonit; do cp "$2" "$1/$name"; done
-  # On SIGTERM it needs a moment to finish its work; whoever kills it in between loses that.
+  # On SIGTERM it needs a moment to finish its work. A SIGKILL before that loses the work.
   cat >"$1/worker" <<'X'
 #!/bin/sh
 trap 'sleep 0.3; echo finished >/out/worker; exit 0' TERM
 echo up >/out/up
 while :; do sleep 0.05; done
 X
-  # Leaves a worker in a session of its own; ends on SIGTERM with 3, without a thought for it.
+  # Starts a worker in a session of its own. On SIGTERM it exits with 3, and leaves the worker.
   cat >"$1/server" <<'X'
 #!/bin/sh
 setsid /worker &

@@ -21,7 +21,7 @@ def run(command):
 
 
 def instructions(command, _own):
-    """Of all our processes; the server is not followed."""
+    """Of all processes of treaper. The server is not followed."""
     with tempfile.TemporaryDirectory() as directory:
         run(["valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={directory}/%p", *command])
         total = 0
@@ -32,7 +32,7 @@ def instructions(command, _own):
 
 
 def calls(command, own):
-    """Of our `own` first processes: each makes the next one as its first child."""
+    """Of the first `own` processes of treaper: each makes the next one as its first child."""
     with tempfile.TemporaryDirectory() as directory:
         run(["strace", "-qq", "-ff", "-o", f"{directory}/t", *command])
         texts = {}

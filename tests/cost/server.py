@@ -22,7 +22,7 @@ def forward(count, generations):
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     for _ in range(count):
         os.kill(shim, signal.SIGUSR1)
-        # The next one only when this one is here, or the kernel would make one of both.
+        # The next one is sent only after this one has arrived. Otherwise the kernel would merge the two.
         signal.sigwait([signal.SIGUSR1])
 
 
@@ -39,7 +39,7 @@ def reap(count):
         os.close(reader)
         os.close(writer)
         os.waitpid(child, 0)
-        # One at a time, so that no two are reaped for one signal.
+        # One at a time, so that each SIGCHLD is for one orphan.
         while os.path.exists(f"/proc/{orphan}"):
             pass
 

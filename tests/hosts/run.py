@@ -178,7 +178,7 @@ def first(running):
 
 
 def sweep():
-    """Nothing is left here unless the process of a scene died; if one did, what it held is ours to end."""
+    """Ends what the process of a scene that died has left. Otherwise nothing is left here."""
     for process in filter(None, map(procs.describe, procs.descendants(os.getpid()))):
         print(f"left by a scene, ended: {process}", file=sys.stderr)
         procs.kill(process)

@@ -1,4 +1,4 @@
-"""The checks of formats whose host cannot be had: against the published schema, or the published documentation."""
+"""Checks of formats whose host is not available, against the published schema or the published documentation."""
 
 import configparser
 import json

@@ -34,7 +34,8 @@ done
 exec "$@"
 """
 
-# A server as there are many: it listens to no one, and its worker has a session of its own and ignores the polite signals.
+# A server like many others: it does not read stdin. Its worker is in a session of its own, and ignores SIGTERM, SIGHUP
+# and SIGINT.
 SERVER = """#!/bin/sh
 # some-server: the server of the snippets.
 here={here}
@@ -50,7 +51,7 @@ class Skip(Exception):
 
 
 class Failed(Exception):
-    """The scene did not come to its point, or not all is as it has to be."""
+    """The scene did not reach its kill, or something is not as it has to be."""
 
 
 class Stage:

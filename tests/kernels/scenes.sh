@@ -1,6 +1,6 @@
 #!/bin/sh
 # The main scenes, inside of the guest: busybox as the shell, treaper as its static binary. Each prints a line; the last
-# one is the sum. A tree is deaf to SIGTERM, in sessions of its own, double-forked and stopped.
+# one is the sum. The tree ignores SIGTERM. Its processes are in sessions of their own, double-forked, and suspended.
 export PATH=/bin
 passed=0 failed=0
 ok() {
@@ -25,11 +25,11 @@ stubborn server
 X
 sed -n '/^stubborn()/p' /tmp/tree >/tmp/stubborn
 chmod 755 /tmp/tree /tmp/stubborn
-# In a file, so that who looks for them does not find itself.
+# In a file, so that the search for them does not find itself.
 printf '%s\n' stubborn /tmp/tree >/tmp/patterns
 chmod 1777 /tmp
 
-# Who is left of a tree, whichever namespace shows it. A zombie has no command line.
+# The processes of a tree that are left, in any namespace. A zombie has no command line.
 left() { grep -l -f /tmp/patterns /proc/[0-9]*/cmdline 2>/dev/null | sed 's/[^0-9]//g'; }
 # until COMMAND...: waits for it to succeed, for a minute at most.
 until_so() {

@@ -1,4 +1,4 @@
-"""One scene in an arena: a subreaper, with a cgroup where the machine gives one, that no process can leave unseen.
+"""One scene in an arena: a subreaper, with a cgroup if the machine has one, which no process can leave unseen.
 
 argv[1] is the scene as a JSON object (see scenes.py), the result goes to stdout as another. stdin is the runner's:
 when it hangs up, the arena clears up and ends. Whatever happens, every process that was seen is dead at the end.
@@ -23,7 +23,7 @@ START_LIMIT = 60  # seconds that host and server may take to get ready on a load
 
 
 class Failed(Exception):
-    """The scene did not come to its point, so it says nothing about who survives."""
+    """The scene did not reach its kill, so it says nothing about survivors."""
 
 
 class Arena:
@@ -57,12 +57,12 @@ class Arena:
         return [p for p in self.members() if p.pid not in spared]
 
     def wait_empty(self, limit, spared=()):
-        """Those of the arena that still live after `limit` seconds; ends early when nobody does."""
+        """The processes of the arena that still live after `limit` seconds. Returns early if none does."""
         deadline = time.monotonic() + limit
         empty = 0
         while True:
             alive = self.survivors(spared)
-            # One look that finds nobody proves nothing: a process may be on its way from parent to parent.
+            # One look that finds no process proves nothing: a process may be changing its parent.
             empty = 0 if alive else empty + 1
             if empty == 3:
                 return []
@@ -195,7 +195,7 @@ class Arena:
             result["lock_seconds"] = round(time.monotonic() - began, 2)
         elif scene["end"] == "close":
             result["close_seconds"] = self.event("closed", scene["limit"] + 10)["seconds"]
-            # A host that takes its time to end is no survivor; the watch begins when it is gone.
+            # A host that ends slowly is not a survivor. The watch begins when it is gone.
             host = procs.describe(self.host.pid)
             if host:
                 procs.wait_any_exit([host], time.monotonic() + START_LIMIT, also=[0])
@@ -221,7 +221,7 @@ class Arena:
     # ---- the end
 
     def clear(self):
-        """Ends all that was ever seen here, each by its pid, until nobody is left."""
+        """Ends all processes that were ever seen here, each by its pid, until none is left."""
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             alive = self.survivors() + [p for p in self.seen.values() if is_same(p)]

@@ -1,4 +1,4 @@
-"""An MCP host made with the official SDK, in a process of its own: what it is told to do, its arena decides.
+"""An MCP host made with the official SDK, in a process of its own. Its arena gives it the commands.
 
 argv[1] is a JSON object: command, args, cwd, env, backend (asyncio or trio), calls (list of [tool, arguments, how]), holder, log.
 `how` is "answer" (wait for the answer), "progress" (wait for the first progress report, the call stays open) or
@@ -59,7 +59,7 @@ async def call(group, session, tool, arguments, how):
     if how == "progress":
         await reported.wait()
     else:
-        # Requests are read in order: the answer to a later one says that this one was read.
+        # Requests are read in order: the answer to a later one proves that this one was read.
         await anyio.lowlevel.checkpoint()
         await session.send_ping()
 

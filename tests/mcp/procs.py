@@ -1,4 +1,4 @@
-"""Processes as /proc shows them: who descends from whom, who still lives, and how to end exactly those."""
+"""Processes as /proc shows them: which descend from which, which still live, and how to end exactly those."""
 
 import ctypes
 import os
@@ -83,7 +83,7 @@ def children_of(pid):
 
 
 def reap():
-    """Takes in every dead child; True when no child at all is left."""
+    """Reaps every dead child. Returns True if no child is left."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG | WALL)
@@ -94,7 +94,7 @@ def reap():
 
 
 def open_pidfd(proc):
-    """A pidfd of this very process, or None when it is gone (its pid may be somebody else's by now)."""
+    """A pidfd of exactly this process, or None if it is gone (its pid may belong to another process by now)."""
     if proc.pid <= 1:
         raise ValueError(f"refusing pid {proc.pid}")
     try:
@@ -109,7 +109,7 @@ def open_pidfd(proc):
 
 
 def kill(proc, number=signal.SIGKILL):
-    """Signals this very process, never one that took over its pid."""
+    """Signals exactly this process, never another one that got its pid."""
     fd = open_pidfd(proc)
     if fd is None:
         return
@@ -140,7 +140,7 @@ def wait_any_exit(procs, deadline, also=()):
 
 
 class Cgroup:
-    """A cgroup v2 group of the arena's own, when the machine gives one. Its members are all that ever entered."""
+    """A cgroup v2 group of the arena's own, if the machine has one. Its members are all that ever entered."""
 
     def __init__(self, path):
         self.path = path
@@ -152,7 +152,7 @@ class Cgroup:
         if mount is None or own is None:
             return None
         root, point = mount
-        # What the mount shows begins at its root; outside of it there is no group of ours.
+        # The mount shows only what is below its root. Outside of that there is no group for the arena.
         inside = os.path.relpath(own, root) if own.startswith(root.rstrip("/") + "/") or own == root else None
         if inside is None:
             return None

@@ -1,4 +1,4 @@
-"""Real MCP hosts and servers behind treaper: who survives when someone dies. Run it through setup.sh's Python:
+"""Real MCP hosts and servers behind treaper: which processes survive when one is killed. Run it with setup.sh's Python:
 
     tests/mcp/setup.sh && .cache/mcp/venv/bin/python tests/mcp/run.py [--list] [--only NAME]... [--jobs N] [-v]
 
@@ -54,7 +54,7 @@ def as_user(uid, command):
 
 
 class Places:
-    """Where binary, cache and scripts are; for a user who may not go there, a copy that he may read."""
+    """The folders of the binary, the cache and the scripts. For a user who may not read them, copies."""
 
     def __init__(self, binary):
         self.own = (binary, CACHE, HERE)
@@ -120,7 +120,7 @@ class Arenas:
 
     @staticmethod
     def output(arena):
-        """All it writes; when it takes too long it is told to end."""
+        """All that it writes. If it takes too long, it gets SIGTERM."""
         poll = select.poll()
         poll.register(arena.stdout, select.POLLIN)
         deadline, chunks = time.monotonic() + ARENA_LIMIT, []
@@ -186,7 +186,7 @@ def main():
         print("no such scene", file=sys.stderr)
         return 2
 
-    # Should an arena die, what it held comes to us.
+    # If an arena dies, this process adopts its processes.
     procs.become_subreaper()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     places, arenas = Places(binary), Arenas()
@@ -216,7 +216,7 @@ def main():
 
 
 def sweep():
-    """Nothing is left here unless an arena died; if one did, what it held is ours to end."""
+    """Ends what an arena that died has left. Otherwise nothing is left here."""
     left = [p for p in map(procs.describe, procs.descendants(os.getpid())) if p]
     while left:
         for proc in left:

@@ -1,4 +1,4 @@
-"""The scenes: what a host, a server and a death do together, and who must be left. Each with its control without treaper.
+"""The scenes: a host, a server and a kill, and what must be left. Each has a control without treaper.
 
 Servers: `everything` is npm's server-everything through npx (npx, sh, node), `python` is server.py, one process.
 The SDK runs on trio with the one, so that stdin is a pipe, and on asyncio with the other (before Python 3.12 a socket pair).
@@ -57,7 +57,7 @@ def pair(name, text, server, end, calls, trigger="", control="survivors", note="
     yield Scene(name, text, server, end, calls, "nothing", tuple(options), trigger, limit=limit, **more)
     if control is None:
         return
-    # Without treaper the nearest thing to a killed shim or monitor is a killed launcher: what the host itself started.
+    # Without treaper there is no shim or monitor. Killing the launcher, which the host has started, comes nearest.
     bare_end = "kill-shim" if end == "kill-monitor" else end
     bare_limit = SLACK if control == "nothing-either" else WINDOW
     yield Scene(f"{name}-control", text, server, bare_end, calls, control, None, "", limit=bare_limit, note=note, **more)
@@ -90,17 +90,17 @@ def all_scenes(may_switch_user):
         # Its control is the one of the shim: without treaper both are the launcher that the host started.
         yield from pair(f"{server}-kill-monitor", "host lives, monitor SIGKILLed", server, "kill-monitor", calls,
                         "monitor-killed", control=None)
-    # A server that goes when its stdin ends is not held up: the SDK never comes to its SIGTERM. (Nothing to control.)
+    # A server that exits when its stdin ends is not delayed: the SDK does not come to its SIGTERM. (There is no control.)
     for server in ("everything", "python"):
         yield from pair(f"{server}-close-clean", "a server that behaves, the SDK's own close, all defaults", server, "close",
                         [echo(server)], options=(), control=None, patience=2)
-    # All defaults: drain 5 s, grace 10 s. The SDK's patience (2 s and 2 s) ends first: it SIGKILLs the shim.
+    # All defaults: drain 5 s, grace 10 s. The SDK waits 2 s and 2 s, so before that it sends SIGKILL to the shim.
     yield from pair("python-disconnect-defaults", "client disconnects during such a call, all defaults: the SDK SIGKILLs the shim", "python",
                     "close", [OPEN_JOB], options=(), limit=15 + SLACK, control=None, backend="trio")
     yield from pair("everything-held-stdin-defaults", "host SIGKILLed, held stdin, all defaults", "everything", "kill-host",
                     [echo("everything")], "parent-exit", options=(), limit=15 + SLACK, control=None, holder=True,
                     backend="asyncio")
-    # Nothing of treaper's is the host's child here, and no EOF comes: only a look further up tells that the host is gone.
+    # No process of treaper is the host's child here, and no EOF comes: only a watch further up sees that the host is gone.
     for server in ("everything", "python"):
         yield from pair(f"{server}-launched-held-stdin", "host SIGKILLed, held stdin, a shell that lives on in between", server, "kill-host",
                         [echo(server)], "parent-exit", holder=True, launcher=True)

@@ -7,7 +7,7 @@ import subprocess
 
 from mcp.server.mcpserver import Context, MCPServer
 
-# A job as tools leave them behind: in a session of its own, deaf to polite signals, busy. Niced, as it is only a test.
+# A job as tools leave it behind: in a session of its own, busy, and it ignores signals. Niced, since it is only a test.
 JOB = "trap '' TERM INT HUP; echo started; while :; do :; done"
 
 server = MCPServer("treaper-tests")

@@ -26,7 +26,7 @@ apt_install() {
     $as_root apt-get -o DPkg::Lock::Timeout=300 -qq install -y --no-install-recommends "$@" >&2
 }
 
-# A Python that can make a venv. The system's own comes first: one in somebody's home is not for other users to run.
+# A Python that can make a venv. The system's own comes first: other users may not run one in a home directory.
 has_venv() { "$1" -c 'import sys, ensurepip, venv, sqlite3; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; }
 find_python() {
     for python in /usr/bin/python3 "$(command -v python3 || true)"; do

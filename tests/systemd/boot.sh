@@ -1,7 +1,7 @@
 # Boots a real systemd (the machine's own) as PID 1 of private namespaces, on an overlay of the
 # machine's root whose upper layer is in memory. Sourced by `run`; defines `inside COMMAND...`.
 #
-# Runs `run` again twice: below a cgroup of its own (outer), and as what becomes systemd (inner).
+# Runs `run` again twice: in a cgroup of its own (outer), and as the process that becomes systemd (inner).
 case "${TREAPER_TEST_BOOT:-}" in
 '')
   tree=$(findmnt -nrt cgroup2 -o TARGET | head -1)
