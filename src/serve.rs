@@ -341,7 +341,7 @@ fn make_watch(
     // treaper's copies of stdin and stdout must not keep a pipe open that the server has closed.
     match context.place.stdin {
         Some(trigger) => watch.add_stdin(trigger, context.config.stdin == StdinMode::Auto),
-        // What is unread in it is asked for.
+        // treaper needs its copy of stdin to ask how many bytes are unread.
         None if writes.is_some() => {}
         None => fd::replace_by_stderr(fd::STDIN),
     }

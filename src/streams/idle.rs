@@ -1,4 +1,4 @@
-//! `--idle`: whether the host has lately written something to stdin. What it writes is seen, and not read.
+//! `--idle`: whether the host has lately written something to stdin. treaper notices each write, and reads nothing.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,7 +9,7 @@ use crate::sys::fd::{self, Kind};
 use crate::sys::poll::{HANG_UP, News};
 use crate::sys::{Errno, clock};
 
-/// The clock of `--idle`. Each write of the host sets it back.
+/// The clock of `--idle`. Each write of the host restarts it.
 #[derive(Debug)]
 pub struct Idle {
     writes: News,
@@ -20,10 +20,10 @@ pub struct Idle {
     running: bool,
 }
 
-/// Prepares to see what is written to stdin.
+/// Prepares to notice writes to stdin.
 ///
 /// # Errors
-/// Not for this kind of stdin.
+/// It is impossible for this kind of stdin.
 pub fn open() -> Result<News, Error> {
     if fd::describe(fd::STDIN).0 == Kind::Other {
         return Err(Error::Misuse(
@@ -53,7 +53,7 @@ impl Idle {
         self.writes.as_raw_fd()
     }
 
-    /// Takes what is new on stdin. Another writer of a FIFO starts the clock again.
+    /// Takes what is new on stdin. A write, or a new writer of a FIFO, restarts the clock. A hang-up stops it.
     pub fn look(&mut self) {
         let new = self.writes.take();
         if new != 0 {
@@ -61,21 +61,21 @@ impl Idle {
         }
     }
 
-    /// The clock stands during a drain and a stop. If a drain ends without a stop, it begins anew.
+    /// The clock stands during a drain and a stop. If a drain ends without a stop, it restarts.
     pub fn set_running(&mut self, running: bool) {
         self.running = running;
         self.due = self.due.map(|_| clock::now() + self.time);
     }
 
-    /// For how long the host may still be silent.
+    /// How long the host may still be silent. `None`: the clock stands.
     #[must_use]
     pub fn left(&self) -> Option<Duration> {
         let due = self.due.filter(|_| self.running)?;
         Some(due.saturating_sub(clock::now()))
     }
 
-    /// Whether the host has written nothing for the whole time. A host that may be waiting for room in a full pipe has
-    /// more to say, so for it the clock begins anew.
+    /// Whether the host has written nothing for the whole time. If the pipe may be full, the host may be waiting to
+    /// write, so the clock restarts.
     pub fn is_over(&mut self) -> bool {
         if self.left() != Some(Duration::ZERO) {
             return false;

@@ -11,7 +11,7 @@ use super::{Errno, check};
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub signal: Signal,
-    /// The sender's pid; 0 if it is outside of our PID namespace or if the kernel sent it.
+    /// The sender's pid; 0 if the sender is outside of this PID namespace, or is the kernel.
     pub sender: i32,
     /// Made by the kernel for the whole foreground group (Ctrl-C, Ctrl-Z, a resize).
     pub from_terminal: bool,
