@@ -23,22 +23,23 @@ pub fn suspend_with(
     }
 }
 
-/// Whether `arrival` is a SIGCONT that the server may have as well, from a shell that has resumed the whole job.
+/// Whether `arrival` is a SIGCONT that may come from a shell which has resumed the whole job. Then the server has it,
+/// too.
 #[must_use]
 pub fn is_resumption(arrival: &Arrival, rules: Rules<'_>) -> bool {
     arrival.signal == Signal::CONT && rules.job_control
 }
 
-/// Forwards such a SIGCONT as `to`, unless Ctrl-Z has suspended the server since: this would resume it. `forward` gets
-/// the signal that arrived and the signal that the server is to get.
+/// Forwards such a SIGCONT as `to`. Not if Ctrl-Z has suspended the server in the meantime, since this would resume it.
+/// `forward` gets the signal that has arrived, and the signal for the server.
 #[cold]
 pub fn forward_resumption(to: Signal, forward: &mut dyn FnMut(Signal, Signal)) {
     if signal::waiting_job_stop().is_some() {
         return;
     }
     forward(Signal::CONT, to);
-    // Ctrl-Z may have come between the question and the signal. A second stop signal changes nothing for a suspended
-    // server, and the next SIGCONT removes it.
+    // Ctrl-Z may have come just before the SIGCONT was sent, which has then resumed the server. So its signal is sent
+    // again. If the server is suspended, that changes nothing, and the next SIGCONT removes it.
     if let Some(stop) = signal::waiting_job_stop() {
         forward(stop, stop);
     }

@@ -1,5 +1,5 @@
-//! What a report has to say about a stop. It is kept in memory that shim and monitor share, so that the process that
-//! takes over after the other one was killed can report the whole stop. Writing to it needs no memory and cannot fail.
+//! A *ledger* records the facts about a stop for `--report`. It is in memory that shim and monitor share: if one of
+//! them is killed, the other one can report the whole stop. Writing to it needs no allocation and cannot fail.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use crate::sys::pid::Pid;
 use crate::sys::proc;
 use crate::sys::{Errno, shared};
 
-/// The words; zero means "not yet" in each.
+/// The words. In each, zero means "not yet".
 #[derive(Clone, Copy)]
 enum Word {
     Written,
@@ -19,14 +19,14 @@ enum Word {
     TerminatedAt,
     KilledAt,
     Signalled,
-    /// How many processes are in the first list, and in the second one.
+    /// The lengths of the first and the second list.
     Sigkilled,
     Survivors,
-    /// The first one of the lists.
+    /// The first word of the lists.
     Lists,
 }
 
-/// How many processes a list holds.
+/// How many processes a list can hold.
 pub const LIMIT: usize = 256;
 /// The words of a process: pid and uid, state, and two for the name.
 const ENTRY: usize = 4;
@@ -68,7 +68,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// What `/proc` says of `pid`. `None`: it is gone.
+    /// Reads it from `/proc`. `None`: it is gone.
     #[must_use]
     pub fn look(pid: Pid) -> Option<Self> {
         let mut process = Self {
@@ -89,7 +89,7 @@ impl Process {
         }
     }
 
-    /// Whether it is a zombie, or on its way out of the table.
+    /// Whether it is a zombie, or is just being reaped.
     #[must_use]
     pub const fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
@@ -134,7 +134,7 @@ pub struct Steps {
 pub struct Ledger(&'static [AtomicU64; WORDS]);
 
 impl Ledger {
-    /// An empty one, which a fork shares.
+    /// An empty ledger that a fork shares.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -150,7 +150,7 @@ impl Ledger {
         self.0[word as usize].store(value, SeqCst);
     }
 
-    /// Whether no process has written the report yet. From now on one has.
+    /// Returns whether no process has written the report yet. From now on it counts as written.
     #[must_use]
     pub fn take_turn(self) -> bool {
         self.0[Word::Written as usize].swap(1, SeqCst) == 0
@@ -170,7 +170,7 @@ impl Ledger {
             .find(|lost| *lost as u64 == self.get(Word::Lost))
     }
 
-    /// The plan has come to `state`.
+    /// Records that the plan is now in `state`.
     pub fn set_state(self, state: State, now: Duration) {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let note = |word| {
@@ -179,7 +179,7 @@ impl Ledger {
             }
         };
         match state {
-            // A drain that ended without a stop.
+            // A drain has ended without a stop.
             State::Running => self.set(Word::DrainedAt, 0),
             State::Draining { .. } => note(Word::DrainedAt),
             State::Terminating { .. } => note(Word::TerminatedAt),
@@ -188,7 +188,7 @@ impl Ledger {
         }
     }
 
-    /// How long the steps of the stop took that is over at `now`.
+    /// How long each step took of a stop that ends at `now`.
     #[must_use]
     pub fn steps(self, now: Duration) -> Steps {
         let began = [Word::DrainedAt, Word::TerminatedAt, Word::KilledAt].map(|word| {
@@ -206,7 +206,7 @@ impl Ledger {
         }
     }
 
-    /// How many processes were alive when the stop signal went out.
+    /// How many processes were alive when the stop signal was sent.
     pub fn set_signalled(self, count: u64) {
         self.set(Word::Signalled, count + 1);
     }
@@ -223,7 +223,7 @@ impl Ledger {
         }
     }
 
-    /// Where the words of a process begin.
+    /// The index of the first word of a process.
     const fn place(list: List, at: usize) -> usize {
         Word::Lists as usize + (list as usize * LIMIT + at) * ENTRY
     }
@@ -239,7 +239,7 @@ impl Ledger {
         for (word, value) in self.0[place..place + ENTRY].iter().zip(process.encode()) {
             word.store(value, SeqCst);
         }
-        // After the entry is whole: this process may be killed at any moment.
+        // The length is written after the entry, since this process may be killed at any moment.
         self.set(Self::count(list), at as u64 + 1);
     }
 

@@ -1,7 +1,7 @@
-//! `--report`: one JSON object about the run, for whatever asks afterwards what happened.
+//! `--report`: one JSON object about the run, for programs that want to know what happened.
 //!
-//! It is written when the tree is empty or was given up. It never waits, and no failure of it changes the exit status:
-//! that is one message.
+//! It is written when the tree is empty, or when treaper gives up on survivors. Writing it never waits. If it fails, a
+//! message says so, and the exit status does not change.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -22,10 +22,11 @@ use crate::sys::{Errno, clock, fd};
 
 /// The version of the object, for programs that read it.
 const SCHEMA: u32 = 1;
-/// More than a report needs while it is made. An allocation that fails would end the process.
+/// Room that is reserved for the report, more than it needs: later an allocation could fail, which would end the
+/// process.
 const ROOM: usize = 512 * 1024;
 
-/// Where the report goes, as it was asked for.
+/// The destination of the report, as the option gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum To {
     File(OsString),
@@ -33,12 +34,12 @@ pub enum To {
     Descriptor(i32),
 }
 
-/// Where the report goes.
+/// The destination of the report.
 #[derive(Debug)]
 enum Target {
     File(PathBuf),
     Descriptor(i32),
-    /// Nowhere, since the descriptor is closed or the working directory cannot be named.
+    /// There is none: the descriptor is closed, or the path of the working directory is unknown.
     Missing(Errno),
 }
 
@@ -74,8 +75,8 @@ pub struct Facts<'a> {
 }
 
 impl Report {
-    /// Prepares the report. `inherited`: the descriptors that the server inherits. That of the report is not one of them.
-    /// To be called before treaper opens any descriptor.
+    /// Prepares the report. `inherited`: the descriptors that the server inherits. That of the report is not one of
+    /// them. To be called before treaper opens any descriptor.
     ///
     /// # Errors
     /// No memory.
@@ -196,7 +197,7 @@ impl fmt::Display for To {
     }
 }
 
-/// Without `SIG`.
+/// The name of the signal, without `SIG`.
 fn signal_name(number: u8) -> String {
     match Signal::from_number(number.into()) {
         Some(signal) => signal.to_string().trim_start_matches("SIG").to_owned(),
@@ -214,16 +215,16 @@ fn describe(process: &Process) -> Value {
     })
 }
 
-/// To the microsecond.
+/// Seconds, rounded to a microsecond.
 fn seconds(time: Duration) -> f64 {
     Duration::from_micros(time.as_micros() as u64).as_secs_f64()
 }
 
-/// A time since 1970 as RFC 3339 has it, in UTC and to the millisecond.
+/// A time since 1970 in the form of RFC 3339, in UTC and to the millisecond.
 fn date(time: Duration) -> String {
     let (days, second) = (time.as_secs() / 86400, time.as_secs() % 86400);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    // The era of 400 years begins with a March, so that a leap day is the last one of a year.
+    // Each era of 400 years begins on the first of March, so a leap day is the last day of a year.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

@@ -28,7 +28,7 @@ pub enum Until {
     Tree,
 }
 
-/// What was asked for, and what the place says.
+/// The user's settings for a stop, completed by what was found about the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     /// How long the server has to exit by itself, without a signal.

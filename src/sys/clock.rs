@@ -1,4 +1,4 @@
-//! The one clock of the loop: CLOCK_MONOTONIC, which shim and monitor share. And the time of day, for reports.
+//! The clock of the loop, CLOCK_MONOTONIC, which shim and monitor share, and the time of day for reports.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Whether a process is of the tree, found from its end: the way up to this process.
+//! Finds out whether a process is of the tree, by its ancestors.
 #![forbid(unsafe_code)]
 
 use crate::sys::Errno;

@@ -25,7 +25,7 @@ impl Monitor<'_> {
         self.count_due |= matches!(new, State::Terminating { .. });
     }
 
-    /// Counts the processes that are alive, once the stop signal is on its way.
+    /// Counts the living processes, after the stop signal was sent.
     pub(super) fn count_signalled(&mut self) {
         if let Some(report) = self.context.report
             && std::mem::take(&mut self.count_due)
