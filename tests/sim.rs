@@ -270,10 +270,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
                 let own_time = sim.shim_killed.map_or(own_time, |_| Duration::ZERO);
                 let told_first = times(Action::StopServer).any(|at| at + own_time <= rest);
                 let gone = sim.server_gone.is_some_and(|gone| gone <= rest);
-                assert!(
-                    told_first || gone,
-                    "staged signalled the rest before its time"
-                );
+                assert!(told_first || gone, "staged: the rest too early");
             }
         }
     }
