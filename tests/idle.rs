@@ -1,4 +1,4 @@
-//! `idle`: the host has written nothing to stdin for a time.
+//! `idle`: the host has written nothing to stdin for the time of `--idle`.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use common::{Run, Scene, TREAPER, Wrap, proc, sys};
 
-/// Long enough for a busy machine to write once in it, and to see that.
+/// Long enough for one write on a busy machine, and for treaper to see it.
 const TIME: u64 = 3000;
 const OPTIONS: &[&str] = &["--idle", "3s", "--grace", "5s"];
 const SERVER: &str = "server:on=TERM/3:record";
 
-/// The trigger is `idle`, and one line says so; when the server was told.
+/// The trigger is `idle`, and one line says so. Returns when the server got the signal.
 fn is_stopped(run: &mut Run) -> u64 {
     let told = run.log.wait("server", "signal");
     assert_eq!(told.number("sig"), i64::from(libc::SIGTERM));
@@ -43,7 +43,7 @@ fn kinds() -> Vec<(&'static str, OwnedFd, File)> {
 }
 
 #[test]
-fn a_silent_host_ends_the_server_and_each_write_sets_the_clock_back() {
+fn a_silent_host_ends_the_server_and_each_write_restarts_the_clock() {
     for (kind, stdin, mut host) in kinds() {
         for options in [
             OPTIONS,
@@ -111,7 +111,7 @@ fn a_host_that_may_be_waiting_at_a_full_pipe_is_not_idle() {
     }
 }
 
-/// How often its processes have waited.
+/// How often the processes of treaper have waited.
 fn waits(run: &Run) -> Vec<u64> {
     let count = |pid| {
         let text = proc::status(pid, "voluntary_ctxt_switches").unwrap();
@@ -165,7 +165,7 @@ fn a_stdin_on_which_no_write_can_be_seen_is_an_error_before_the_start() {
 }
 
 #[test]
-fn what_is_typed_at_a_terminal_counts() {
+fn keys_at_a_terminal_count_as_writes() {
     let (scene, master) = Scene::new().terminal();
     let mut run = scene.start(&Wrap::Treaper(OPTIONS).tree(SERVER));
     run.log.ready("server");

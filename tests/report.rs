@@ -1,4 +1,4 @@
-//! `--report`: one JSON object for each run, whatever happened, that never delays a stop or changes a status.
+//! `--report`: one JSON object for each run. It never delays a stop, and never changes a status.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,8 +21,8 @@ use common::scene::Directory;
 use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, special, sys};
 use serde_json::{Value, json};
 
-/// Whether `value` is what `schema` asks for; what is wrong. Knows the words that our schema has, and no other: an
-/// unknown one must not pass unchecked.
+/// Checks `value` against `schema`. The error says what is wrong. It knows only the words that the schema of treaper
+/// has, and fails at any other.
 fn check(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("{at}: {what}: {value}"));
     for (word, rule) in schema.as_object().unwrap() {
@@ -93,7 +93,7 @@ fn is_of(kind: &Value, value: &Value) -> bool {
     }
 }
 
-/// The few forms of regular expressions that the schema has: `^`, `$`, classes, `+`, `{N}`, `\.`, letters.
+/// Matches the few forms of regular expressions that the schema has: `^`, `$`, classes, `+`, `{N}`, `\.`, letters.
 fn matches(pattern: &str, text: &str) -> bool {
     let pattern = pattern
         .strip_prefix('^')
@@ -144,7 +144,7 @@ fn schema() -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// The objects in the file, each of which fits the schema.
+/// The objects in the file. Each of them fits the schema.
 fn reports(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap_or_default();
     assert!(text.is_empty() || text.ends_with('\n'), "{text}");
@@ -157,7 +157,7 @@ fn reports(file: &Path) -> Vec<Value> {
     text.lines().map(read).collect()
 }
 
-/// The only one.
+/// The only object in the file.
 fn report(file: &Path) -> Value {
     let mut reports = reports(file);
     assert_eq!(reports.len(), 1, "{reports:?}");
@@ -282,7 +282,7 @@ fn each_trigger_is_reported_with_what_the_stop_took() {
 }
 
 #[test]
-fn the_death_of_the_host_is_reported_though_nobody_waits() {
+fn the_death_of_the_host_is_reported_though_no_process_waits() {
     for form in FORMS {
         let scene = Scene::new();
         let file = scene.directory().join("report");
@@ -346,7 +346,7 @@ fn the_other_one_of_the_pair_reports_the_whole_stop() {
 }
 
 #[test]
-fn what_was_killed_is_described() {
+fn killed_processes_are_described() {
     for level in ["group", "cgroup", "pidns"] {
         let contain = format!("--contain={level}");
         let scene = Scene::new();
@@ -383,7 +383,7 @@ fn what_was_killed_is_described() {
 }
 
 #[test]
-fn survivors_are_in_the_report_when_treaper_has_left() {
+fn survivors_are_in_the_report_when_treaper_has_exited() {
     let options = ["--grace=100ms", "--kill-timeout=300ms"];
     let mut run = start(Scene::new(), &options, "server[worker:ignore=TERM]");
     let worker = run.log.ready("worker");
@@ -408,7 +408,7 @@ fn survivors_are_in_the_report_when_treaper_has_left() {
         (&survivor["pid"], &survivor["name"]),
         (&json!(worker), &json!("worker"))
     );
-    // The monitor, which has stayed, writes no second one.
+    // The monitor, which has stayed, does not write a second one.
     assert_eq!(of(&run), report);
 }
 
@@ -474,7 +474,7 @@ fn arguments_are_named_only_if_asked_and_the_file_is_for_its_owner() {
     assert_eq!(reports[1]["command"], json!(command));
 }
 
-/// One message, the status of the server, and no waiting.
+/// There is one message, the status is that of the server, and treaper does not wait.
 fn is_one_message(output: &Output, to: &str, why: &str) {
     let text = String::from_utf8_lossy(&output.stderr);
     let expected = format!("treaper: cannot write the report to {to}: {why}\n");
@@ -508,7 +508,7 @@ fn a_report_that_cannot_be_written_is_one_message_and_changes_no_status() {
 #[test]
 fn a_full_pipe_and_a_full_socket_are_one_message_as_well() {
     let (_read, pipe) = std::io::pipe().unwrap();
-    // Through another open file of the same pipe, as the blocking mode is the file's.
+    // Through another open file of the same pipe, since the blocking mode belongs to the open file.
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
     let mut filler = OpenOptions::new().write(true).open(path).unwrap();
     sys::set_nonblocking(filler.as_raw_fd());

@@ -245,7 +245,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
     }
 
     if inherited && first_kill.is_some_and(|kill| kill > stop_by + late) {
-        the_heir_tells_the_server(sim, policy, first_kill, late);
+        the_heir_signals_the_server(sim, policy, first_kill, late);
     }
 
     // Which processes get the stop signal.
@@ -288,7 +288,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
 }
 
 /// Also if the kernel has not signalled the server when the monitor was killed.
-fn the_heir_tells_the_server(
+fn the_heir_signals_the_server(
     sim: &Sim,
     policy: &Policy,
     first_kill: Option<Duration>,

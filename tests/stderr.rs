@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use common::scene::Directory;
 use common::{Scene, TREAPER, Wrap, skip, sys};
 
-/// What is left for the host to read.
+/// Runs the command, and returns what the host reads.
 fn run(options: &[&str], file: &Path, command: &[&str]) -> Output {
     let mut treaper = Command::new(TREAPER);
     treaper.args(options).arg("--stderr").arg(file).arg("--");

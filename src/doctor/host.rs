@@ -50,7 +50,7 @@ fn of(hosts: &Hosts, trigger: Trigger) -> Vec<i32> {
     watched.map(|watched| watched.pid).collect()
 }
 
-/// The last process of `pids` is the host, the others are launchers. `parent` is the host if there is no pidfd of it.
+/// The last process of `pids` is the host, and the others are launchers. Without pidfds `parent` is the host.
 fn chain(pids: &[i32], parent: i32) -> String {
     let (host, launchers) = pids.split_last().unwrap_or((&parent, &[]));
     let mut text = named(*host);

@@ -31,7 +31,7 @@ impl Held {
         let (add, exec) = (libc::FAN_MARK_ADD, libc::FAN_OPEN_EXEC_PERM);
         let (here, file) = (libc::AT_FDCWD, name.as_ptr());
         #[allow(unsafe_code, reason = "the kernel's interface for scanners")]
-        // SAFETY: a descriptor of ours, and a null-terminated path.
+        // SAFETY: an open descriptor, and a null-terminated path.
         let marked = unsafe { libc::fanotify_mark(scanner.as_raw_fd(), add, exec, here, file) };
         sys::check(marked).ok()?;
         Some(Held { path, scanner })

@@ -86,7 +86,7 @@ fn the_version_begins_as_docker_looks_for_it() {
 }
 
 #[test]
-fn each_signal_reaches_the_server_once_but_for_stops() {
+fn each_signal_reaches_the_server_once_except_for_suspending_ones() {
     let mut send = plain_signals();
     send.extend([libc::SIGTERM, libc::SIGHUP]);
     let dropped = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];

@@ -137,7 +137,7 @@ fn said(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_told_is_in_the_words_of_dumb_init() {
+fn messages_are_in_the_words_of_dumb_init() {
     let Some(real) = real("dumb-init") else {
         return;
     };
@@ -241,7 +241,7 @@ fn state(pid: i32) -> char {
 }
 
 #[test]
-fn a_stop_of_the_terminal_stops_the_server_and_dumb_init() {
+fn a_key_of_the_terminal_suspends_the_server_and_dumb_init() {
     for program in both("dumb-init") {
         let mut run = program.start(&[], "server:record");
         let server = run.log.ready("server");
@@ -266,7 +266,7 @@ fn a_stop_of_the_terminal_stops_the_server_and_dumb_init() {
 }
 
 #[test]
-fn a_single_child_gets_the_stop_itself_and_so_does_one_with_a_rewrite() {
+fn a_single_child_gets_the_signal_itself_and_so_does_one_with_a_rewrite() {
     let rewrites = ["-r", "20:1", "-r", "21:15", "-r", "22:2"];
     for program in both("dumb-init") {
         for (options, expected) in [(&["-c"][..], [20, 21, 22]), (&rewrites, [1, 15, 2])] {
@@ -321,7 +321,7 @@ fn the_whole_group_is_signalled_or_the_single_child() {
 /// dumb-init sends SIGTERM to the group of a child that has ended, and does not wait; with `--single-child` it does not
 /// send it. treaper sends it to all, also to processes that have left the group, and waits.
 #[test]
-fn what_the_server_leaves_is_stopped() {
+fn processes_left_by_the_server_are_stopped() {
     for program in both("dumb-init") {
         for (mode, stop) in [
             (&[][..], libc::SIGTERM),
@@ -358,7 +358,7 @@ fn stdin_and_the_parent_do_not_matter() {
 }
 
 #[test]
-fn the_server_keeps_the_directory_that_dumb_init_lets_go() {
+fn the_server_keeps_the_directory_that_dumb_init_leaves() {
     for program in both("dumb-init") {
         let scene = Scene::new().with(|command| {
             command.current_dir("/usr/share");

@@ -147,7 +147,7 @@ fn help_names_every_option_and_variable_that_tini_names() {
 /// tini writes INFO, DEBUG and TRACE to stdout. With treaper stdout belongs to the server, and a copy of it would hide
 /// its end from the host. So treaper writes these lines to stderr.
 #[test]
-fn what_is_told_is_in_the_words_of_tini() {
+fn messages_are_in_the_words_of_tini() {
     let Some(tini) = real("tini") else { return };
     for command in ["exit 7", "kill $$"] {
         for options in ["-s", "-sv", "-svv", "-svvv"] {
@@ -209,7 +209,7 @@ fn what_is_told_is_in_the_words_of_tini() {
 
 /// tini warns that it cannot reap if it is neither PID 1 nor a subreaper. treaper always is a subreaper.
 #[test]
-fn nobody_is_warned_of_zombies_that_are_reaped_anyway() {
+fn no_warning_comes_for_zombies_that_are_reaped_anyway() {
     for program in both("tini") {
         let text = program.outcome(&[], &["--", "true"]).stderr;
         assert_eq!(text.contains("zombie reaping won't work"), !program.ours);
@@ -230,7 +230,7 @@ fn each_signal_reaches_the_server_once_also_a_second_sigterm() {
 }
 
 #[test]
-fn a_signal_that_ends_the_server_ends_us_alike() {
+fn a_signal_that_ends_the_server_ends_treaper_the_same_way() {
     for program in both("tini") {
         for signal in [
             libc::SIGTERM,
@@ -292,7 +292,7 @@ fn the_group_is_signalled_only_with_g() {
 }
 
 #[test]
-fn orphans_are_reaped_while_the_server_runs_and_w_tells() {
+fn orphans_are_reaped_while_the_server_runs_and_w_logs_them() {
     for program in both("tini") {
         for (options, told) in [(&["-s"][..], 0), (&["-sw"], 3)] {
             let mut run = program.start(options, "server:on=TERM/0[orphan*3:daemon:exit=3]");
@@ -318,7 +318,7 @@ fn orphans_are_reaped_while_the_server_runs_and_w_tells() {
 /// tini exits with its child, and leaves the rest of the tree (in a container the kernel then kills it in the middle of
 /// its work). That is a leak, so treaper sends the stop signal to the rest, and waits.
 #[test]
-fn what_the_server_leaves_is_stopped() {
+fn processes_left_by_the_server_are_stopped() {
     for program in both("tini") {
         let tree = "server:on=USR1/5[worker:setsid:on=TERM/0,deep:daemon:on=TERM/0]";
         let mut run = program.start(&["-s"], tree);
@@ -372,7 +372,7 @@ fn neither_stdin_nor_the_parent_stops_it_unless_p_is_given() {
 
 /// SIGKILL kills tini itself, and its child lives on. That is a leak, so treaper kills the child.
 #[test]
-fn with_p_the_end_of_the_parent_is_told_to_the_server() {
+fn with_p_the_server_is_signalled_when_the_parent_ends() {
     for program in both("tini") {
         for signal in ["SIGTERM", "SIGUSR1", "SIGKILL"] {
             let host = [ACTOR, "host", "--stdin", "null", "--"].map(str::to_owned);

@@ -66,7 +66,7 @@ start() {
     until_so ready_or_gone
     ready || bad "a tree that starts ($who $*)"
 }
-is_stopped() { # is_stopped NAME: nobody is left, and treaper neither
+is_stopped() { # is_stopped NAME: neither the tree nor treaper is left
     if until_so nobody && until_so gone "$shim"; then ok "$1"; else bad "$1: left $(left)"; fi
     clean
 }

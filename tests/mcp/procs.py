@@ -14,7 +14,7 @@ WALL = 0x40000000  # __WALL: children of every kind
 @dataclass(frozen=True)
 class Proc:
     pid: int
-    start: int  # clock ticks since boot: with the pid it names one process for ever
+    start: int  # clock ticks since boot: with the pid it identifies one process
     comm: str
     cmdline: str
 

@@ -51,7 +51,7 @@ proptest! {
 
     /// The group is below the mounted part, beside it, or above it.
     #[test]
-    fn our_group_is_found_where_the_hierarchy_is_mounted(
+    fn the_group_is_found_where_the_hierarchy_is_mounted(
         mounted in path(0..3),
         below in path(0..3),
         elsewhere in path(1..3),

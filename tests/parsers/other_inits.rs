@@ -211,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn no_command_line_of_theirs_crashes_it(
+    fn no_command_line_of_another_init_crashes_it(
         which in 0..3_usize,
         words in prop::collection::vec(prop_oneof![word().prop_map(String::into_bytes), prop::collection::vec(1..=255_u8, 0..5)], 0..6),
     ) {

@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused(text in prop_oneof!["[0-9.msh +e-]{0,8}", "\\PC*"]) {
+    fn a_text_that_is_no_duration_is_refused(text in prop_oneof!["[0-9.msh +e-]{0,8}", "\\PC*"]) {
         let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
         let number = &text[..text.len() - unit.len()];
         let parts: Vec<&str> = number.split('.').collect();

@@ -161,7 +161,7 @@ fn restless_tree(rng: &mut Rng) -> Restless {
 }
 
 #[test]
-fn whatever_changes_during_a_walk_only_processes_of_the_tree_are_visited() {
+fn a_walk_over_a_changing_tree_visits_only_processes_of_the_tree() {
     with_seeds(|rng| {
         let mut scene = restless_tree(rng);
         let kernel = Simulated::new(&mut scene.table, scene.features);
@@ -183,7 +183,7 @@ fn whatever_changes_during_a_walk_only_processes_of_the_tree_are_visited() {
 }
 
 #[test]
-fn without_any_descriptor_our_own_children_are_visited() {
+fn without_any_descriptor_the_children_are_visited() {
     let mut table = Table::new(Rng::new(1));
     let children = [(); 3].map(|()| table.start(US, QUIET));
     table.start(children[0], QUIET);
@@ -205,7 +205,7 @@ fn without_any_descriptor_our_own_children_are_visited() {
 }
 
 #[test]
-fn what_is_handed_over_during_a_walk_is_reached_by_the_next_one() {
+fn processes_adopted_during_a_walk_are_reached_by_the_next_one() {
     let (calm, again) = (Cell::new(0), Cell::new(0));
     with_seeds(|rng| {
         let mut scene = restless_tree(rng);

@@ -1,4 +1,5 @@
-//! The stop as it stands on the board: written by the monitor, and continued by the shim if the monitor is killed.
+//! The state of the stop on the board. The monitor writes it. If the monitor is killed, the shim goes on with that
+//! stop.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -108,7 +109,7 @@ mod tests {
         board.set_plan(&plan);
         assert_eq!(board.trigger(), Some(Trigger::StdinEof));
         assert_eq!(resumed(board, POLICY, secs(1)), State::Running);
-        // Another writer has come, and the drain is over without a stop.
+        // Another writer has come, so the drain has ended without a stop.
         let next_writer = Event::Deadline {
             unread: 0,
             hung_up: false,
