@@ -147,6 +147,6 @@ impl Voice for Catatonit {
             Some(cause) => format!("failed to exec pid1: {}", error::describe(cause)),
             None => error.to_string(),
         };
-        Answer::stderr(1, self.complaint(&text)).give()
+        Answer::stderr(1, self.complaint(&text)).print()
     }
 }

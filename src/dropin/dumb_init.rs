@@ -39,88 +39,122 @@ struct DumbInit {
     setsid: bool,
 }
 
+/// What was asked for: on the command line, and then in the variables.
+struct Options {
+    group: bool,
+    debug: bool,
+    /// For each signal the one that it becomes.
+    rewrites: [Option<u8>; LAST as usize + 1],
+    command: Vec<OsString>,
+}
+
 pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
-    let first = arguments.first();
-    let name = first.map_or_else(
-        || "dumb-init".into(),
-        |name| name.to_string_lossy().into_owned(),
-    );
-    let grammar = Grammar {
-        short: "hvVcr:",
-        long: LONG,
-        permute: false,
+    let mut options = match Options::read(arguments) {
+        Ok(options) => options,
+        Err(answer) => return Asked::Say(answer),
     };
-    let mut getopt = Getopt::new(grammar, arguments.iter().skip(1).cloned().collect());
-    let (mut group, mut debug) = (true, false);
-    let mut rewrites = [None; LAST as usize + 1];
-    while let Some(given) = getopt.next_option() {
-        match given {
-            Ok((b'h', _)) => return Asked::Say(Answer::stderr(0, help(&name))),
-            Ok((b'V', _)) => {
-                return Asked::Say(Answer::stderr(0, format!("{VERSION}\n")));
-            }
-            Ok((b'c', _)) => group = false,
-            Ok((b'r', Some(text))) => match rewrite(&text) {
-                Some((from, to)) => rewrites[usize::from(from)] = Some(to),
-                None => return Asked::Say(Answer::stderr(1, REWRITE_USAGE)),
-            },
-            Ok(_) => debug = true,
-            Err(complaint) => {
-                let line = format!("{name}: {complaint}\n");
-                return Asked::Say(Answer::stderr(1, line));
-            }
-        }
-    }
-    let command = getopt.operands();
-    if command.is_empty() {
-        let text =
-            format!("Usage: {name} [option] program [args]\nTry {name} --help for full usage.\n");
-        return Asked::Say(Answer::stderr(1, text));
-    }
-    let by_variable =
-        |name, value: &str| variable(variables, name).is_some_and(|text| text == value);
-    let mut notes = Vec::new();
-    if by_variable("DUMB_INIT_DEBUG", "1") {
-        debug = true;
-        notes.push("[dumb-init] Running in debug mode.".to_owned());
-    }
-    if by_variable("DUMB_INIT_SETSID", "0") {
-        group = false;
-        if debug {
-            notes.push("[dumb-init] Not running in setsid mode.".to_owned());
-        }
-    }
-    let mut values = Vec::new();
-    if group {
-        values.push(option("forward-to", "group"));
-        // SIGSTOP in their place: the kernel ignores TSTP, TTIN and TTOU for an orphaned process group.
-        for signal in JOB_STOPS {
-            rewrites[usize::from(signal)].get_or_insert(STOP);
-        }
-    }
-    for (from, to) in rewrites.iter().enumerate() {
-        if let Some(to) = to {
-            values.push(option("rewrite", format!("{from}:{to}")));
-        }
-    }
-    // The SIGTERM for the rest of the tree is rewritten as well, if the new signal asks for an end.
-    if let Some(to) = rewrites[usize::from(TERM)].filter(|to| (1..TERM).contains(to) && *to != KILL)
-    {
-        values.push(option("signal", to.to_string()));
-    }
+    let notes = options.read_variables(variables);
     Asked::Start(Start {
         what: What::Server,
-        args: Args { values, command },
+        args: Args {
+            values: options.values(),
+            command: options.command,
+        },
         manner: Manner {
             suspends_with_signals: true,
             ..Manner::default()
         },
         voice: Box::new(DumbInit {
-            debug,
-            setsid: group,
+            debug: options.debug,
+            setsid: options.group,
         }),
         notes,
     })
+}
+
+impl Options {
+    fn read(arguments: &[OsString]) -> Result<Self, Answer> {
+        let first = arguments.first();
+        let name = first.map_or_else(
+            || "dumb-init".into(),
+            |name| name.to_string_lossy().into_owned(),
+        );
+        let grammar = Grammar {
+            short: "hvVcr:",
+            long: LONG,
+            permute: false,
+        };
+        let mut getopt = Getopt::new(grammar, arguments.iter().skip(1).cloned().collect());
+        let (mut group, mut debug) = (true, false);
+        let mut rewrites = [None; LAST as usize + 1];
+        while let Some(given) = getopt.next_option() {
+            match given {
+                Ok((b'h', _)) => return Err(Answer::stderr(0, help(&name))),
+                Ok((b'V', _)) => return Err(Answer::stderr(0, format!("{VERSION}\n"))),
+                Ok((b'c', _)) => group = false,
+                Ok((b'r', Some(text))) => match rewrite(&text) {
+                    Some((from, to)) => rewrites[usize::from(from)] = Some(to),
+                    None => return Err(Answer::stderr(1, REWRITE_USAGE)),
+                },
+                Ok(_) => debug = true,
+                Err(complaint) => return Err(Answer::stderr(1, format!("{name}: {complaint}\n"))),
+            }
+        }
+        let command = getopt.operands();
+        if command.is_empty() {
+            let text = format!(
+                "Usage: {name} [option] program [args]\nTry {name} --help for full usage.\n"
+            );
+            return Err(Answer::stderr(1, text));
+        }
+        Ok(Self {
+            group,
+            debug,
+            rewrites,
+            command,
+        })
+    }
+
+    /// Returns the lines that dumb-init writes about them.
+    fn read_variables(&mut self, variables: &Variables) -> Vec<String> {
+        let is_set =
+            |name, value: &str| variable(variables, name).is_some_and(|text| text == value);
+        let mut notes = Vec::new();
+        if is_set("DUMB_INIT_DEBUG", "1") {
+            self.debug = true;
+            notes.push("[dumb-init] Running in debug mode.".to_owned());
+        }
+        if is_set("DUMB_INIT_SETSID", "0") {
+            self.group = false;
+            if self.debug {
+                notes.push("[dumb-init] Not running in setsid mode.".to_owned());
+            }
+        }
+        notes
+    }
+
+    /// The same as options of treaper.
+    fn values(&self) -> Vec<(&'static str, OsString)> {
+        let (mut values, mut rewrites) = (Vec::new(), self.rewrites);
+        if self.group {
+            values.push(option("forward-to", "group"));
+            // SIGSTOP in their place: the kernel ignores TSTP, TTIN and TTOU for an orphaned process group.
+            for signal in JOB_STOPS {
+                rewrites[usize::from(signal)].get_or_insert(STOP);
+            }
+        }
+        for (from, to) in rewrites.iter().enumerate() {
+            if let Some(to) = to {
+                values.push(option("rewrite", format!("{from}:{to}")));
+            }
+        }
+        // The SIGTERM for the rest of the tree is rewritten as well, if the new signal asks for an end.
+        let asks_for_end = |to: &u8| (1..TERM).contains(to) && *to != KILL;
+        if let Some(to) = rewrites[usize::from(TERM)].filter(asks_for_end) {
+            values.push(option("signal", to.to_string()));
+        }
+        values
+    }
 }
 
 /// `FROM:TO` as `sscanf("%d:%d")` reads it: numbers only, and the rest of the text is ignored.
@@ -207,7 +241,7 @@ impl Voice for DumbInit {
             }
             None => Answer::stderr(1, format!("[dumb-init] {error}\n")),
         };
-        answer.give()
+        answer.print()
     }
 }
 

@@ -58,8 +58,8 @@ pub enum What {
 /// A help text, a version, or an error: the text to write, and the exit status.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    pub stdout: String,
-    pub stderr: String,
+    stdout: String,
+    stderr: String,
     pub status: u8,
 }
 
@@ -81,7 +81,7 @@ impl Answer {
 
     /// Writes it, and returns the exit status.
     #[must_use]
-    pub fn give(&self) -> u8 {
+    pub fn print(&self) -> u8 {
         let mut stdout = std::io::stdout();
         let written = stdout.write_all(self.stdout.as_bytes());
         let flushed = stdout.flush();

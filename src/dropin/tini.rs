@@ -27,79 +27,113 @@ struct Tini {
     warns_on_reap: bool,
 }
 
+/// What was asked for.
+struct Options {
+    values: Vec<(&'static str, OsString)>,
+    parent_signal: Option<Signal>,
+    group: bool,
+    voice: Tini,
+    command: Vec<OsString>,
+}
+
 pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
-    let (program, words) = arguments
-        .split_first()
-        .map_or((OsStr::new("tini"), &[][..]), |(n, w)| (n.as_os_str(), w));
-    let name = super::base_name(program);
-    if matches!(words, [only] if only == "--version") {
-        return Asked::Say(Answer::stdout(format!("{VERSION} ({OURS})\n")));
-    }
-    let grammar = Grammar {
-        short: "p:hvwgle:s",
-        long: &[],
-        permute: variable(variables, "POSIXLY_CORRECT").is_none(),
+    let mut options = match Options::read(arguments, variables) {
+        Ok(options) => options,
+        Err(answer) => return Asked::Say(answer),
     };
-    let mut getopt = Getopt::new(grammar, words.to_vec());
-    let mut voice = Tini {
-        pid: pid::own(),
-        verbosity: 1,
-        warns_on_reap: false,
-    };
-    let (mut args, mut parent_signal) = (Args::default(), None);
-    let mut group = variable(variables, "TINI_KILL_PROCESS_GROUP").is_some();
-    while let Some(given) = getopt.next_option() {
-        match given {
-            Ok((b'h', _)) => return Asked::Say(Answer::stdout(usage(&name))),
-            Ok((b'l', _)) => return Asked::Say(Answer::stdout(super::LICENSE)),
-            Ok((b'p', Some(text))) => match signal(&text) {
-                Some(signal) => parent_signal = Some(signal),
-                None => return voice.invalid('p', &text),
-            },
-            Ok((b'e', Some(text))) => match status(&text) {
-                Some(code) => args.values.push(option("success", code.to_string())),
-                None => return voice.invalid('e', &text),
-            },
-            Ok((b'v', _)) => voice.verbosity += 1,
-            Ok((b'w', _)) => voice.warns_on_reap = true,
-            Ok((b'g', _)) => group = true,
-            // -s: treaper always is a subreaper.
-            Ok(_) => {}
-            Err(complaint) => {
-                // The line is that of getopt, which calls the program by `argv[0]`.
-                let program = program.display();
-                let text = format!("{program}: {complaint}\n{}", usage(&name));
-                return Asked::Say(Answer::stderr(1, text));
-            }
-        }
-    }
-    args.command = getopt.operands();
-    if args.command.is_empty() {
-        return Asked::Say(Answer::stderr(1, usage(&name)));
-    }
     if let Some(text) = variable(variables, "TINI_VERBOSITY") {
         // tini puts the int of atoi into an unsigned variable, so a negative number becomes a very large one.
-        voice.verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0) as u32;
+        options.voice.verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0) as u32;
     }
-    if group {
-        args.values.push(option("forward-to", "group"));
+    let mut values = options.values;
+    if options.group || variable(variables, "TINI_KILL_PROCESS_GROUP").is_some() {
+        values.push(option("forward-to", "group"));
     }
     // tini ignores SIGTTIN and SIGTTOU, so it never forwards them.
-    args.values.push(option("rewrite", "TTIN:0"));
-    args.values.push(option("rewrite", "TTOU:0"));
-    if parent_signal.is_some() {
-        args.values.push(option("no-parent", "0"));
+    values.push(option("rewrite", "TTIN:0"));
+    values.push(option("rewrite", "TTOU:0"));
+    if options.parent_signal.is_some() {
+        values.push(option("no-parent", "0"));
     }
     Asked::Start(Start {
         what: What::Server,
-        args,
+        args: Args {
+            values,
+            command: options.command,
+        },
         manner: Manner {
-            parent_signal,
+            parent_signal: options.parent_signal,
             ..Manner::default()
         },
-        voice: Box::new(voice),
+        voice: Box::new(options.voice),
         notes: Vec::new(),
     })
+}
+
+impl Options {
+    fn read(arguments: &[OsString], variables: &Variables) -> Result<Self, Answer> {
+        let (program, words) = arguments
+            .split_first()
+            .map_or((OsStr::new("tini"), &[][..]), |(n, w)| (n.as_os_str(), w));
+        let name = super::base_name(program);
+        if matches!(words, [only] if only == "--version") {
+            return Err(Answer::stdout(format!("{VERSION} ({OURS})\n")));
+        }
+        let grammar = Grammar {
+            short: "p:hvwgle:s",
+            long: &[],
+            permute: variable(variables, "POSIXLY_CORRECT").is_none(),
+        };
+        let mut getopt = Getopt::new(grammar, words.to_vec());
+        let mut options = Self {
+            values: Vec::new(),
+            parent_signal: None,
+            group: false,
+            voice: Tini {
+                pid: pid::own(),
+                verbosity: 1,
+                warns_on_reap: false,
+            },
+            command: Vec::new(),
+        };
+        while let Some(given) = getopt.next_option() {
+            match given {
+                Ok((b'h', _)) => return Err(Answer::stdout(usage(&name))),
+                Ok((b'l', _)) => return Err(Answer::stdout(super::LICENSE)),
+                Ok((letter, text)) => options.take(letter, text.as_deref())?,
+                Err(complaint) => {
+                    // The line is that of getopt, which calls the program by `argv[0]`.
+                    let program = program.display();
+                    let text = format!("{program}: {complaint}\n{}", usage(&name));
+                    return Err(Answer::stderr(1, text));
+                }
+            }
+        }
+        options.command = getopt.operands();
+        if options.command.is_empty() {
+            return Err(Answer::stderr(1, usage(&name)));
+        }
+        Ok(options)
+    }
+
+    fn take(&mut self, letter: u8, text: Option<&OsStr>) -> Result<(), Answer> {
+        match (letter, text) {
+            (b'p', Some(text)) => match signal(text) {
+                Some(signal) => self.parent_signal = Some(signal),
+                None => return Err(self.voice.invalid('p', text)),
+            },
+            (b'e', Some(text)) => match status(text) {
+                Some(code) => self.values.push(option("success", code.to_string())),
+                None => return Err(self.voice.invalid('e', text)),
+            },
+            (b'v', _) => self.voice.verbosity += 1,
+            (b'w', _) => self.voice.warns_on_reap = true,
+            (b'g', _) => self.group = true,
+            // -s: treaper always is a subreaper.
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// A signal as `-p` takes it: the full name, in capitals, and not a real-time one.
@@ -153,10 +187,10 @@ Environment variables:
 }
 
 impl Tini {
-    fn invalid(&self, option: char, text: &OsStr) -> Asked {
+    fn invalid(&self, option: char, text: &OsStr) -> Answer {
         let (pid, text) = (self.pid, text.display());
         let line = format!("[FATAL tini ({pid})] Not a valid option for -{option}: {text}\n");
-        Asked::Say(Answer::stderr(1, line))
+        Answer::stderr(1, line)
     }
 }
 
@@ -234,7 +268,7 @@ impl Voice for Tini {
             }
             None => Answer::stderr(1, format!("[FATAL tini ({pid})] {error}\n")),
         };
-        answer.give()
+        answer.print()
     }
 }
 
