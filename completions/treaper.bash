@@ -1,4 +1,4 @@
-# Made from the options by `UPDATE=1 cargo test --features fixtures --test docs`: change src/settings/cli.rs instead.
+# Made from the options by `UPDATE=1 cargo test --features fixtures --test docs`: change src/settings/options.rs instead.
 # bash completion for treaper
 
 _treaper() {

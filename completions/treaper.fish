@@ -1,4 +1,4 @@
-# Made from the options by `UPDATE=1 cargo test --features fixtures --test docs`: change src/settings/cli.rs instead.
+# Made from the options by `UPDATE=1 cargo test --features fixtures --test docs`: change src/settings/options.rs instead.
 # fish completion for treaper
 
 # What stands behind the options: the command, as far as it is typed.

@@ -4,7 +4,8 @@
 use std::ffi::{OsStr, OsString};
 
 use crate::output::error::Error;
-use crate::settings::cli::{Args, OPTIONS, Opt, Takes};
+use crate::settings::cli::Args;
+use crate::settings::options::{OPTIONS, Opt, Takes};
 use crate::settings::value;
 
 /// The names of all variables of treaper begin with this.

@@ -5,4 +5,5 @@ pub mod cli;
 pub mod config;
 pub mod given;
 pub mod manner;
+pub mod options;
 pub mod value;

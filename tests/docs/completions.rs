@@ -3,9 +3,9 @@
 
 use std::fmt::Write;
 
-use treaper::settings::cli::{OPTIONS, Opt, Takes};
+use treaper::settings::options::{OPTIONS, Opt, Takes};
 
-const NOTE: &str = "# Made from the options by `UPDATE=1 cargo test --features fixtures --test docs`: change src/settings/cli.rs instead.";
+const NOTE: &str = "# Made from the options by `UPDATE=1 cargo test --features fixtures --test docs`: change src/settings/options.rs instead.";
 
 /// The name and the content of each file.
 pub fn all() -> [(&'static str, String); 3] {
