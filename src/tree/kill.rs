@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use std::os::fd::AsFd;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::output::ledger::{Ledger, List, Process};
@@ -11,37 +10,16 @@ use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change};
 use crate::sys::{Errno, clock, namespace, pid, pidfd};
+use crate::tree::pid_set::PidSet;
 use crate::tree::survivors::NAMED;
 use crate::tree::{Server, StopSent, Tree, walk};
 
 /// The processes that have been sent SIGKILL. A wrong entry (a recycled pid) only makes the pause between rounds
 /// longer.
-static KILLED: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
+static KILLED: PidSet = PidSet::new();
 /// The processes that have been sent the stop signal, so that none gets it twice. A new process with a recycled pid
 /// does not get it, and gets SIGKILL when the grace period ends.
-static STOP_SENT: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
-/// One bit for each possible pid. Static, since it must not need an allocation. Pages that are never touched cost no
-/// memory.
-struct PidSet(Mutex<[u64; PidSet::WORDS]>);
-
-impl PidSet {
-    /// For 4 Mi pids, the most that a kernel assigns.
-    const WORDS: usize = 64 * 1024;
-
-    /// Adds `pid`. Returns whether it was not in the set before.
-    fn insert(&self, pid: Pid) -> bool {
-        let (word, bit) = (pid.get() as usize / 64, 1 << (pid.get() % 64));
-        let Ok(mut words) = self.0.try_lock() else {
-            return true;
-        };
-        let Some(word) = words.get_mut(word) else {
-            return true;
-        };
-        let new = *word & bit == 0;
-        *word |= bit;
-        new
-    }
-}
+static STOP_SENT: PidSet = PidSet::new();
 
 /// How long no walk begins after one call has signalled a whole group: it would only take the processor from processes
 /// that are ending. Processes that have left the group are signalled after that.
@@ -383,26 +361,5 @@ fn outcome(result: Result<(), Errno>) -> &'static str {
         Err(Errno::PERM) => "not permitted",
         Err(Errno::AGAIN) => "too many pending signals",
         Err(_) => "failed",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pid_is_new_in_the_set_only_once() {
-        static SET: PidSet = PidSet(Mutex::new([0; PidSet::WORDS]));
-        let highest = 4 * 1024 * 1024 - 1;
-        let pids = (2..300).chain([70_000, 1_000_000, highest]);
-        let pids: Vec<Pid> = pids.filter_map(Pid::new).collect();
-        for before in [false, true] {
-            for pid in &pids {
-                assert_eq!(SET.insert(*pid), !before, "{pid}");
-            }
-        }
-        // There is no such pid.
-        let beyond = Pid::new(highest + 1).unwrap();
-        assert!(SET.insert(beyond) && SET.insert(beyond));
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod ancestors;
 pub mod kill;
+mod pid_set;
 pub mod reap;
 pub mod survivors;
 pub mod walk;
