@@ -57,7 +57,7 @@ impl Manager {
     /// Fills the queue.
     fn fill(&self) {
         let filler = Sockets::open(&self.0.address().unwrap()).unwrap();
-        while filler.send(&mut Message::new(b"FILLER=1")).is_ok() {}
+        while filler.send(&Message::new(b"FILLER=1")).is_ok() {}
     }
 
     /// The first message after those that [`Self::fill`] has sent.
@@ -166,7 +166,7 @@ fn messages_of_other_processes_are_not_passed_on() {
         let script = r#"echo "$NOTIFY_SOCKET"; read go; "$0" notify READY=1"#;
         let (mut child, mut stdout) = manager.start("$$", mode, script);
         let stranger = Sockets::open(&line(&mut stdout).into()).unwrap();
-        stranger.send(&mut Message::new(b"STATUS=mine")).unwrap();
+        stranger.send(&Message::new(b"STATUS=mine")).unwrap();
         go_on(&mut child);
         assert_eq!(text(&manager.next()), "READY=1", "{mode}");
         go_on(&mut child);

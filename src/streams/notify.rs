@@ -45,7 +45,7 @@ impl Relay {
         };
         let sockets = Sockets::open(&manager)?;
         if notify::takes_notify_access() {
-            match sockets.send(&mut Message::new(b"NOTIFYACCESS=all")) {
+            match sockets.send(&Message::new(b"NOTIFYACCESS=all")) {
                 // The queue is full, and the server may send READY=1 before it has room. So treaper passes messages on.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 sent => return sent.map(|()| None),
@@ -139,7 +139,7 @@ impl Relay {
         // treaper stays the main process of the unit: it ends when the tree has ended, with the server's status.
         let something_left = message.retain_lines(|line| !names_main_process(line));
         if something_left {
-            self.sockets.send(&mut message)
+            self.sockets.send(&message)
         } else {
             Ok(())
         }

@@ -1,14 +1,20 @@
 //! The sockets between the server and the service manager. See `sd_notify(3)` and `unix(7)`.
 
 use std::ffi::OsString;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+use rustix::cmsg_space;
+use rustix::net::{
+    self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sockopt,
+};
+
 use super::signal::Signal;
-use super::{Errno, check, environment, fd, startup};
+use super::{check, environment, fd, startup};
 
 /// The longest message that systemd reads, in bytes.
 const LONGEST: usize = 4096;
@@ -118,23 +124,6 @@ impl Message {
             control = control.get(next..).unwrap_or_default();
         }
     }
-
-    /// Writes the descriptors as control data; returns its length.
-    fn put(&self, control: &mut [u8; CONTROL]) -> usize {
-        let mut length = HEAD;
-        for descriptor in self.descriptors.iter().flatten() {
-            control[length..length + 4].copy_from_slice(&descriptor.as_raw_fd().to_ne_bytes());
-            length += 4;
-        }
-        if length == HEAD {
-            return 0;
-        }
-        let size = size_of::<usize>();
-        control[..size].copy_from_slice(&length.to_ne_bytes());
-        control[size..size + 4].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
-        control[size + 4..HEAD].copy_from_slice(&libc::SCM_RIGHTS.to_ne_bytes());
-        length
-    }
 }
 
 /// A socket to which the server sends (`ours`), and one to the manager (`out`).
@@ -158,16 +147,8 @@ impl Sockets {
             _ => return Err(ErrorKind::Unsupported.into()),
         };
         let (ours, out) = (UnixDatagram::unbound()?, UnixDatagram::unbound()?);
-        let family = libc::AF_UNIX as libc::sa_family_t;
-        let (at, size) = (&raw const family, size_of_val(&family) as libc::socklen_t);
-        // SAFETY: an address that is only a family, and its size.
-        check(unsafe { libc::bind(ours.as_raw_fd(), at.cast(), size) }.into())?;
-        let on: libc::c_int = 1;
-        let (at, size) = (&raw const on, size_of_val(&on) as libc::socklen_t);
-        let (level, option) = (libc::SOL_SOCKET, libc::SO_PASSCRED);
-        // SAFETY: an int that is alive, and its size.
-        let ret = unsafe { libc::setsockopt(ours.as_raw_fd(), level, option, at.cast(), size) };
-        check(ret.into())?;
+        net::bind(&ours, &SocketAddrUnix::new_unnamed())?;
+        sockopt::set_socket_passcred(&ours, true)?;
         fd::signal_when_readable(ours.as_fd(), Signal::CHLD)?;
         Ok(Self { ours, out, manager })
     }
@@ -207,7 +188,8 @@ impl Sockets {
         let _ = self.receive(&mut Message::empty(), &mut [], 0);
     }
 
-    /// Does not allocate. See `recvmsg(2)`.
+    /// Does not allocate. See `recvmsg(2)`. Not by rustix: a sender outside of this PID namespace has pid 0, and its
+    /// type for a pid has no such value.
     fn receive(&self, message: &mut Message, control: &mut [u8], flags: i32) -> Option<()> {
         let mut text = io_slice(&mut message.text);
         let mut header = header(&mut text, control);
@@ -225,18 +207,28 @@ impl Sockets {
     ///
     /// # Errors
     /// `EAGAIN`: the manager has not read what came before; `ENOENT`, `ECONNREFUSED`: there is no manager.
-    pub fn send(&self, message: &mut Message) -> io::Result<()> {
+    pub fn send(&self, message: &Message) -> io::Result<()> {
         self.out.connect_addr(&self.manager)?;
-        let mut control = [0; CONTROL];
-        let length = message.put(&mut control);
-        let mut text = io_slice(&mut message.text[..message.length]);
-        let mut header = header(&mut text, &mut control[..length]);
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let socket = self.out.as_raw_fd();
-        // The raw call, since that of musl copies the control data into 1,024 bytes, and refuses more.
-        // SAFETY: the header names buffers that are alive, and their sizes.
-        let sent = unsafe { libc::syscall(libc::SYS_sendmsg, socket, &raw mut header, flags) };
-        check(sent).map(drop).map_err(Errno::into)
+        let mut descriptors = [self.out.as_fd(); MOST];
+        let carried = message.descriptors.iter().flatten();
+        let mut count = 0;
+        for (place, descriptor) in descriptors.iter_mut().zip(carried) {
+            *place = descriptor.as_fd();
+            count += 1;
+        }
+        let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        if count > 0 && !control.push(SendAncillaryMessage::ScmRights(&descriptors[..count])) {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        net::sendmsg(
+            &self.out,
+            &[IoSlice::new(message.text())],
+            &mut control,
+            flags,
+        )?;
+        Ok(())
     }
 }
 
@@ -292,14 +284,14 @@ mod tests {
         sent.descriptors[0] = Some(pipe.1.into());
         // This process sends in place of a server. Then the message is passed on.
         let server = Sockets::open(&sockets.address().unwrap()).unwrap();
-        server.send(&mut sent).unwrap();
+        server.send(&sent).unwrap();
         drop(sent);
         assert_eq!(sockets.peek_sender(), Some(super::super::pid::own()));
-        let mut got = sockets.peek().unwrap();
+        let got = sockets.peek().unwrap();
         assert_eq!((got.text(), got.whole), (&b"FDSTORE=1"[..], true));
         assert_eq!(got.sender, super::super::pid::own());
         assert_eq!(got.descriptors.iter().flatten().count(), 1);
-        sockets.send(&mut got).unwrap();
+        sockets.send(&got).unwrap();
         drop(got);
         sockets.discard();
         assert!(sockets.peek().is_none());
@@ -322,7 +314,7 @@ mod tests {
         for place in &mut sent.descriptors {
             *place = Some(sender.out.as_fd().try_clone_to_owned().unwrap());
         }
-        sender.send(&mut sent).unwrap();
+        sender.send(&sent).unwrap();
         let got = receiver.peek().unwrap();
         assert!(got.whole);
         assert_eq!(got.descriptors.iter().flatten().count(), 253);
@@ -348,7 +340,7 @@ mod tests {
     fn a_send_does_not_wait_for_a_manager_that_does_not_read() {
         let manager = Sockets::open(&"@nobody".into()).unwrap();
         let sockets = Sockets::open(&manager.address().unwrap()).unwrap();
-        let full = (0..100_000).find_map(|_| sockets.send(&mut Message::new(b"X=1")).err());
+        let full = (0..100_000).find_map(|_| sockets.send(&Message::new(b"X=1")).err());
         assert_eq!(full.unwrap().kind(), ErrorKind::WouldBlock);
     }
 }
