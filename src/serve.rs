@@ -13,11 +13,11 @@ use crate::output::ledger::Lost;
 use crate::output::progress::Step;
 use crate::output::report::{Facts, Report};
 use crate::output::status::Ended;
-use crate::pair::board::{Board, Suspension};
+use crate::pair::board::Board;
 use crate::pair::context::{Context, Request};
 use crate::pair::link::{self, Link};
 use crate::pair::monitor::Monitor;
-use crate::pair::shim::{End, Shim, Way};
+use crate::pair::shim::{End, Shim};
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
@@ -369,16 +369,7 @@ fn shim(
     // The shim keeps no pidfd of the host, and starts nothing.
     let (parent, cgroup) = (start.hosts.parent, start.cgroup);
     drop((start.hosts, start.image, start.writes));
-    let mut shim = Shim {
-        context,
-        monitor,
-        parent,
-        bell,
-        server: None,
-        way: Way::Direct,
-        obeyed: Suspension::default(),
-        strangers: Some(context.place.strangers.clone()).filter(|strangers| !strangers.is_empty()),
-    };
+    let mut shim = Shim::new(context, monitor, parent, bell);
     fd::replace_by_stderr(fd::STDIN);
     fd::replace_by_stderr(fd::STDOUT);
     context.place.release_inherited();
@@ -397,12 +388,12 @@ fn shim(
 /// The shim after the monitor was killed: it stops the tree.
 fn heir(shim: Shim<'_>, context: &Context<'_>, cgroup: Option<Cgroup>) -> Result<u8, Error> {
     let board = context.board;
-    let has_bell = shim.bell.is_some();
+    let has_bell = shim.has_bell();
     if has_bell && board.ended().is_none() {
         // The monitor was the init of a namespace. With it the kernel has killed all processes in it.
         board.set_ended(Ended::Killed(Signal::KILL.number()));
     }
-    let strangers = shim.strangers.unwrap_or_default();
+    let strangers = shim.into_strangers();
     // If it is not a child of this process by now, its pid may belong to another process.
     let server = board.server().map(|pid| Server {
         pid,

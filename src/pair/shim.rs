@@ -27,7 +27,7 @@ pub enum End {
 
 /// Which process sends a forwarded signal to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+enum Way {
     /// The shim, by a pidfd.
     Direct,
     /// The shim, but the monitor sends real-time signals: it had to send one, and later ones must not overtake that
@@ -40,21 +40,56 @@ pub enum Way {
 /// The shim's side of the pair.
 #[derive(Debug)]
 pub struct Shim<'a> {
-    pub context: &'a Context<'a>,
-    pub monitor: Pid,
+    context: &'a Context<'a>,
+    monitor: Pid,
     /// The host, if its end is a trigger.
-    pub parent: Option<i32>,
+    parent: Option<i32>,
     /// If the monitor is in a PID namespace of its own: from there it cannot signal the shim, and its pids
     /// mean nothing here.
-    pub bell: Option<OwnedFd>,
+    bell: Option<OwnedFd>,
     /// A pidfd of the server, opened for the first signal.
-    pub server: Option<OwnedFd>,
-    pub way: Way,
+    server: Option<OwnedFd>,
+    way: Way,
     /// The last order to suspend itself that the shim has obeyed.
-    pub obeyed: Suspension,
+    obeyed: Suspension,
     /// Children of the shim that are not of the tree: children that this process had before it executed treaper, and
     /// their orphans. `None` if it had none.
-    pub strangers: Option<Vec<i32>>,
+    strangers: Option<Vec<i32>>,
+}
+
+impl<'a> Shim<'a> {
+    /// `parent`: the host, if its end is a trigger. `bell`: if the monitor is in a PID namespace of its own.
+    #[must_use]
+    pub fn new(
+        context: &'a Context<'a>,
+        monitor: Pid,
+        parent: Option<i32>,
+        bell: Option<OwnedFd>,
+    ) -> Self {
+        let strangers = &context.place.strangers;
+        Self {
+            context,
+            monitor,
+            parent,
+            bell,
+            server: None,
+            way: Way::Direct,
+            obeyed: Suspension::default(),
+            strangers: (!strangers.is_empty()).then(|| strangers.clone()),
+        }
+    }
+
+    /// Whether the monitor is in a PID namespace of its own.
+    #[must_use]
+    pub const fn has_bell(&self) -> bool {
+        self.bell.is_some()
+    }
+
+    /// The children that are not of the tree, for the heir.
+    #[must_use]
+    pub fn into_strangers(self) -> Vec<i32> {
+        self.strangers.unwrap_or_default()
+    }
 }
 
 impl Shim<'_> {
