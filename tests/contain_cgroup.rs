@@ -31,14 +31,6 @@ fn places() -> Vec<Where> {
     places
 }
 
-fn start(scene: Scene, command: &[String], names: &[&str]) -> Run {
-    let mut run = scene.start(command);
-    for name in names {
-        run.log.ready(name);
-    }
-    run
-}
-
 #[test]
 fn the_server_is_born_in_a_group_of_its_own() {
     for (name, place, who) in places() {
@@ -59,7 +51,9 @@ fn the_server_is_born_in_a_group_of_its_own() {
 #[test]
 fn treaper_itself_stays_outside_so_that_a_kill_of_the_group_cannot_take_it() {
     for (name, place, who) in places() {
-        let mut run = start(who(place.scene()), &CGROUP.tree("server"), &["server"]);
+        let mut run = who(place.scene())
+            .start(&CGROUP.tree("server"))
+            .ready(&["server"]);
         for pid in [run.main, run.monitor()] {
             assert_eq!(
                 place::group_of(&pid.to_string()).as_ref(),
@@ -72,25 +66,30 @@ fn treaper_itself_stays_outside_so_that_a_kill_of_the_group_cannot_take_it() {
     }
 }
 
+/// Stops a tree that ignores SIGTERM. Then no process of it is left, and no group.
+fn stop_stubborn(mut run: Run, place: &Place, name: &str) {
+    run.signal(libc::SIGTERM);
+    let code = run.wait_clean().code();
+    assert_eq!(code, Some(137), "{name}: {}", run.stderr());
+    assert!(place.groups().is_empty(), "{name}: {}", run.stderr());
+}
+
 #[test]
 fn a_stubborn_tree_is_stopped_and_its_group_removed() {
     for (name, place, who) in places() {
-        let mut run = start(who(place.scene()), &CGROUP.tree(STUBBORN), NAMES);
-        run.signal(libc::SIGTERM);
-        assert_eq!(
-            run.wait_clean().code(),
-            Some(137),
-            "{name}: {}",
-            run.stderr()
-        );
-        assert!(place.groups().is_empty(), "{name}");
+        let run = who(place.scene())
+            .start(&CGROUP.tree(STUBBORN))
+            .ready(NAMES);
+        stop_stubborn(run, &place, name);
     }
 }
 
 #[test]
 fn control_without_treaper_the_tree_survives_in_its_group() {
     for (name, place, who) in places() {
-        let mut run = start(who(place.scene()), &Wrap::Bare.tree(STUBBORN), NAMES);
+        let mut run = who(place.scene())
+            .start(&Wrap::Bare.tree(STUBBORN))
+            .ready(NAMES);
         run.signal(libc::SIGKILL);
         assert!(run.wait().left.len() >= 2, "{name}");
     }
@@ -100,7 +99,9 @@ fn control_without_treaper_the_tree_survives_in_its_group() {
 fn the_surviving_one_of_the_pair_stops_the_tree_and_removes_the_group() {
     for (name, place, who) in places() {
         for victim in ["shim", "monitor"] {
-            let mut run = start(who(place.scene()), &CGROUP.tree(STUBBORN), NAMES);
+            let mut run = who(place.scene())
+                .start(&CGROUP.tree(STUBBORN))
+                .ready(NAMES);
             let pid = if victim == "shim" {
                 run.main
             } else {
@@ -127,11 +128,9 @@ fn processes_that_left_the_group_are_stopped_too() {
         let tree = format!(
             "server:ignore=TERM[a:enter={outside}:setsid:ignore=TERM,b:enter={outside}:daemon:ignore=TERM]"
         );
-        let mut run = start(
-            who(place.scene()),
-            &CGROUP.tree(&tree),
-            &["server", "a", "b"],
-        );
+        let mut run = who(place.scene())
+            .start(&CGROUP.tree(&tree))
+            .ready(&["server", "a", "b"]);
         let members = fs::read_to_string(format!("{outside}/cgroup.procs")).unwrap();
         assert_eq!(members.lines().count(), 2, "{name}");
         run.signal(libc::SIGTERM);
@@ -148,21 +147,12 @@ fn groups_that_the_server_made_below_go_with_it() {
     let mount = mount.to_str().unwrap();
     let tree = format!("server:ignore=TERM[a:nest={mount}:ignore=TERM,b:nest={mount}:daemon]");
     for (name, place, who) in places() {
-        let mut run = start(
-            who(place.scene()),
-            &CGROUP.tree(&tree),
-            &["server", "a", "b"],
-        );
+        let mut run = who(place.scene())
+            .start(&CGROUP.tree(&tree))
+            .ready(&["server", "a", "b"]);
         let a = run.log.ready("a").to_string();
         assert!(place::group_of(&a).unwrap().ends_with("a/inner"), "{name}");
-        run.signal(libc::SIGTERM);
-        assert_eq!(
-            run.wait_clean().code(),
-            Some(137),
-            "{name}: {}",
-            run.stderr()
-        );
-        assert!(place.groups().is_empty(), "{name}: {}", run.stderr());
+        stop_stubborn(run, &place, name);
     }
 }
 
@@ -171,7 +161,7 @@ fn empty_groups_of_killed_instances_are_removed_at_the_next_start() {
     for (name, place, who) in places() {
         let scene = who(place.scene());
         // Both processes of the pair are killed at once: only that leaves a group behind.
-        let mut dead = start(scene, &CGROUP.tree(STUBBORN), NAMES);
+        let mut dead = scene.start(&CGROUP.tree(STUBBORN)).ready(NAMES);
         let monitor = dead.monitor();
         for pid in [dead.main, monitor] {
             sys::kill(pid, libc::SIGKILL).unwrap();
@@ -186,7 +176,9 @@ fn empty_groups_of_killed_instances_are_removed_at_the_next_start() {
         let left = place.groups();
         place.make("treaper-not-ours");
         place.make("other");
-        let mut next = start(who(place.scene()), &CGROUP.tree("server"), &["server"]);
+        let mut next = who(place.scene())
+            .start(&CGROUP.tree("server"))
+            .ready(&["server"]);
         for group in left {
             assert!(!place.groups().contains(&group), "{name}, {populated}");
         }
@@ -208,7 +200,9 @@ fn an_old_group_with_members_is_kept_and_so_are_they() {
                 .scene()
                 .start(&[ACTOR, "tree", &format!("member:enter={}", left.display())]);
         member.log.ready("member");
-        let mut next = start(who(place.scene()), &CGROUP.tree("server"), &["server"]);
+        let mut next = who(place.scene())
+            .start(&CGROUP.tree("server"))
+            .ready(&["server"]);
         assert!(
             left.exists() && proc::Process::read(member.main).is_some(),
             "{name}"
@@ -229,10 +223,12 @@ fn a_group_in_use_is_never_swept_though_it_is_empty() {
             let home = place.make("home");
             std::os::unix::fs::chown(home.join("cgroup.procs"), Some(USER), Some(USER)).unwrap();
             let tree = format!("server:enter={}", home.display());
-            let mut used = start(scene, &CGROUP.tree(&tree), &["server"]);
+            let mut used = scene.start(&CGROUP.tree(&tree)).ready(&["server"]);
             let mut before = place.groups();
             assert_eq!(before.len(), 2, "{name}: {before:?}");
-            let mut next = start(who(place.scene()), &CGROUP.tree("other"), &["other"]);
+            let mut next = who(place.scene())
+                .start(&CGROUP.tree("other"))
+                .ready(&["other"]);
             next.signal(libc::SIGTERM);
             next.wait_clean();
             let mut after = place.groups();
@@ -278,7 +274,7 @@ fn a_cgroup_namespace_with_v2_alone_is_enough() {
     let unshare = ["unshare", "-mC", "sh", "-c", PURE, "sh"].map(str::to_owned);
     let tree = format!("{STUBBORN}x").replace("]x", ",d:nest=/sys/fs/cgroup:daemon]");
     let command = [&unshare[..], &CGROUP.tree(&tree)].concat();
-    let mut run = start(place.scene(), &command, NAMES);
+    let mut run = place.scene().start(&command).ready(NAMES);
     let server = run.log.ready("server").to_string();
     assert_eq!(place::group_of(&server).unwrap().parent(), Some(&*place.0));
     run.log.ready("d");
@@ -298,7 +294,9 @@ fn members_of_another_uid_are_killed_without_the_right_to_signal_them() {
     let tree = format!(
         "server:ignore=TERM[rooted:via={setuid}:setuid:daemon:ignore=TERM,other:ignore=TERM]"
     );
-    let mut run = start(scene, &CGROUP.tree(&tree), &["server", "rooted", "other"]);
+    let mut run = scene
+        .start(&CGROUP.tree(&tree))
+        .ready(&["server", "rooted", "other"]);
     assert_eq!(run.log.wait("rooted", "ready").number("uid"), 0);
     run.signal(libc::SIGTERM);
     assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
@@ -310,11 +308,10 @@ fn a_stranger_that_came_into_the_group_is_waited_for_and_killed() {
     let Some(place) = Place::new() else {
         return skip("no cgroup v2 that this user may change");
     };
-    let mut run = start(
-        place.scene(),
-        &CGROUP.tree("server:ignore=TERM"),
-        &["server"],
-    );
+    let mut run = place
+        .scene()
+        .start(&CGROUP.tree("server:ignore=TERM"))
+        .ready(&["server"]);
     let group = place.0.join(place.groups().pop().unwrap());
     let tree = format!("guest:ignore=TERM:enter={}", group.display());
     let mut guest = Scene::new().start(&[ACTOR, "tree", &tree]);
@@ -334,7 +331,7 @@ fn the_end_of_a_stranger_in_the_group_is_seen() {
         let Some(place) = Place::new() else {
             return skip("no cgroup v2 that this user may change");
         };
-        let mut run = start(place.scene(), &wrap.tree("server"), &["server"]);
+        let mut run = place.scene().start(&wrap.tree("server")).ready(&["server"]);
         let group = place.0.join(place.groups().pop().unwrap());
         let tree = format!("guest:enter={}", group.display());
         let mut guest = Scene::new().start(&[ACTOR, "tree", &tree]);
@@ -374,7 +371,7 @@ fn a_removed_group_costs_no_processor_time_and_the_stop_works() {
     };
     let home = place.make("home");
     let tree = format!("server:ignore=TERM:enter={}", home.display());
-    let mut run = start(place.scene(), &CGROUP.tree(&tree), &["server"]);
+    let mut run = place.scene().start(&CGROUP.tree(&tree)).ready(&["server"]);
     let group = place.groups().into_iter().find(|name| name != "home");
     fs::remove_dir(place.0.join(group.unwrap())).unwrap();
     let monitor = run.monitor();
@@ -390,11 +387,10 @@ fn a_monitor_that_waits_for_zombies_of_a_tracer_takes_no_processor_time() {
     };
     let options = ["--contain=cgroup", "--grace=100ms", "--kill-timeout=300ms"];
     let tree = "server[stuck:ignore=TERM]";
-    let mut run = start(
-        place.scene(),
-        &Wrap::Treaper(&options).tree(tree),
-        &["server", "stuck"],
-    );
+    let mut run = place
+        .scene()
+        .start(&Wrap::Treaper(&options).tree(tree))
+        .ready(&["server", "stuck"]);
     let (monitor, stuck) = (run.monitor(), run.named("stuck")[0].pid.to_string());
     let mut tracer = Scene::new().start(&[ACTOR, "trace", &stuck]);
     if tracer.log.wait("tracer", "tried").text("error") != "none" {

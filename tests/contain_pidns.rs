@@ -29,14 +29,6 @@ fn scene(user: Option<u32>) -> Scene {
     }
 }
 
-fn start(scene: Scene, command: &[String], names: &[&str]) -> Run {
-    let mut run = scene.start(command);
-    for name in names {
-        run.log.ready(name);
-    }
-    run
-}
-
 /// Without an arena, since the kernel ends all processes of the namespace.
 fn code(user: Option<u32>, command: &[&str]) -> Option<i32> {
     let mut treaper = Command::new(TREAPER);
@@ -97,7 +89,7 @@ fn the_server_sees_only_its_own_processes_and_keeps_its_ids() {
 #[test]
 fn the_monitor_watches_the_host_and_not_the_shim_by_a_pidfd() {
     for (name, user) in users() {
-        let mut run = start(scene(user), &PIDNS.tree("server"), &["server"]);
+        let mut run = scene(user).start(&PIDNS.tree("server")).ready(&["server"]);
         let (shim, monitor) = (run.shim(), run.monitor());
         let open = std::fs::read_dir(format!("/proc/{monitor}/fdinfo")).unwrap();
         let watched: Vec<i32> = open
@@ -118,7 +110,7 @@ fn the_monitor_watches_the_host_and_not_the_shim_by_a_pidfd() {
 #[test]
 fn a_stubborn_tree_is_stopped() {
     for (name, user) in users() {
-        let mut run = start(scene(user), &PIDNS.tree(STUBBORN), NAMES);
+        let mut run = scene(user).start(&PIDNS.tree(STUBBORN)).ready(NAMES);
         run.signal(libc::SIGTERM);
         let exit = run.wait_clean();
         assert_eq!(exit.code(), Some(137), "{name}: {}", run.stderr());
@@ -130,7 +122,9 @@ fn a_server_that_exits_on_sigterm_is_not_delayed() {
     for (name, user) in users() {
         let wrap = Wrap::Treaper(&["--contain=pidns", "--grace", "20s"]);
         let tree = "server:on=TERM/3[a:setsid:on=TERM/0,b:daemon:on=TERM/0]";
-        let mut run = start(scene(user), &wrap.tree(tree), &["server", "a", "b"]);
+        let mut run = scene(user)
+            .start(&wrap.tree(tree))
+            .ready(&["server", "a", "b"]);
         let before = sys::now_ms();
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(3), "{name}");
@@ -143,7 +137,7 @@ fn a_server_that_exits_on_sigterm_is_not_delayed() {
 fn a_server_that_ends_leaves_nothing() {
     for (name, user) in users() {
         let tree = "server:exit=7[a:setsid:ignore=TERM,b:daemon:ignore=TERM]";
-        let mut run = start(scene(user), &PIDNS.tree(tree), &["server"]);
+        let mut run = scene(user).start(&PIDNS.tree(tree)).ready(&["server"]);
         assert_eq!(run.wait_clean().code(), Some(7), "{name}");
     }
 }
@@ -152,7 +146,7 @@ fn a_server_that_ends_leaves_nothing() {
 fn orphans_are_reaped_inside() {
     for (name, user) in users() {
         let tree = "server:orphans=1000:on=TERM/6";
-        let mut run = start(scene(user), &PIDNS.tree(tree), &["server"]);
+        let mut run = scene(user).start(&PIDNS.tree(tree)).ready(&["server"]);
         let monitor = run.monitor();
         let left = || proc::children(monitor).len();
         common::until("only the server", || left() == 1);
@@ -173,7 +167,7 @@ fn stdin_that_closes_drains_and_then_ends_the_tree() {
             "--grace=200ms",
         ]);
         let tree = "server:eof=4:slow=100[a:setsid:ignore=TERM]";
-        let mut run = start(scene, &wrap.tree(tree), &["server", "a"]);
+        let mut run = scene.start(&wrap.tree(tree)).ready(&["server", "a"]);
         run.close_stdin();
         assert_eq!(run.wait_clean().code(), Some(4), "{name}");
         assert!(run.stderr().contains("stdin-eof"), "{}", run.stderr());
@@ -195,7 +189,7 @@ fn every_reason_to_stop_is_seen_and_named() {
             let options = [&["-v", "--contain=pidns", "--grace=200ms"], more].concat();
             let host = [ACTOR, "host", "--stdin", "null", "--"].map(str::to_owned);
             let command = [&host[..], &Wrap::Treaper(&options).tree(STUBBORN)].concat();
-            let mut run = start(scene(user), &command, NAMES);
+            let mut run = scene(user).start(&command).ready(NAMES);
             run.log.wait("host", "spawned");
             let (shim, monitor) = (run.shim(), run.monitor());
             let (victim, signal) = match reason {
@@ -216,7 +210,7 @@ fn every_reason_to_stop_is_seen_and_named() {
 #[test]
 fn a_killed_init_takes_all_with_it_and_the_status_says_so() {
     for (name, user) in users() {
-        let mut run = start(scene(user), &PIDNS.tree(STUBBORN), NAMES);
+        let mut run = scene(user).start(&PIDNS.tree(STUBBORN)).ready(NAMES);
         sys::kill(run.monitor(), libc::SIGKILL).unwrap();
         assert_eq!(run.wait_clean().code(), Some(137), "{name}");
     }
@@ -235,7 +229,7 @@ fn both_killed(run: &mut Run, round: usize) {
 fn all_processes_of_treaper_killed_at_one_instant_leave_nothing() {
     for (_, user) in users() {
         for round in 0..50 {
-            let mut run = start(scene(user), &PIDNS.tree(STUBBORN), NAMES);
+            let mut run = scene(user).start(&PIDNS.tree(STUBBORN)).ready(NAMES);
             both_killed(&mut run, round);
             // No process of treaper is left, so the kernel does it.
             run.wait_empty();
@@ -248,7 +242,7 @@ fn control_without_the_namespace_they_leave_the_tree() {
     let group = Wrap::Treaper(&["--contain=group", "--drain", "100ms", "--grace", "200ms"]);
     let mut leaked = 0;
     for round in 0..10 {
-        let mut run = start(Scene::new(), &group.tree(STUBBORN), NAMES);
+        let mut run = Scene::new().start(&group.tree(STUBBORN)).ready(NAMES);
         both_killed(&mut run, round);
         leaked += usize::from(!run.wait().left.is_empty() && !run.survivors().is_empty());
     }
@@ -258,7 +252,9 @@ fn control_without_the_namespace_they_leave_the_tree() {
 #[test]
 fn signals_are_forwarded_once_and_so_are_real_time_ones() {
     for (name, user) in users() {
-        let mut run = start(scene(user), &PIDNS.tree("server:record"), &["server"]);
+        let mut run = scene(user)
+            .start(&PIDNS.tree("server:record"))
+            .ready(&["server"]);
         let all = [libc::SIGUSR1, libc::SIGINT, libc::SIGWINCH, 34, 40, 64];
         for (number, signal) in all.into_iter().enumerate() {
             run.signal(signal);
@@ -279,7 +275,9 @@ fn signals_are_forwarded_once_and_so_are_real_time_ones() {
 #[test]
 fn queued_signals_keep_their_values() {
     for (name, user) in users() {
-        let mut run = start(scene(user), &PIDNS.tree("server:queue"), &["server"]);
+        let mut run = scene(user)
+            .start(&PIDNS.tree("server:queue"))
+            .ready(&["server"]);
         for value in 0..50 {
             sys::queue(run.main, signals::RTMIN + 3, value).unwrap();
         }
@@ -297,7 +295,7 @@ fn a_setuid_program_gives_no_rights_to_a_user_and_is_stopped() {
     let scene = Scene::new().uid(USER);
     let setuid = place::setuid_actor(&scene);
     let tree = format!("server:ignore=TERM[rooted:via={setuid}:setuid:daemon:ignore=TERM]");
-    let mut run = start(scene, &PIDNS.tree(&tree), &["server", "rooted"]);
+    let mut run = scene.start(&PIDNS.tree(&tree)).ready(&["server", "rooted"]);
     assert_eq!(
         run.log.wait("rooted", "ready").number("uid"),
         i64::from(USER)
@@ -309,11 +307,9 @@ fn a_setuid_program_gives_no_rights_to_a_user_and_is_stopped() {
 #[test]
 fn processes_that_cannot_be_killed_do_not_delay_the_host() {
     let wrap = Wrap::Treaper(&["--contain=pidns", "--grace=100ms", "--kill-timeout=300ms"]);
-    let mut run = start(
-        Scene::new(),
-        &wrap.tree("server[stuck:ignore=TERM]"),
-        &["stuck"],
-    );
+    let mut run = Scene::new()
+        .start(&wrap.tree("server[stuck:ignore=TERM]"))
+        .ready(&["stuck"]);
     let stuck = run.named("stuck")[0].pid.to_string();
     let mut tracer = Scene::new().start(&[ACTOR, "trace", &stuck]);
     if tracer.log.wait("tracer", "tried").text("error") != "none" {
@@ -357,7 +353,7 @@ fn a_watched_pid_outside_takes_the_server_with_it() {
             "--watch-pid",
             &pid,
         ]);
-        let mut run = start(scene(user), &wrap.tree(STUBBORN), NAMES);
+        let mut run = scene(user).start(&wrap.tree(STUBBORN)).ready(NAMES);
         assert!(!run.ends_within(Duration::from_millis(200)), "{name}");
         other.signal(libc::SIGKILL);
         run.wait_clean();
@@ -374,7 +370,7 @@ fn a_stdout_without_a_reader_ends_the_tree() {
             "--drain=50ms",
             "--grace=200ms",
         ]);
-        let mut run = start(scene(user), &wrap.tree(STUBBORN), NAMES);
+        let mut run = scene(user).start(&wrap.tree(STUBBORN)).ready(NAMES);
         drop(run.take_stdout());
         assert_eq!(run.wait_clean().code(), Some(137), "{name}");
     }

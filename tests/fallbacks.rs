@@ -19,11 +19,7 @@ fn start(scene: Scene, before: &[&str], level: &str) -> Run {
     let options = [OPTIONS, &[level]].concat();
     let mut command: Vec<String> = before.iter().map(|&word| word.to_owned()).collect();
     command.extend(Wrap::Treaper(&options).tree(STUBBORN));
-    let mut run = scene.start(&command);
-    for name in NAMES {
-        run.log.ready(name);
-    }
-    run
+    scene.start(&command).ready(NAMES)
 }
 
 fn faults<'a>(rules: &[&'a str]) -> Vec<&'a str> {

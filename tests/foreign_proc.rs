@@ -47,9 +47,7 @@ fn places() -> Vec<Where> {
 fn start(scene: Scene, place: Where, script: &str, options: &[&str], tree: &str) -> Run {
     let shell = ["sh", "-c", script, "sh", TREAPER];
     let words = [place.0, &shell, options, &["--", ACTOR, "tree", tree]].concat();
-    let mut run = place.1(scene).start(&words);
-    run.log.ready("server");
-    run
+    place.1(scene).start(&words).ready(&["server"])
 }
 
 /// The shim, below the shell.

@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::proc::Process;
-use common::{ACTOR, Run, Scene, Wrap, hold, is_quiet, signals, special, sys, until};
+use common::{ACTOR, Scene, Wrap, hold, is_quiet, signals, special, sys, treaper, until};
 
 /// The signals that treaper forwards. Not among them: SIGTERM and SIGHUP, which begin a stop; SIGCHLD, which is about
 /// children of treaper; faults, which are about the program itself; SIGSTOP and SIGKILL, which cannot be caught.
@@ -26,24 +26,10 @@ fn forwardable() -> Vec<i32> {
         .collect()
 }
 
-fn start(options: &[&str], tree: &str) -> Run {
-    let mut run = Scene::new().start(&Wrap::Treaper(options).tree(tree));
-    run.log.ready("server");
-    run
-}
-
-fn received(run: &mut Run, name: &str) -> Vec<i32> {
-    run.log
-        .all(name, "signal")
-        .iter()
-        .map(|line| line.number("sig") as i32)
-        .collect()
-}
-
 #[test]
 fn every_signal_reaches_the_server_once() {
     for options in [&[][..], &["--no-guard"]] {
-        let mut run = start(options, "server:record");
+        let mut run = treaper(options, "server:record", &["server"]);
         for (number, &signal) in forwardable().iter().enumerate() {
             run.signal(signal);
             let came = run.log.wait_for(number + 1, "server", "signal");
@@ -58,7 +44,7 @@ fn every_signal_reaches_the_server_once() {
         run.signal(libc::SIGUSR1);
         run.log
             .wait_for(forwardable().len() + 1, "server", "signal");
-        let mut all = received(&mut run, "server");
+        let mut all = run.received("server");
         all.pop();
         assert_eq!(all, forwardable());
     }
@@ -66,20 +52,20 @@ fn every_signal_reaches_the_server_once() {
 
 #[test]
 fn signals_to_a_suspended_server_and_its_sigcont_arrive() {
-    let mut run = start(&[], "server:record");
+    let mut run = treaper(&[], "server:record", &["server"]);
     let server = run.log.ready("server");
     sys::kill(server, libc::SIGSTOP).unwrap();
     run.signal(libc::SIGUSR1);
     run.signal(libc::SIGCONT);
     run.log.wait_for(2, "server", "signal");
-    let mut all = received(&mut run, "server");
+    let mut all = run.received("server");
     all.sort_unstable();
     assert_eq!(all, [libc::SIGUSR1, libc::SIGCONT]);
 }
 
 #[test]
 fn real_time_signals_are_queued_and_none_is_lost() {
-    let mut run = start(&[], "server:queue");
+    let mut run = treaper(&[], "server:queue", &["server"]);
     for value in 0..200 {
         let signal = signals::RTMIN + (value % 5) as i32;
         sys::queue(run.main, signal, value).unwrap();
@@ -139,13 +125,13 @@ fn real_time_signals_arrive_in_the_order_in_which_they_were_sent() {
 
 #[test]
 fn only_the_server_gets_a_signal_by_default() {
-    let mut run = start(&[], "server:record[worker:record]");
+    let mut run = treaper(&[], "server:record[worker:record]", &["server"]);
     run.log.ready("worker");
     run.signal(libc::SIGUSR1);
     run.log.wait("server", "signal");
     run.signal(libc::SIGUSR2);
     run.log.wait_for(2, "server", "signal");
-    assert!(received(&mut run, "worker").is_empty());
+    assert!(run.received("worker").is_empty());
 }
 
 #[test]
@@ -155,7 +141,7 @@ fn the_group_or_the_whole_tree_gets_a_signal_if_an_option_says_so() {
         ("group", &["server", "near"][..]),
         ("tree", &["server", "near", "far", "deep"]),
     ] {
-        let mut run = start(&["--forward-to", target], tree);
+        let mut run = treaper(&["--forward-to", target], tree, &["server"]);
         for name in ["near", "far", "deep"] {
             run.log.ready(name);
         }
@@ -173,7 +159,7 @@ fn the_group_or_the_whole_tree_gets_a_signal_if_an_option_says_so() {
             } else {
                 &[]
             };
-            assert_eq!(received(&mut run, name), expected, "{target}: {name}");
+            assert_eq!(run.received(name), expected, "{target}: {name}");
         }
     }
 }
@@ -188,7 +174,7 @@ fn a_rewritten_signal_arrives_as_another_or_not_at_all() {
         "--rewrite",
         "34:35",
     ];
-    let mut run = start(&options, "server:record");
+    let mut run = treaper(&options, "server:record", &["server"]);
     for (number, signal) in [libc::SIGUSR1, libc::SIGWINCH, 34, libc::SIGINT]
         .into_iter()
         .enumerate()
@@ -198,16 +184,17 @@ fn a_rewritten_signal_arrives_as_another_or_not_at_all() {
             run.log.wait_for([1, 1, 2, 3][number], "server", "signal");
         }
     }
-    assert_eq!(
-        received(&mut run, "server"),
-        [libc::SIGUSR2, 35, libc::SIGINT]
-    );
+    assert_eq!(run.received("server"), [libc::SIGUSR2, 35, libc::SIGINT]);
 }
 
 #[test]
 fn a_forward_that_fails_ends_nothing() {
     // The server is gone. With `--until=tree`, treaper goes on after its end.
-    let mut run = start(&["--until", "tree"], "server:exit=0[worker:setsid:record]");
+    let mut run = treaper(
+        &["--until", "tree"],
+        "server:exit=0[worker:setsid:record]",
+        &["server"],
+    );
     run.log.ready("worker");
     let server = run.log.ready("server");
     until("the end of the server", || Process::read(server).is_none());
@@ -239,7 +226,7 @@ fn signals_that_were_blocked_by_the_host_are_forwarded_too() {
 fn with_vv_each_forwarded_or_dropped_signal_is_logged() {
     for guard in [&[][..], &["--no-guard"]] {
         let options = ["-vv", "--rewrite=WINCH:0", "--rewrite=USR2:INT"];
-        let mut run = start(&[&options, guard].concat(), "server:record");
+        let mut run = treaper(&[&options, guard].concat(), "server:record", &["server"]);
         for signal in [libc::SIGUSR1, libc::SIGWINCH, libc::SIGUSR2] {
             run.signal(signal);
         }
@@ -251,7 +238,7 @@ fn with_vv_each_forwarded_or_dropped_signal_is_logged() {
 
 #[test]
 fn a_signal_reaches_the_server_without_the_monitor() {
-    let mut run = start(&[], "server:queue");
+    let mut run = treaper(&[], "server:queue", &["server"]);
     let _tracer = hold(run.monitor(), libc::SYS_ppoll);
     for value in 1..=3 {
         sys::queue(run.main, signals::RTMIN, value).unwrap();
@@ -262,7 +249,7 @@ fn a_signal_reaches_the_server_without_the_monitor() {
 
 #[test]
 fn a_real_time_signal_does_not_overtake_one_that_had_to_go_through_the_monitor() {
-    let mut run = start(&[], "server:queue");
+    let mut run = treaper(&[], "server:queue", &["server"]);
     let (shim, monitor) = (run.main, run.monitor());
     until("a shim that waits", || is_quiet(shim));
     let tracer = hold(monitor, libc::SYS_ppoll);

@@ -8,13 +8,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Stdio;
 
-use common::{ACTOR, Run, Scene, Wrap, special, sys};
-
-fn start(options: &[&str], tree: &str) -> Run {
-    let mut run = Scene::new().start(&Wrap::Treaper(options).tree(tree));
-    run.log.ready("server");
-    run
-}
+use common::{ACTOR, Run, Scene, Wrap, special, sys, treaper};
 
 #[test]
 fn nothing_is_logged_when_all_went_well() {
@@ -23,7 +17,7 @@ fn nothing_is_logged_when_all_went_well() {
         "server:exit=5",
         "server:exit=0[worker:daemon]",
     ] {
-        let mut run = start(&[], tree);
+        let mut run = treaper(&[], tree, &["server"]);
         run.wait_clean();
         assert_eq!(
             (run.stdout(), run.stderr()),
@@ -32,7 +26,7 @@ fn nothing_is_logged_when_all_went_well() {
         );
     }
     for signal in [libc::SIGTERM, libc::SIGHUP] {
-        let mut run = start(&[], "server:on=TERM/0[worker:daemon]");
+        let mut run = treaper(&[], "server:on=TERM/0[worker:daemon]", &["server"]);
         run.log.ready("worker");
         run.signal(signal);
         run.wait_clean();
@@ -47,7 +41,7 @@ fn one_line_says_what_had_to_be_killed() {
         &["--grace", "100ms", "--no-guard"],
     ] {
         let tree = "server:on=TERM/0[worker*3:setsid:ignore=TERM]";
-        let mut run = start(options, tree);
+        let mut run = treaper(options, tree, &["server"]);
         run.log.wait_for(3, "worker", "ready");
         run.signal(libc::SIGTERM);
         run.wait_clean();
@@ -102,15 +96,15 @@ fn v_logs_each_step_and_vv_each_process() {
 #[test]
 fn every_trigger_is_named() {
     let quick = ["-v", "--grace", "100ms", "--drain", "50ms"];
-    let mut run = start(&quick, "server:exit=0[worker:daemon]");
+    let mut run = treaper(&quick, "server:exit=0[worker:daemon]", &["server"]);
     run.wait_clean();
     assert!(run.stderr().contains("server-exit"), "{}", run.stderr());
-    let mut run = start(&quick, "server");
+    let mut run = treaper(&quick, "server", &["server"]);
     sys::kill(run.monitor(), libc::SIGKILL).unwrap();
     run.wait_clean();
     let stderr = run.stderr();
     assert!(stderr.contains("monitor-killed"), "{stderr}");
-    let mut run = start(&quick, "server");
+    let mut run = treaper(&quick, "server", &["server"]);
     run.signal(libc::SIGKILL);
     run.wait_empty();
     let stderr = run.stderr();
@@ -351,7 +345,7 @@ fn killed_processes_are_counted_and_the_first_four_are_named() {
         (6, "6 processes ("),
     ] {
         let tree = format!("server:on=TERM/0[worker*{count}:setsid:ignore=TERM]");
-        let mut run = start(&["--grace", "150ms"], &tree);
+        let mut run = treaper(&["--grace", "150ms"], &tree, &["server"]);
         let workers = run.log.wait_for(count, "worker", "ready");
         run.signal(libc::SIGTERM);
         run.wait_clean();

@@ -8,14 +8,6 @@ use common::{Run, Scene, Wrap, place, proc, skip, sys};
 
 const USER: u32 = 65534;
 
-fn start(scene: Scene, command: &[String], names: &[&str]) -> Run {
-    let mut run = scene.start(command);
-    for name in names {
-        run.log.ready(name);
-    }
-    run
-}
-
 /// The server itself is a setuid program: it has lost its parent-death signal as well.
 fn setuid_server(options: &[&str]) -> Option<Run> {
     if !sys::is_root() {
@@ -27,7 +19,7 @@ fn setuid_server(options: &[&str]) -> Option<Run> {
     let options = [options, &["--grace", "100ms", "--kill-timeout", "300ms"]].concat();
     let tree = "server:setuid:ignore=TERM[worker:ignore=TERM]";
     let command = Wrap::Treaper(&options).command(&[&setuid, "tree", tree]);
-    Some(start(scene, &command, &["server", "worker"]))
+    Some(scene.start(&command).ready(&["server", "worker"]))
 }
 
 #[test]
@@ -136,7 +128,9 @@ fn root_kills_processes_of_every_uid() {
     }
     let tree = "server:ignore=TERM[a:uid=12345:ignore=TERM,b:uid=54321:daemon:stopped]";
     let wrap = Wrap::Treaper(&["--grace", "100ms"]);
-    let mut run = start(Scene::new(), &wrap.tree(tree), &["server", "a", "b"]);
+    let mut run = Scene::new()
+        .start(&wrap.tree(tree))
+        .ready(&["server", "a", "b"]);
     run.signal(libc::SIGTERM);
     assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
 }

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{ACTOR, Run, Scene, Wrap, sys};
+use common::{ACTOR, Scene, Wrap, sys};
 
 const QUICK: Wrap = Wrap::Treaper(&["--drain", "100ms", "--grace", "200ms"]);
 const STUBBORN: &str = "server:ignore=TERM[a:setsid:ignore=TERM,b:daemon:stopped:ignore=TERM,\
@@ -26,18 +26,12 @@ fn modes() -> Vec<Mode> {
     modes
 }
 
-fn start(scene: Scene, wrap: Wrap, tree: &str, names: &[&str]) -> Run {
-    let mut run = scene.start(&wrap.tree(tree));
-    for name in names {
-        run.log.ready(name);
-    }
-    run
-}
-
 #[test]
 fn a_stubborn_tree_is_stopped() {
     for (name, scene, _) in modes() {
-        let mut run = start(scene(), QUICK, STUBBORN, &["server", "a", "b", "c"]);
+        let mut run = scene()
+            .start(&QUICK.tree(STUBBORN))
+            .ready(&["server", "a", "b", "c"]);
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(137), "{name}");
     }
@@ -46,7 +40,9 @@ fn a_stubborn_tree_is_stopped() {
 #[test]
 fn control_a_stubborn_tree_survives_without_treaper() {
     for (name, scene, first) in modes() {
-        let mut run = start(scene(), Wrap::Bare, STUBBORN, &["server", "a", "b", "c"]);
+        let mut run = scene()
+            .start(&Wrap::Bare.tree(STUBBORN))
+            .ready(&["server", "a", "b", "c"]);
         run.signal(libc::SIGTERM);
         // If the server is PID 1, the kernel would end them with it, but no process ends the server.
         assert!(!run.ends_within(Duration::from_millis(200)), "{name}");
@@ -60,12 +56,10 @@ fn control_a_stubborn_tree_survives_without_treaper() {
 #[test]
 fn a_closed_stdin_ends_the_tree() {
     for (name, scene, _) in modes() {
-        let mut run = start(
-            scene().stdin_pipe(),
-            QUICK,
-            STUBBORN,
-            &["server", "a", "b", "c"],
-        );
+        let mut run = scene()
+            .stdin_pipe()
+            .start(&QUICK.tree(STUBBORN))
+            .ready(&["server", "a", "b", "c"]);
         common::first_second_over();
         run.close_stdin();
         assert_eq!(run.wait_clean().code(), Some(137), "{name}");
@@ -76,7 +70,7 @@ fn a_closed_stdin_ends_the_tree() {
 fn a_server_that_ends_leaves_nothing() {
     for (name, scene, _) in modes() {
         let tree = "server:exit=7[a:setsid:ignore=TERM,b:daemon:ignore=TERM]";
-        let mut run = start(scene(), QUICK, tree, &["server"]);
+        let mut run = scene().start(&QUICK.tree(tree)).ready(&["server"]);
         assert_eq!(run.wait_clean().code(), Some(7), "{name}");
     }
 }
@@ -84,7 +78,9 @@ fn a_server_that_ends_leaves_nothing() {
 #[test]
 fn a_killed_shim_leaves_nothing() {
     for (name, scene, _) in modes() {
-        let mut run = start(scene(), QUICK, STUBBORN, &["server", "a", "b", "c"]);
+        let mut run = scene()
+            .start(&QUICK.tree(STUBBORN))
+            .ready(&["server", "a", "b", "c"]);
         run.signal(libc::SIGKILL);
         assert_eq!(run.wait_empty().signal(), Some(libc::SIGKILL), "{name}");
     }
@@ -94,7 +90,9 @@ fn a_killed_shim_leaves_nothing() {
 fn a_killed_monitor_leaves_nothing() {
     for (_, scene, first) in modes() {
         if !first {
-            let mut run = start(scene(), QUICK, STUBBORN, &["server", "a", "b", "c"]);
+            let mut run = scene()
+                .start(&QUICK.tree(STUBBORN))
+                .ready(&["server", "a", "b", "c"]);
             sys::kill(run.monitor(), libc::SIGKILL).unwrap();
             run.wait_clean();
         }
@@ -140,7 +138,7 @@ fn pid_1_is_one_process_and_reaps_whatever_ends() {
     for (name, scene, first) in modes() {
         if first {
             let tree = "server:orphans=1000:on=TERM/6";
-            let mut run = start(scene(), QUICK, tree, &["server"]);
+            let mut run = scene().start(&QUICK.tree(tree)).ready(&["server"]);
             assert!(run.named("tree-monitor").is_empty(), "{name}");
             common::until("only these two", || {
                 run.survivors().len() == 2 && common::proc::children(run.main).len() == 1
@@ -155,7 +153,9 @@ fn pid_1_is_one_process_and_reaps_whatever_ends() {
 #[test]
 fn signals_and_statuses_pass_through() {
     for (name, scene, _) in modes() {
-        let mut run = start(scene(), QUICK, "server:record:on=USR2/9", &["server"]);
+        let mut run = scene()
+            .start(&QUICK.tree("server:record:on=USR2/9"))
+            .ready(&["server"]);
         for (number, signal) in [libc::SIGUSR1, libc::SIGINT, 40, libc::SIGUSR2]
             .iter()
             .enumerate()
@@ -172,7 +172,7 @@ fn signals_and_statuses_pass_through() {
 fn a_parent_outside_of_the_namespace_is_no_reason_to_stop() {
     for (name, scene, first) in modes() {
         if first {
-            let mut run = start(scene(), QUICK, "server", &["server"]);
+            let mut run = scene().start(&QUICK.tree("server")).ready(&["server"]);
             assert!(
                 !run.ends_within(Duration::from_millis(200)),
                 "{name}: {}",

@@ -30,11 +30,7 @@ fn start(scene: Scene, rules: &[&str], level: &[&str], options: &[&str]) -> Run 
         .into_iter()
         .chain(tree.iter().map(String::as_str))
         .collect();
-    let mut run = scene.start(&words);
-    for name in NAMES {
-        run.log.ready(name);
-    }
-    run
+    scene.start(&words).ready(NAMES)
 }
 
 /// The processor time of a process.

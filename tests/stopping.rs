@@ -6,19 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::log::Line;
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, sys};
-
-fn start(options: &[&str], tree: &str, names: &[&str]) -> Run {
-    start_in(Scene::new(), Wrap::Treaper(options), tree, names)
-}
-
-fn start_in(scene: Scene, wrap: Wrap, tree: &str, names: &[&str]) -> Run {
-    let mut run = scene.start(&wrap.tree(tree));
-    for name in names {
-        run.log.ready(name);
-    }
-    run
-}
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, sys, treaper};
 
 fn at(line: &Line) -> i64 {
     line.number("at")
@@ -27,7 +15,7 @@ fn at(line: &Line) -> i64 {
 #[test]
 fn a_tree_that_exits_on_sigterm_is_not_delayed() {
     let tree = "server:on=TERM/3[worker*3:setsid:on=TERM/0,deep:daemon[leaf:pgrp]]";
-    let mut run = start(
+    let mut run = treaper(
         &["--drain", "20s", "--grace", "20s"],
         tree,
         &["server", "leaf"],
@@ -46,7 +34,7 @@ fn a_tree_that_exits_on_sigterm_is_not_delayed() {
 
 #[test]
 fn a_server_that_ignores_term_is_killed_after_the_grace_and_not_before() {
-    let mut run = start(&["--grace", "400ms"], "server:ignore=TERM", &["server"]);
+    let mut run = treaper(&["--grace", "400ms"], "server:ignore=TERM", &["server"]);
     let before = sys::now_ms();
     run.signal(libc::SIGTERM);
     assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
@@ -60,7 +48,7 @@ fn a_server_that_ignores_term_is_killed_after_the_grace_and_not_before() {
 #[test]
 fn staged_signals_the_server_first_and_the_rest_when_it_is_gone() {
     let tree = "server:on=TERM/0:slow=300[worker*2:setsid:on=TERM/0]";
-    let mut run = start(&["--grace", "20s"], tree, &["server"]);
+    let mut run = treaper(&["--grace", "20s"], tree, &["server"]);
     run.log.wait_for(2, "worker", "ready");
     run.signal(libc::SIGTERM);
     run.wait_clean();
@@ -77,7 +65,7 @@ fn staged_signals_the_server_first_and_the_rest_when_it_is_gone() {
 /// How long after SIGTERM the worker of a server that ignores SIGTERM gets the signal, and how long until all are gone.
 fn worker_is_signalled_and_all_are_gone_after(options: &[&str]) -> (i64, i64) {
     let tree = "server:ignore=TERM[worker:setsid:record]";
-    let mut run = start(options, tree, &["server", "worker"]);
+    let mut run = treaper(options, tree, &["server", "worker"]);
     let before = sys::now_ms() as i64;
     run.signal(libc::SIGTERM);
     run.wait_clean();
@@ -105,7 +93,7 @@ fn the_stage_can_be_set_and_one_longer_than_the_grace_signals_all_at_once() {
 #[test]
 fn a_server_that_finishes_its_work_is_not_disturbed_by_the_end_of_its_workers() {
     let tree = "server:on=TERM/0:slow=3000[worker:setsid:record]";
-    let mut run = start(&["--grace", "20s"], tree, &["server", "worker"]);
+    let mut run = treaper(&["--grace", "20s"], tree, &["server", "worker"]);
     run.signal(libc::SIGTERM);
     let left = at(&run.log.wait("server", "leaving"));
     let told = at(&run.log.wait("worker", "signal"));
@@ -115,7 +103,7 @@ fn a_server_that_finishes_its_work_is_not_disturbed_by_the_end_of_its_workers() 
 #[test]
 fn tree_signals_all_at_once() {
     let tree = "server:on=TERM/0:slow=500[worker*2:setsid:on=TERM/0,deep:daemon:on=TERM/0]";
-    let mut run = start(&["-k", "tree", "--grace", "20s"], tree, &["server", "deep"]);
+    let mut run = treaper(&["-k", "tree", "--grace", "20s"], tree, &["server", "deep"]);
     run.log.wait_for(2, "worker", "ready");
     run.signal(libc::SIGTERM);
     run.wait_clean();
@@ -133,7 +121,7 @@ fn tree_signals_all_at_once() {
 #[test]
 fn mixed_signals_the_server_only() {
     let tree = "server:on=TERM/0[worker:setsid:on=TERM/0]";
-    let mut run = start(
+    let mut run = treaper(
         &["-k", "mixed", "--grace", "500ms"],
         tree,
         &["server", "worker"],
@@ -150,7 +138,7 @@ fn suspended_processes_are_resumed_so_that_they_can_exit() {
                 deep:daemon:stopped:on=TERM/0]";
     for mode in ["staged", "tree"] {
         let options = ["-vv", "-k", mode, "--grace", "3s"];
-        let mut run = start(&options, tree, &["server", "worker", "deep"]);
+        let mut run = treaper(&options, tree, &["server", "worker", "deep"]);
         common::until("three suspended", || {
             run.survivors().iter().filter(|p| p.state == 'T').count() == 3
         });
@@ -189,7 +177,7 @@ const SHAPES: &[(&str, &str)] = &[
 #[test]
 fn no_shape_of_tree_survives() {
     for (shape, tree) in SHAPES {
-        let mut run = start(&["--grace", "150ms"], tree, &["server", "a", "b", "c"]);
+        let mut run = treaper(&["--grace", "150ms"], tree, &["server", "a", "b", "c"]);
         run.signal(libc::SIGTERM);
         let exit = run.wait_clean();
         // A server that does not ignore SIGTERM ends by it. The others are killed.
@@ -205,7 +193,7 @@ fn no_shape_of_tree_survives() {
 #[test]
 fn no_shape_of_tree_survives_its_server() {
     for (shape, tree) in SHAPES {
-        let mut run = start(&["--grace", "150ms"], tree, &["server", "a", "b", "c"]);
+        let mut run = treaper(&["--grace", "150ms"], tree, &["server", "a", "b", "c"]);
         let server = run.log.ready("server");
         sys::kill(server, libc::SIGKILL).unwrap();
         assert_eq!(
@@ -219,7 +207,9 @@ fn no_shape_of_tree_survives_its_server() {
 #[test]
 fn control_without_treaper_every_shape_survives() {
     for (shape, tree) in SHAPES {
-        let mut run = start_in(Scene::new(), Wrap::Bare, tree, &["server", "a", "b", "c"]);
+        let mut run = Scene::new()
+            .start(&Wrap::Bare.tree(tree))
+            .ready(&["server", "a", "b", "c"]);
         run.signal(libc::SIGKILL);
         // One scan may miss some processes of a chain.
         assert!(!run.wait().left.is_empty(), "{shape}");
@@ -233,7 +223,7 @@ fn an_endless_bomb_at_its_process_limit_does_not_survive() {
     }
     for spread in ["", ":spread"] {
         let tree = format!("server:ignore=TERM[bomb:uid=54321:nproc=80:bomb=100000000{spread}]");
-        let mut run = start(&["--grace", "200ms"], &tree, &["server", "bomb"]);
+        let mut run = treaper(&["--grace", "200ms"], &tree, &["server", "bomb"]);
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
     }
@@ -245,7 +235,7 @@ fn processes_of_another_uid_do_not_survive() {
         return common::skip("only root can start another uid");
     }
     let tree = "server[a:uid=12345:ignore=TERM[b:daemon:ignore=TERM],c:daemon:uid=12346]";
-    let mut run = start(&["--grace", "200ms"], tree, &["server", "a", "b", "c"]);
+    let mut run = treaper(&["--grace", "200ms"], tree, &["server", "a", "b", "c"]);
     run.signal(libc::SIGTERM);
     run.wait_clean();
 }
@@ -253,7 +243,7 @@ fn processes_of_another_uid_do_not_survive() {
 #[test]
 fn processes_left_by_a_server_are_stopped_and_the_status_is_the_servers() {
     let tree = "server:exit=9[polite:setsid:on=TERM/0,deaf:daemon:ignore=TERM]";
-    let mut run = start(&["--grace", "300ms"], tree, &["server"]);
+    let mut run = treaper(&["--grace", "300ms"], tree, &["server"]);
     assert_eq!(run.wait_clean().code(), Some(9));
     // The stop may have come before they were ready. Neither may be left.
     let stderr = run.stderr();
@@ -263,7 +253,7 @@ fn processes_left_by_a_server_are_stopped_and_the_status_is_the_servers() {
 #[test]
 fn until_tree_waits_for_the_last_one() {
     let options = ["--until", "tree", "--grace", "200ms"];
-    let mut run = start(
+    let mut run = treaper(
         &options,
         "server:exit=5[worker:setsid,deep:daemon]",
         &["worker", "deep"],
@@ -280,7 +270,7 @@ fn until_tree_waits_for_the_last_one() {
 fn until_tree_stops_the_rest_when_a_trigger_comes() {
     let options = ["--until", "tree", "--grace", "200ms"];
     let tree = "server:exit=5[worker:setsid:ignore=TERM]";
-    let mut run = start(&options, tree, &["worker"]);
+    let mut run = treaper(&options, tree, &["worker"]);
     assert!(!run.ends_within(Duration::from_millis(200)));
     run.signal(libc::SIGTERM);
     assert_eq!(run.wait_clean().code(), Some(5));
@@ -288,7 +278,7 @@ fn until_tree_stops_the_rest_when_a_trigger_comes() {
 
 #[test]
 fn further_stop_signals_neither_hasten_nor_delay_the_end() {
-    let mut run = start(&["--grace", "700ms"], "server:record", &["server"]);
+    let mut run = treaper(&["--grace", "700ms"], "server:record", &["server"]);
     let before = sys::now_ms();
     run.signal(libc::SIGTERM);
     for round in 0..2000 {
@@ -313,24 +303,28 @@ fn further_stop_signals_neither_hasten_nor_delay_the_end() {
 #[test]
 fn a_hang_up_stops_unless_it_was_ignored_at_the_start_or_is_to_be_forwarded() {
     let tree = "server:record[worker:ignore=TERM]";
-    let mut run = start(&["-v", "--grace", "200ms"], tree, &["server"]);
+    let mut run = treaper(&["-v", "--grace", "200ms"], tree, &["server"]);
     run.signal(libc::SIGHUP);
     run.wait_clean();
     assert!(run.stderr().contains("hangup"));
 
     let nohup = Scene::new().before_exec(|| sys::ignore(libc::SIGHUP, true));
-    let mut run = start_in(nohup, Wrap::Treaper(&[]), "server[worker]", &["server"]);
+    let mut run = nohup
+        .start(&Wrap::Treaper(&[]).tree("server[worker]"))
+        .ready(&["server"]);
     run.signal(libc::SIGHUP);
     assert!(!run.ends_within(Duration::from_millis(300)));
 
     let nohup = Scene::new().before_exec(|| sys::ignore(libc::SIGHUP, true));
     let options = ["--hup", "stop", "--grace", "200ms"];
-    let mut run = start_in(nohup, Wrap::Treaper(&options), tree, &["server"]);
+    let mut run = nohup
+        .start(&Wrap::Treaper(&options).tree(tree))
+        .ready(&["server"]);
     run.signal(libc::SIGHUP);
     run.wait_clean();
 
     let options = ["--hup", "forward", "--grace", "200ms"];
-    let mut run = start(&options, tree, &["server"]);
+    let mut run = treaper(&options, tree, &["server"]);
     run.signal(libc::SIGHUP);
     assert_eq!(run.log.wait("server", "signal").number("sig"), 1);
     assert!(!run.ends_within(Duration::from_millis(300)));
@@ -348,7 +342,9 @@ fn as_main_process(options: &str, tree: &str) -> Run {
 fn as_pid_1(options: &str, tree: &str) -> Run {
     let options: Vec<&str> = options.split_whitespace().collect();
     let scene = Scene::new().pidns();
-    start_in(scene, Wrap::Treaper(&options), tree, &["server"])
+    scene
+        .start(&Wrap::Treaper(&options).tree(tree))
+        .ready(&["server"])
 }
 
 type Start = fn(&str, &str) -> Run;
@@ -391,7 +387,7 @@ fn the_deadline_of_a_manager_counts_unless_a_grace_was_set() {
     }
     runs.push((
         "elsewhere",
-        start(&[], tree, &["server"]),
+        treaper(&[], tree, &["server"]),
         128 + libc::SIGKILL,
     ));
     for (_, run, status) in &runs {
@@ -419,7 +415,7 @@ fn the_deadline_of_a_manager_counts_unless_a_grace_was_set() {
 fn a_server_without_the_kernels_signal_gets_one_when_the_stage_begins() {
     for mode in ["staged", "tree", "mixed"] {
         let options = ["--kill-mode", mode, "--grace", "4s", "--stage", "3s"];
-        let mut run = start(&options, "server:disarms:on=TERM/3", &["server"]);
+        let mut run = treaper(&options, "server:disarms:on=TERM/3", &["server"]);
         let before = sys::now_ms() as i64;
         sys::kill(run.monitor(), libc::SIGKILL).unwrap();
         assert_eq!(run.wait_clean().code(), Some(3), "{mode}");
@@ -431,7 +427,7 @@ fn a_server_without_the_kernels_signal_gets_one_when_the_stage_begins() {
 #[test]
 fn after_the_end_of_the_shim_the_rest_is_gone_within_seconds() {
     let tree = "server:ignore=TERM[worker:setsid:ignore=TERM]";
-    let mut run = start(&["--grace", "60s"], tree, &["server", "worker"]);
+    let mut run = treaper(&["--grace", "60s"], tree, &["server", "worker"]);
     let before = sys::now_ms();
     run.signal(libc::SIGKILL);
     run.wait_empty();
@@ -439,7 +435,7 @@ fn after_the_end_of_the_shim_the_rest_is_gone_within_seconds() {
     assert!((1990..30_000).contains(&took), "took {took} ms");
 
     // In the middle of a stop as well.
-    let mut run = start(&["--grace", "60s"], tree, &["server", "worker"]);
+    let mut run = treaper(&["--grace", "60s"], tree, &["server", "worker"]);
     let before = sys::now_ms();
     run.signal(libc::SIGTERM);
     run.signal(libc::SIGKILL);
@@ -451,7 +447,7 @@ fn after_the_end_of_the_shim_the_rest_is_gone_within_seconds() {
 #[test]
 fn the_stop_signal_can_be_chosen() {
     for name in ["INT", "SIGINT", "2"] {
-        let mut run = start(&["-s", name], "server:record:on=INT/4", &["server"]);
+        let mut run = treaper(&["-s", name], "server:record:on=INT/4", &["server"]);
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(4));
         let told = run.log.all("server", "signal");
@@ -476,12 +472,9 @@ fn a_survivor_that_may_not_be_killed_is_listed_and_does_not_delay_the_host() {
     };
     let tree = format!("server[rooted:via={setuid}:setuid:daemon:ignore=TERM,other:ignore=TERM]");
     let options = ["--grace", "100ms", "--kill-timeout", "300ms"];
-    let mut run = start_in(
-        scene,
-        Wrap::Treaper(&options),
-        &tree,
-        &["server", "rooted", "other"],
-    );
+    let mut run = scene
+        .start(&Wrap::Treaper(&options).tree(&tree))
+        .ready(&["server", "rooted", "other"]);
     let rooted = run.log.ready("rooted");
     let before = sys::now_ms();
     run.signal(libc::SIGTERM);
@@ -505,7 +498,7 @@ fn a_survivor_that_may_not_be_killed_is_listed_and_does_not_delay_the_host() {
 #[test]
 fn a_traced_zombie_does_not_delay_the_host() {
     let options = ["--grace", "100ms", "--kill-timeout", "300ms"];
-    let mut run = start(&options, "server[stuck:ignore=TERM]", &["server", "stuck"]);
+    let mut run = treaper(&options, "server[stuck:ignore=TERM]", &["server", "stuck"]);
     let stuck = run.log.ready("stuck").to_string();
     let mut tracer = Scene::new().start(&[ACTOR, "trace", &stuck]);
     if tracer.log.wait("tracer", "tried").text("error") != "none" {
@@ -526,7 +519,7 @@ fn a_traced_zombie_does_not_delay_the_host() {
 #[test]
 fn a_long_kill_timeout_does_not_delay_a_tree_that_ends() {
     let options = ["--grace", "100ms", "--kill-timeout", "20s"];
-    let mut run = start(
+    let mut run = treaper(
         &options,
         "server:ignore=TERM[worker:ignore=TERM:daemon]",
         &["worker"],
@@ -544,7 +537,7 @@ fn members_of_the_servers_group_and_all_others_get_the_stop_signal_once() {
     let tree = "server:on=TERM/0[worker*20:on=TERM/0,outside:setsid:on=TERM/0,\
                 keeper:record[deep:setsid:on=TERM/0[below:pgrp:on=TERM/0]]]";
     let names = ["server", "outside", "keeper", "below"];
-    let mut run = start(&["--grace", "4s"], tree, &names);
+    let mut run = treaper(&["--grace", "4s"], tree, &names);
     run.log.wait_for(20, "worker", "ready");
     let before = sys::now_ms() as i64;
     run.signal(libc::SIGTERM);
@@ -560,7 +553,7 @@ fn members_of_the_servers_group_and_all_others_get_the_stop_signal_once() {
 
 #[test]
 fn a_suspended_member_of_the_servers_group_gets_the_stop_signal() {
-    let mut run = start(
+    let mut run = treaper(
         &["--grace", "20s"],
         "server:on=TERM/0[worker:on=TERM/0]",
         &["server", "worker"],

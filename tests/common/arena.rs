@@ -113,6 +113,14 @@ impl Run {
         }
     }
 
+    /// The run, once each of these processes is ready.
+    pub fn ready(mut self, names: &[&str]) -> Run {
+        for name in names {
+            self.log.ready(name);
+        }
+        self
+    }
+
     /// Waits for the end of the command.
     pub fn wait(&mut self) -> Exit {
         while self.exit.is_none() {
@@ -195,6 +203,12 @@ impl Run {
     /// Signals the command.
     pub fn signal(&self, signal: i32) {
         sys::kill(self.main, signal).unwrap();
+    }
+
+    /// The signals that `name` of the tree has got, in order.
+    pub fn received(&mut self, name: &str) -> Vec<i32> {
+        let lines = self.log.all(name, "signal");
+        lines.iter().map(|line| line.number("sig") as i32).collect()
     }
 
     /// All output on stdout until now.

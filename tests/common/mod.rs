@@ -80,6 +80,12 @@ pub fn first_second_over() {
     until("the first second is over", || sys::now_ms() > now + 1100);
 }
 
+/// Treaper with these options and this tree, once these of its processes are ready.
+pub fn treaper(options: &[&str], tree: &str, ready: &[&str]) -> Run {
+    let command = Wrap::Treaper(options).tree(tree);
+    Scene::new().start(&command).ready(ready)
+}
+
 /// Starts a process that holds `pid` where it next enters this system call, until the returned value is dropped.
 pub fn trace(pid: i32, call: i64) -> Run {
     let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid.to_string(), &call.to_string()]);
