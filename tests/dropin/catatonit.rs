@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{Scene, first_second_over, sys, until};
-use crate::oracle::{both, exchange, ours, plain_signals, real, received, without_pids};
+use crate::oracle::{both, exchange, ours, plain_signals, real, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
 
@@ -107,23 +107,7 @@ fn the_group_is_signalled_only_with_g() {
     for program in both("catatonit") {
         for grouped in [true, false] {
             let options: &[&str] = if grouped { &["-g"] } else { &[] };
-            let mut run = program.start(options, "server:record[worker:record]");
-            run.log.ready("worker");
-            run.signal(libc::SIGUSR1);
-            run.log.wait("server", "signal");
-            if grouped {
-                run.log.wait("worker", "signal");
-            }
-            run.signal(libc::SIGUSR2);
-            run.log.wait_for(2, "server", "signal");
-            let expected: &[i32] = if grouped {
-                &[libc::SIGUSR1, libc::SIGUSR2]
-            } else {
-                &[]
-            };
-            until("the worker's signals", || {
-                received(&mut run, "worker") == expected
-            });
+            program.check_group(Scene::new(), options, grouped);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::proc::Process;
 use crate::common::{Scene, first_second_over, signals, until};
-use crate::oracle::{Program, both, exchange, ours, plain_signals, real, received, without_pids};
+use crate::oracle::{Program, both, exchange, ours, plain_signals, real, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
 /// The two ways to ask for each mode.
@@ -257,11 +257,7 @@ fn a_key_of_the_terminal_suspends_the_server_and_dumb_init() {
             run.log.wait_for(count + 1, "server", "signal");
         }
         // SIGSTOP has suspended the server, so it has only seen SIGCONT.
-        assert_eq!(
-            received(&mut run, "server"),
-            [libc::SIGCONT; 3],
-            "{program:?}"
-        );
+        assert_eq!(run.received("server"), [libc::SIGCONT; 3], "{program:?}");
     }
 }
 
@@ -294,26 +290,7 @@ fn the_whole_group_is_signalled_or_the_single_child() {
             // Only the text 0 counts.
             (&[], &[("DUMB_INIT_SETSID", "no")], true),
         ] {
-            let tree = "server:record[worker:record,other:setsid:record]";
-            let mut run = program.start_in(scene(variables), mode, tree);
-            run.log.ready("worker");
-            run.log.ready("other");
-            run.signal(libc::SIGUSR1);
-            run.log.wait("server", "signal");
-            if grouped {
-                run.log.wait("worker", "signal");
-            }
-            run.signal(libc::SIGUSR2);
-            run.log.wait_for(2, "server", "signal");
-            let expected: &[i32] = if grouped {
-                &[libc::SIGUSR1, libc::SIGUSR2]
-            } else {
-                &[]
-            };
-            until("the worker's signals", || {
-                received(&mut run, "worker") == expected
-            });
-            assert_eq!(received(&mut run, "other"), [0; 0], "{program:?}");
+            program.check_group(scene(variables), mode, grouped);
         }
     }
 }
@@ -337,9 +314,9 @@ fn processes_left_by_the_server_are_stopped() {
             assert_eq!(exit.code(), Some(5));
             assert_eq!(exit.left.is_empty(), program.ours, "{program:?} {mode:?}");
             if program.ours {
-                let told = received(&mut run, "worker");
+                let told = run.received("worker");
                 assert!(told.contains(&stop), "{mode:?}: {told:?}");
-                let told = received(&mut run, "other");
+                let told = run.received("other");
                 assert!(told.contains(&stop), "{mode:?}: {told:?}");
             }
         }

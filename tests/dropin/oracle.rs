@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::common::{ACTOR, Run, Scene, TREAPER, signals, skip, unique};
+use crate::common::{ACTOR, Run, Scene, TREAPER, signals, skip, unique, until};
 
 /// A program under one of these names: treaper, or the real one.
 #[derive(Debug, Clone)]
@@ -87,9 +87,29 @@ impl Program {
 
     pub fn start_in(&self, scene: Scene, options: &[&str], tree: &str) -> Run {
         let words = [options, &["--", ACTOR, "tree", tree]].concat();
-        let mut run = scene.start(&self.words(&words));
-        run.log.ready("server");
-        run
+        scene.start(&self.words(&words)).ready(&["server"])
+    }
+
+    /// Whether the group of the server gets each signal too, and no process outside of it.
+    pub fn check_group(&self, scene: Scene, options: &[&str], grouped: bool) {
+        let tree = "server:record[worker:record,other:setsid:record]";
+        let mut run = self.start_in(scene, options, tree);
+        for name in ["worker", "other"] {
+            run.log.ready(name);
+        }
+        run.signal(libc::SIGUSR1);
+        run.log.wait("server", "signal");
+        if grouped {
+            run.log.wait("worker", "signal");
+        }
+        run.signal(libc::SIGUSR2);
+        run.log.wait_for(2, "server", "signal");
+        let sent = [libc::SIGUSR1, libc::SIGUSR2];
+        let expected = if grouped { &sent[..] } else { &[] };
+        until("the worker's signals", || {
+            run.received("worker") == expected
+        });
+        assert_eq!(run.received("other"), [0; 0], "{self:?} {options:?}");
     }
 }
 
@@ -109,12 +129,6 @@ pub fn without_pids(text: &str) -> String {
     out.trim_end_matches('\0').to_owned()
 }
 
-/// The signals that the process `name` has got, in order.
-pub fn received(run: &mut Run, name: &str) -> Vec<i32> {
-    let lines = run.log.all(name, "signal");
-    lines.iter().map(|line| line.number("sig") as i32).collect()
-}
-
 /// Sends each of `send`, after the server has logged the one before, and returns all that the server has got. `dropped`
 /// are sent as well, and must not arrive.
 pub fn exchange(run: &mut Run, send: &[i32], dropped: &[i32]) -> Vec<i32> {
@@ -125,7 +139,7 @@ pub fn exchange(run: &mut Run, send: &[i32], dropped: &[i32]) -> Vec<i32> {
         run.signal(*signal);
         run.log.wait_for(count + 1, "server", "signal");
     }
-    received(run, "server")
+    run.received("server")
 }
 
 /// The signals that each of the inits forwards. Not among them: CHLD, which is about their own children; KILL and STOP,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{ACTOR, Scene, first_second_over, until};
-use crate::oracle::{Program, both, exchange, ours, plain_signals, real, received, without_pids};
+use crate::oracle::{Program, both, exchange, ours, plain_signals, real, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
 
@@ -266,27 +266,7 @@ fn the_group_is_signalled_only_with_g() {
             let scene = variable
                 .into_iter()
                 .fold(Scene::new(), |s, name| s.env(name, "1"));
-            let tree = "server:record[worker:record,other:setsid:record]";
-            let mut run = program.start_in(scene, options, tree);
-            for name in ["worker", "other"] {
-                run.log.ready(name);
-            }
-            run.signal(libc::SIGUSR1);
-            run.log.wait("server", "signal");
-            if grouped {
-                run.log.wait("worker", "signal");
-            }
-            run.signal(libc::SIGUSR2);
-            run.log.wait_for(2, "server", "signal");
-            let expected: &[i32] = if grouped {
-                &[libc::SIGUSR1, libc::SIGUSR2]
-            } else {
-                &[]
-            };
-            until("the worker's signals", || {
-                received(&mut run, "worker") == expected
-            });
-            assert_eq!(received(&mut run, "other"), [0; 0], "{program:?}");
+            program.check_group(scene, options, grouped);
         }
     }
 }
@@ -329,8 +309,8 @@ fn processes_left_by_the_server_are_stopped() {
         assert_eq!(exit.code(), Some(5));
         assert_eq!(exit.left.is_empty(), program.ours, "{program:?}: {exit:?}");
         if program.ours {
-            assert_eq!(received(&mut run, "worker"), [libc::SIGTERM]);
-            assert_eq!(received(&mut run, "deep"), [libc::SIGTERM]);
+            assert_eq!(run.received("worker"), [libc::SIGTERM]);
+            assert_eq!(run.received("deep"), [libc::SIGTERM]);
         }
     }
 }
@@ -388,7 +368,7 @@ fn with_p_the_server_is_signalled_when_the_parent_ends() {
                 run.wait();
                 assert!(run.survivors().iter().any(|p| p.pid == server));
             }
-            let told = received(&mut run, "server");
+            let told = run.received("server");
             let expected: &[i32] = match signal {
                 "SIGTERM" => &[libc::SIGTERM],
                 "SIGUSR1" => &[libc::SIGUSR1],
@@ -409,5 +389,5 @@ fn another_stop_does_not_use_the_signal_for_the_parents_death() {
     run.log.ready("worker");
     run.signal(libc::SIGUSR2);
     run.wait_clean();
-    assert_eq!(received(&mut run, "worker"), [libc::SIGTERM]);
+    assert_eq!(run.received("worker"), [libc::SIGTERM]);
 }
