@@ -15,6 +15,9 @@ const WRAPS: [Wrap; 2] = [
     Wrap::Treaper(&["--grace", "300ms"]),
     Wrap::Treaper(&["--no-guard", "--grace", "300ms"]),
 ];
+const PIDNS: Wrap = Wrap::Treaper(&["--contain=pidns", "--grace", "300ms"]);
+/// In a PID namespace a process has another pid for the arena than for itself.
+const ALL: [Wrap; 3] = [WRAPS[0], WRAPS[1], PIDNS];
 
 fn start(wrap: Wrap, tree: &str) -> (Run, OwnedFd) {
     let (scene, master) = Scene::new().terminal();
@@ -43,7 +46,7 @@ fn the_server_is_in_the_group_of_the_job_and_the_monitor_is_not() {
 
 #[test]
 fn an_interrupt_from_the_keyboard_reaches_the_server_once() {
-    for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
+    for wrap in ALL.into_iter().chain([Wrap::Bare]) {
         let (mut run, master) = start(wrap, "server:record");
         press(&master, 3);
         run.log.wait("server", "signal");
@@ -113,9 +116,9 @@ fn a_server_that_ends_by_the_interrupt_ends_treaper() {
 
 #[test]
 fn the_job_is_suspended_and_resumed_as_one() {
-    for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
+    for wrap in ALL.into_iter().chain([Wrap::Bare]) {
         let (mut run, master) = start(wrap, "server");
-        let server = run.log.ready("server");
+        let server = run.named("server")[0].pid;
         let main = run.main;
         let state = |pid| Process::read(pid).map_or('-', |p| p.state);
         press(&master, 26);
@@ -203,8 +206,7 @@ fn an_order_to_suspend_that_is_out_of_date_is_not_obeyed() {
 /// When a server calls `PTRACE_TRACEME`, the kernel makes treaper its tracer. Then every signal suspends the server.
 #[test]
 fn a_server_in_a_tracing_stop_neither_suspends_nor_ends_treaper() {
-    let with_namespace = Wrap::Treaper(&["--contain=pidns", "--grace", "300ms"]);
-    for wrap in WRAPS.into_iter().chain([with_namespace]) {
+    for wrap in ALL {
         for signal in ["USR1", "TRAP", "TSTP", "STOP"] {
             let tree = format!("server:trapped={signal}[worker:setsid:ignore=TERM]");
             let (scene, _master) = Scene::new().terminal();
@@ -335,7 +337,7 @@ fn where_no_shell_could_resume_it_the_keyboard_suspends_nothing() {
 
 #[test]
 fn a_server_in_the_foreground_can_read_the_keyboard() {
-    for wrap in WRAPS {
+    for wrap in ALL {
         let (mut run, master) = start(wrap, "server:eof=6");
         press(&master, b'x');
         press(&master, b'\n');
@@ -347,7 +349,7 @@ fn a_server_in_the_foreground_can_read_the_keyboard() {
 
 #[test]
 fn a_terminal_that_hangs_up_ends_the_tree() {
-    for wrap in WRAPS {
+    for wrap in ALL {
         let (mut run, master) = start(
             wrap,
             "server:ignore=HUP+TERM[worker:setsid:ignore=HUP+TERM]",
@@ -355,6 +357,17 @@ fn a_terminal_that_hangs_up_ends_the_tree() {
         run.log.ready("worker");
         drop(master);
         run.wait_clean();
+    }
+}
+
+#[test]
+fn a_kill_of_the_whole_job_leaves_nothing() {
+    for wrap in [WRAPS[0], PIDNS] {
+        let tree = "server:ignore=HUP+TERM[worker:setsid:ignore=HUP+TERM]";
+        let (mut run, _master) = start(wrap, tree);
+        run.log.ready("worker");
+        sys::kill_group(run.main, libc::SIGKILL).unwrap();
+        run.wait_empty();
     }
 }
 
