@@ -231,6 +231,15 @@ fn at_message(text: String, mut act: impl FnMut() + Send + 'static) {
     }));
 }
 
+/// Plays a scene that has to start another uid.
+fn play_as_root(scene: &str) {
+    if sys::is_root() {
+        play(scene);
+    } else {
+        skip("only root can start another uid");
+    }
+}
+
 #[test]
 fn the_server_is_signalled_while_it_is_there_and_gets_the_stop_signal_once() {
     play("scene_server");
@@ -314,10 +323,7 @@ fn scene_told_by_the_kernel() {
 
 #[test]
 fn a_server_of_another_owner_has_no_signal_of_the_kernel() {
-    if !sys::is_root() {
-        return skip("only root can start another uid");
-    }
-    play("scene_other_owner");
+    play_as_root("scene_other_owner");
 }
 
 #[test]
@@ -682,10 +688,7 @@ fn scene_foreign() {
 
 #[test]
 fn a_signal_that_is_not_permitted_is_logged_once_for_each_except_sigkill() {
-    if !sys::is_root() {
-        return skip("only root can start another uid");
-    }
-    play("scene_not_permitted");
+    play_as_root("scene_not_permitted");
 }
 
 #[test]

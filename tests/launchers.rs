@@ -230,16 +230,21 @@ fn a_subreaper_that_leads_its_session_is_not_taken_for_the_host() {
     assert!(run.log.all("server", "ready").is_empty());
 }
 
-/// Such as Node's `detached`, or `setsid`: the session then does not show whether the parent is the host.
-#[test]
-fn a_host_that_gave_treaper_a_session_of_its_own_is_not_taken_for_dead() {
-    let host = [ACTOR, "host", "--stdin", "hungup", "--", "setsid"];
-    let words = [owned(&host), command(&[], QUICK)].concat();
+/// The server of a host that lives is not stopped.
+fn check_that_it_lives(host: &[&str]) {
+    let words = [owned(host), command(&[], QUICK)].concat();
     let mut run = all_ready(Scene::new().start(&words));
     run.log.wait("host", "spawned");
     assert!(!run.log.comes_within(A_WHILE, "server", "signal"));
     run.signal(libc::SIGKILL);
     run.wait_empty();
+}
+
+/// Such as Node's `detached`, or `setsid`: the session then does not show whether the parent is the host.
+#[test]
+fn a_host_that_gave_treaper_a_session_of_its_own_is_not_taken_for_dead() {
+    let host = [ACTOR, "host", "--stdin", "hungup", "--", "setsid"];
+    check_that_it_lives(&host);
 }
 
 #[test]
@@ -312,10 +317,5 @@ fn a_host_behind_a_shell_that_ends_while_treaper_looks_is_gone() {
 #[test]
 fn a_host_that_left_the_session_later_is_not_taken_for_dead() {
     let host = [ACTOR, "host", "--stdin", "hungup", "--late-session", "--"];
-    let words = [owned(&host), command(&[], QUICK)].concat();
-    let mut run = all_ready(Scene::new().start(&words));
-    run.log.wait("host", "spawned");
-    assert!(!run.log.comes_within(A_WHILE, "server", "signal"));
-    run.signal(libc::SIGKILL);
-    run.wait_empty();
+    check_that_it_lives(&host);
 }
