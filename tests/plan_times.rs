@@ -197,7 +197,7 @@ fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
             "{kill_mode:?}"
         );
     }
-    // Another trigger has treaper's own deadline, also if it comes later. Further SIGTERMs do not set it.
+    // Another trigger has treaper's own deadline. During a stop only the end of a process sets one.
     for trigger in Trigger::ALL {
         let asked = trigger == Trigger::Terminate;
         let drains = matches!(trigger, Trigger::StdinEof | Trigger::StdoutClosed);
@@ -211,7 +211,7 @@ fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
         let mut stop = Stop::by(Trigger::Terminate, managed);
         stop.tell(ms(1000), Event::Trigger(trigger));
         let later = match trigger {
-            Trigger::Hangup | Trigger::ServerExit => None,
+            Trigger::Hangup | Trigger::Idle | Trigger::ServerExit => None,
             _ if asked || drains => None,
             _ => kill.map(|kill| kill + ms(1000)),
         };
