@@ -278,7 +278,9 @@ impl Watch {
                         Errno::NOMEM => Some(timeout.unwrap_or(RETRY).min(RETRY)),
                         _ => {
                             if !std::mem::replace(&mut self.refused, true) {
-                                log::warn!("cannot poll: {errno}: only signals are noticed");
+                                log::warn!(
+                                    "cannot poll: {errno}; treaper notices only signals now"
+                                );
                             }
                             timeout
                         }
@@ -335,7 +337,9 @@ impl Watch {
                     return Some(Woken::Trigger(trigger));
                 }
                 (Meaning::CompleteInput, _) => {
-                    log::info!("the input ended in the first second: it is complete, no trigger");
+                    log::info!(
+                        "stdin ended in the first second, so it is a complete input, and no trigger"
+                    );
                     self.forget(at);
                     // No process of the host is left that could write.
                     self.forget_idle();
