@@ -30,17 +30,21 @@ pub fn is_resumption(arrival: &Arrival, rules: Rules<'_>) -> bool {
     arrival.signal == Signal::CONT && rules.job_control
 }
 
-/// Forwards such a SIGCONT as `to`. Not if Ctrl-Z has suspended the server in the meantime, since this would resume it.
-/// `forward` gets the signal that has arrived, and the signal for the server.
+/// Forwards such a SIGCONT as `to`. Not if it was `overtaken`: Ctrl-Z has suspended the server by this signal in the
+/// meantime, and a SIGCONT would resume it. `forward` gets the signal that has arrived, and the signal for the server.
 #[cold]
-pub fn forward_resumption(to: Signal, forward: &mut dyn FnMut(Signal, Signal)) {
-    if signal::waiting_job_stop().is_some() {
+pub fn forward_resumption(
+    to: Signal,
+    overtaken: &dyn Fn() -> Option<Signal>,
+    forward: &mut dyn FnMut(Signal, Signal),
+) {
+    if overtaken().is_some() {
         return;
     }
     forward(Signal::CONT, to);
     // Ctrl-Z may have come just before the SIGCONT was sent, which has then resumed the server. So its signal is sent
     // again. If the server is suspended, that changes nothing, and the next SIGCONT removes it.
-    if let Some(stop) = signal::waiting_job_stop() {
+    if let Some(stop) = overtaken() {
         forward(stop, stop);
     }
 }

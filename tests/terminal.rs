@@ -175,31 +175,60 @@ fn a_late_resumption_does_not_undo_the_next_suspension() {
 /// The monitor has not yet seen that the server was resumed.
 #[test]
 fn an_order_to_suspend_that_is_out_of_date_is_not_obeyed() {
-    let (mut run, master) = start(WRAPS[0], "server");
-    let (main, server, monitor) = (run.main, run.log.ready("server"), run.monitor());
+    for wrap in [WRAPS[0], PIDNS] {
+        let (mut run, master) = start(wrap, "server");
+        let (main, server, monitor) = (run.main, run.named("server")[0].pid, run.monitor());
+        until("a shim that waits", || is_quiet(main));
+        let shim_held = hold(main, libc::SYS_rt_sigtimedwait);
+        press(&master, 26);
+        // SIGCHLD brings the order. From a PID namespace it is SIGCONT.
+        let bring = [libc::SIGCHLD, libc::SIGCONT].map(|signal| 1_u64 << (signal - 1));
+        until("an order", || {
+            let waiting = proc::status(main, "ShdPnd").unwrap();
+            let waiting = u64::from_str_radix(&waiting, 16).unwrap();
+            bring.iter().any(|bit| waiting & bit != 0)
+        });
+        let monitor_held = hold(monitor, libc::SYS_ppoll);
+        sys::kill_group(main, libc::SIGCONT).unwrap();
+        drop(shim_held);
+        until("a shim that waits", || is_quiet(main));
+        let state = |pid| Process::read(pid).map_or('-', |p| p.state);
+        assert_eq!(state(server), 'S');
+        drop(monitor_held);
+        // The next order is obeyed.
+        press(&master, 26);
+        until("a suspended job", || {
+            state(main) == 'T' && state(server) == 'T'
+        });
+        sys::kill_group(main, libc::SIGCONT).unwrap();
+        sys::kill(main, libc::SIGTERM).unwrap();
+        run.wait_clean();
+    }
+}
+
+/// The monitor of a PID namespace has to forward the SIGCONT, and may do so late.
+#[test]
+fn a_late_monitor_does_not_undo_the_next_suspension() {
+    let (mut run, master) = start(PIDNS, "server");
+    let (main, server, monitor) = (run.main, run.named("server")[0].pid, run.monitor());
     until("a shim that waits", || is_quiet(main));
-    let shim_held = hold(main, libc::SYS_rt_sigtimedwait);
-    press(&master, 26);
-    // SIGCHLD brings the order, beside the SIGTSTP of the terminal.
-    let both = (1_u64 << (libc::SIGCHLD - 1)) | (1 << (libc::SIGTSTP - 1));
-    let both = format!("{both:016x}");
-    until("an order", || {
-        proc::status(main, "ShdPnd").as_ref() == Some(&both)
-    });
     let monitor_held = hold(monitor, libc::SYS_ppoll);
     sys::kill_group(main, libc::SIGCONT).unwrap();
-    drop(shim_held);
     until("a shim that waits", || is_quiet(main));
     let state = |pid| Process::read(pid).map_or('-', |p| p.state);
-    assert_eq!(state(server), 'S');
-    drop(monitor_held);
-    // The next order is obeyed.
     press(&master, 26);
+    until("a suspended server", || state(server) == 'T');
+    until("a shim that waits", || is_quiet(main));
+    drop(monitor_held);
     until("a suspended job", || {
         state(main) == 'T' && state(server) == 'T'
     });
-    sys::kill_group(main, libc::SIGCONT).unwrap();
-    sys::kill(main, libc::SIGTERM).unwrap();
+    // SIGCONT for treaper alone resumes the server as well.
+    sys::kill(main, libc::SIGCONT).unwrap();
+    until("a resumed job", || {
+        state(main) == 'S' && state(server) == 'S'
+    });
+    run.signal(libc::SIGTERM);
     run.wait_clean();
 }
 

@@ -207,7 +207,7 @@ impl Shim<'_> {
             let still = || {
                 board.suspension() == order
                     && board.trigger().is_none()
-                    && !self.server_pid().is_some_and(is_awake)
+                    && may_be_suspended_below(monitor)
                     && !wait::has_ended(monitor)
             };
             if let Some(signal) = order.signal() {
@@ -234,15 +234,30 @@ impl Shim<'_> {
         }
         match rules.route(arrival) {
             Route::Forward(to) if job_control::is_resumption(arrival, rules) => {
-                job_control::forward_resumption(to, &mut |signal, to| {
-                    self.forward(to, &Arrival { signal, ..*arrival });
-                });
+                self.resume_server(to, arrival);
             }
             Route::Forward(to) => self.forward(to, arrival),
             Route::Trigger(_) => self.inform_monitor(arrival),
             Route::Drop => self.context.report_forwarding(arrival.signal, None),
             Route::Delivered | Route::Child => {}
         }
+    }
+
+    /// Forwards a SIGCONT that the server may have as well.
+    #[cold]
+    fn resume_server(&mut self, to: Signal, arrival: &Arrival) {
+        // The monitor of a PID namespace may forward it late. So it gets only what is needed.
+        if self.bell.is_some() && !may_be_suspended_below(self.monitor) {
+            return;
+        }
+        // The bell of such a monitor rings as SIGCONT, which removes the SIGTSTP of Ctrl-Z. The order is on the board by
+        // then.
+        let (board, obeyed) = (self.context.board, self.obeyed);
+        let order = || Some(board.suspension()).filter(|order| *order != obeyed);
+        let overtaken = || signal::waiting_job_stop().or_else(|| order()?.signal());
+        job_control::forward_resumption(to, &overtaken, &mut |signal, to| {
+            self.forward(to, &Arrival { signal, ..*arrival });
+        });
     }
 
     fn forward(&mut self, signal: Signal, arrival: &Arrival) {
@@ -314,7 +329,13 @@ impl Shim<'_> {
     }
 }
 
-/// Whether `/proc` shows that `pid` is not suspended. SIGCONT changes that at once, not when it is delivered.
-fn is_awake(pid: Pid) -> bool {
-    proc::stat(pid.get()).is_ok_and(|stat| !matches!(stat.state, b'T' | b't'))
+/// Whether a child of `parent` is suspended, or `/proc` does not tell. SIGCONT changes that at once, not when it is
+/// delivered. All children are looked at, since the number of a server in a PID namespace means nothing here.
+fn may_be_suspended_below(parent: Pid) -> bool {
+    let mut found = false;
+    let read = proc::children(parent.get(), &mut |child| {
+        let stat = proc::stat(child);
+        found |= stat.is_ok_and(|stat| matches!(stat.state, b'T' | b't'));
+    });
+    found || read.is_err()
 }

@@ -9,7 +9,7 @@ use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
 use crate::sys::arrival::Arrival;
 use crate::sys::pid;
-use crate::sys::signal::Signal;
+use crate::sys::signal::{self, Signal};
 
 impl Monitor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
@@ -40,9 +40,13 @@ impl Monitor<'_> {
             Route::Child => return Some(self.reap()),
             Route::Forward(_) if self.is_also_for_shim(&arrival) => {}
             Route::Forward(to) if job_control::is_resumption(&arrival, self.context.rules()) => {
-                job_control::forward_resumption(to, &mut |signal, to| {
-                    self.forward(to, &Arrival { signal, ..arrival });
-                });
+                job_control::forward_resumption(
+                    to,
+                    &signal::waiting_job_stop,
+                    &mut |signal, to| {
+                        self.forward(to, &Arrival { signal, ..arrival });
+                    },
+                );
             }
             Route::Forward(to) => self.forward(to, &arrival),
             Route::Delivered => {}
