@@ -166,6 +166,8 @@ def _(stage):
     # The host is a shell, which has more to do.
     host = stage.start(["sh", "-c", f"{run}; true"], stdin=subprocess.PIPE)
     stage.until("the server", lambda: "up\n" in stage.read("log"))
+    # ctr passes signals on from a moment after the start of the container.
+    stage.passes(FIRST_SECOND)
     stage.kill(host)
 
     def left():

@@ -406,13 +406,18 @@ def _(stage):
     os.chmod(stage.path("key"), 0o400)
     places = [f"--{name}={stage.path('munge.' + name)}" for name in ("socket", "pid-file", "log-file", "seed-file")]
     daemons = [["munged", "-F", "-f", f"--key-file={stage.path('key')}", *places], ["slurmctld", "-D"], ["slurmd", "-D"]]
+    running = []
     for daemon in daemons:
         process = stage.start(daemon)
         stage.spare(process.pid)
+        running.append(process)
         stage.endings.append(lambda process=process: stage.kill(process))
         if daemon[0] == "munged":
             stage.until("munged", lambda: os.path.exists(stage.path("munge.socket")))
     stage.until("an idle node", lambda: "idle" in stage.run(["sinfo"], check=False))
+    # slurmctld has a child, too.
+    for process in running:
+        stage.spare(process.pid)
     srun = stage.shell("slurm")
     stage.until("the job", lambda: "server" in stage.read("up"))
     srun.wait(60)
