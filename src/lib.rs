@@ -12,6 +12,7 @@ pub mod output;
 pub mod pair;
 pub mod pause;
 pub mod plan;
+pub mod relay;
 pub mod run;
 pub mod serve;
 pub mod settings;

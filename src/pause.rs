@@ -42,6 +42,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         board,
         report: None,
         relay: None,
+        writers: None,
     };
     let mut monitor = Monitor::of_orphans(&context);
     let plan = Plan::resume(request.config.policy, State::Running, None, true);

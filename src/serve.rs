@@ -21,6 +21,7 @@ use crate::pair::shim::{End, Shim};
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
+use crate::relay::{self, HostStreams};
 use crate::settings::config::{StdinMode, StdoutMode};
 use crate::spawn;
 use crate::streams::idle::{self, Idle};
@@ -53,6 +54,8 @@ struct Start {
     cgroup: Option<Cgroup>,
     /// What the host writes to stdin, for `--idle`.
     writes: Option<News>,
+    /// Ours, if the relay has put others in their place for the server.
+    streams: Option<HostStreams>,
 }
 
 /// Runs the server, and stops everything that it has started. Returns the exit status of this process.
@@ -96,7 +99,7 @@ fn serve<'a>(
 fn prepare<'a>(
     request: Request<'a>,
     report: Option<&'a Report>,
-    descriptors: Vec<i32>,
+    mut descriptors: Vec<i32>,
 ) -> Result<(Context<'a>, Start, bool), Error> {
     let Request {
         config,
@@ -113,11 +116,20 @@ fn prepare<'a>(
     let hosts = hosts::find(config, inherited.sighup_ignored)?;
     adopt_orphans()?;
     hosts.watch_parent()?;
-    let place = Place::look(inherited, config, manner.name, descriptors)?;
+    let sources = relay::open(&config.writers, &mut descriptors)?;
+    let mut place = Place::look(inherited, config, manner.name, descriptors)?;
     let writes = config.idle.map(|_| idle::open()).transpose()?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = contain::prepare(config.contain)?;
     let namespace = matches!(containment, Containment::Pidns);
+    let started = sources
+        .map(|sources| sources.start(&config.writers, config.policy.drain))
+        .transpose()?;
+    let (handle, streams) = started.unzip();
+    // Our child, and not of the tree.
+    place
+        .strangers
+        .extend(handle.iter().map(|relay| relay.pid.get()));
     let context = Context {
         config,
         manner,
@@ -127,12 +139,14 @@ fn prepare<'a>(
         board,
         report,
         relay,
+        writers: handle,
     };
     let start = Start {
         hosts,
         image,
         cgroup: containment.into_cgroup(),
         writes,
+        streams,
     };
     Ok((context, start, namespace))
 }
@@ -151,6 +165,7 @@ fn alone(context: &Context<'_>, start: Start) -> Result<u8, Error> {
     };
     let strangers = context.place.strangers.clone();
     let status = server_and_loop(context, start, role, strangers)?;
+    finish_relay(context);
     context.place.end_as_server(context.board.ended(), status);
     Ok(status)
 }
@@ -255,8 +270,12 @@ fn server_and_loop(
         image,
         cgroup,
         writes,
+        streams,
     } = start;
     let (signals, server) = start_server(context, image, cgroup.as_ref())?;
+    if let Some(streams) = streams {
+        streams.restore();
+    }
     // From here on the only way out is an empty tree, whether the server's exec is done or not.
     if context.place.job_control && matches!(role, Role::Monitor { .. }) {
         // The kernel takes a parent in another group of the same session for a shell, which resumes what the terminal
@@ -282,6 +301,9 @@ fn server_and_loop(
     };
     memory::release();
     let plan = supervise::run(&mut monitor, Plan::new(context.place.policy));
+    if let Some(relay) = &context.writers {
+        relay.hang_up();
+    }
     check_start(context, &plan)?;
     let status = monitor.finish(&plan);
     monitor.write_report(&plan, status);
@@ -350,6 +372,9 @@ fn make_watch(
     } else {
         fd::replace_by_stderr(fd::STDOUT);
     }
+    if let Some(relay) = &context.writers {
+        watch.add_relay(relay.line());
+    }
     if let Some(cgroup) = cgroup {
         watch.add_cgroup_events(cgroup.events.as_fd());
     }
@@ -368,7 +393,7 @@ fn shim(
 ) -> Result<u8, Error> {
     // The shim keeps no pidfd of the host, and starts nothing.
     let (parent, cgroup) = (start.hosts.parent, start.cgroup);
-    drop((start.hosts, start.image, start.writes));
+    drop((start.hosts, start.image, start.writes, start.streams));
     let mut shim = Shim::new(context, monitor, parent, bell);
     fd::replace_by_stderr(fd::STDIN);
     fd::replace_by_stderr(fd::STDOUT);
@@ -381,8 +406,16 @@ fn shim(
         }
         End::MonitorKilled => heir(shim, context, cgroup)?,
     };
+    finish_relay(context);
     context.place.end_as_server(context.board.ended(), status);
     Ok(status)
+}
+
+/// What the tree has written last is passed on before we end.
+fn finish_relay(context: &Context<'_>) {
+    if let Some(relay) = &context.writers {
+        relay.finish();
+    }
 }
 
 /// The shim after the monitor was killed: it stops the tree.

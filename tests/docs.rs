@@ -139,9 +139,10 @@ fn the_help_fits_a_screen_and_names_each_exit_status() {
     assert_eq!(long_options(&help), known_options());
 }
 
-fn codes() -> [String; 4] {
+fn codes() -> [String; 5] {
     [
         status::SURVIVORS,
+        status::CANCEL_TIMEOUT,
         status::OWN_FAILURE,
         status::NOT_EXECUTABLE,
         status::NOT_FOUND,

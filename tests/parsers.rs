@@ -12,6 +12,8 @@
 mod files;
 #[path = "parsers/other_inits.rs"]
 mod other_inits;
+#[path = "parsers/relay.rs"]
+mod relay;
 #[path = "parsers/values.rs"]
 mod values;
 

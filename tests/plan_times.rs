@@ -201,6 +201,7 @@ fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
     for trigger in Trigger::ALL {
         let asked = trigger == Trigger::Terminate;
         let drains = matches!(trigger, Trigger::StdinEof | Trigger::StdoutClosed);
+        let of_relay = matches!(trigger, Trigger::CancelTimeout | Trigger::RelayKilled);
         let kill = match trigger {
             Trigger::Terminate => None,
             Trigger::ShimKilled => Some(ms(2000)),
@@ -212,7 +213,7 @@ fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
         stop.tell(ms(1000), Event::Trigger(trigger));
         let later = match trigger {
             Trigger::Hangup | Trigger::Idle | Trigger::ServerExit => None,
-            _ if asked || drains => None,
+            _ if asked || drains || of_relay => None,
             _ => kill.map(|kill| kill + ms(1000)),
         };
         assert_eq!(stop.first(Action::KillAll), later, "{trigger}");

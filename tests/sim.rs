@@ -133,7 +133,7 @@ fn random_sim(rng: &mut Rng, kind: Kind) -> Sim {
     let mut sim = Sim::new(table, Board::shared().unwrap());
     let mut at = rng.time(ms(3000));
     for _ in 0..=rng.below(4) {
-        let from_outside = &Trigger::ALL[..7];
+        let from_outside = &Trigger::ALL[..10];
         sim.triggers.push_back((at, rng.pick(from_outside)));
         let pause = rng.pick(&[0, 30, 2000]);
         at += rng.time(ms(pause));

@@ -44,6 +44,7 @@ pub enum List {
 pub enum Lost {
     Shim = 1,
     Monitor,
+    Relay,
 }
 
 impl Lost {
@@ -52,6 +53,7 @@ impl Lost {
         match self {
             Self::Shim => "shim",
             Self::Monitor => "monitor",
+            Self::Relay => "relay",
         }
     }
 }
@@ -165,7 +167,7 @@ impl Ledger {
 
     #[must_use]
     pub fn lost(self) -> Option<Lost> {
-        [Lost::Shim, Lost::Monitor]
+        [Lost::Shim, Lost::Monitor, Lost::Relay]
             .into_iter()
             .find(|lost| *lost as u64 == self.get(Word::Lost))
     }

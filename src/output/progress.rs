@@ -98,6 +98,11 @@ pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
             "stdout has no reader any more and the drain has ended",
             " (--stdout and --drain change that)",
         ),
+        Trigger::CancelTimeout => (
+            "a cancelled turn did not end in time",
+            " (--cancel-drain changes that)",
+        ),
+        Trigger::RelayKilled => ("the relay process of treaper was killed", ""),
         Trigger::ShimKilled => ("the treaper process that the host knows was killed", ""),
         Trigger::MonitorKilled => ("the monitor process of treaper was killed", ""),
         // SIGTERM is a request, and a server that has ended is sent no signal.

@@ -7,6 +7,8 @@ use crate::sys::signal::Signal;
 
 /// Some processes could not be killed.
 pub const SURVIVORS: u8 = 123;
+/// A cancelled turn did not end in time.
+pub const CANCEL_TIMEOUT: u8 = 124;
 /// treaper itself failed or was misused; the server never started.
 pub const OWN_FAILURE: u8 = 125;
 /// The command was found but is not executable.

@@ -7,6 +7,7 @@ use crate::origin::place::Place;
 use crate::output::progress::{Step, Voice};
 use crate::output::report::Report;
 use crate::pair::board::Board;
+use crate::relay::Handle;
 use crate::settings::config::Config;
 use crate::settings::manner::Manner;
 use crate::streams::forward::Rules;
@@ -35,6 +36,8 @@ pub struct Context<'a> {
     pub report: Option<&'a Report>,
     /// Only in the process that the service manager knows.
     pub relay: Option<Relay>,
+    /// The third process, if there are further writers of the server's stdin.
+    pub writers: Option<Handle>,
 }
 
 impl Context<'_> {

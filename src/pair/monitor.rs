@@ -15,6 +15,7 @@ use crate::pair::link::Link;
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise::World;
+use crate::relay::Handle;
 use crate::settings::config::StdoutMode;
 use crate::streams::notify::Relay;
 use crate::streams::watch::{Watch, Woken};
@@ -248,6 +249,7 @@ impl Monitor<'_> {
                     self.read_cgroup_events();
                     Some(self.reap())
                 }
+                Woken::Trigger(Trigger::RelayKilled) => self.news_of_relay().map(Event::Trigger),
                 Woken::Trigger(trigger) => Some(Event::Trigger(trigger)),
                 Woken::Signal(arrival) => self.on_signal(arrival),
             };
@@ -259,10 +261,16 @@ impl Monitor<'_> {
 
     /// A deadline has come.
     fn overdue(&self) -> Event {
+        let relay = self.context.writers.as_ref();
         Event::Deadline {
-            unread: fd::unread(fd::STDIN),
-            hung_up: !self.watch.stdin_is_back(),
+            unread: fd::unread(fd::STDIN) + relay.map_or(0, Handle::unread),
+            hung_up: relay.is_some_and(Handle::has_ended) || !self.watch.stdin_is_back(),
         }
+    }
+
+    /// The relay has said something, or has ended.
+    fn news_of_relay(&self) -> Option<Trigger> {
+        self.context.writers.as_ref().and_then(Handle::news)
     }
 
     /// The exit status after the loop. Logs a line if processes had to be killed.
@@ -277,6 +285,9 @@ impl Monitor<'_> {
                 Seconds(self.context.config.policy.kill_timeout)
             );
             return status::SURVIVORS;
+        }
+        if plan.trigger() == Some(Trigger::CancelTimeout) {
+            return status::CANCEL_TIMEOUT;
         }
         let Some(ended) = self.context.board.ended() else {
             log::error!("it is unknown how the server ended");
@@ -342,6 +353,9 @@ impl Monitor<'_> {
     fn reap(&mut self) -> Event {
         let mut reaped = Reaped::default();
         let context = self.context;
+        if let Some(relay) = &context.writers {
+            relay.keep_awake();
+        }
         let left = reap::drain(&mut self.tree, &mut reaped, &mut |end| {
             report::end_of_child(context, end);
         });

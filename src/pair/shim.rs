@@ -148,6 +148,9 @@ impl Shim<'_> {
         if let Some(status) = self.context.board.early_status() {
             return Some(End::Exit(status));
         }
+        if let Some(relay) = &self.context.writers {
+            relay.keep_awake();
+        }
         loop {
             match wait::any() {
                 Found::Child(pid, change) if pid == self.monitor.get() => match change {

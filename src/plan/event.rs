@@ -21,6 +21,10 @@ pub enum Trigger {
     Idle,
     /// The server's stdout has no reader any more.
     StdoutClosed,
+    /// A cancelled turn did not end in time.
+    CancelTimeout,
+    /// The relay is gone.
+    RelayKilled,
     /// The shim of the pair is gone.
     ShimKilled,
     /// The monitor of the pair is gone.
@@ -30,7 +34,7 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::ParentExit,
         Self::StdinEof,
         Self::Hangup,
@@ -38,6 +42,8 @@ impl Trigger {
         Self::WatchedExit,
         Self::Idle,
         Self::StdoutClosed,
+        Self::CancelTimeout,
+        Self::RelayKilled,
         Self::ShimKilled,
         Self::MonitorKilled,
         Self::ServerExit,
@@ -54,6 +60,8 @@ impl Trigger {
             Self::WatchedExit => "watched-exit",
             Self::Idle => "idle",
             Self::StdoutClosed => "stdout-closed",
+            Self::CancelTimeout => "cancel-timeout",
+            Self::RelayKilled => "relay-killed",
             Self::ShimKilled => "shim-killed",
             Self::MonitorKilled => "monitor-killed",
             Self::ServerExit => "server-exit",

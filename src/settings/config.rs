@@ -12,6 +12,7 @@ use crate::plan::policy::{KillMode, Policy, Until};
 use crate::settings::cli::Args;
 use crate::settings::given::Given;
 use crate::settings::value;
+use crate::settings::writers::{self, Framing, Use, Writers};
 use crate::sys::signal::Signal;
 
 /// Whether the hang-up of stdin is a trigger.
@@ -128,6 +129,8 @@ pub struct Config {
     /// Whether treaper is two processes, so that one is left if the other is SIGKILLed.
     pub guard: bool,
     pub no_new_privs: bool,
+    /// Further writers of the server's stdin.
+    pub writers: Writers,
     /// The file to which standard error is appended.
     pub stderr: Option<OsString>,
     pub report: Option<To>,
@@ -195,6 +198,34 @@ fn success(given: &Given) -> Result<SuccessSet, Error> {
     Ok(success)
 }
 
+/// Further writers of the server's stdin.
+fn writers(given: &Given) -> Result<Writers, Error> {
+    let mut sources = Vec::new();
+    for (long, does) in [("inject", Use::Inject), ("cancel", Use::Cancel)] {
+        let found = given.many(long, writers::source)?;
+        sources.extend(found.into_iter().map(|source| (does, source)));
+    }
+    let boundaries = given.many("boundary", writers::boundary)?;
+    let cancels = sources.iter().any(|(does, _)| *does == Use::Cancel);
+    if cancels && boundaries.is_empty() {
+        return Err(Error::Misuse(
+            "--cancel: needs --boundary, which says what ends a turn".to_owned(),
+        ));
+    }
+    if sources.is_empty() && !boundaries.is_empty() {
+        return Err(Error::Misuse(
+            "--boundary: has no effect without --cancel or --inject".to_owned(),
+        ));
+    }
+    Ok(Writers {
+        sources,
+        boundaries,
+        cancel_drain: given.one("cancel-drain", Duration::from_secs(5), value::duration)?,
+        framing: given.word("framing", Framing::Lines, &Framing::NAMES)?,
+        max_message: given.one("max-message", 1 << 20, writers::size)?,
+    })
+}
+
 fn verbosity(text: &str) -> Result<u8, String> {
     match text.parse::<u8>() {
         Ok(count) => Ok(count.min(2)),
@@ -249,6 +280,7 @@ pub fn resolve(
         contain: given.word("contain", Level::Auto, &Level::NAMES)?,
         guard: !given.switch("no-guard")?,
         no_new_privs: given.switch("no-new-privs")?,
+        writers: writers(&given)?,
         stderr: given.text("stderr"),
         report: given.path("report", value::report)?,
         report_arguments: given.switch("report-arguments")?,

@@ -7,3 +7,4 @@ pub mod given;
 pub mod manner;
 pub mod options;
 pub mod value;
+pub mod writers;

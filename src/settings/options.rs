@@ -147,7 +147,7 @@ pub const OPTIONS: &[Opt] = &[
         Takes::One("LEVEL"),
         "Hold the tree by: auto, group, cgroup, pidns [auto]",
     ),
-    opt(
+    rare(
         "no-guard",
         Takes::Nothing,
         "One process instead of two; leaks if SIGKILLed",
@@ -156,6 +156,36 @@ pub const OPTIONS: &[Opt] = &[
         "no-new-privs",
         Takes::Nothing,
         "Deny setuid programs to the whole tree",
+    ),
+    opt(
+        "inject",
+        Takes::Many("SOURCE"),
+        "Also write messages from fd:N or unix:PATH to the server's stdin",
+    ),
+    rare(
+        "cancel",
+        Takes::Many("SOURCE"),
+        "The same; each message must end the turn that runs",
+    ),
+    rare(
+        "boundary",
+        Takes::Many("MEMBER=VALUE"),
+        "The JSON member of a message on stdout that ends a turn",
+    ),
+    rare(
+        "cancel-drain",
+        Takes::One("TIME"),
+        "Time in which a cancelled turn must end [5s]",
+    ),
+    rare(
+        "framing",
+        Takes::One("MODE"),
+        "How messages end: lines, headers [lines]",
+    ),
+    rare(
+        "max-message",
+        Takes::One("SIZE"),
+        "Longest message of --inject and --cancel [1M]",
     ),
     opt(
         "stderr",
@@ -196,7 +226,7 @@ pub const GROUPS: [(&str, &str); 5] = [
     ("How to stop", "signal"),
     ("Signals", "hup"),
     ("Containment", "contain"),
-    ("Output and exit status", "stderr"),
+    ("Input, output and exit status", "inject"),
 ];
 
 /// What treaper does, in one line.
@@ -232,7 +262,7 @@ pub fn help() -> String {
     ] {
         let _ = writeln!(text, "{words:TEXT_COLUMN$}{help}");
     }
-    let mut line = "Rarely needed, explained in treaper(1):".to_owned();
+    let mut line = "Rarely needed, see treaper(1):".to_owned();
     for option in OPTIONS.iter().filter(|option| option.rare) {
         if line.len() + " --".len() + option.long.len() > WIDTH {
             let _ = write!(text, "\n{line}");
@@ -243,8 +273,8 @@ pub fn help() -> String {
     let _ = writeln!(text, "\n{line}");
     text.push_str(
         "\nVariables: TREAPER_KILL_MODE and so on; the command line wins. TIME: 500ms, 5s, 2m or seconds.\n\
-         Exit status: the server's, or 128+n for signal n; 123 survivors, 125 treaper failed,\n\
-         126 cannot execute, 127 not found. Manual: treaper(1).\n",
+         Exit status: the server's, or 128+n for signal n; 123 survivors, 124 cancel-timeout,\n\
+         125 treaper failed, 126 cannot execute, 127 not found. Manual: treaper(1).\n",
     );
     text
 }

@@ -133,6 +133,17 @@ impl Watch {
         self.add(source, bell.as_raw_fd(), 0);
     }
 
+    /// Our end of the line to the relay, borrowed: it is readable when there is news, and hangs up when the relay has
+    /// ended. Which of them it is has to be asked for.
+    pub fn add_relay(&mut self, line: BorrowedFd<'_>) {
+        let source = Source {
+            trigger: Some(Trigger::RelayKilled),
+            _owned: None,
+            standard: None,
+        };
+        self.add(source, line.as_raw_fd(), libc::POLLIN);
+    }
+
     /// Watches the `cgroup.events` of the cgroup. The tree owns the descriptor, which must stay open.
     pub fn add_cgroup_events(&mut self, events: BorrowedFd<'_>) {
         let source = Source {

@@ -27,7 +27,15 @@ pub enum Fork {
 /// # Errors
 /// `EAGAIN` a limit of processes; `ENOMEM`.
 pub fn fork() -> Result<Fork, Errno> {
-    fork_with(0)
+    fork_with(0, libc::SIGCONT)
+}
+
+/// Forks a child whose end sends us SIGCHLD, as usual.
+///
+/// # Errors
+/// As [`fork`].
+pub fn fork_plainly() -> Result<Fork, Errno> {
+    fork_with(0, libc::SIGCHLD)
 }
 
 /// Which namespaces a process is born into. See `namespaces(7)`.
@@ -49,22 +57,22 @@ pub fn fork_into(namespaces: Namespaces) -> Result<Fork, Errno> {
         Namespaces::WithUser => libc::CLONE_NEWUSER,
         Namespaces::Privileged => 0,
     };
-    fork_with(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user)
+    fork_with(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user, libc::SIGCONT)
 }
 
 /// There is only one thread, so the child may do all that the parent may. But the libc does not know of the fork:
 /// functions that use what it stores for each thread (such as `raise`) must not be called.
-fn fork_with(flags: c_int) -> Result<Fork, Errno> {
+fn fork_with(flags: c_int, exit_signal: c_int) -> Result<Fork, Errno> {
     // SAFETY: an all-zero clone_args asks for nothing.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = flags as u64;
-    args.exit_signal = libc::SIGCONT as u64;
+    args.exit_signal = exit_signal as u64;
     // SAFETY: a live struct, and its size. The child gets a copy of all memory, and the copy is consistent: no lock
     // can be held by a thread that the child lacks.
     let mut pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of_val(&args)) };
     // Before Linux 5.3, or where a filter forbids it and allows the older call.
     if pid == -1 && matches!(last_errno(), Errno::NOSYS | Errno::PERM) {
-        let (none, flags) = (std::ptr::null::<c_void>(), flags | libc::SIGCONT);
+        let (none, flags) = (std::ptr::null::<c_void>(), flags | exit_signal);
         // SAFETY: as above. The order of the arguments differs between architectures; all except the flags are null.
         pid = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
     }

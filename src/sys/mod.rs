@@ -20,6 +20,7 @@ pub mod heap;
 pub mod memory;
 pub mod namespace;
 pub mod notify;
+pub mod peer;
 pub mod pid;
 pub mod pidfd;
 pub mod poll;
@@ -29,6 +30,7 @@ mod raw;
 pub mod shared;
 pub mod signal;
 pub mod startup;
+pub mod stream;
 pub mod tty;
 pub mod wait;
 

@@ -8,6 +8,7 @@ use crate::output::report::Facts;
 use crate::pair::link::Link;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
+use crate::relay::Handle;
 use crate::sys::clock;
 use crate::sys::pid::{self, Pid};
 
@@ -38,6 +39,7 @@ impl Monitor<'_> {
         let lost = match trigger {
             Trigger::ShimKilled => Lost::Shim,
             Trigger::MonitorKilled => Lost::Monitor,
+            Trigger::RelayKilled => Lost::Relay,
             _ => return,
         };
         if let Some(report) = self.context.report {
@@ -62,6 +64,7 @@ impl Monitor<'_> {
             server_pid: self.context.board.server().map(Pid::get),
             server_ended: self.context.board.ended(),
             exit_status: status,
+            relay: self.context.writers.as_ref().map(Handle::counts),
             memory_peak: self.tree.cgroup().and_then(Cgroup::memory_peak),
             ..self.context.config.facts()
         });

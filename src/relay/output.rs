@@ -1,0 +1,121 @@
+//! The server's stdout, on its way to ours: passed on as it comes, and looked at for boundaries.
+#![forbid(unsafe_code)]
+
+use std::os::fd::AsRawFd;
+
+use crate::relay::boundary::Output;
+use crate::relay::inbox::CHUNK;
+use crate::relay::run::{Polled, Wanted};
+use crate::relay::words::Words;
+use crate::settings::writers::Writers;
+use crate::sys::Errno;
+use crate::sys::fd::Kind;
+use crate::sys::stream::Stream;
+
+#[derive(Debug)]
+pub struct Way {
+    /// Until it has ended.
+    from: Option<Stream>,
+    to: Stream,
+    bytes: Box<[u8]>,
+    /// What is passed on of them.
+    start: usize,
+    end: usize,
+    scan: Output,
+    /// It was reported that no boundary can be found any more.
+    warned: bool,
+    words: Words,
+}
+
+impl Way {
+    pub fn new(settings: &Writers, (from, to): (Stream, Stream), words: Words) -> Self {
+        Self {
+            from: Some(from),
+            to,
+            bytes: vec![0; CHUNK].into(),
+            start: 0,
+            end: 0,
+            scan: Output::new(settings.framing, &settings.boundaries),
+            warned: false,
+            words,
+        }
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Whether everything was passed on.
+    pub const fn is_over(&self) -> bool {
+        self.from.is_none() && self.is_empty()
+    }
+
+    /// Whether more could be read.
+    pub const fn can_read(&self) -> bool {
+        self.from.is_some() && self.is_empty()
+    }
+
+    pub fn list(&self, wanted: &mut Wanted) {
+        if let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) {
+            wanted.add(Polled::From, from.as_raw_fd(), libc::POLLIN);
+        }
+        if !self.is_empty() {
+            wanted.add(Polled::To, self.to.as_raw_fd(), libc::POLLOUT);
+        } else if self.to.kind() == Kind::Pipe {
+            // A pipe without a reader reports an error.
+            wanted.add(Polled::To, self.to.as_raw_fd(), 0);
+        }
+    }
+
+    /// Reads what is there, and passes on what fits; how many boundaries it had. `at_end`: nothing more will come.
+    pub fn read(&mut self, at_end: bool) -> usize {
+        let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) else {
+            return 0;
+        };
+        let result = from.read(&mut self.bytes);
+        (self.start, self.end) = (0, *result.as_ref().unwrap_or(&0));
+        match result {
+            Ok(1..) => {}
+            Err(Errno::AGAIN | Errno::INTR) if !at_end => return 0,
+            Err(Errno::INTR) => return 0,
+            Ok(0) | Err(_) => {
+                self.from = None;
+                return 0;
+            }
+        }
+        let found = self.scan.take(&self.bytes[..self.end]);
+        if self.scan.is_broken() && !self.warned {
+            self.warned = true;
+            log::warn!(
+                "stdout of the server is not framed as --framing says: no boundary is found from now on"
+            );
+        }
+        self.write();
+        found
+    }
+
+    /// Passes on what fits; whether something did.
+    pub fn write(&mut self) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        match self.to.write(&self.bytes[self.start..self.end]) {
+            Ok(count) => {
+                self.start += count;
+                self.words.add_passed(count as u64);
+                count > 0
+            }
+            Err(Errno::AGAIN | Errno::INTR) => false,
+            Err(_) => {
+                self.leave();
+                false
+            }
+        }
+    }
+
+    /// Nobody reads it any more: the server's next write fails, as it would without us.
+    pub fn leave(&mut self) {
+        self.from = None;
+        (self.start, self.end) = (0, 0);
+    }
+}

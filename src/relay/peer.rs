@@ -1,0 +1,132 @@
+//! Who may inject: processes of our own uid that are not of the tree.
+//!
+//! A process of the tree descends from the process that started the relay, since that one is a subreaper, and lives as
+//! long as the relay takes new writers. So a writer is of the tree if the chain of its parents leads there. The chain
+//! is read twice, with the time at which each of its processes was started. If both are the same, and the
+//! writer still lives, it was the chain of this writer at one moment in between. A writer that has ended before cannot
+//! be looked at, and is refused: it might have been of the tree.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::sys::peer::{self, Credentials};
+use crate::sys::{Errno, pid, pidfd, proc};
+
+/// Why a writer is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    OtherUser {
+        pid: i32,
+        uid: u32,
+    },
+    OfTheTree {
+        pid: i32,
+    },
+    /// It has ended, or cannot be looked at.
+    Unknown {
+        pid: i32,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherUser { pid, uid } => write!(f, "pid {pid} has another uid, {uid}"),
+            Self::OfTheTree { pid } => write!(f, "pid {pid} is a process of the server's own tree"),
+            Self::Unknown { pid } => write!(
+                f,
+                "pid {pid} had ended before it was known whether it is of the server's own tree"
+            ),
+        }
+    }
+}
+
+/// How often a chain that changes is read again.
+const LOOKS: usize = 16;
+/// Longer than any chain of parents.
+const LONGEST_CHAIN: usize = 10_000;
+
+/// Whether the process that has connected `socket` may inject. `top`: the process that started the relay.
+///
+/// # Errors
+/// Why not.
+pub fn check(socket: BorrowedFd<'_>, top: i32) -> Result<(), Refusal> {
+    let Ok(Credentials { pid, uid }) = peer::credentials(socket) else {
+        return Err(Refusal::Unknown { pid: 0 });
+    };
+    if uid != peer::own_uid() {
+        return Err(Refusal::OtherUser { pid, uid });
+    }
+    if pid == 0 {
+        // The tree cannot leave our PID namespace to the outside.
+        return Ok(());
+    }
+    let unknown = Refusal::Unknown { pid };
+    let process = match peer::process(socket) {
+        Ok(process) => Some(process),
+        // An older kernel knows the number alone.
+        Err(Errno::NOPROTOOPT) => None,
+        Err(_) => return Err(unknown),
+    };
+    let mut before = chain(pid, top);
+    for _ in 0..LOOKS {
+        let now = chain(pid, top);
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    let lives = process.is_none_or(|process| !pidfd::has_ended(process.as_fd()));
+    match before {
+        // Without its parent the relay does not know the tree.
+        _ if !lives || pid::parent() != top => Err(unknown),
+        Some(Chain {
+            leads_to_top: true, ..
+        }) => Err(Refusal::OfTheTree { pid }),
+        Some(Chain { links, .. }) if chain(pid, top).is_some_and(|now| now.links == links) => {
+            Ok(())
+        }
+        _ => Err(unknown),
+    }
+}
+
+#[derive(PartialEq, Eq)]
+struct Chain {
+    /// Each process with the time of its start.
+    links: Vec<(i32, u64)>,
+    leads_to_top: bool,
+}
+
+/// `pid` and its parents. `None`: it cannot be read to its end.
+fn chain(pid: i32, top: i32) -> Option<Chain> {
+    let mut links = Vec::new();
+    let mut current = pid;
+    while links.len() < LONGEST_CHAIN {
+        if current == top {
+            return Some(Chain {
+                links,
+                leads_to_top: true,
+            });
+        }
+        let (parent, started) = look(current)?;
+        links.push((current, started));
+        if parent == 0 {
+            return Some(Chain {
+                links,
+                leads_to_top: false,
+            });
+        }
+        current = parent;
+    }
+    None
+}
+
+/// The parent and the start of a process. Where `/proc` hides it, a pidfd still tells the parent.
+fn look(number: i32) -> Option<(i32, u64)> {
+    if let Ok(stat) = proc::stat(number) {
+        return Some((stat.parent, stat.started));
+    }
+    let fd = pidfd::open(number).ok()?;
+    pidfd::parent(fd.as_fd()).ok().map(|parent| (parent, 0))
+}

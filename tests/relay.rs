@@ -1,0 +1,559 @@
+//! `--inject`: whole messages of several writers, in order, never mixed; who may write, and what becomes of the socket.
+//!
+//! `RELAY_MESSAGES=600` writes as many of each writer as that.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test"
+)]
+
+mod common;
+#[path = "relay/messages.rs"]
+mod messages;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::scene::Directory;
+use common::{ACTOR, PATIENCE, Run, Scene, TREAPER, Wrap, skip, sys, until};
+use messages::{Framing, acknowledged, connect, inject, read_all, sockets, torn, write_all};
+
+fn count() -> usize {
+    std::env::var("RELAY_MESSAGES").map_or(60, |text| text.parse().unwrap())
+}
+
+const LARGE: usize = 200_000;
+const SMALL: usize = 100;
+
+/// A server with a socket to inject, whose stdin is a pipe.
+fn start(options: &[&str], command: &[&str]) -> (Run, PathBuf) {
+    let scene = Scene::new().stdin_pipe();
+    let path = scene.directory().join("socket");
+    let source = format!("unix:{}", path.display());
+    let options = [&["--inject", &source], options].concat();
+    (scene.start(&Wrap::Treaper(&options).command(command)), path)
+}
+
+/// Waits for a line on stdout.
+fn line(run: &mut Run, text: &str) {
+    until(text, || run.stdout().lines().any(|line| line == text));
+}
+
+fn exchange(framing: Framing, writers: usize, on_socket: bool, slow: bool) {
+    let mut scene = Scene::new();
+    let path = scene.directory().join("socket");
+    let mut host: Option<Box<dyn Write + Send>> = None;
+    if on_socket {
+        let (near, far) = sockets();
+        scene = scene.with(|command| {
+            command.stdin(far);
+        });
+        host = Some(Box::new(UnixStream::from(near)));
+    } else {
+        scene = scene.stdin_pipe();
+    }
+    let source = format!("unix:{}", path.display());
+    let options = ["--inject", &source, "--framing", framing.word()];
+    let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
+    until("the socket", || path.exists());
+    let host = host.unwrap_or_else(|| Box::new(File::from(run.stdin.take().unwrap())));
+    let output = run.take_stdout();
+    let reader = std::thread::spawn(move || read_all(output, slow));
+    let writer = write_all(host, framing, "h", (count(), LARGE));
+    let names = ["a", "b", "c", "d", "e"];
+    let injecting: Vec<_> = names[..writers]
+        .iter()
+        .map(|name| inject(path.clone(), framing, name, (count(), SMALL)))
+        .collect();
+    for thread in injecting {
+        thread.join().unwrap();
+    }
+    drop(writer.join().unwrap());
+    let text = reader.join().unwrap();
+    let mut expected = vec![("h", count(), LARGE)];
+    expected.extend(names[..writers].iter().map(|name| (*name, count(), SMALL)));
+    let bad = torn(&text, framing, &expected);
+    let which = format!("{framing:?}, {writers} writers, socket {on_socket}, slow {slow}");
+    assert_eq!(bad, 0, "{which}: {}", run.stderr());
+    run.wait_clean();
+    assert!(!path.exists());
+}
+
+#[test]
+fn messages_are_whole_and_in_order_whoever_writes_them() {
+    exchange(Framing::Lines, 1, false, false);
+    exchange(Framing::Headers, 1, false, false);
+    exchange(Framing::Lines, 5, true, false);
+    exchange(Framing::Headers, 5, true, false);
+    exchange(Framing::Lines, 5, false, true);
+}
+
+#[test]
+fn control_two_writers_of_one_pipe_tear_each_others_messages() {
+    let mut run = Scene::new()
+        .stdin_pipe()
+        .start(&Wrap::Treaper(&[]).command(&["cat"]));
+    let output = run.take_stdout();
+    let reader = std::thread::spawn(move || read_all(output, false));
+    let pipe = File::from(run.stdin.take().unwrap());
+    let other = pipe.try_clone().unwrap();
+    let writers = [
+        write_all(pipe, Framing::Lines, "h", (count(), LARGE)),
+        write_all(other, Framing::Lines, "a", (count() * 20, SMALL)),
+    ];
+    for writer in writers {
+        drop(writer.join().unwrap());
+    }
+    let text = reader.join().unwrap();
+    let expected = [("h", count(), LARGE), ("a", count() * 20, SMALL)];
+    let bad = torn(&text, Framing::Lines, &expected);
+    assert!(bad > 0, "the scene shows nothing");
+}
+
+/// Writes the first bytes of a message, and is SIGKILLed.
+fn killed_writer(path: &PathBuf, bytes: &[u8]) {
+    let mut socket = connect(path);
+    let pid = sys::fork();
+    if pid == 0 {
+        let _ = socket.write_all(bytes);
+        sys::raise(libc::SIGKILL);
+        sys::exit(1);
+    }
+    drop(socket);
+    sys::wait_for(pid);
+}
+
+#[test]
+fn of_a_writer_that_is_killed_in_the_middle_of_a_message_nothing_arrives() {
+    for framing in [Framing::Lines, Framing::Headers] {
+        let (mut run, path) = start(&["--framing", framing.word()], &["cat"]);
+        until("the socket", || path.exists());
+        let message = match framing {
+            Framing::Lines => "never seen\n",
+            Framing::Headers => "Content-Length: 5\r\n\r\nnever",
+        };
+        let good = message.replace("never", "right");
+        for end in 0..message.len() {
+            killed_writer(&path, &message.as_bytes()[..end]);
+            let mut next = connect(&path);
+            next.write_all(good.as_bytes()).unwrap();
+            acknowledged(next);
+        }
+        // And one that had written all of it.
+        killed_writer(&path, message.as_bytes());
+        until("the last one", || run.stdout().ends_with(message));
+        let expected = good.repeat(message.len()) + message;
+        assert_eq!(run.stdout(), expected);
+        let dropped = run
+            .stderr()
+            .matches("it ended in the middle of a message")
+            .count();
+        assert_eq!(dropped, message.len() - 1);
+        run.close_stdin();
+        run.wait_clean();
+    }
+}
+
+#[test]
+fn a_message_that_is_too_long_or_badly_framed_is_not_passed_on() {
+    let (mut run, path) = start(&["--max-message", "10"], &["cat"]);
+    until("the socket", || path.exists());
+    let mut long = connect(&path);
+    let _ = long.write_all(b"12345678901\n");
+    let _ = long.read(&mut [0]);
+    let mut fits = connect(&path);
+    fits.write_all(b"123456789\n").unwrap();
+    acknowledged(fits);
+    line(&mut run, "123456789");
+    assert!(
+        run.stderr().contains("longer than 10 bytes"),
+        "{}",
+        run.stderr()
+    );
+    assert_eq!(run.stdout(), "123456789\n");
+
+    let (mut run, path) = start(&["--framing", "headers"], &["cat"]);
+    until("the socket", || path.exists());
+    let mut broken = connect(&path);
+    let _ = broken.write_all(b"{\"a\":1}\n");
+    let _ = broken.read(&mut [0]);
+    until("a message", || run.stderr().contains("is not framed"));
+    assert_eq!(run.stdout(), "");
+}
+
+#[test]
+fn stdin_that_is_badly_framed_is_passed_on_and_other_writers_are_refused() {
+    let (mut run, path) = start(&["--framing", "headers"], &["cat"]);
+    until("the socket", || path.exists());
+    run.write_stdin(b"{\"a\":1}\n");
+    line(&mut run, "{\"a\":1}");
+    until("a message", || {
+        run.stderr().contains("other writers are refused")
+    });
+    until("no listener", || UnixStream::connect(&path).is_err());
+    run.write_stdin(b"and so on\n");
+    line(&mut run, "and so on");
+    run.close_stdin();
+    run.wait_clean();
+}
+
+#[test]
+fn a_message_of_stdin_keeps_its_turn_until_it_ends() {
+    let (mut run, path) = start(&[], &["cat"]);
+    until("the socket", || path.exists());
+    run.write_stdin(b"begun ");
+    until("the beginning", || run.stdout() == "begun ");
+    let mut other = connect(&path);
+    other.write_all(b"other\n").unwrap();
+    other.shutdown(std::net::Shutdown::Write).unwrap();
+    other
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    assert!(
+        other.read(&mut [0]).is_err(),
+        "acknowledged before its turn"
+    );
+    assert_eq!(run.stdout(), "begun ");
+    run.write_stdin(b"and ended\nlast");
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(other.read(&mut [0]).unwrap(), 0);
+    // A last line without a newline is passed on, as without treaper.
+    run.close_stdin();
+    assert_eq!(run.wait_clean().code(), Some(0));
+    let text = run.stdout();
+    assert!(
+        text == "begun and ended\nother\nlast" || text == "begun and ended\nlastother\n",
+        "{text}"
+    );
+}
+
+#[test]
+fn an_inherited_pipe_is_a_source_and_the_server_does_not_get_it() {
+    let (read, mut write) = std::io::pipe().unwrap();
+    let fd = read.as_raw_fd();
+    let scene = Scene::new()
+        .stdin_pipe()
+        .before_exec(move || sys::dup2(fd, 17));
+    let command = [
+        "sh",
+        "-c",
+        "ls /proc/self/fd | tr '\\n' ' '; echo; exec cat",
+    ];
+    let mut run = scene.start(&Wrap::Treaper(&["--inject", "fd:17"]).command(&command));
+    drop(read);
+    write.write_all(b"by the pipe\n").unwrap();
+    line(&mut run, "by the pipe");
+    assert!(!run.stdout().contains("17"), "{}", run.stdout());
+    drop(write);
+    run.write_stdin(b"still there\n");
+    line(&mut run, "still there");
+    run.close_stdin();
+    run.wait_clean();
+}
+
+#[test]
+fn the_kind_of_stdin_stays_and_nobody_else_has_an_end_of_it() {
+    for on_socket in [false, true] {
+        let scene = Scene::new();
+        let path = scene.directory().join("socket");
+        let source = format!("unix:{}", path.display());
+        let (near, far) = sockets();
+        let mut scene = scene;
+        if on_socket {
+            scene = scene.with(|command| {
+                command.stdin(far);
+            });
+        } else {
+            scene = scene.stdin_pipe();
+        }
+        let command = [
+            "sh",
+            "-c",
+            "readlink /proc/self/fd/0; read -r line; exec 0<&-; echo closed; read -r never </dev/null; sleep 1000",
+        ];
+        let mut run = scene
+            .start(&Wrap::Treaper(&["--inject", &source, "--grace", "100ms"]).command(&command));
+        let kind = if on_socket { "socket:" } else { "pipe:" };
+        until("the kind", || run.stdout().starts_with(kind));
+        let mut host: Box<dyn Write> = if on_socket {
+            Box::new(UnixStream::from(near))
+        } else {
+            Box::new(File::from(run.stdin.as_ref().unwrap().try_clone().unwrap()))
+        };
+        host.write_all(b"line\n").unwrap();
+        line(&mut run, "closed");
+        // With no reader left the relay has nothing more to do.
+        until("the end of the relay", || {
+            run.named("tree-relay").is_empty()
+        });
+        assert!(
+            !run.ends_within(Duration::from_millis(300)),
+            "{}",
+            run.stderr()
+        );
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+    }
+}
+
+/// A connection from the tree, from another user, and from a process that is neither.
+#[test]
+fn processes_of_the_tree_and_of_other_users_are_refused() {
+    let scene = Scene::new().stdin_pipe();
+    let path = scene.directory().join("socket");
+    let source = format!("unix:{}", path.display());
+    let script = format!(
+        "exec 3<&0 </dev/null; {ACTOR} connect {0} direct; (setsid {ACTOR} connect {0} orphan &); exec cat <&3",
+        path.display()
+    );
+    let options = ["--inject", &source];
+    let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", &script]));
+    until("two refusals", || {
+        run.stderr().matches("of the server's own tree").count() == 2
+    });
+    let mut other = connect(&path);
+    other.write_all(b"from outside\n").unwrap();
+    acknowledged(other);
+    run.close_stdin();
+    run.wait_clean();
+    let text = run.stdout();
+    assert!(text.contains("from outside"), "{text}");
+    assert!(
+        !text.contains("direct\n") && !text.contains("orphan\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn another_user_is_refused_even_where_the_file_lets_it_in() {
+    if !sys::is_root() {
+        return skip("only root can have another uid");
+    }
+    let (mut run, path) = start(&[], &["cat"]);
+    until("the socket", || path.exists());
+    let attempt = |path: &PathBuf| {
+        let path = path.to_str().unwrap();
+        let output = Command::new(ACTOR)
+            .args(["connect", path, "intruder", "65534"])
+            .stdin(Stdio::null())
+            .output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    assert!(attempt(&path).contains("PermissionDenied"));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    attempt(&path);
+    until("the refusal", || {
+        run.stderr().contains("has another uid, 65534")
+    });
+    run.close_stdin();
+    run.wait_clean();
+    assert_eq!(run.stdout(), "");
+}
+
+/// Status and message of a treaper whose stdin is a pipe, and that must not start its server.
+fn refused(options: &[&str]) -> String {
+    let mut treaper = Command::new(TREAPER);
+    let treaper = treaper
+        .args(options)
+        .args(["--", "echo", "started"])
+        .stdin(Stdio::piped());
+    let output = treaper
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+        .wait_with_output()
+        .unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        (output.status.code(), output.stdout.len()),
+        (Some(125), 0),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+#[test]
+fn what_cannot_be_a_source_is_an_error_before_the_start() {
+    let directory = Directory::new();
+    let path = |name: &str| format!("unix:{}/{name}", directory.0.display());
+    fs::write(directory.0.join("file"), "kept").unwrap();
+    let live = UnixListener::bind(directory.0.join("live")).unwrap();
+    for (source, text) in [
+        (
+            path("file"),
+            "there is a file already, which is not a socket",
+        ),
+        (path("live"), "a process listens on this socket"),
+        (path("none/socket"), "its folder: No such file or directory"),
+        (path(&"x".repeat(100)), "has at most 107"),
+        ("fd:99".to_owned(), "it is closed"),
+        ("tcp:1".to_owned(), "expected fd:N or unix:PATH"),
+    ] {
+        let told = refused(&["--inject", &source]);
+        assert!(told.contains(text) && told.contains("--inject"), "{told}");
+    }
+    assert_eq!(
+        fs::read_to_string(directory.0.join("file")).unwrap(),
+        "kept"
+    );
+    assert!(
+        fs::metadata(directory.0.join("live"))
+            .unwrap()
+            .file_type()
+            .is_socket()
+    );
+    drop(live);
+    let told = refused(&["--cancel", &path("c")]);
+    assert!(told.contains("--boundary"), "{told}");
+    let told = refused(&["--boundary", "type=result"]);
+    assert!(told.contains("--cancel"), "{told}");
+    // Where stdin is no pipe.
+    let mut treaper = Command::new(TREAPER);
+    let treaper = treaper
+        .args(["--inject", &path("s"), "true"])
+        .stdin(Stdio::null());
+    let output = treaper.output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("stdin is not a pipe")
+    );
+    assert!(!directory.0.join("s").exists());
+    // A later error leaves no socket behind.
+    let _ = refused(&["--inject", &path("s"), "--inject", &path("none/s")]);
+    assert!(!directory.0.join("s").exists());
+}
+
+#[test]
+fn the_socket_is_ours_alone_and_gone_afterwards_whoever_was_killed() {
+    for victim in ["none", "tree-relay", "tree-monitor", "treaper"] {
+        let (mut run, path) = start(&["--grace", "100ms"], &["sleep", "1000"]);
+        until("the socket", || path.exists());
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+        run.monitor();
+        until("a server", || !run.named("sleep").is_empty());
+        if victim == "none" {
+            run.signal(libc::SIGTERM);
+        } else {
+            let pid = run
+                .named(victim)
+                .iter()
+                .map(|process| process.pid)
+                .min()
+                .unwrap();
+            sys::kill(pid, libc::SIGKILL).unwrap();
+        }
+        run.wait_empty();
+        until("no socket", || !path.exists());
+    }
+}
+
+#[test]
+fn the_socket_of_a_dead_run_is_replaced_and_a_new_one_is_not_removed() {
+    let (mut run, path) = start(&["--no-guard"], &["cat"]);
+    until("the socket", || path.exists());
+    let directory = Directory::new();
+    let other = directory.0.join("other");
+    drop(UnixListener::bind(&other).unwrap());
+    let source = format!("unix:{}", other.display());
+    // The socket of a process that is gone.
+    let mut second = Scene::new()
+        .stdin_pipe()
+        .start(&Wrap::Treaper(&["--inject", &source]).command(&["cat"]));
+    until("a listener", || UnixStream::connect(&other).is_ok());
+    // Another process has put its own socket in the place of ours.
+    fs::remove_file(&path).unwrap();
+    let _own = UnixListener::bind(&path).unwrap();
+    run.close_stdin();
+    run.wait_clean();
+    assert!(path.exists());
+    second.close_stdin();
+    second.wait_clean();
+    assert!(!other.exists());
+}
+
+#[test]
+fn both_directions_full_block_nobody_for_ever_and_take_no_memory() {
+    let size = 4 << 20;
+    for boundary in [false, true] {
+        let scene = Scene::new().stdin_pipe();
+        let path = scene.directory().join("socket");
+        let source = format!("unix:{}", path.display());
+        let mut options = vec!["--inject", &source];
+        if boundary {
+            options.extend(["--boundary", "type=result"]);
+        }
+        let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
+        let mut host = File::from(run.stdin.take().unwrap());
+        let text: Vec<u8> = (0..size)
+            .map(|at: u32| {
+                if at % 1000 == 999 {
+                    b'\n'
+                } else {
+                    b'a' + (at / 1000 % 26) as u8
+                }
+            })
+            .collect();
+        let expected = text.clone();
+        let written = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let flag = written.clone();
+        let writer = std::thread::spawn(move || {
+            host.write_all(&text).unwrap();
+            flag.store(true, std::sync::atomic::Ordering::SeqCst);
+        });
+        // Nobody reads until everything on the way is full.
+        until("a relay", || !run.named("tree-relay").is_empty());
+        let relay = run.named("tree-relay")[0].pid;
+        common::until_it_rests(relay);
+        assert!(!written.load(std::sync::atomic::Ordering::SeqCst));
+        let found = read_all(run.take_stdout(), false);
+        writer.join().unwrap();
+        assert!(found == expected, "{} bytes", found.len());
+        run.wait_clean();
+        let _ = relay;
+    }
+}
+
+#[test]
+fn a_host_that_closes_its_stdin_drains_the_server_as_without_a_relay() {
+    // Read slowly: longer than the drain.
+    let (mut run, path) = start(
+        &["--stdin", "watch", "--drain", "300ms", "--grace", "300ms"],
+        &[ACTOR, "tree", "server:eof=0:slowread=60:record"],
+    );
+    run.log.ready("server");
+    until("the socket", || path.exists());
+    run.write_stdin(&vec![b'x'; 12 * 4096]);
+    run.close_stdin();
+    let exit = run.wait_clean();
+    assert_eq!(
+        run.log.all("server", "signal").len(),
+        0,
+        "signalled while it still read"
+    );
+    assert_eq!(run.log.wait("server", "eof").number("bytes"), 12 * 4096);
+    assert_eq!(exit.code(), Some(0));
+}
+
+#[test]
+fn without_the_options_there_is_no_third_process() {
+    let mut run = Scene::new()
+        .stdin_pipe()
+        .start(&Wrap::Treaper(&[]).command(&["cat"]));
+    run.monitor();
+    until("a server", || !run.named("cat").is_empty());
+    assert!(run.named("tree-relay").is_empty());
+    run.close_stdin();
+    run.wait_clean();
+}

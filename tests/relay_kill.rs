@@ -1,0 +1,205 @@
+//! The relay is killed, alone and with another one: nothing is left, and the last output arrives.
+//! `RELAY_ROUNDS=300` does it as often as that, `RELAY_SEED` repeats the instants of a run.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
+
+const TREE: &str = "server:ignore=TERM[worker:setsid:ignore=TERM,deep:daemon:ignore=TERM]";
+
+fn rounds() -> u64 {
+    std::env::var("RELAY_ROUNDS").map_or(4, |text| text.parse().unwrap())
+}
+
+struct Random(u64);
+
+impl Random {
+    fn new() -> Random {
+        let seed =
+            std::env::var("RELAY_SEED").map_or_else(|_| sys::now_ms(), |s| s.parse().unwrap());
+        eprintln!("RELAY_SEED={seed}");
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+fn start(level: &str, command: &[&str]) -> (Run, PathBuf) {
+    let scene = Scene::new().stdin_pipe();
+    let path = scene.directory().join("socket");
+    let source = format!("unix:{}", path.display());
+    let contain = format!("--contain={level}");
+    let options = [
+        "--inject",
+        &source,
+        "--boundary",
+        "type=result",
+        &contain,
+        "--grace",
+        "50ms",
+        "--drain",
+        "20ms",
+    ];
+    (scene.start(&Wrap::Treaper(&options).command(command)), path)
+}
+
+/// The pid of the shim, or of the child of it that has this name.
+fn pid_of(run: &Run, name: &str) -> Option<i32> {
+    if name == "treaper" {
+        return Some(run.main);
+    }
+    run.survivors()
+        .iter()
+        .find(|p| p.ppid == run.main && p.comm == name)
+        .map(|p| p.pid)
+}
+
+fn levels() -> Vec<&'static str> {
+    if sys::is_root() {
+        vec!["group", "cgroup", "pidns"]
+    } else {
+        skip("root is needed for --contain=cgroup");
+        vec!["group"]
+    }
+}
+
+#[test]
+fn nothing_is_left_whoever_is_killed_and_when() {
+    let mut random = Random::new();
+    for level in levels() {
+        for victims in [
+            &["tree-relay"][..],
+            &["treaper"],
+            &["tree-monitor"],
+            &["tree-relay", "treaper"],
+            &["tree-relay", "tree-monitor"],
+            &["treaper", "tree-relay"],
+            &["tree-monitor", "tree-relay"],
+        ] {
+            for round in 0..rounds() {
+                let (mut run, path) = start(level, &[ACTOR, "tree", TREE]);
+                let time = random.below(15_000);
+                sys::pause_for(Duration::from_micros(time));
+                // Before there is a relay, nobody is left who could remove the socket.
+                let begun = pid_of(&run, "tree-relay").is_some();
+                let mut killed = false;
+                for name in victims {
+                    if let Some(pid) = pid_of(&run, name) {
+                        killed |= sys::kill(pid, libc::SIGKILL).is_ok();
+                    }
+                    sys::pause_for(Duration::from_micros(random.below(3000)));
+                }
+                let described =
+                    format!("{victims:?} killed after {time} us, {level}, round {round}");
+                if !killed {
+                    // They were not there yet.
+                    run.signal(libc::SIGTERM);
+                }
+                let result =
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.wait_empty()));
+                assert!(result.is_ok(), "{described}");
+                until(&described, || !begun || !path.exists());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_killed_relay_is_a_reason_to_stop_and_ends_the_servers_input() {
+    for more in [&[][..], &["--no-guard"]] {
+        let scene = Scene::new().stdin_pipe();
+        let source = format!("unix:{}", scene.directory().join("socket").display());
+        let options = [&["--inject", &source], more].concat();
+        let mut run = scene.start(&Wrap::Treaper(&options).command(&[
+            ACTOR,
+            "tree",
+            "server:reads:on=TERM/7",
+        ]));
+        run.log.ready("server");
+        let relay = pid_of(&run, "tree-relay").unwrap();
+        sys::kill(relay, libc::SIGKILL).unwrap();
+        let exit = run.wait_clean();
+        let stderr = run.stderr();
+        assert_eq!(exit.code(), Some(7), "{stderr}");
+        assert!(stderr.contains("relay-killed"), "{stderr}");
+        run.log.wait("server", "eof");
+    }
+}
+
+#[test]
+fn a_suspended_relay_is_resumed() {
+    for more in [&[][..], &["--no-guard"]] {
+        let scene = Scene::new().stdin_pipe();
+        let source = format!("unix:{}", scene.directory().join("socket").display());
+        let options = [&["--inject", &source], more].concat();
+        let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
+        until("a server", || !run.named("cat").is_empty());
+        let relay = pid_of(&run, "tree-relay").unwrap();
+        for round in 1..=3 {
+            sys::kill(relay, libc::SIGSTOP).unwrap();
+            run.write_stdin(b"line\n");
+            until("the line", || run.stdout().matches("line").count() == round);
+        }
+        run.close_stdin();
+        run.wait_clean();
+    }
+}
+
+#[test]
+fn the_last_output_arrives_when_the_shim_or_the_monitor_is_killed() {
+    // It answers the stop signal with more than a pipe holds.
+    let script = "trap 'head -c 300000 /dev/zero | tr \"\\0\" x; echo; echo bye; exit 3' TERM; echo ready; while :; do sleep 0.02; done";
+    for victim in ["treaper", "tree-monitor"] {
+        let scene = Scene::new().stdin_pipe();
+        let source = format!("unix:{}", scene.directory().join("socket").display());
+        let options = ["--inject", &source, "--boundary", "type=result"];
+        let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", script]));
+        until("ready", || run.stdout() == "ready\n");
+        let pid = pid_of(&run, victim).unwrap();
+        sys::kill(pid, libc::SIGKILL).unwrap();
+        until("the last output", || run.stdout().ends_with("bye\n"));
+        assert_eq!(
+            run.stdout().len(),
+            "ready\n".len() + 300_001 + "bye\n".len()
+        );
+        run.wait_empty();
+    }
+}
+
+#[test]
+fn a_host_that_reads_nothing_keeps_no_tree_and_no_relay_alive() {
+    let scene = Scene::new().stdin_pipe();
+    let source = format!("unix:{}", scene.directory().join("socket").display());
+    let options = [
+        "--inject",
+        &source,
+        "--boundary",
+        "type=result",
+        "--grace",
+        "200ms",
+    ];
+    let script = "echo ready; yes";
+    let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", script]));
+    until("a server", || !run.named("yes").is_empty());
+    common::until_it_rests(run.named("yes")[0].pid);
+    let before = sys::now_ms();
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    // The relay waits five seconds for a reader.
+    let took = sys::now_ms() - before;
+    assert!((4000..60_000).contains(&took), "{took} ms");
+}
