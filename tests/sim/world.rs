@@ -219,7 +219,7 @@ impl World for Sim {
             ];
             let next = sources.into_iter().flatten().min();
             let Some(next) = next else {
-                panic!("it sleeps for ever: {:#?}", self.table);
+                panic!("it would sleep without an end: {:#?}", self.table);
             };
             // A wake-up without a reason, as after a suspension.
             if deadline.is_some() && self.table.rng.percent(2) {
