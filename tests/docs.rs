@@ -593,7 +593,7 @@ fn files_that_documents_name_exist() {
         let linked = text
             .split("](")
             .skip(1)
-            .map(|rest| rest.split(')').next().unwrap());
+            .map(|rest| rest.split([')', '#']).next().unwrap());
         for path in quoted.chain(linked) {
             let is_path = [
                 "src/",
