@@ -68,6 +68,12 @@ fn pid_of(run: &Run, name: &str) -> Option<i32> {
         .map(|p| p.pid)
 }
 
+/// It can be later than the server with its name.
+fn wait_for(run: &Run, name: &str) -> i32 {
+    until(name, || pid_of(run, name).is_some());
+    pid_of(run, name).unwrap()
+}
+
 fn levels() -> Vec<&'static str> {
     if sys::is_root() {
         vec!["group", "cgroup", "pidns"]
@@ -130,7 +136,7 @@ fn a_killed_relay_is_a_reason_to_stop_and_ends_the_servers_input() {
             "server:reads:on=TERM/7",
         ]));
         run.log.ready("server");
-        let relay = pid_of(&run, "tree-relay").unwrap();
+        let relay = wait_for(&run, "tree-relay");
         sys::kill(relay, libc::SIGKILL).unwrap();
         let exit = run.wait_clean();
         let stderr = run.stderr();
@@ -148,7 +154,7 @@ fn a_suspended_relay_is_resumed() {
         let options = [&["--inject", &source], more].concat();
         let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
         until("a server", || !run.named("cat").is_empty());
-        let relay = pid_of(&run, "tree-relay").unwrap();
+        let relay = wait_for(&run, "tree-relay");
         for round in 1..=3 {
             sys::kill(relay, libc::SIGSTOP).unwrap();
             run.write_stdin(b"line\n");
@@ -169,7 +175,7 @@ fn the_last_output_arrives_when_the_shim_or_the_monitor_is_killed() {
         let options = ["--inject", &source, "--boundary", "type=result"];
         let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", script]));
         until("ready", || run.stdout() == "ready\n");
-        let pid = pid_of(&run, victim).unwrap();
+        let pid = wait_for(&run, victim);
         sys::kill(pid, libc::SIGKILL).unwrap();
         until("the last output", || run.stdout().ends_with("bye\n"));
         assert_eq!(

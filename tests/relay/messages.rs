@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::common::{patience, sys};
 
@@ -112,7 +113,17 @@ pub fn inject(
 }
 
 pub fn connect(path: &PathBuf) -> UnixStream {
-    UnixStream::connect(path).unwrap()
+    let end = patience();
+    loop {
+        match UnixStream::connect(path) {
+            // The file is there a moment before anything listens.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                assert!(Instant::now() < end, "nothing listens");
+                sys::pause_for(Duration::from_millis(1));
+            }
+            other => return other.unwrap(),
+        }
+    }
 }
 
 /// Waits until the relay has written all to the server.
