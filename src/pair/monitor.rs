@@ -353,12 +353,12 @@ impl Monitor<'_> {
     fn reap(&mut self) -> Event {
         let mut reaped = Reaped::default();
         let context = self.context;
-        if let Some(relay) = &context.writers {
-            relay.keep_awake();
-        }
         let left = reap::drain(&mut self.tree, &mut reaped, &mut |end| {
             report::end_of_child(context, end);
         });
+        if let Some(relay) = &context.writers {
+            relay.keep_awake();
+        }
         // A process that was put into the group is of the tree, also if it is not a descendant. The group is read only
         // when no child is left: with a thousand servers at once, each look costs. If it cannot be read, it counts as
         // empty.

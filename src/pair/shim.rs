@@ -148,9 +148,6 @@ impl Shim<'_> {
         if let Some(status) = self.context.board.early_status() {
             return Some(End::Exit(status));
         }
-        if let Some(relay) = &self.context.writers {
-            relay.keep_awake();
-        }
         loop {
             match wait::any() {
                 Found::Child(pid, change) if pid == self.monitor.get() => match change {
@@ -168,6 +165,9 @@ impl Shim<'_> {
                 }
                 Found::Child(..) => {}
                 Found::Nothing => {
+                    if let Some(relay) = &self.context.writers {
+                        relay.keep_awake();
+                    }
                     self.note_strangers();
                     return None;
                 }

@@ -276,10 +276,13 @@ impl Handle {
         }
     }
 
-    /// Resumes the relay if it was suspended: then nothing would reach the server. For the process that has started it.
+    /// Resumes the relay if it is suspended: then nothing would reach the server. For the process that has started it,
+    /// after its children were looked at: that takes the news of a suspension, and `/proc` still shows it.
     pub fn keep_awake(&self) {
-        if let Some(Change::Suspended(_)) = wait::job_change(self.pid)
-            && let Some(pidfd) = &self.pidfd
+        let shown = proc::stat(self.pid.get()).is_ok_and(|stat| matches!(stat.state, b'T' | b't'));
+        let reported = || matches!(wait::job_change(self.pid), Some(Change::Suspended(_)));
+        if let Some(pidfd) = &self.pidfd
+            && (shown || reported())
         {
             let _ = pidfd::send(pidfd.as_fd(), Signal::CONT);
         }
