@@ -210,7 +210,7 @@ impl Shim<'_> {
             let still = || {
                 board.suspension() == order
                     && board.trigger().is_none()
-                    && may_be_suspended_below(monitor)
+                    && self.server_may_be_suspended()
                     && !wait::has_ended(monitor)
             };
             if let Some(signal) = order.signal() {
@@ -221,6 +221,19 @@ impl Shim<'_> {
             let still = || !wait::has_ended(monitor);
             job_control::suspend_with(arrival, &self.context.manner, self.context.rules(), &still);
         }
+    }
+
+    /// Whether the server is suspended, or `/proc` does not tell. The number of a server in a PID namespace means nothing
+    /// here, so then it may be any child of the monitor.
+    fn server_may_be_suspended(&self) -> bool {
+        if let Some(server) = self.server_pid() {
+            return may_be_suspended(server.get());
+        }
+        let mut found = false;
+        let read = proc::children(self.monitor.get(), &mut |child| {
+            found = found || may_be_suspended(child);
+        });
+        found || read.is_err()
     }
 
     fn handle(&mut self, arrival: &Arrival) {
@@ -250,13 +263,14 @@ impl Shim<'_> {
     #[cold]
     fn resume_server(&mut self, to: Signal, arrival: &Arrival) {
         // The monitor of a PID namespace may forward it late. So it gets only what is needed.
-        if self.bell.is_some() && !may_be_suspended_below(self.monitor) {
+        if self.bell.is_some() && !self.server_may_be_suspended() {
             return;
         }
         // The bell of such a monitor rings as SIGCONT, which removes the SIGTSTP of Ctrl-Z. The order is on the board by
         // then.
         let (board, obeyed) = (self.context.board, self.obeyed);
-        let order = || Some(board.suspension()).filter(|order| *order != obeyed);
+        let rings = self.bell.is_some();
+        let order = || Some(board.suspension()).filter(|order| rings && *order != obeyed);
         let overtaken = || signal::waiting_job_stop().or_else(|| order()?.signal());
         job_control::forward_resumption(to, &overtaken, &mut |signal, to| {
             self.forward(to, &Arrival { signal, ..*arrival });
@@ -332,13 +346,10 @@ impl Shim<'_> {
     }
 }
 
-/// Whether a child of `parent` is suspended, or `/proc` does not tell. SIGCONT changes that at once, not when it is
-/// delivered. All children are looked at, since the number of a server in a PID namespace means nothing here.
-fn may_be_suspended_below(parent: Pid) -> bool {
-    let mut found = false;
-    let read = proc::children(parent.get(), &mut |child| {
-        let stat = proc::stat(child);
-        found |= stat.is_ok_and(|stat| matches!(stat.state, b'T' | b't'));
-    });
-    found || read.is_err()
+/// Whether `pid` is suspended, or `/proc` does not tell. SIGCONT changes that at once, not when it is delivered.
+fn may_be_suspended(pid: i32) -> bool {
+    match proc::stat(pid) {
+        Ok(stat) => matches!(stat.state, b'T' | b't'),
+        Err(errno) => !matches!(errno, Errno::NOENT | Errno::SRCH),
+    }
 }
