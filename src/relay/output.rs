@@ -113,7 +113,7 @@ impl Way {
         }
     }
 
-    /// Nobody reads it any more: the server's next write fails, as it would without us.
+    /// The host reads no more. The server's next write fails, as it would without treaper.
     pub fn leave(&mut self) {
         self.from = None;
         (self.start, self.end) = (0, 0);

@@ -237,7 +237,7 @@ impl Relay<'_> {
             && !way.is_over()
         {
             log::warn!(
-                "the end of the server's output is lost: nobody has read it for {}",
+                "the end of the server's output is lost: the host has read nothing for {}",
                 Seconds(FLUSH_PATIENCE)
             );
             way.leave();

@@ -81,7 +81,7 @@ mod tests {
         use Turn::{Host, Writer};
         let mut schedule = Schedule::default();
         let found = turns(&mut schedule, 6, true, 0b1000, 0b0011);
-        // The first of a round is the next one after the last, so none waits for ever.
+        // A round begins with the writer after the last one, so that each writer has its turn.
         assert_eq!(found[0], Some(Writer(3)));
         assert!(
             matches!(found[1..3], [Some(Writer(0)), Some(Writer(1))]),

@@ -52,13 +52,13 @@ pub fn is_alive(path: &Path) -> Result<bool, Errno> {
     let flags = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: takes numbers.
     let socket = check(unsafe { libc::socket(libc::AF_UNIX, flags, 0) }.into())?;
-    // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket as i32) };
     let (at, len) = (
         (&raw const address).cast(),
         size_of_val(&address) as libc::socklen_t,
     );
-    // SAFETY: a live address of the length that is told.
+    // SAFETY: the address is live, and its length is passed with it.
     match check(unsafe { libc::connect(socket.as_raw_fd(), at, len) }.into()) {
         // EAGAIN: it listens, and has many connections to accept. EPROTOTYPE: it is of another type, never one of ours.
         Ok(_) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Ok(true),
@@ -104,7 +104,7 @@ pub fn process(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     if result == -1 {
         return Err(last_errno());
     }
-    // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(found) })
 }
 

@@ -41,7 +41,7 @@ impl Stream {
         match self.kind {
             Kind::Socket => {
                 let (at, len) = (bytes.as_mut_ptr().cast(), bytes.len());
-                // SAFETY: the buffer is live and its length is told.
+                // SAFETY: the buffer is live, and its length is passed with it.
                 let got = unsafe { libc::recv(self.fd.as_raw_fd(), at, len, libc::MSG_DONTWAIT) };
                 check(got as libc::c_long).map(|count| count as usize)
             }
@@ -66,7 +66,7 @@ impl Stream {
             Kind::Socket => {
                 let (at, len) = (bytes.as_ptr().cast(), bytes.len());
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-                // SAFETY: the buffer is live and its length is told.
+                // SAFETY: the buffer is live, and its length is passed with it.
                 let sent = unsafe { libc::send(self.fd.as_raw_fd(), at, len, flags) };
                 check(sent as libc::c_long).map(|count| count as usize)
             }
@@ -174,15 +174,22 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
         unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }
     };
     check(result.into())?;
-    // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
     let first = unsafe { OwnedFd::from_raw_fd(ends[0]) };
     // SAFETY: as above.
     let second = unsafe { OwnedFd::from_raw_fd(ends[1]) };
     Ok((first, second))
 }
 
-fn never_wait(fd: &OwnedFd) -> Result<(), Errno> {
-    rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK)
+/// An end of [`pair`] of this kind that never waits.
+fn never_waiting(fd: OwnedFd, kind: Kind) -> Result<Stream, Errno> {
+    rustix::fs::fcntl_setfl(&fd, OFlags::NONBLOCK)?;
+    let kind = if kind == Kind::Socket {
+        kind
+    } else {
+        Kind::Pipe
+    };
+    Ok(Stream::new(fd, kind))
 }
 
 /// A stream from us to another process, and its end there.
@@ -191,13 +198,7 @@ fn never_wait(fd: &OwnedFd) -> Result<(), Errno> {
 /// `EMFILE`, `ENFILE`.
 pub fn outgoing(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
     let (theirs, ours) = pair(kind)?;
-    never_wait(&ours)?;
-    let kind = if kind == Kind::Socket {
-        kind
-    } else {
-        Kind::Pipe
-    };
-    Ok((Stream::new(ours, kind), theirs))
+    Ok((never_waiting(ours, kind)?, theirs))
 }
 
 /// A stream from another process to us, and its end there.
@@ -206,13 +207,7 @@ pub fn outgoing(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
 /// `EMFILE`, `ENFILE`.
 pub fn incoming(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
     let (ours, theirs) = pair(kind)?;
-    never_wait(&ours)?;
-    let kind = if kind == Kind::Socket {
-        kind
-    } else {
-        Kind::Pipe
-    };
-    Ok((Stream::new(ours, kind), theirs))
+    Ok((never_waiting(ours, kind)?, theirs))
 }
 
 /// Two ends that each report the end of the process that has the other one.
@@ -303,7 +298,7 @@ pub fn adopt(number: i32, given: Given) -> Stream {
 pub fn copy_of(standard: i32) -> Result<OwnedFd, Errno> {
     // SAFETY: takes numbers.
     let copy = check(unsafe { libc::fcntl(standard, libc::F_DUPFD_CLOEXEC, 3) }.into())?;
-    // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(copy as i32) })
 }
 
