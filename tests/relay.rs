@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::proc;
 use common::scene::Directory;
 use common::{ACTOR, PATIENCE, Run, Scene, TREAPER, Wrap, skip, sys, until};
 use messages::{Framing, acknowledged, connect, inject, read_all, sockets, torn, write_all};
@@ -495,8 +496,8 @@ fn the_socket_of_a_dead_run_is_replaced_and_a_new_one_is_not_removed() {
 }
 
 #[test]
-fn both_directions_full_block_nobody_for_ever_and_take_no_memory() {
-    let size = 4 << 20;
+fn with_both_directions_full_each_byte_arrives_and_the_relay_takes_little_memory() {
+    let size = 64 << 20;
     for boundary in [false, true] {
         let scene = Scene::new().stdin_pipe();
         let path = scene.directory().join("socket");
@@ -507,32 +508,32 @@ fn both_directions_full_block_nobody_for_ever_and_take_no_memory() {
         }
         let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
         let mut host = File::from(run.stdin.take().unwrap());
-        let text: Vec<u8> = (0..size)
-            .map(|at: u32| {
-                if at % 1000 == 999 {
-                    b'\n'
-                } else {
-                    b'a' + (at / 1000 % 26) as u8
-                }
-            })
-            .collect();
+        let letter = |at: u32| match at % 1000 {
+            999 => b'\n',
+            _ => b'a' + (at / 1000 % 26) as u8,
+        };
+        let text: Vec<u8> = (0..size).map(letter).collect();
         let expected = text.clone();
-        let written = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let flag = written.clone();
         let writer = std::thread::spawn(move || {
             host.write_all(&text).unwrap();
-            flag.store(true, std::sync::atomic::Ordering::SeqCst);
+            host
         });
-        // Nobody reads until everything on the way is full.
+        // The output is read when everything on the way is full.
         until("a relay", || !run.named("tree-relay").is_empty());
         let relay = run.named("tree-relay")[0].pid;
         common::until_it_rests(relay);
-        assert!(!written.load(std::sync::atomic::Ordering::SeqCst));
-        let found = read_all(run.take_stdout(), false);
-        writer.join().unwrap();
+        assert!(!writer.is_finished());
+        let output = run.take_stdout();
+        let reader = std::thread::spawn(move || read_all(output, false));
+        let host = writer.join().unwrap();
+        // stdin is still open, so the relay is still there.
+        let peak = proc::status(relay, "VmHWM").unwrap();
+        let peak: u64 = peak.trim_end_matches(" kB").parse().unwrap();
+        assert!(peak < 16 << 10, "{peak} kB");
+        drop(host);
+        let found = reader.join().unwrap();
         assert!(found == expected, "{} bytes", found.len());
         run.wait_clean();
-        let _ = relay;
     }
 }
 

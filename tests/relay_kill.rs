@@ -84,6 +84,16 @@ fn levels() -> Vec<&'static str> {
 }
 
 #[test]
+fn control_without_treaper_the_tree_outlives_its_server() {
+    let mut run = Scene::new().stdin_pipe().start(&Wrap::Bare.tree(TREE));
+    run.log.ready("worker");
+    run.log.ready("deep");
+    run.signal(libc::SIGKILL);
+    let left = run.wait().left;
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
 fn nothing_is_left_whoever_is_killed_and_when() {
     let mut random = Random::new();
     for level in levels() {
@@ -100,7 +110,7 @@ fn nothing_is_left_whoever_is_killed_and_when() {
                 let (mut run, path) = start(level, &[ACTOR, "tree", TREE]);
                 let time = random.below(15_000);
                 sys::pause_for(Duration::from_micros(time));
-                // Before there is a relay, nobody is left who could remove the socket.
+                // Before there is a relay, no process is left that could remove the socket.
                 let begun = pid_of(&run, "tree-relay").is_some();
                 let mut killed = false;
                 for name in victims {
