@@ -218,6 +218,23 @@ fn of(run: &Run) -> Value {
 const FORMS: [&[&str]; 2] = [&[], &["--no-guard"]];
 
 #[test]
+fn processes_that_end_and_move_while_they_are_counted_are_counted_once() {
+    // A server that ends at once: its child gets another parent in the middle of the count.
+    for _ in 0..40 {
+        let mut run = start(
+            Scene::new(),
+            &["--signal", "KILL"],
+            "server[worker,deep:daemon]",
+        );
+        run.log.ready("worker");
+        run.log.ready("deep");
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+        assert_eq!(of(&run)["signalled"], json!(3));
+    }
+}
+
+#[test]
 fn each_trigger_is_reported_with_what_the_stop_took() {
     for form in FORMS {
         let with = |options: &[&'static str]| [form, options].concat();

@@ -27,6 +27,9 @@ const GROUP_FIRST: Duration = Duration::from_millis(75);
 /// How long no process may have ended before the rest of the tree is walked.
 const QUIET: Duration = Duration::from_millis(2);
 
+/// How long the walks may take in which the stop signal is sent.
+pub const STOP_WALKS: Duration = Duration::from_millis(50);
+
 /// The stop signal went to the server's process group in one call, and most of the tree is ending.
 #[derive(Clone, Copy, Debug)]
 struct GroupStop {
@@ -123,7 +126,7 @@ impl Killer {
         }
         let led = || tree.server.as_ref().map(|server| server.pid.get());
         let group = without.or_else(|| self.group_stop.and_then(|_| led()));
-        walk::repeat(&clock::now, &mut || {
+        walk::repeat(&clock::now, STOP_WALKS, &mut || {
             let before = count;
             let missed = tree.each_closely(without, &mut |member| {
                 let by_group = group.is_some() && pid::group_of(member.pid.get()).ok() == group;

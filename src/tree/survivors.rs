@@ -1,13 +1,22 @@
 //! Lists the processes of the tree that are left: while a stop waits for them, and after SIGKILL has not ended them.
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 use crate::output::ledger::{Ledger, List, Process};
+use crate::sys::clock;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, Name};
-use crate::tree::Tree;
+use crate::tree::pid_set::PidSet;
+use crate::tree::{Tree, walk};
 
 /// How many processes are named in a message.
 pub const NAMED: usize = 4;
+
+/// How long the processes may be counted, since a stop goes on only after that.
+const COUNT_WALKS: Duration = Duration::from_millis(5);
+/// The processes that [`Tree::count_signalled`] has counted.
+static COUNTED: PidSet = PidSet::new();
 
 impl Tree {
     /// The first few living processes, and how many there are in all.
@@ -27,16 +36,18 @@ impl Tree {
         (named, count)
     }
 
-    /// Lists each process that is left: the living ones, or if there are none, the dead ones. Those cannot be reaped
-    /// while a tracer has not reaped them.
     /// How many processes have just got the stop signal, or will get it: the living, and children that have ended
-    /// since then.
+    /// since then. Processes are ending and get other parents, so they are counted again while one may have been missed.
     pub fn count_signalled(&mut self) -> u64 {
         let (mut count, own) = (0, pid::own());
-        self.each(&mut |member| match proc::stat(member.pid.get()) {
-            Ok(stat) if is_dead(stat.state) && stat.parent != own => {}
-            Ok(_) | Err(proc::FOREIGN) => count += 1,
-            Err(_) => {}
+        walk::repeat(&clock::now, COUNT_WALKS, &mut || {
+            self.each_closely(None, &mut |member| {
+                let counts = match proc::stat(member.pid.get()) {
+                    Ok(stat) => !is_dead(stat.state) || stat.parent == own,
+                    Err(errno) => errno == proc::FOREIGN,
+                };
+                count += u64::from(counts && COUNTED.insert(member.pid));
+            })
         });
         count
     }
@@ -56,6 +67,8 @@ impl Tree {
         }
     }
 
+    /// Lists each process that is left: the living ones, or if there are none, the dead ones. Those cannot be reaped
+    /// while a tracer has not reaped them.
     pub fn name_survivors(&mut self) {
         if self.name_those(&|state| !is_dead(state)) == 0 && self.name_those(&is_dead) == 0 {
             log::error!("some processes could not be killed; treaper cannot see which");

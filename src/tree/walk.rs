@@ -27,9 +27,6 @@ use path::Path;
 
 /// At most so many walks follow each other, each for processes that got another parent during the one before.
 const WALKS: u32 = 16;
-/// No new walk begins after this time: processes that keep forking could otherwise make the walks endless.
-const WALKS_TIME: Duration = Duration::from_millis(50);
-
 /// The pids that are still to be visited. Static, since a walk must not need an allocation.
 static PENDING: Mutex<[i32; 64 * 1024]> = Mutex::new([0; 64 * 1024]);
 /// One scan of `/proc`: (pid, parent).
@@ -133,9 +130,10 @@ pub fn walk_in<K: Kernel>(
     }
 }
 
-/// Calls `walk` again and again while it returns that it may have missed a process, within limits.
-pub fn repeat(now: &dyn Fn() -> Duration, walk: &mut dyn FnMut() -> bool) {
-    let end = now() + WALKS_TIME;
+/// Calls `walk` again and again while it returns that it may have missed a process, within limits. No walk begins
+/// after `time`: processes that keep forking could otherwise make the walks endless.
+pub fn repeat(now: &dyn Fn() -> Duration, time: Duration, walk: &mut dyn FnMut() -> bool) {
+    let end = now() + time;
     for _ in 0..WALKS {
         if !walk() || now() > end {
             break;

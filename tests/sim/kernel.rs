@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use treaper::sys::Errno;
 use treaper::sys::pid::Pid;
+use treaper::tree::kill::STOP_WALKS;
 use treaper::tree::walk::{self, Gaps, Kernel, Member, Room, Scope, Search};
 
 use super::table::{Process, Table, US};
@@ -90,7 +91,7 @@ impl<'a> Simulated<'a> {
     /// Walks until no process may have been missed.
     pub fn repeat(&self, walk: &mut dyn FnMut() -> Gaps) {
         let now = || self.table.borrow().now;
-        walk::repeat(&now, &mut || walk().disturbed);
+        walk::repeat(&now, STOP_WALKS, &mut || walk().disturbed);
     }
 
     /// A system call. The other processes run meanwhile.

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use treaper::sys::Errno;
+use treaper::tree::kill::STOP_WALKS;
 use treaper::tree::walk::{self, Gaps, Search};
 
 use super::kernel::{Features, Simulated};
@@ -244,7 +245,7 @@ fn a_walk_is_repeated_while_it_misses_something_within_limits() {
     // How many walks there are if each takes this long, and the first few are disturbed.
     let count = |each: u64, disturbed: u32| {
         let (time, walks) = (Cell::new(ms(7)), Cell::new(0));
-        walk::repeat(&|| time.get(), &mut || {
+        walk::repeat(&|| time.get(), STOP_WALKS, &mut || {
             time.set(time.get() + ms(each));
             walks.set(walks.get() + 1);
             walks.get() <= disturbed
