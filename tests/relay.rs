@@ -14,7 +14,8 @@ mod messages;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -535,6 +536,48 @@ fn with_both_directions_full_each_byte_arrives_and_the_relay_takes_little_memory
         assert!(found == expected, "{} bytes", found.len());
         run.wait_clean();
     }
+}
+
+/// A TCP connection: the end of the host, and the end that is the server's stdin and stdout.
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+#[test]
+fn an_error_queue_ends_no_stream_and_keeps_no_processor_busy() {
+    let (mut near, far) = connection();
+    sys::time_stamps(far.as_raw_fd());
+    let scene = Scene::new();
+    let source = format!("unix:{}", scene.directory().join("socket").display());
+    let options = ["--inject", &source, "--boundary", "type=result"];
+    let mut run = scene
+        .with(|command| {
+            command.stdin(OwnedFd::from(far.try_clone().unwrap()));
+            command.stdout(OwnedFd::from(far));
+            command.stderr(Stdio::null());
+        })
+        .no_capture()
+        .start(&Wrap::Treaper(&options).command(&["cat"]));
+    let mut answer = [0; 6];
+    near.write_all(b"hello\n").unwrap();
+    near.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"hello\n");
+    common::until_it_rests(run.named("tree-relay")[0].pid);
+    // Nobody reads until the relay cannot write any more.
+    let size = 32 << 20;
+    let mut host = near.try_clone().unwrap();
+    let writer = std::thread::spawn(move || {
+        host.write_all(&vec![b'x'; size]).unwrap();
+        host.shutdown(Shutdown::Write).unwrap();
+    });
+    common::until_it_rests(run.named("tree-relay")[0].pid);
+    assert!(!writer.is_finished());
+    let found = read_all(File::from(OwnedFd::from(near)), false);
+    assert_eq!(found.len(), size);
+    writer.join().unwrap();
+    run.wait_clean();
 }
 
 #[test]

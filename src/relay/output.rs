@@ -41,7 +41,7 @@ impl Way {
         }
     }
 
-    const fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.start == self.end
     }
 

@@ -156,7 +156,7 @@ impl Relay<'_> {
             let hung_up = fd.revents & (HANG_UP | libc::POLLERR | libc::POLLNVAL) != 0;
             match what {
                 Polled::From => self.read_output(),
-                Polled::To => self.write_output(hung_up && fd.revents & libc::POLLOUT == 0),
+                Polled::To => self.write_output(hung_up),
                 _ => {}
             }
         }
@@ -194,7 +194,9 @@ impl Relay<'_> {
 
     fn write_output(&mut self, hung_up: bool) {
         let Some(way) = &mut self.way else { return };
-        if hung_up {
+        // While there is something to write, the write says whether the host still reads: an error in the queue of a
+        // socket is none.
+        if hung_up && way.is_empty() {
             way.leave();
         } else if way.write() && self.finishing.is_some() {
             self.finishing = Some(clock::now());

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::ReadWriteFlags;
+use rustix::net::{RecvFlags, ipproto, sockopt};
 
 use super::fd::Kind;
 use super::{Errno, check};
@@ -43,7 +44,7 @@ impl Stream {
                 let (at, len) = (bytes.as_mut_ptr().cast(), bytes.len());
                 // SAFETY: the buffer is live, and its length is passed with it.
                 let got = unsafe { libc::recv(self.fd.as_raw_fd(), at, len, libc::MSG_DONTWAIT) };
-                check(got as libc::c_long).map(|count| count as usize)
+                self.moved(check(got as libc::c_long))
             }
             Kind::Pipe | Kind::Terminal | Kind::Other => {
                 let mut one = [IoSliceMut::new(bytes)];
@@ -68,7 +69,7 @@ impl Stream {
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
                 // SAFETY: the buffer is live, and its length is passed with it.
                 let sent = unsafe { libc::send(self.fd.as_raw_fd(), at, len, flags) };
-                check(sent as libc::c_long).map(|count| count as usize)
+                self.moved(check(sent as libc::c_long))
             }
             Kind::Pipe => {
                 let one = [IoSlice::new(bytes)];
@@ -83,6 +84,25 @@ impl Stream {
                 rustix::io::write(&self.fd, &bytes[..bytes.len().min(PIPE_BUF)])
             }
         }
+    }
+
+    fn moved(&self, result: Result<libc::c_long, Errno>) -> Result<usize, Errno> {
+        if result == Err(Errno::AGAIN) {
+            self.discard_reports();
+        }
+        result.map(|count| count as usize)
+    }
+
+    /// Empties the error queue of a TCP socket. What is in it (`SO_TIMESTAMPING`, `MSG_ZEROCOPY`) does not end the
+    /// stream, but poll would report it at once, again and again. Sockets of other families are left alone: some of
+    /// them would hand out data for this. See `MSG_ERRQUEUE` in `recv(2)`.
+    fn discard_reports(&self) {
+        if sockopt::socket_protocol(&self.fd) != Ok(Some(ipproto::TCP)) {
+            return;
+        }
+        let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
+        let mut nothing = [0; 1];
+        while rustix::net::recv(&self.fd, &mut nothing, flags).is_ok() {}
     }
 
     /// How many bytes there are to be read. See `FIONREAD` in `ioctl_pipe(2)`.

@@ -379,6 +379,15 @@ pub fn send_zerocopy(fd: RawFd, text: &'static [u8]) {
     assert_eq!(sent, text.len() as isize);
 }
 
+/// Each message that is sent on this TCP socket adds a report to its error queue.
+pub fn time_stamps(fd: RawFd) {
+    let flags = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+    let size = size_of_val(&flags) as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
+    // SAFETY: the option's value lives over the call.
+    check(unsafe { libc::setsockopt(fd, level, name, (&raw const flags).cast(), size) }).unwrap();
+}
+
 pub fn close(fd: RawFd) {
     // SAFETY: only for descriptors that no Rust value owns (inherited ones).
     unsafe { libc::close(fd) };
