@@ -448,6 +448,36 @@ fn what_cannot_be_a_source_is_an_error_before_the_start() {
 }
 
 #[test]
+fn a_socket_that_can_be_seen_takes_connections() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    let scene = Scene::new().stdin_pipe();
+    // Also a path that is as long as the address of a socket can be.
+    let folder = scene.directory().join("d".repeat(20));
+    fs::create_dir(&folder).unwrap();
+    let room = 107 - folder.as_os_str().len() - 1;
+    for name in ["socket".to_owned(), "s".repeat(room)] {
+        let path = folder.join(&name);
+        let source = format!("unix:{}", path.display());
+        let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e"];
+        let slow = ["trace=listen", "-e", "inject=listen:delay_enter=300000"];
+        let treaper = [TREAPER, "--inject", &source, "--", "cat"];
+        let mut run = Scene::new()
+            .stdin_pipe()
+            .start(&[&strace[..], &slow, &treaper].concat());
+        until("the socket", || path.exists());
+        let mut writer = UnixStream::connect(&path).unwrap();
+        writer.write_all(b"at once\n").unwrap();
+        acknowledged(writer);
+        line(&mut run, "at once");
+        run.close_stdin();
+        run.wait_empty();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    }
+}
+
+#[test]
 fn the_socket_is_ours_alone_and_gone_afterwards_whoever_was_killed() {
     for victim in ["none", "tree-relay", "tree-monitor", "treaper"] {
         let (mut run, path) = start(&["--grace", "100ms"], &["sleep", "1000"]);

@@ -9,10 +9,14 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, sys, until};
 
 const TREE: &str = "server:ignore=TERM[worker:setsid:ignore=TERM,deep:daemon:ignore=TERM]";
 
@@ -110,10 +114,9 @@ fn nothing_is_left_whoever_is_killed_and_when() {
                 let (mut run, path) = start(level, &[ACTOR, "tree", TREE]);
                 let time = random.below(15_000);
                 sys::pause_for(Duration::from_micros(time));
-                // Before there is a relay, no process is left that could remove the socket.
-                let begun = pid_of(&run, "tree-relay").is_some();
-                let mut killed = false;
+                let (mut killed, mut monitor) = (false, false);
                 for name in victims {
+                    monitor |= pid_of(&run, "tree-monitor").is_some();
                     if let Some(pid) = pid_of(&run, name) {
                         killed |= sys::kill(pid, libc::SIGKILL).is_ok();
                     }
@@ -128,10 +131,79 @@ fn nothing_is_left_whoever_is_killed_and_when() {
                 let result =
                     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.wait_empty()));
                 assert!(result.is_ok(), "{described}");
-                until(&described, || !begun || !path.exists());
+                // If shim and relay are killed before there is a monitor, no process is left that removes the socket.
+                let both = ["treaper", "tree-relay"]
+                    .iter()
+                    .all(|name| victims.contains(name));
+                assert!(both && !monitor || !path.exists(), "{described}");
             }
         }
     }
+}
+
+/// The names of the sockets in a folder.
+fn sockets_in(folder: &Path) -> Vec<String> {
+    let is_socket = |entry: &fs::DirEntry| entry.file_type().unwrap().is_socket();
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    entries
+        .filter(is_socket)
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect()
+}
+
+/// Kills this process while the socket has its temporary name. Returns the names of the sockets that are left.
+fn killed_in_the_middle(victim: &str) -> (Vec<String>, Run) {
+    let scene = Scene::new().stdin_pipe();
+    let path = scene.directory().join("socket");
+    let source = format!("unix:{}", path.display());
+    let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e"];
+    let slow = ["trace=listen", "-e", "inject=listen:delay_enter=1000000"];
+    let treaper = [TREAPER, "--inject", &source, "--", "sleep", "1000"];
+    let mut run = scene.start(&[&strace[..], &slow, &treaper].concat());
+    let folder = path.parent().unwrap();
+    until("a socket", || !sockets_in(folder).is_empty());
+    let pid = run.named(victim)[0].pid;
+    sys::kill(pid, libc::SIGKILL).unwrap();
+    run.wait_empty();
+    (sockets_in(folder), run)
+}
+
+#[test]
+fn a_shim_that_is_killed_at_the_start_leaves_no_socket() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    let (left, _) = killed_in_the_middle("treaper");
+    assert_eq!(left, [""; 0]);
+}
+
+#[test]
+fn a_relay_that_is_killed_at_the_start_leaves_no_socket_and_no_server_starts() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    let (left, mut run) = killed_in_the_middle("tree-relay");
+    assert_eq!(left, [""; 0]);
+    let stderr = run.stderr();
+    assert_eq!(run.wait().code(), Some(125), "{stderr}");
+    assert!(
+        stderr.contains("the relay was killed, so COMMAND was not started"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn the_next_run_removes_what_two_killed_processes_left_at_the_start() {
+    let scene = Scene::new().stdin_pipe();
+    let path = scene.directory().join("socket");
+    // What is left if the relay and the shim are killed before the socket has its name.
+    drop(UnixListener::bind(scene.directory().join(".socket.new")).unwrap());
+    let source = format!("unix:{}", path.display());
+    let mut run = scene.start(&Wrap::Treaper(&["--inject", &source]).command(&["cat"]));
+    until("the socket", || path.exists());
+    run.close_stdin();
+    run.wait_clean();
+    assert_eq!(sockets_in(path.parent().unwrap()), [""; 0]);
 }
 
 #[test]

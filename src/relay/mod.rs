@@ -29,10 +29,10 @@ use crate::sys::poll;
 use crate::sys::signal::Signal;
 use crate::sys::stream::{self, Given, Stream};
 use crate::sys::wait::{self, Change};
-use crate::sys::{clock, memory, pidfd, prctl, proc, startup};
+use crate::sys::{Errno, clock, memory, pidfd, prctl, proc, startup};
 use input::{Input, Origin};
 use run::Ends;
-use socket_file::SocketFile;
+use socket_file::{Identity, Place, SocketFile};
 use words::Words;
 
 /// The command name of the relay.
@@ -43,11 +43,21 @@ const PATIENCE: Duration = Duration::from_secs(7);
 /// How often that is looked at.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The sources, opened before anything is started.
+/// The sources, checked before anything is started.
 #[derive(Debug)]
 pub struct Sources {
     inputs: Vec<Input>,
-    files: Vec<SocketFile>,
+    sockets: Vec<Unmade>,
+}
+
+/// A socket that the relay makes.
+#[derive(Debug)]
+struct Unmade {
+    place: Place,
+    /// Which one of the inputs it is.
+    input: usize,
+    /// The option that asks for it.
+    option: &'static str,
 }
 
 /// Opens the sources, and takes those that were inherited off `inherited`, which are the server's descriptors.
@@ -76,13 +86,13 @@ pub fn open(settings: &Writers, inherited: &mut Vec<i32>) -> Result<Option<Sourc
     }
     let mut sources = Sources {
         inputs: Vec::new(),
-        files: Vec::new(),
+        sockets: Vec::new(),
     };
     for (does, source) in &settings.sources {
         let option = option(*does);
         let origin = match source {
             Source::Descriptor(number) => {
-                Origin::Stream(take_inherited(*number, inherited, option)?)
+                Some(Origin::Stream(take_inherited(*number, inherited, option)?))
             }
             Source::Socket(path) => {
                 if !proc::is_ours() {
@@ -90,24 +100,21 @@ pub fn open(settings: &Writers, inherited: &mut Vec<i32>) -> Result<Option<Sourc
                         "{option}: cannot check who connects to a socket: /proc is missing, or is that of another PID namespace"
                     )));
                 }
-                let (file, listener) = SocketFile::make(path, option)?;
-                sources.files.push(file);
-                Origin::Listener(listener)
+                sources.sockets.push(Unmade {
+                    place: Place::open(path, option)?,
+                    input: sources.inputs.len(),
+                    option,
+                });
+                None
             }
         };
         sources.inputs.push(Input {
             name: source.to_string(),
             does: *does,
-            origin: Some(origin),
+            origin,
         });
     }
     Ok(Some(sources))
-}
-
-impl Drop for Sources {
-    fn drop(&mut self) {
-        remove(&self.files);
-    }
 }
 
 fn remove(files: &[SocketFile]) {
@@ -169,9 +176,9 @@ impl Sources {
     /// Starts the relay, and puts the server's stdin, and its stdout with a boundary, in the place of ours.
     ///
     /// # Errors
-    /// `EAGAIN`, `EMFILE`, ...
+    /// `EAGAIN`, `EMFILE`, ...; a socket cannot be made.
     pub fn start(
-        mut self,
+        self,
         settings: &Writers,
         drain: Duration,
     ) -> Result<(Handle, HostStreams), Error> {
@@ -194,25 +201,28 @@ impl Sources {
             let ends = Ends {
                 input: (Stream::new(host_input, stdin), to_server),
                 output: output.map(|(from, to)| (from, Stream::new(to, stdout))),
-                others: std::mem::take(&mut self.inputs),
+                others: self.inputs,
                 line: far,
                 words,
             };
-            become_relay(ends, &self.files, settings, drain);
+            become_relay(ends, self.sockets, settings, drain);
         };
-        fd::redirect(server_stdin.as_fd(), fd::STDIN);
-        if let Some(server_stdout) = &server_stdout {
-            fd::redirect(server_stdout.as_fd(), fd::STDOUT);
-        }
-        let handle = Handle {
+        // Otherwise the line would not hang up when the relay ends.
+        drop(far);
+        let mut handle = Handle {
             pid,
             top: pid::own(),
             // Our child, and not reaped: it is this process.
             pidfd: pidfd::of(pid).ok(),
             line,
             words,
-            files: std::mem::take(&mut self.files),
+            files: Vec::new(),
         };
+        handle.files = handle.receive_files(self.sockets)?;
+        fd::redirect(server_stdin.as_fd(), fd::STDIN);
+        if let Some(server_stdout) = &server_stdout {
+            fd::redirect(server_stdout.as_fd(), fd::STDOUT);
+        }
         let streams = HostStreams {
             stdin: host_input,
             stdout: output.map(|(_, to)| to),
@@ -222,10 +232,14 @@ impl Sources {
 }
 
 /// The new process: nothing that reaches the shim by group or by name reaches it. All signals are blocked.
-fn become_relay(ends: Ends, files: &[SocketFile], settings: &Writers, drain: Duration) -> ! {
+fn become_relay(mut ends: Ends, sockets: Vec<Unmade>, settings: &Writers, drain: Duration) -> ! {
     let _ = prctl::new_session();
     prctl::set_name(NAME);
     startup::set_command_line("tree-relay");
+    // Not the shim, which the host may kill at any time: the relay removes its sockets then.
+    let Some(files) = make_sockets(sockets, &mut ends) else {
+        clone::exit_child(1);
+    };
     let _ = std::env::set_current_dir("/");
     fd::replace_by_stderr(fd::STDIN);
     fd::replace_by_stderr(fd::STDOUT);
@@ -234,9 +248,41 @@ fn become_relay(ends: Ends, files: &[SocketFile], settings: &Writers, drain: Dur
     stream::close_all_except(&kept);
     memory::release();
     let done = run::run(ends, settings, drain);
-    // The shim may have been killed before there was a monitor.
-    remove(files);
+    // Neither the shim nor the monitor may be left to do that.
+    remove(&files);
     clone::exit_child(i32::from(!done))
+}
+
+/// What the relay sends first if its sockets are there: this byte, and which files they are. Otherwise the reason.
+const READY: u8 = b'.';
+
+/// Makes the sockets, and reports that to the shim. `None`: one of them cannot be made.
+fn make_sockets(sockets: Vec<Unmade>, ends: &mut Ends) -> Option<Vec<SocketFile>> {
+    let mut files = Vec::new();
+    let mut report = vec![READY];
+    for Unmade {
+        place,
+        input,
+        option,
+    } in sockets
+    {
+        match place.make(option) {
+            Ok((identity, listener)) => {
+                ends.others[input].origin = Some(Origin::Listener(listener));
+                report.extend(identity.to_bytes());
+                files.push(SocketFile::new(place, identity));
+            }
+            Err(error) => {
+                stream::send(ends.line.as_fd(), error.to_string().as_bytes());
+                remove(&files);
+                return None;
+            }
+        }
+    }
+    if !files.is_empty() {
+        stream::send(ends.line.as_fd(), &report);
+    }
+    Some(files)
 }
 
 fn kept(ends: &Ends) -> Vec<i32> {
@@ -319,6 +365,59 @@ impl Handle {
             self.wait();
         }
         remove(&self.files);
+    }
+
+    /// Waits for the sockets that the relay makes.
+    fn receive_files(&self, sockets: Vec<Unmade>) -> Result<Vec<SocketFile>, Error> {
+        let mut files = Vec::new();
+        if sockets.is_empty() {
+            return Ok(files);
+        }
+        let mut first = [0];
+        if !self.receive(&mut first) {
+            self.wait();
+            for socket in &sockets {
+                socket.place.clean();
+            }
+            return Err(Error::Gone(
+                "the relay was killed, so COMMAND was not started",
+            ));
+        }
+        if first[0] != READY {
+            let mut text = vec![first[0]];
+            while self.receive(&mut first) {
+                text.push(first[0]);
+            }
+            return Err(Error::Misuse(String::from_utf8_lossy(&text).into_owned()));
+        }
+        for socket in sockets {
+            let mut bytes = [0; Identity::SIZE];
+            if self.receive(&mut bytes) {
+                files.push(SocketFile::new(socket.place, Identity::of_bytes(&bytes)));
+            }
+        }
+        Ok(files)
+    }
+
+    /// Waits until the relay has sent so many bytes. False: it has ended.
+    fn receive(&self, mut bytes: &mut [u8]) -> bool {
+        while !bytes.is_empty() {
+            match stream::receive(self.line.as_fd(), bytes) {
+                Ok(count @ 1..) => bytes = &mut bytes[count..],
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    let mut one = [libc::pollfd {
+                        fd: self.line.as_raw_fd(),
+                        events: libc::POLLIN,
+                        revents: 0,
+                    }];
+                    if poll::poll(&mut one, Some(PAUSE)) == Ok(0) {
+                        self.keep_awake();
+                    }
+                }
+                Ok(0) | Err(_) => return false,
+            }
+        }
+        true
     }
 
     fn wait(&self) {

@@ -215,7 +215,7 @@ impl Relay<'_> {
         if matches!(self.clock, Clock::Until(at) if now >= at) {
             self.clock = Clock::Over;
             self.words.set_timed_out();
-            stream::ring(self.line.as_fd());
+            stream::send(self.line.as_fd(), b"!");
         }
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::ReadWriteFlags;
-use rustix::net::{RecvFlags, ipproto, sockopt};
+use rustix::net::{RecvFlags, SendFlags, ipproto, sockopt};
 
 use super::fd::Kind;
 use super::{Errno, check};
@@ -238,11 +238,18 @@ pub fn line() -> Result<(OwnedFd, OwnedFd), Errno> {
     pair(Kind::Socket)
 }
 
-/// Sends one byte, and does not wait. See `send(2)`.
-pub fn ring(line: BorrowedFd<'_>) {
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: a literal of one byte.
-    unsafe { libc::send(line.as_raw_fd(), c"!".as_ptr().cast(), 1, flags) };
+/// Sends a few bytes, and does not wait. See `send(2)`.
+pub fn send(line: BorrowedFd<'_>, bytes: &[u8]) {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let _ = rustix::net::send(line, bytes, flags);
+}
+
+/// Receives what was sent; 0 at the end. Does not wait. See `recv(2)`.
+///
+/// # Errors
+/// `EAGAIN` there is nothing.
+pub fn receive(line: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize, Errno> {
+    rustix::net::recv(line, bytes, RecvFlags::DONTWAIT).map(|(count, _)| count)
 }
 
 /// Says that nothing more will be sent, for every process that has this end. See `shutdown(2)`.

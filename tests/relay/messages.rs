@@ -7,7 +7,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use crate::common::{patience, sys};
 
@@ -113,17 +112,7 @@ pub fn inject(
 }
 
 pub fn connect(path: &PathBuf) -> UnixStream {
-    let end = patience();
-    loop {
-        match UnixStream::connect(path) {
-            // The file is there a moment before anything listens.
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                assert!(Instant::now() < end, "nothing listens");
-                sys::pause_for(Duration::from_millis(1));
-            }
-            other => return other.unwrap(),
-        }
-    }
+    UnixStream::connect(path).unwrap()
 }
 
 /// Waits until the relay has written all to the server.
