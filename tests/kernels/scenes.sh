@@ -123,4 +123,51 @@ kill -KILL $server
 until_so gone $server
 if nobody; then bad "control: without treaper the tree survives"; else ok "control: without treaper the tree survives"; fi
 clean
+
+# What the report says of the memory of the tree. The kernel counts it in the groups of a parent that has the controller on.
+echo +memory >/sys/fs/cgroup/cgroup.subtree_control
+report() { sed -n "s/.*\"$1\":\"\{0,1\}\([^\",]*\).*/\1/p" /tmp/report; }
+uses_40_mb() {
+    rm -f /tmp/report
+    treaper --contain="$1" --report /tmp/report -- dd if=/dev/zero of=/dev/null bs=40M count=1 </dev/null 2>/tmp/stderr
+}
+limited=/sys/fs/cgroup/limited
+mkdir $limited
+uses_40_mb group
+is "group: no memory_peak" "$(report memory_peak)" null
+uses_40_mb cgroup
+peak=$(report memory_peak)
+if [ -e $limited/memory.peak ]; then
+    if [ "$peak" -ge 41943040 ] && [ "$peak" -lt 62914560 ]; then
+        ok "cgroup: memory_peak of 40 MiB: $peak"
+    else
+        bad "cgroup: memory_peak of 40 MiB: '$peak'"
+    fi
+else
+    is "cgroup: no memory_peak before Linux 5.19" "$peak" null
+fi
+
+# A limit as of `systemd-run --scope -p MemoryMax=64M treaper ...`: the kernel kills the server, and treaper stops the rest.
+echo 64M >$limited/memory.max
+cat >/tmp/hog <<'X'
+setsid sh -c '. /tmp/stubborn; stubborn a' &
+while [ ! -e /tmp/ready.a ]; do usleep 10000; done
+exec dd if=/dev/zero of=/dev/null bs=200M count=1
+X
+in_the_limit() { sh -c 'echo 0 >"$0/cgroup.procs" && exec "$@"' $limited "$@" </dev/null 2>/tmp/stderr; }
+killed_for_memory() { sed -n 's/^oom_kill //p' $limited/memory.events; }
+rm -f /tmp/report
+in_the_limit treaper --grace 300ms --report /tmp/report -- sh /tmp/hog
+is "a memory limit: the status" $? 137
+is "a memory limit: the kernel has killed one process" "$(killed_for_memory)" 1
+is "a memory limit: the report" "$(report trigger) $(report server_signal)" "server-exit KILL"
+if nobody; then ok "a memory limit: the rest is stopped"; else bad "a memory limit: left $(left)"; fi
+clean
+in_the_limit sh /tmp/hog
+if [ "$(killed_for_memory)" = 2 ] && ! nobody; then
+    ok "control: a memory limit leaves the rest without treaper"
+else
+    bad "control: a memory limit leaves the rest without treaper: $(killed_for_memory) killed"
+fi
+clean
 echo "SCENES $passed $failed"
