@@ -195,6 +195,58 @@ def _(stage):
     emacs(stage, "lsp-mode", settings, "(lsp)")
 
 
+def terminal(stage, command):
+    """Runs this in a terminal of its own. What is written to stdin is typed. The end of the process closes the terminal."""
+    stage.need("script")
+    return stage.start(["script", "-qefc", f"exec {command}", "/dev/null"], stdin=subprocess.PIPE)
+
+
+def types(process, text):
+    process.stdin.write(text.encode())
+    process.stdin.flush()
+
+
+def vim(stage):
+    """Vim with ALE, and its pid."""
+    stage.need("vim")
+    if not os.path.exists("/usr/share/vim/vimfiles/pack/dist-bundle/opt/ale"):
+        raise Skip("vim-ale is not installed")
+    language_server(stage)
+    stage.write("vimrc", f"set nocompatible\nfiletype plugin on\npackadd! ale\n{stage.text('vim-ale')}")
+    screen = terminal(stage, "vim -u vimrc file.py")
+    answers(stage)
+    editor, = stage.find("vim -u vimrc")[-1:]
+    return screen, editor.pid
+
+
+@scene("vim is killed", "vim-ale")
+def _(stage):
+    screen, editor = vim(stage)
+    stage.kill(editor)
+    screen.wait(60)
+
+
+@scene("vim quits", "vim-ale")
+def _(stage):
+    screen, _ = vim(stage)
+    types(screen, "\x1b:qa!\r")
+    screen.wait(60)
+
+
+@scene("vim restarts the server", "vim-ale")
+def _(stage):
+    screen, editor = vim(stage)
+    first = stage.pids()
+    types(screen, "\x1b:ALEStopAllLSPs\r:edit!\r")
+    answers(stage, 2)
+    if not stage.control:
+        stage.until("the end of the first helper", lambda: not stage.is_alive(first["worker"]))
+    elif not stage.is_alive(first["worker"]):
+        raise Failed("the control has stopped the first helper")
+    stage.kill(editor)
+    screen.wait(60)
+
+
 # ---- dev servers and scripts
 
 @scene("package.json", quick=True, trigger="parent-exit")

@@ -125,3 +125,32 @@ def _(found):
     if listed(text.replace("command", "comand"))[0] == 0:
         raise Failed("the control, a text with a mistake, is accepted too")
     return "codex reads it"
+
+
+# In place of vim-lsp. The members are those of its README.
+VIM_LSP = """function! lsp#register_server(server) abort
+    call writefile([json_encode(extend({'cmd': a:server.cmd({})}, a:server, 'keep'))], 'registered')
+endfunction
+"""
+
+
+@check("vim-lsp, documented form", "vim-lsp")
+def _(found):
+    vim = shutil.which("vim")
+    if not vim:
+        raise Skip("vim is not installed")
+    with tempfile.TemporaryDirectory(prefix="treaper-hosts-") as folder:
+        os.mkdir(f"{folder}/autoload")
+        for name, text in (("autoload/lsp.vim", VIM_LSP), ("vimrc", found["vim-lsp"].text)):
+            with open(os.path.join(folder, name), "w") as file:
+                file.write(text)
+        command = [vim, "-Nes", "-u", "vimrc", "--cmd", f"set runtimepath={folder}", "-c", "doautocmd User lsp_setup", "-c", "qa!"]
+        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            with open(f"{folder}/registered") as file:
+                server = json.load(file)
+        except OSError as error:
+            raise Failed(f"vim did not register a server: {done.stdout}") from error
+    if server != {"name": "pylsp", "cmd": ["treaper", "pylsp"], "allowlist": ["python"]}:
+        raise Failed(f"vim has registered {server}")
+    return "vim reads it, and it is as documented by vim-lsp"
