@@ -7,8 +7,10 @@ import shlex
 import shutil
 import subprocess
 
+import procs_path  # noqa: F401
+import procs
 from scene import scene
-from stage import HERE, Failed, Skip
+from stage import CACHE, HERE, Failed, Skip
 
 CLONE_NEWNS = 0x00020000
 
@@ -278,6 +280,68 @@ def _(stage):
     podman.build("some-image", 'FROM debian:stable-slim\nENTRYPOINT ["some-server"]\n')
     stage.kill(podman_client(stage, stage.text("podman-init").replace("/usr/bin/treaper", stage.path("bin/treaper"))))
     return judged(stage, podman.containers)
+
+
+# ---- OpenRC
+
+class OpenRC:
+    """The machine's own files with OpenRC and the service on top, in a mount namespace of its own."""
+
+    LAYER, ROOT = "/mnt/layer", "/mnt/root"
+
+    def __init__(self, stage, snippet):
+        unpacked = os.path.join(CACHE, "openrc/root")
+        if not os.path.exists(unpacked):
+            raise Skip("OpenRC is not there")
+        own_mounts()
+        self.stage = stage
+        # A layer may not be a part of another one, so it is in a file system of its own.
+        stage.run(["mount", "-t", "tmpfs", "none", "/mnt"])
+        os.mkdir(self.ROOT)
+        shutil.copytree(unpacked, self.LAYER, symlinks=True)
+        for program in ("treaper", "some-server"):
+            shutil.copy(stage.path(f"bin/{program}"), f"{self.LAYER}/usr/bin/{program}")
+        shutil.copy(stage.snippet(snippet, "some-server", 0o755), f"{self.LAYER}/etc/init.d/some-server")
+        # OpenRC passes on only the variables that it is told to.
+        with open(f"{self.LAYER}/etc/rc.conf", "w") as file:
+            file.write('rc_env_allow="TREAPER_GRACE"\n')
+        stage.run(["mount", "-t", "overlay", "overlay", "-o", f"lowerdir={self.LAYER}:/", self.ROOT])
+        for place in ("/proc", "/dev", "/sys"):
+            stage.run(["mount", "--bind", place, self.ROOT + place])
+        for place in ("/run", "/tmp"):
+            stage.run(["mount", "-t", "tmpfs", "none", self.ROOT + place])
+        # What a boot makes: OpenRC starts no service before.
+        for place in ("daemons", "exclusive", "failed", "inactive", "options", "scheduled", "started", "starting", "stopping", "tmp", "wasinactive"):
+            os.makedirs(f"{self.ROOT}/run/openrc/{place}")
+        open(f"{self.ROOT}/run/openrc/softlevel", "w").close()
+        # The server writes into the folder of the stage, and the service into /var/log.
+        os.mkdir(self.ROOT + stage.folder)
+        stage.run(["mount", "--bind", stage.folder, self.ROOT + stage.folder])
+        os.mkdir(stage.path("var-log"))
+        stage.run(["mount", "--bind", stage.path("var-log"), f"{self.ROOT}/var/log"])
+        stage.said("var-log/some-server.log")
+
+    def service(self, verb):
+        """`rc-service stop` waits until the supervisor is reaped. Here that is not done by the init of the machine."""
+        process = self.stage.start(["chroot", self.ROOT, "/sbin/rc-service", "some-server", verb])
+        self.stage.until(f"the end of rc-service {verb}", lambda: procs.reap() or process.poll() is not None)
+
+
+@scene("openrc", trigger="parent-exit")
+def _(stage):
+    openrc = OpenRC(stage, "openrc")
+    openrc.service("start")
+    stage.ready()
+    for supervisor in stage.find("supervise-daemon"):
+        stage.kill(supervisor.pid)
+
+
+@scene("openrc stop", "openrc", trigger="terminate")
+def _(stage):
+    openrc = OpenRC(stage, "openrc")
+    openrc.service("start")
+    stage.ready()
+    openrc.service("stop")
 
 
 # ---- systemd
