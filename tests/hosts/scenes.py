@@ -364,6 +364,39 @@ def _(stage):
     stage.until("the end of the server", lambda: not stage.is_alive(pids["server"]))
 
 
+def interactive_shell(stage, command):
+    """A shell at a terminal, in which this is typed."""
+    screen = terminal(stage, "bash --norc -i")
+    types(screen, command + "\n")
+    return screen, stage.ready()
+
+
+@scene("nohup, terminal closed", "nohup", quick=True)
+def _(stage):
+    stage.snippet("nohup", "nohup.sh")
+    screen, pids = interactive_shell(stage, ". ./nohup.sh")
+    stage.until("the pid", lambda: stage.read("server.pid"))
+    stage.kill(screen)
+    lives_on(stage, *pids.values())
+    os.kill(int(stage.read("server.pid")), signal.SIGTERM)
+    stage.until("the end of the server", lambda: not stage.is_alive(pids["server"]))
+
+
+@scene("disown, terminal closed", in_document=False, quick=True)
+def _(stage):
+    screen, _ = interactive_shell(stage, "treaper some-server >server.log 2>&1 & disown")
+    stage.kill(screen)
+    stage.said("server.log")
+
+
+@scene("disown, shell ends", in_document=False, quick=True, trigger="parent-exit")
+def _(stage):
+    screen, _ = interactive_shell(stage, "treaper some-server >server.log 2>&1 & disown")
+    types(screen, "exit\n")
+    screen.wait(60)
+    stage.said("server.log")
+
+
 @scene("tmux", quick=True)
 def _(stage):
     stage.need("tmux")
