@@ -89,16 +89,17 @@ class Docker:
     def containers(self):
         return self.stage.run(["docker", "ps", "--format", "{{.Image}} {{.Command}}"]).splitlines()
 
-    def client(self, command):
-        """Runs `docker ...` as a host does: with a pipe as its stdin, until the server is up and the first second is over."""
+    def client(self, command, host=()):
+        """Runs `docker ...` with a pipe as its stdin, until the server is up and the first second is over. `host`: the program
+        that starts it."""
         words = shlex.split(command)
         at = words.index("run") + 1 if words[:2] == ["docker", "run"] else None
         if at:
             words[at:at] = ["--network", "none", "-e", "TREAPER_GRACE=1s", "-e", "TREAPER_DRAIN=300ms"]
-        host = self.stage.start(words, stdin=subprocess.PIPE)
+        started = self.stage.start([*host, *words], stdin=subprocess.PIPE)
         self.stage.until("the server", lambda: "up\n" in self.stage.read("log"))
         self.stage.passes(FIRST_SECOND)
-        return host
+        return started
 
     def end(self):
         subprocess.run("docker ps -aq | xargs -r docker rm -f", shell=True, env=self.stage.env, stdout=subprocess.DEVNULL,
@@ -128,6 +129,19 @@ def _(stage):
     docker.build("some-image", stage.text("dockerfile"))
     server = json.loads(stage.text("docker-mcp"))["mcpServers"]["some-server"]
     stage.kill(docker.client(shlex.join([server["command"], *server["args"]])))
+    return judged(stage, docker.containers)
+
+
+# Starts its arguments with a pipe as their stdin, as MCP hosts do.
+HOST = ["/usr/bin/python3", "-c", "import subprocess, sys; subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE).wait()"]
+
+
+@scene("docker run, its host is killed", "dockerfile", "docker-mcp")
+def _(stage):
+    docker = Docker(stage)
+    docker.build("some-image", stage.text("dockerfile"))
+    server = json.loads(stage.text("docker-mcp"))["mcpServers"]["some-server"]
+    stage.kill(docker.client(shlex.join([server["command"], *server["args"]]), HOST))
     return judged(stage, docker.containers)
 
 
