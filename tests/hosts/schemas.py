@@ -1,12 +1,16 @@
 """Checks of formats whose host is not available, against the published schema or the published documentation."""
 
 import configparser
+import http.server
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
 import tomllib
+import urllib.parse
 
 from scene import check
 from stage import CACHE, Failed, Skip
@@ -95,6 +99,7 @@ def ini(text):
 
 
 STDIO = {"command": "treaper", "args": list}
+documented("mcp-json", "Claude Desktop, Cursor and Windsurf", json.loads, {"mcpServers": {"everything": STDIO}})
 documented("vscode", "VS Code, MCP configuration reference", json.loads, {"servers": {"everything": {"type": "stdio", **STDIO}}})
 documented("zed", "Zed, Model Context Protocol", json.loads, {"context_servers": {"everything": STDIO}})
 documented("goose", "Goose, configuration files", yaml, {"extensions": {"everything": {
@@ -127,6 +132,31 @@ def _(found):
     return "codex reads it"
 
 
+@check("cline config mcp", "mcp-json")
+def _(found):
+    cline = os.path.join(CACHE, "clients/node_modules/.bin/cline")
+    if not os.path.exists(cline):
+        raise Skip("cline is not installed")
+
+    def listed(text):
+        with tempfile.TemporaryDirectory(prefix="treaper-hosts-") as home:
+            settings = os.path.join(home, ".cline/data/settings")
+            os.makedirs(settings)
+            with open(os.path.join(settings, "cline_mcp_settings.json"), "w") as file:
+                file.write(text)
+            done = subprocess.run([cline, "config", "mcp"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, env={"PATH": os.environ["PATH"], "HOME": home})
+            return done.returncode, done.stdout
+
+    text = found["mcp-json"].text
+    status, said = listed(text)
+    if status != 0 or "everything [stdio]" not in said:
+        raise Failed(said)
+    if listed(text.replace("command", "comand"))[0] == 0:
+        raise Failed("the control, a text with a mistake, is accepted too")
+    return "cline reads it"
+
+
 # In place of vim-lsp. The members are those of its README.
 VIM_LSP = """function! lsp#register_server(server) abort
     call writefile([json_encode(extend({'cmd': a:server.cmd({})}, a:server, 'keep'))], 'registered')
@@ -154,3 +184,63 @@ def _(found):
     if server != {"name": "pylsp", "cmd": ["treaper", "pylsp"], "allowlist": ["python"]}:
         raise Failed(f"vim has registered {server}")
     return "vim reads it, and it is as documented by vim-lsp"
+
+
+class Cluster(http.server.BaseHTTPRequestHandler):
+    """In place of a cluster: it has one pod, and notes what is asked of it."""
+
+    asked = ()
+    answers = {
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {"kind": "APIGroupList", "groups": []},
+        "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [
+            {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod", "verbs": ["get"]}]},
+        "/api/v1/namespaces/default/pods/some-pod": {
+            "kind": "Pod", "apiVersion": "v1", "metadata": {"name": "some-pod", "namespace": "default"},
+            "spec": {"containers": [{"name": "some-container", "image": "some-image"}]}, "status": {"phase": "Running"}},
+    }
+
+    def do_GET(self):  # noqa: N802
+        asked = urllib.parse.urlparse(self.path)
+        if asked.path.endswith("/exec"):
+            Cluster.asked = urllib.parse.parse_qsl(asked.query)
+        answer = self.answers.get(asked.path)
+        if answer is None:
+            self.send_error(404)
+            return
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815  (older versions ask so)
+
+    def log_message(self, *_):
+        pass
+
+
+@check("kubectl exec, as kubectl asks it", "kubectl-exec")
+def _(found):
+    if not shutil.which("kubectl"):
+        raise Skip("kubectl is not installed")
+    cluster = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Cluster)
+    threading.Thread(target=cluster.serve_forever, daemon=True).start()
+
+    def asked(text):
+        words = shlex.split(text)
+        with tempfile.TemporaryDirectory(prefix="treaper-hosts-") as home:
+            words[1:1] = ["--kubeconfig", "/dev/null", "--server", f"http://127.0.0.1:{cluster.server_port}", "--namespace", "default"]
+            done = subprocess.run(words, env={"PATH": os.environ["PATH"], "HOME": home}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, timeout=60)
+        words = [value for name, value in Cluster.asked if name == "command"]
+        return words, ("stdin", "true") in Cluster.asked, done.stdout
+
+    text = found["kubectl-exec"].text
+    words, stdin, said = asked(text)
+    if words != ["treaper", "some-server"] or not stdin:
+        raise Failed(f"kubectl asks for {Cluster.asked}: {said}")
+    if asked(text.replace(" -i", ""))[1]:
+        raise Failed("the control, without -i, has a stdin too")
+    return "the cluster is asked to start treaper with a stdin"
