@@ -20,6 +20,9 @@ import procs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 START_LIMIT = 60  # seconds that host and server may take to get ready on a loaded machine
+FLOOD_SIZE = 200_000  # bytes of each call of the host
+FLOOD_CALLS = 300  # of the second process
+CANCEL_DRAIN = 1  # as scenes.CANCEL_DRAIN
 
 
 class Failed(Exception):
@@ -90,7 +93,8 @@ class Arena:
             command = [python, os.path.join(HERE, "server.py"), *scene["server_args"]]
             cwd = self.folder
         if scene["treaper"] is not None:
-            command = [scene["binary"], "-v", *scene["treaper"], "--", *command]
+            options = [word.replace("{folder}", self.folder) for word in scene["treaper"]]
+            command = [scene["binary"], "-v", *options, "--", *command]
         if scene["launcher"]:
             command = ["sh", "-c", '"$@"; exit $?', "sh", *command]
         calls = [[t, {k: v.replace("{folder}", self.folder) if isinstance(v, str) else v for k, v in a.items()}, how]
@@ -165,8 +169,74 @@ class Arena:
         found = [p for p in procs.children_of(shim.pid) if p.comm == "tree-monitor"]
         return found[0] if len(found) == 1 else self.fail(f"the shim has {len(found)} children named tree-monitor")
 
+    # ---- a second writer of the server's stdin
+
+    def tell(self, *words):
+        self.host.stdin.write(json.dumps(words).encode() + b"\n")
+        self.host.stdin.flush()
+
+    def second(self, what, number):
+        """Starts a second process, which writes to a socket of treaper, or without treaper to the server's stdin."""
+        if self.scene["treaper"] is not None:
+            to = f"unix:{self.folder}/{what}"
+        else:
+            to = f"pipe:/proc/{self.started_by_host(None).pid}/fd/0"
+        # It is of the arena, not of the tree of treaper, which refuses its own.
+        with open(self.log, "a") as log:
+            return subprocess.Popen([sys.executable, os.path.join(HERE, "second.py"), what, to, str(number)],
+                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def ended(self, process):
+        try:
+            if process.wait(START_LIMIT) != 0:
+                raise Failed(f"the second process has failed: {process.returncode}")
+        except subprocess.TimeoutExpired:
+            raise Failed("the second process does not end") from None
+
+    def flood(self, result):
+        """Two processes write at the same time: how many of their calls are not answered?"""
+        self.tell("flood", FLOOD_SIZE, FLOOD_CALLS)
+        self.event("flooding", START_LIMIT)
+        self.ended(self.second("inject", FLOOD_CALLS))
+        self.tell("enough")
+        event = self.event("flooded", START_LIMIT * 2)
+        strays = set(event["strays"])
+        if len(strays) != len(event["strays"]):
+            raise Failed("an answer has come twice")
+        result["calls"] = [event["made"], FLOOD_CALLS]
+        result["torn"] = event["made"] - event["answered"] + FLOOD_CALLS - len(strays)
+
+    def cancel(self, result):
+        """A second process cancels the call that is open."""
+        request = next(int(e["text"]) for e in self.events if e["event"] == "progress")
+        jobs = [p for p in self.members() if p.comm == "sh" and "busy-job" in p.cmdline]
+        if len(jobs) != 1:
+            raise Failed(f"there are {len(jobs)} jobs")
+        self.ended(self.second("cancel", request))
+        if self.scene["end"] == "cancel":
+            return
+        # The server obeys. It lives on after the time of the cancel is over, and answers.
+        shim = self.started_by_host(None)
+        procs.wait_any_exit(jobs, time.monotonic() + START_LIMIT, also=[0])
+        if is_same(jobs[0]):
+            raise Failed("the call was not cancelled")
+        procs.wait_any_exit([shim], time.monotonic() + CANCEL_DRAIN * 2, also=[0])
+        if not is_same(shim):
+            raise Failed("the server was stopped though it has obeyed")
+        self.events.clear()
+        self.tell("echo", {"message": "after"}, "answer")
+        result["after"] = self.event("answer", START_LIMIT)["text"]
+
+    def report(self):
+        """What treaper reports of its run."""
+        with open(os.path.join(self.folder, "report")) as file:
+            report = json.load(file)
+        return {name: report[name] for name in ("trigger", "exit_status", "relay")}
+
     def act(self, holder):
         end = self.scene["end"]
+        if end == "cancel":
+            return
         if end == "close":
             self.host.stdin.write(b"close\n")
             self.host.stdin.flush()
@@ -187,8 +257,12 @@ class Arena:
         before = self.members()
         self.started_by_host(holder)
         result["before"] = len(before) - 1 - (holder is not None)
-        spared = {pid for pid in (holder, self.host.pid if scene["end"] in ("kill-shim", "kill-monitor") else None) if pid}
+        spared = {pid for pid in (holder, self.host.pid if scene["end"] in ("kill-shim", "kill-monitor", "cancel") else None) if pid}
+        if scene["flood"]:
+            self.flood(result)
         began = watched = time.monotonic()
+        if scene["cancel"]:
+            self.cancel(result)
         self.act(holder)
         if scene["database"]:
             result["locked"] = self.try_lock(scene["limit"])
@@ -203,6 +277,8 @@ class Arena:
         alive = self.wait_empty(max(0.0, watched + scene["limit"] - time.monotonic()), spared)
         result["seconds"] = round(time.monotonic() - began, 2)
         result["survivors"] = [str(p) for p in alive]
+        if scene["cancel"] and scene["treaper"] is not None and not alive:
+            result["report"] = self.report()
         if spared and holder is not None and not procs.describe(holder):
             raise Failed("the holder of stdin is gone: the scene is not what it says")
         return result

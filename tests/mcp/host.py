@@ -2,19 +2,24 @@
 
 argv[1] is a JSON object: command, args, cwd, env, backend (asyncio or trio), calls (list of [tool, arguments, how]), holder, log.
 `how` is "answer" (wait for the answer), "progress" (wait for the first progress report, the call stays open) or
-"open" (the call stays open). stdout gets one JSON object per event; the line "close" on stdin leaves the SDK's
-contexts, which is how a host says good-bye.
+"open" (the call stays open). stdout gets one JSON object per event. Then stdin is read line by line: a JSON list is one
+more call, or `["flood", SIZE, STRAYS]`. The line "close" leaves the SDK's contexts, which is how a host says
+good-bye.
 """
 
 import json
+import logging
 import os
 import signal
 import sys
 import time
 
 import anyio
-from mcp import ClientSession
+from mcp import ClientSession, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
+
+FLOOD_CALLS = 4  # at a time
+FLOOD_PATIENCE = 5  # seconds for one answer while two processes write
 
 
 def say(event, **more):
@@ -52,8 +57,11 @@ async def call(group, session, tool, arguments, how):
         reported.set()
 
     async def keep_open():
-        await session.call_tool(tool, arguments, progress_callback=progress if how == "progress" else None)
-        say("unexpected-answer", tool=tool)
+        try:
+            await session.call_tool(tool, arguments, progress_callback=progress if how == "progress" else None)
+            say("unexpected-answer", tool=tool)
+        except MCPError as error:
+            say("call-failed", tool=tool, text=f"{error}")
 
     group.start_soon(keep_open)
     if how == "progress":
@@ -64,7 +72,72 @@ async def call(group, session, tool, arguments, how):
         await session.send_ping()
 
 
+class Strays(logging.Handler):
+    """Counts the answers to requests of other processes. The SDK drops and logs an answer whose id it does not know."""
+
+    def __init__(self):
+        super().__init__(logging.DEBUG)
+        self.ids = []
+        logger = logging.getLogger("mcp.shared.jsonrpc_dispatcher")
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(self)
+        logger.propagate = False
+
+    def emit(self, record):
+        if record.msg.startswith("dropping response for unknown"):
+            self.ids.append(record.args[0])
+
+
+async def flood(session, strays, size, expected):
+    """Large calls, several at a time, while another process writes as well, until a line comes on stdin. Then waits for
+    the answers to the other process."""
+    made = answered = 0
+    is_over = False
+    text = "x" * size
+
+    async def calls():
+        nonlocal made, answered
+        while not is_over:
+            made += 1
+            with anyio.move_on_after(FLOOD_PATIENCE):
+                result = await session.call_tool("echo", {"message": text})
+                if result.content[0].text != f"Echo: {text}":
+                    break
+                answered += 1
+                if answered == 1:
+                    say("flooding")
+                continue
+            break
+
+    async with anyio.create_task_group() as group:
+        for _ in range(FLOOD_CALLS):
+            group.start_soon(calls)
+        await anyio.to_thread.run_sync(sys.stdin.readline)
+        is_over = True
+    before = -1
+    while len(strays.ids) < expected and len(strays.ids) > before:
+        before = len(strays.ids)
+        with anyio.move_on_after(FLOOD_PATIENCE):
+            while len(strays.ids) == before:
+                await anyio.sleep(0.02)
+    say("flooded", made=made, answered=answered, strays=strays.ids)
+
+
+async def obey(group, session, strays):
+    """Does what the lines on stdin say, until one of them is no call."""
+    while True:
+        line = await anyio.to_thread.run_sync(sys.stdin.readline)
+        if not line.startswith("["):
+            return
+        name, *words = json.loads(line)
+        if name == "flood":
+            await flood(session, strays, *words)
+        else:
+            await call(group, session, name, *words)
+
+
 async def main(spec):
+    strays = Strays()
     with open(spec["log"], "a") as log:
         server = StdioServerParameters(command=spec["command"], args=spec["args"], cwd=spec["cwd"], env=spec["env"])
         async with stdio_client(server, errlog=log) as (read, write):
@@ -75,7 +148,7 @@ async def main(spec):
                 for tool, arguments, how in spec["calls"]:
                     await call(group, session, tool, arguments, how)
                 say("ready", holder=fork_holder() if spec["holder"] else None)
-                await anyio.to_thread.run_sync(sys.stdin.readline)
+                await obey(group, session, strays)
                 group.cancel_scope.cancel()
             began = time.monotonic()
         say("closed", seconds=round(time.monotonic() - began, 2))

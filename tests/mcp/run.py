@@ -151,6 +151,20 @@ def judge(scene, result):
         seen = f"lock {state} after {result['lock_seconds']} s, {seen}"
     if "close_seconds" in result:
         seen += f", close took {result['close_seconds']} s"
+    if scene.flood:
+        host, second = result["calls"]
+        seen = f"{host} calls of the SDK and {second} of the second process, {result['torn']} without an answer, {seen}"
+        if scene.expect == "torn":
+            return result["torn"] > 0, seen if result["torn"] else f"{seen}: the control must tear messages"
+        if result["torn"]:
+            return False, seen
+    if scene.cancel and scene.treaper is not None and not left:
+        told = result["report"]
+        seen = f"{told['trigger']}, status {told['exit_status']}, {seen}"
+        if scene.end == "cancel" and (told["trigger"], told["exit_status"]) != ("cancel-timeout", 124):
+            return False, f"{seen}: it should have been cancel-timeout and 124"
+        if scene.end != "cancel" and (result["after"] != "Echo: after" or told["relay"] != {"messages": 2, "discarded": 0}):
+            return False, f"{seen}: {told}, {result['after']}"
     if scene.expect == "survivors":
         if scene.database and not result["locked"]:
             return False, f"{seen}: the control must find it locked"

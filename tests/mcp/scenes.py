@@ -23,15 +23,22 @@ def echo(server):
 LEFT_JOB = ("leave_job", {}, "answer")
 OPEN_JOB = ("run_job", {}, "progress")
 
+# For a second writer of stdin. A call of MCP that was cancelled is never answered, so what shows that the server has
+# read the cancel is the answer to a ping behind it.
+INJECT = (*SHORT, "--inject", "unix:{folder}/inject")
+CANCEL_DRAIN = 1
+CANCEL = (*SHORT, "--cancel", "unix:{folder}/cancel", "--boundary", "id=operator", "--cancel-drain", f"{CANCEL_DRAIN}s",
+          "--report", "{folder}/report")
+
 
 @dataclass
 class Scene:
     name: str
     text: str
     server: str
-    end: str  # close, kill-host, kill-shim, kill-monitor
+    end: str  # close, kill-host, kill-shim, kill-monitor, cancel
     calls: list
-    expect: str  # nothing, survivors, or nothing-either: a control that does not leak, and says so
+    expect: str  # nothing, survivors, torn, or nothing-either: a control that does not leak, and says so
     treaper: tuple | None = None
     trigger: str = ""  # name that treaper must give in its messages
     holder: bool = False
@@ -43,6 +50,8 @@ class Scene:
     limit: float = WINDOW
     patience: float | None = None  # seconds in which the SDK's close must be over
     note: str = ""
+    flood: bool = False  # a second process makes calls as well
+    cancel: bool = False  # a second process cancels the call
 
     def __post_init__(self):
         self.backend = self.backend or ("trio" if self.server == "everything" else "asyncio")
@@ -109,5 +118,24 @@ def all_scenes(may_switch_user):
                     [lock], server_args=("--ignore-eof",), database=True)
     yield from pair("sqlite-lock-deaf", "the same server, deaf to SIGTERM too", "python", "kill-host", [lock],
                     server_args=("--ignore-eof", "--ignore-term"), database=True)
+    yield from second_writer()
     if may_switch_user:
         yield from both_servers(NOBODY, "nobody-")
+
+
+def second_writer():
+    """A second process writes to the server's stdin, beside the SDK. Without treaper, to the same pipe: that of the shell
+    in front of the server."""
+    same = {"backend": "trio", "launcher": True}
+    for server in ("everything", "python"):
+        text = "a second process makes calls as well, then the host SIGKILLed"
+        yield Scene(f"{server}-inject", text, server, "kill-host", [], "nothing", INJECT, limit=WINDOW + SLACK, flood=True, **same)
+        yield Scene(f"{server}-inject-control", text, server, "kill-host", [], "torn", limit=SLACK, flood=True, **same)
+    yield Scene("python-cancel-obeyed", "a second process cancels a call, the server obeys: it lives on", "python", "close",
+                [("obedient", {}, "progress")], "nothing", CANCEL, limit=WINDOW + SLACK, cancel=True, **same)
+    text = "a second process cancels a call, the server does not listen"
+    deaf = [("deaf", {}, "progress")]
+    yield Scene("python-cancel-deaf", text, "python", "cancel", deaf, "nothing", CANCEL, "cancel-timeout",
+                limit=CANCEL_DRAIN + WINDOW + SLACK, cancel=True, **same)
+    yield Scene("python-cancel-deaf-control", text, "python", "cancel", deaf, "survivors", limit=CANCEL_DRAIN + WINDOW,
+                cancel=True, **same)

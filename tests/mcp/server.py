@@ -50,6 +50,31 @@ async def run_job(ctx: Context) -> str:
 
 
 @server.tool()
+async def obedient(ctx: Context) -> str:
+    """Starts a job, and ends it when the call is cancelled."""
+    import anyio
+
+    job = start_job()
+    await ctx.report_progress(1, 2, ctx.request_id)
+    try:
+        await anyio.sleep_forever()
+    finally:
+        job.kill()
+        job.wait()
+    return "unreachable"
+
+
+@server.tool()
+async def deaf(ctx: Context) -> str:
+    """Starts a job, waits for it, and lets nothing else run meanwhile: a blocking call in an event loop."""
+    job = start_job()
+    await ctx.report_progress(1, 2, ctx.request_id)
+    await ctx.session.send_ping()  # its answer proves that the progress was written
+    job.wait()
+    return "unreachable"
+
+
+@server.tool()
 async def lock(path: str) -> str:
     """Takes the write lock of an SQLite database and keeps it."""
     connection = sqlite3.connect(path, isolation_level=None)
