@@ -1,5 +1,6 @@
 """The scenes: how each snippet is played, and how its host is killed."""
 
+import glob
 import json
 import os
 import signal
@@ -103,6 +104,170 @@ def _(stage):
     stage.snippet("typescript-sdk", "host.mjs")
     os.symlink(os.path.join(CACHE, "node/node_modules"), stage.path("node_modules"))
     sdk_host(stage, ["/usr/bin/node", "host.mjs"])
+
+
+# ---- several writers
+
+AGENT = """#!/bin/sh
+# some-agent: a server that keeps each line that it is given.
+some-server </dev/null >/dev/null 2>&1 &
+exec cat >{here}/got
+"""
+# A host that stops in the middle of a message until `go on` is there.
+HALF = """
+import os, subprocess, sys, time
+server = subprocess.Popen(["sh", sys.argv[1]], stdin=subprocess.PIPE)
+server.stdin.write(b'{"type":"user","text":"half of')
+server.stdin.flush()
+open("half", "w").close()
+while not os.path.exists("go-on"):
+    time.sleep(0.02)
+server.stdin.write(b' a message"}\\n')
+server.stdin.flush()
+server.wait()
+"""
+
+
+@scene("second-writer", "second-writer", "webhook", "webhook-python", quick=True)
+def _(stage):
+    stage.need("socat")
+    stage.env["XDG_RUNTIME_DIR"] = stage.folder
+    stage.write("bin/some-agent", AGENT.format(here=stage.folder), 0o755)
+    host = stage.start(["/usr/bin/python3", "-c", HALF, stage.snippet("second-writer", "agent.sh")])
+    stage.ready()
+    stage.until("half of a message", lambda: os.path.exists(stage.path("half")))
+    if not stage.control:
+        stage.until("the socket", lambda: os.path.exists(stage.path("agent.sock")))
+        stage.until("that half", lambda: stage.read("got").endswith("half of"))
+        second = [stage.shell("webhook"), stage.start(["/usr/bin/python3", stage.snippet("webhook-python", "webhook.py")])]
+        for process in second:
+            stage.spare(process.pid)
+        stage.passes(0.5)
+        if stage.read("got").count("note"):
+            raise Failed("a message of the host was torn")
+    stage.write("go-on", "")
+    if not stage.control:
+        for process in second:
+            if process.wait(60) != 0:
+                raise Failed("a webhook has failed")
+        note = '{"type":"note","text":"the build has failed"}\n'
+        if stage.read("got") != '{"type":"user","text":"half of a message"}\n' + 2 * note:
+            raise Failed("the agent got: " + stage.read("got"))
+    stage.kill(host)
+
+
+# A model that begins an answer, and never ends it.
+MODEL = """
+import http.server, sys, time
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write(b'event: response.created\\ndata: {"type":"response.created","response":{"id":"r"}}\\n\\n')
+        self.wfile.flush()
+        open("asked", "w").close()
+        time.sleep(1000)
+
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+CODEX_CONFIG = """model = "some-model"
+model_provider = "some"
+[model_providers.some]
+name = "some"
+base_url = "http://127.0.0.1:{port}/v1"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+"""
+# A client of Codex: it begins a turn. When the turn has ended, it asks once more.
+CLIENT = """
+import json, subprocess, sys
+server = subprocess.Popen(["sh", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def send(**message):
+    server.stdin.write(json.dumps(message).encode() + b"\\n")
+    server.stdin.flush()
+
+
+def until(**wanted):
+    for line in server.stdout:
+        message = json.loads(line)
+        if all(message.get(name) == value for name, value in wanted.items()):
+            return message
+    with open("status", "w") as file:
+        file.write(str(server.wait()))
+    sys.exit()
+
+
+send(id=0, method="initialize", params={"clientInfo": {"name": "some-client", "title": "", "version": "1"}})
+until(id=0)
+send(method="initialized")
+send(id=1, method="thread/start", params={"cwd": "."})
+thread = until(id=1)["result"]["thread"]["id"]
+send(id=2, method="turn/start", params={"threadId": thread, "input": [{"type": "text", "text": "a question"}]})
+turn = until(method="turn/started")["params"]["turn"]["id"]
+with open("turn", "w") as file:
+    file.write(thread + " " + turn + "\\n")
+until(method="turn/completed")
+open("completed", "w").close()
+sys.stdin.readline()
+send(id=3, method="thread/list", params={})
+until(id=3)
+open("answered", "w").close()
+until(id=4)
+"""
+
+
+def codex(stage):
+    """A host whose Codex is in a turn that does not end by itself."""
+    stage.need("socat")
+    found = glob.glob(f"{CLIENTS}/@openai/codex-linux-*/vendor/*/bin/codex")
+    if not found:
+        raise Skip("codex is not installed")
+    os.symlink(found[0], stage.path("bin/codex"))
+    port, = free_ports(1)
+    stage.write(".codex/config.toml", CODEX_CONFIG.format(port=port))
+    stage.spare(stage.start(["/usr/bin/python3", "-c", MODEL, str(port)]).pid)
+    stage.env.update(XDG_RUNTIME_DIR=stage.folder, CODEX_HOME=stage.path(".codex"), TREAPER_CANCEL_DRAIN="2s")
+    script = stage.snippet("cancelled-turn", "codex.sh")
+    host = stage.start(["/usr/bin/python3", "-c", CLIENT, script], stdin=subprocess.PIPE)
+    stage.until("a turn", lambda: stage.read("turn").endswith("\n") and os.path.exists(stage.path("asked")))
+    stage.env["THREAD"], stage.env["TURN"] = stage.read("turn").split()
+    return host
+
+
+@scene("codex obeys", "cancelled-turn", "cancel", leaks=False, note="codex exits at the end of its stdin")
+def _(stage):
+    host = codex(stage)
+    if not stage.control:
+        stage.run(["sh", stage.snippet("cancel", "cancel.sh")])
+        stage.until("the end of the turn", lambda: os.path.exists(stage.path("completed")))
+        # The time of the cancel is over, and the same server answers.
+        stage.passes(4)
+        host.stdin.write(b"\n")
+        host.stdin.flush()
+        stage.until("an answer", lambda: os.path.exists(stage.path("answered")))
+    stage.kill(host)
+
+
+@scene("codex hangs", "cancelled-turn", "cancel", trigger="cancel-timeout")
+def _(stage):
+    host = codex(stage)
+    for process in stage.find("codex app-server"):
+        if process.comm == "codex":
+            os.kill(process.pid, signal.SIGSTOP)
+    if not stage.control:
+        stage.run(["sh", stage.snippet("cancel", "cancel.sh")])
+        stage.until("the exit status", lambda: stage.read("status"))
+        if stage.read("status") != "124":
+            raise Failed("the exit status is " + stage.read("status"))
+    stage.kill(host)
 
 
 # ---- editors
