@@ -7,6 +7,7 @@ import time
 
 import contenders
 import events
+import relay
 import resident
 import scale
 import startup
@@ -49,6 +50,7 @@ PARTS = {
     "scale": scale.measure,
     "forwarding": events.measure_forwarding,
     "throughput": events.measure_throughput,
+    "relay": relay.measure,
     "size": measure_size,
     "builds": measure_builds,
 }
