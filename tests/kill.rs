@@ -431,7 +431,7 @@ fn one_call_signals_the_group_of_a_server_that_is_gone_and_others_get_it_later()
 }
 
 const QUIET: Duration = Duration::from_millis(2);
-const GROUP_FIRST: Duration = Duration::from_millis(75);
+const FIRST_STEP: Duration = Duration::from_millis(75);
 
 #[test]
 #[ignore = "a scene"]
@@ -466,7 +466,7 @@ fn scene_group() {
         killer.killer.reaped += 1;
         let again = clock::now();
         killer.continue_stop();
-        let in_time = clock::now() < before + GROUP_FIRST;
+        let in_time = clock::now() < before + FIRST_STEP;
         let next = killer.continues_at();
         // None has ended since.
         killer.continue_stop();
@@ -488,7 +488,7 @@ fn scene_group() {
         ..
     } = group();
     killer.stop_rest(Signal::TERM);
-    let end = clock::now() + GROUP_FIRST;
+    let end = clock::now() + FIRST_STEP;
     until("the end of the first step", || clock::now() > end);
     killer.killer.reaped += 1;
     killer.continue_stop();
@@ -737,14 +737,55 @@ fn scene_handed_over() {
         },
     );
     assert_eq!(far.got(), [0, 0]);
+    let main = child(None, live);
     // The youngest child is visited first.
     let other = child(None, live);
     at_message(format!("SIGCONT to pid {other}"), move || {
         kill(near);
         gone(near);
     });
-    killer().stop_rest(Signal::TERM);
+    killer_of(server(main, false)).stop_rest(Signal::TERM);
     assert_eq!(far.got(), [1, 1]);
+}
+
+#[test]
+fn without_a_group_the_children_of_treaper_get_the_stop_signal_first_and_the_others_after_them() {
+    play("scene_first_step");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_first_step() {
+    listen();
+    for namespace in [false, true] {
+        let [near, far] = recorder_above(|| {}, || {});
+        let others = [(); 20].map(|()| child(None, live));
+        let leader = child(None, live);
+        let mut killer = killer_of(server(leader, false));
+        kill(leader);
+        sys::wait_for(leader);
+        killer.tree.server.as_mut().unwrap().reaped = true;
+        if namespace {
+            killer = killer.of_namespace();
+        }
+        let mut cost = |act: fn(&mut Subject)| {
+            let before = reads();
+            act(&mut killer);
+            reads() - before
+        };
+        let walk = cost(|killer| {
+            let _ = killer.living();
+        });
+        let first_step = cost(|killer| killer.stop_rest(Signal::TERM));
+        // It reads the list of the children, and nothing of each of them.
+        assert!(first_step < walk / 2, "{first_step} and {walk} reads");
+        assert_eq!((near.got(), far.got()), ([1, 1], [0, 0]));
+        killer.continue_stop();
+        assert_eq!(killer.continues_at(), None);
+        assert_eq!((near.got(), far.got()), ([1, 1], [1, 1]));
+        killer.kill_round();
+        end(&others);
+    }
 }
 
 #[test]
@@ -758,6 +799,7 @@ fn scene_namespace() {
     static BORN: AtomicBool = AtomicBool::new(false);
     listen();
     let (pid, counts) = (cell(), [(); 3].map(|()| cell()));
+    let main = child(None, live);
     let hole = child(None, live);
     let other = child(None, live);
     kill(hole);
@@ -768,7 +810,8 @@ fn scene_namespace() {
         assert_eq!(Recorder::start(pid, counts, || {}), hole);
         BORN.store(true, SeqCst);
     });
-    killer().of_namespace().stop_rest(Signal::TERM);
+    let mut killer = killer_of(server(main, false)).of_namespace();
+    killer.stop_rest(Signal::TERM);
     assert!(BORN.load(SeqCst));
     let later = Recorder {
         pid: is_set(pid),
@@ -793,7 +836,8 @@ fn reads() -> u64 {
 #[ignore = "a scene"]
 fn scene_quiet() {
     let pids = [(); 5].map(|()| child(None, live));
-    for mut killer in [killer(), killer().of_namespace()] {
+    let with_server = || killer_of(server(pids[0], false));
+    for mut killer in [with_server(), with_server().of_namespace()] {
         let mut cost = |act: fn(&mut Subject)| {
             let before = reads();
             act(&mut killer);

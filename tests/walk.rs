@@ -13,7 +13,7 @@ use common::family::{
 };
 use common::{sys, until};
 use treaper::tree::ancestors;
-use treaper::tree::walk::{self, Gaps, Scope, Search};
+use treaper::tree::walk::{self, Gaps, Reach, Scope, Search};
 
 const SEARCHES: [Search; 2] = [Search::Files, Search::Scan];
 
@@ -37,7 +37,7 @@ fn walk(strangers: &[i32], search: Search, mut act: impl FnMut(i32)) -> (Vec<i32
         strangers,
         start: search,
         watchful: true,
-        without: None,
+        reach: Reach::Tree,
     };
     let gaps = walk::walk(scope, &mut |member| {
         visited.push(member.pid.get());

@@ -12,7 +12,8 @@ use crate::sys::wait::{self, Change};
 use crate::sys::{Errno, clock, namespace, pid, pidfd};
 use crate::tree::pid_set::PidSet;
 use crate::tree::survivors::NAMED;
-use crate::tree::{Server, StopSent, Tree, walk};
+use crate::tree::walk::{self, Member};
+use crate::tree::{Server, StopSent, Tree};
 
 /// The processes that have been sent SIGKILL. A wrong entry (a recycled pid) only makes the pause between rounds
 /// longer.
@@ -21,19 +22,21 @@ static KILLED: PidSet = PidSet::new();
 /// does not get it, and gets SIGKILL when the grace period ends.
 static STOP_SENT: PidSet = PidSet::new();
 
-/// How long no walk begins after one call has signalled a whole group: it would only take the processor from processes
-/// that are ending. Processes that have left the group are signalled after that.
-const GROUP_FIRST: Duration = Duration::from_millis(75);
+/// How long no walk begins after the first step of a stop: it would only take the processor from processes that are
+/// ending. The others are signalled after that.
+const FIRST_STEP: Duration = Duration::from_millis(75);
 /// How long no process may have ended before the rest of the tree is walked.
 const QUIET: Duration = Duration::from_millis(2);
-
 /// How long the walks may take in which the stop signal is sent.
 pub const STOP_WALKS: Duration = Duration::from_millis(50);
 
-/// The stop signal went to the server's process group in one call, and most of the tree is ending.
+/// The server's process group and the children of this process have got the stop signal, and most of the tree is
+/// ending.
 #[derive(Clone, Copy, Debug)]
-struct GroupStop {
+struct FirstStep {
     signal: Signal,
+    /// The group, if one call has reached it.
+    group: Option<i32>,
     since: Duration,
     /// When to look which processes are left; `None`: that was done.
     look_at: Option<Duration>,
@@ -44,7 +47,7 @@ struct GroupStop {
 /// Signals a tree, and remembers what it did for the message at the end.
 #[derive(Debug, Default)]
 pub struct Killer {
-    group_stop: Option<GroupStop>,
+    first_step: Option<FirstStep>,
     /// How many processes have been reaped.
     pub reaped: u64,
     /// When SIGKILL was sent for the first time.
@@ -68,7 +71,7 @@ impl Killer {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            group_stop: None,
+            first_step: None,
             reaped: 0,
             killing_since: None,
             victims: [None; NAMED],
@@ -79,70 +82,65 @@ impl Killer {
     /// Sends the stop signal to the rest of the tree, then SIGCONT. SIGCONT is sent to all: that is cheaper than
     /// finding out which processes are suspended, and harmless to the others.
     ///
-    /// If the server is gone, its process group gets the signal by one call. Of the processes outside the group, the
-    /// children of this process get it at once. The others get it from [`Self::continue_stop`], after the group had
-    /// time to end: looking at a thousand processes that are ending takes as long as their end.
+    /// If the server is gone, its process group gets the signal by one call, and so does each child of this process.
+    /// The others get it from [`Self::continue_stop`], after these had time to end: looking for the children of a
+    /// thousand processes that are ending takes as long as their end.
     pub fn stop_rest(&mut self, tree: &mut Tree, signal: Signal) {
-        let group = tree.stop_group(signal);
-        self.signal_rest(tree, signal, group);
-        if group.is_some() {
-            let since = clock::now();
-            self.group_stop = Some(GroupStop {
-                signal,
-                since,
-                look_at: Some(since + QUIET),
-                reaped: self.reaped,
-            });
+        if let Some(server) = tree.living_server() {
+            STOP_SENT.insert(server);
+            return self.signal_rest(tree, signal);
         }
+        let group = tree.stop_group(signal);
+        let mut count = 0;
+        tree.each_child(group, &mut |member| count += send_stop(member, signal));
+        log_count(signal, count);
+        let since = clock::now();
+        self.first_step = Some(FirstStep {
+            signal,
+            group,
+            since,
+            look_at: Some(since + QUIET),
+            reaped: self.reaped,
+        });
     }
 
     /// When [`Self::continue_stop`] is to be called.
     #[must_use]
     pub fn continues_at(&self) -> Option<Duration> {
-        self.group_stop.and_then(|stop| stop.look_at)
+        self.first_step.and_then(|stop| stop.look_at)
     }
 
     /// The second step of [`Self::stop_rest`], once processes no longer end one after the other.
     pub fn continue_stop(&mut self, tree: &mut Tree) {
         let now = clock::now();
-        let Some(stop) = &mut self.group_stop else {
+        let Some(stop) = &mut self.first_step else {
             return;
         };
-        if self.reaped != stop.reaped && now < stop.since + GROUP_FIRST {
+        if self.reaped != stop.reaped && now < stop.since + FIRST_STEP {
             (stop.reaped, stop.look_at) = (self.reaped, Some(now + QUIET));
             return;
         }
         stop.look_at = None;
         let signal = stop.signal;
-        self.signal_rest(tree, signal, None);
+        self.signal_rest(tree, signal);
     }
 
-    /// Sends the stop signal to each process that has not got it yet, except for the members of the process group
-    /// `without` and their descendants.
-    fn signal_rest(&self, tree: &mut Tree, signal: Signal, without: Option<i32>) {
+    /// Sends the stop signal to each process that has not got it yet.
+    fn signal_rest(&self, tree: &mut Tree, signal: Signal) {
         let mut count = 0;
-        if let Some(server) = tree.living_server() {
-            STOP_SENT.insert(server);
-        }
-        let led = || tree.server.as_ref().map(|server| server.pid.get());
-        let group = without.or_else(|| self.group_stop.and_then(|_| led()));
+        let group = self.first_step.and_then(|step| step.group);
         walk::repeat(&clock::now, STOP_WALKS, &mut || {
             let before = count;
-            let missed = tree.each_closely(without, &mut |member| {
+            let missed = tree.each_closely(&mut |member| {
                 let by_group = group.is_some() && pid::group_of(member.pid.get()).ok() == group;
-                if by_group || !STOP_SENT.insert(member.pid) {
-                    return;
+                if !by_group {
+                    count += send_stop(member, signal);
                 }
-                count += 1;
-                log_sent(member.pid, signal, member.send(signal));
-                log_sent(member.pid, Signal::CONT, member.send(Signal::CONT));
             });
             // The list of a namespace lacks processes that were born while it was read.
-            let missed = missed || tree.is_namespace() && count > before;
-            missed && without.is_none()
+            missed || tree.is_namespace() && count > before
         });
-        let plural = if count == 1 { "" } else { "es" };
-        log::info!("sent {signal} to the rest of the tree: {count} process{plural}");
+        log_count(signal, count);
     }
 
     /// Sends SIGKILL to all processes, once. Returns whether it found one that no earlier round has found.
@@ -152,9 +150,9 @@ impl Killer {
         }
         let now = clock::now();
         let began = *self.killing_since.get_or_insert(now);
-        self.group_stop = None;
+        self.first_step = None;
         // The groups come first: one call reaches all members of a group, also while they fork.
-        if self.kill_cgroup(tree) && now < began + GROUP_FIRST {
+        if self.kill_cgroup(tree) && now < began + FIRST_STEP {
             return false;
         }
         if let Some(server) = tree.server.as_ref().filter(|server| server.leads_group) {
@@ -287,6 +285,21 @@ impl Tree {
             }
         });
     }
+}
+
+/// Sends the stop signal to a process that has not got it yet. Returns how many got it.
+fn send_stop(member: &Member, signal: Signal) -> u32 {
+    if !STOP_SENT.insert(member.pid) {
+        return 0;
+    }
+    log_sent(member.pid, signal, member.send(signal));
+    log_sent(member.pid, Signal::CONT, member.send(Signal::CONT));
+    1
+}
+
+fn log_count(signal: Signal, count: u32) {
+    let plural = if count == 1 { "" } else { "es" };
+    log::info!("sent {signal} to the rest of the tree: {count} process{plural}");
 }
 
 /// Notes a process that is about to get SIGKILL.

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 
 use crate::contain::cgroup::Cgroup;
 use crate::sys::pid::Pid;
-use walk::{Member, Scope, Search};
+use walk::{Member, Reach, Scope, Search};
 
 /// The main process of the tree.
 #[derive(Debug)]
@@ -115,21 +115,20 @@ impl Tree {
 
     /// Visits each process.
     pub fn each(&mut self, visit: &mut dyn FnMut(&Member)) {
-        self.walk(false, None, visit);
+        self.walk(false, Reach::Tree, visit);
     }
 
     /// Visits each process. Returns whether some may have been missed, because processes ended or moved meanwhile.
-    /// `without`: see [`Scope`]. With it the answer is always yes: another walk follows, so this one does not check.
-    pub fn each_closely(&mut self, without: Option<i32>, visit: &mut dyn FnMut(&Member)) -> bool {
-        self.walk(without.is_none(), without, visit)
+    pub fn each_closely(&mut self, visit: &mut dyn FnMut(&Member)) -> bool {
+        self.walk(true, Reach::Tree, visit)
     }
 
-    fn walk(
-        &mut self,
-        watchful: bool,
-        without: Option<i32>,
-        visit: &mut dyn FnMut(&Member),
-    ) -> bool {
+    /// Visits each child of this process that is not in the group `outside`.
+    pub fn each_child(&mut self, outside: Option<i32>, visit: &mut dyn FnMut(&Member)) {
+        self.walk(false, Reach::Children { outside }, visit);
+    }
+
+    fn walk(&mut self, watchful: bool, reach: Reach, visit: &mut dyn FnMut(&Member)) -> bool {
         // The list of the namespace is tried again, even if it could not be read last time.
         let start = if self.is_namespace() {
             Search::Namespace
@@ -140,7 +139,7 @@ impl Tree {
             strangers: &self.strangers,
             start,
             watchful,
-            without,
+            reach,
         };
         let gaps = walk::walk(scope, visit);
         if gaps.search != self.search {

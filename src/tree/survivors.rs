@@ -41,7 +41,7 @@ impl Tree {
     pub fn count_signalled(&mut self) -> u64 {
         let (mut count, own) = (0, pid::own());
         walk::repeat(&clock::now, COUNT_WALKS, &mut || {
-            self.each_closely(None, &mut |member| {
+            self.each_closely(&mut |member| {
                 let counts = match proc::stat(member.pid.get()) {
                     Ok(stat) => !is_dead(stat.state) || stat.parent == own,
                     Err(errno) => errno == proc::FOREIGN,

@@ -56,6 +56,17 @@ pub struct Gaps {
     pub disturbed: bool,
 }
 
+/// How far a walk goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    Tree,
+    /// Only the children of this process. It costs no look into `/proc` for each of them. Those in the group `outside`
+    /// are not visited.
+    Children {
+        outside: Option<i32>,
+    },
+}
+
 /// Which processes a walk visits.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
@@ -65,8 +76,7 @@ pub struct Scope<'a> {
     pub start: Search,
     /// Without it, `disturbed` is always true: for callers that walk again anyway.
     pub watchful: bool,
-    /// The members of this process group and their descendants are not visited.
-    pub without: Option<i32>,
+    pub reach: Reach,
 }
 
 /// The memory of a walk.
@@ -112,7 +122,6 @@ pub fn walk_in<K: Kernel>(
     let mut walk = Walk {
         kernel,
         strangers: scope.strangers,
-        without: scope.without,
         pending,
         len: 0,
         table: scanned,
@@ -122,7 +131,10 @@ pub fn walk_in<K: Kernel>(
         errno: None,
         disturbed: !scope.watchful,
     };
-    walk.run(visit);
+    match scope.reach {
+        Reach::Tree => walk.run(visit),
+        Reach::Children { outside } => walk.run_flat(outside, visit),
+    }
     Gaps {
         errno: walk.errno,
         search: walk.search,
@@ -144,7 +156,6 @@ pub fn repeat(now: &dyn Fn() -> Duration, time: Duration, walk: &mut dyn FnMut()
 struct Walk<'a, K> {
     kernel: &'a K,
     strangers: &'a [i32],
-    without: Option<i32>,
     pending: &'a mut [i32],
     len: usize,
     table: &'a mut [(i32, i32)],
@@ -180,9 +191,6 @@ impl<K: Kernel> Walk<'_, K> {
             }
             self.len -= 1;
             let number = self.pending[self.len];
-            if self.is_left_out(number) {
-                continue;
-            }
             let above = path.len();
             let proven = path.restore(&mut |path, number, depth| self.prove(number, path, depth));
             // If its parent has ended, the process has become a child of this process.
@@ -211,6 +219,28 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
+    /// Visits the children of this process that are not in the group `outside`.
+    fn run_flat(&mut self, outside: Option<i32>, visit: &mut dyn FnMut(&Member<K::Handle>)) {
+        // The init of a namespace has a list of children, too, and it is shorter than that of all processes.
+        if self.search == Search::Namespace {
+            self.search = Search::Files;
+        }
+        self.find_children(self.own, &mut Path::new());
+        if self.search == Search::Wait {
+            return self.visit_own(visit);
+        }
+        while let Some(last) = self.len.checked_sub(1) {
+            self.len = last;
+            let number = self.pending[last];
+            if outside.is_some() && self.kernel.group_of(number) == outside {
+                continue;
+            }
+            if let Some(member) = Pid::new(number).and_then(|pid| self.own_child(pid)) {
+                visit(&member);
+            }
+        }
+    }
+
     /// A process can end and be reaped before the walk comes to its parent. Then the only trace is that this process
     /// has more children than the `before` at the begin of the walk: none of them is reaped during a walk.
     fn count_again(&mut self, before: usize, path: &mut Path<K::Handle>) {
@@ -219,10 +249,6 @@ impl<K: Kernel> Walk<'_, K> {
             self.find_children(self.own, path);
             self.disturbed = self.len != before;
         }
-    }
-
-    fn is_left_out(&self, number: i32) -> bool {
-        self.without.is_some() && self.kernel.group_of(number) == self.without
     }
 
     /// The process `number`, which was found among the children of the process just above `depth` on the path (0: of

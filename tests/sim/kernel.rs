@@ -7,7 +7,7 @@ use std::time::Duration;
 use treaper::sys::Errno;
 use treaper::sys::pid::Pid;
 use treaper::tree::kill::STOP_WALKS;
-use treaper::tree::walk::{self, Gaps, Kernel, Member, Room, Scope, Search};
+use treaper::tree::walk::{self, Gaps, Kernel, Member, Reach, Room, Scope, Search};
 
 use super::table::{Process, Table, US};
 
@@ -83,7 +83,7 @@ impl<'a> Simulated<'a> {
             strangers,
             start: Search::Files,
             watchful: true,
-            without: None,
+            reach: Reach::Tree,
         };
         walk::walk_in(self, room, scope, visit)
     }
