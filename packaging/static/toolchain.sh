@@ -4,17 +4,18 @@
 # install_packages ARCH: installs missing packages. Archives go to a separate directory, since another apt-get on
 # the machine may empty the common one at any time.
 install_packages() {
-    local missing=() package archives
+    local missing=() package archives as_root=()
     local needed=(rustc-web cargo-web rust-web-src musl-tools gcc file)
     [ "$1" != aarch64 ] || needed+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
     for package in "${needed[@]}"; do
         dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
     archives=$(mktemp -d)
     mkdir "$archives/partial"
-    apt-get -qq -o DPkg::Lock::Timeout=300 update
-    apt-get -qq -o DPkg::Lock::Timeout=300 -o Dir::Cache::archives="$archives" \
+    "${as_root[@]}" apt-get -qq -o DPkg::Lock::Timeout=300 update
+    "${as_root[@]}" apt-get -qq -o DPkg::Lock::Timeout=300 -o Dir::Cache::archives="$archives" \
         install -y --no-install-recommends "${missing[@]}" >/dev/null
     rm -rf "$archives"
 }
