@@ -6,7 +6,7 @@ mod common;
 use std::collections::HashSet;
 
 use common::log::Line;
-use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
+use common::{ACTOR, Run, Scene, Wrap, sys, until};
 
 const USER: u32 = 65534;
 
@@ -100,9 +100,6 @@ fn a_deep_tree_that_ignores_the_stop_signal_is_killed_whole() {
 
 #[test]
 fn control_bare_a_signal_reaches_one_process_only() {
-    if !sys::is_root() {
-        return skip("the other tests show all that this one does");
-    }
     let mut run = start(None, &[], 1024, &Wrap::Bare.tree(&chain(50, "")));
     run.log.wait_for(50, "n", "ready");
     run.signal(libc::SIGTERM);
