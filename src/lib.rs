@@ -10,7 +10,6 @@ pub mod job_control;
 pub mod origin;
 pub mod output;
 pub mod pair;
-pub mod pause;
 pub mod plan;
 pub mod relay;
 pub mod run;

@@ -2,6 +2,8 @@
 //! monitor was killed: from then on it runs the loop.
 #![forbid(unsafe_code)]
 
+pub mod pause;
+
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::contain::cgroup::Cgroup;
@@ -10,11 +12,11 @@ use crate::origin::hosts::{self, Hosts, Watched};
 use crate::origin::place::Place;
 use crate::output::error::Error;
 use crate::output::ledger::Lost;
-use crate::output::progress::Step;
+use crate::output::progress::{Step, Voice};
 use crate::output::report::{Facts, Report};
 use crate::output::status::Ended;
 use crate::pair::board::Board;
-use crate::pair::context::{Context, Request};
+use crate::pair::context::Context;
 use crate::pair::link::{self, Link};
 use crate::pair::monitor::Monitor;
 use crate::pair::shim::{End, Shim};
@@ -22,7 +24,8 @@ use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
 use crate::relay::{self, HostStreams};
-use crate::settings::config::{StdinMode, StdoutMode};
+use crate::settings::config::{Config, StdinMode, StdoutMode};
+use crate::settings::manner::Manner;
 use crate::spawn;
 use crate::streams::idle::{self, Idle};
 use crate::streams::notify::Relay;
@@ -33,8 +36,18 @@ use crate::sys::exec::Image;
 use crate::sys::pid::{self, Pid};
 use crate::sys::poll::News;
 use crate::sys::signal::Signal;
-use crate::sys::{clock, fd, memory, pidfd, prctl, startup, wait};
+use crate::sys::startup::{self, Inherited};
+use crate::sys::{clock, fd, memory, pidfd, prctl, wait};
 use crate::tree::{Hold, Server, StopSent, Tree};
+
+/// What the user asked for, and the state in which this process was started.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub config: &'a Config,
+    pub manner: Manner,
+    pub voice: &'a dyn Voice,
+    pub inherited: &'a Inherited,
+}
 
 /// Which process starts the server.
 enum Role {

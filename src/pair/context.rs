@@ -15,15 +15,6 @@ use crate::streams::notify::Relay;
 use crate::sys::signal::Signal;
 use crate::sys::startup::Inherited;
 
-/// What the user asked for, and the state in which this process was started.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    pub config: &'a Config,
-    pub manner: Manner,
-    pub voice: &'a dyn Voice,
-    pub inherited: &'a Inherited,
-}
-
 /// What the user asked for, what was found at the start, and what the processes share.
 #[derive(Debug)]
 pub struct Context<'a> {
@@ -57,6 +48,7 @@ impl Context<'_> {
         let name = self.config.command.first();
         name.map_or(OsStr::new(""), |name| name)
     }
+
     /// A signal that arrives as `from` is forwarded as `to`, or is dropped.
     pub fn report_forwarding(&self, from: Signal, to: Option<Signal>) {
         self.voice.report(&Step::Forwarding { from, to });
