@@ -344,11 +344,14 @@ fn start_server(
     };
     let (name, cgroup) = (context.command(), cgroup.map(|cgroup| cgroup.dir.as_fd()));
     context.place.keep_early_keys();
-    let server = spawn::start(image, setup, cgroup, name)?;
-    let pid = server.pid.get();
+    let (pid, pidfd) = spawn::start(image, setup, cgroup, name)?;
     let session = group == Group::Own;
-    context.voice.report(&Step::Started { name, pid, session });
-    Ok((signals, server))
+    context.voice.report(&Step::Started {
+        name,
+        pid: pid.get(),
+        session,
+    });
+    Ok((signals, Server::new(pid, pidfd, session)))
 }
 
 /// After the loop: the error, if the exec of the server has failed. Then the status of the new process means nothing.

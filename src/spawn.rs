@@ -2,15 +2,15 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::output::error::{self, Error, Shown};
 use crate::output::status;
-use crate::sys::clone::{self, Group, Setup};
+use crate::sys::clone::{self, Setup};
 use crate::sys::exec::{Failure, Image, Text};
+use crate::sys::pid::Pid;
 use crate::sys::{Errno, startup};
-use crate::tree::{Server, StopSent};
 
 /// The directories in which a shell looks if PATH is not set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -58,7 +58,8 @@ fn search_path(path: &OsStr, name: &OsStr) -> Vec<OsString> {
     directories.map(candidate).collect()
 }
 
-/// Starts the server. Its exec may fail later: see [`error`].
+/// Makes the process that becomes the server. Its exec may fail later: see [`error`]. The pidfd is missing before
+/// Linux 5.2.
 ///
 /// # Errors
 /// 125: no process could be made.
@@ -67,19 +68,10 @@ pub fn start(
     setup: Setup,
     cgroup: Option<BorrowedFd<'_>>,
     name: &OsStr,
-) -> Result<Server, Error> {
-    let leads_group = setup.group == Group::Own;
+) -> Result<(Pid, Option<OwnedFd>), Error> {
     let interpreter = setup.interpreter;
     let spawned = clone::spawn(image, setup, cgroup);
-    let (pid, pidfd) = spawned.map_err(|errno| error(Failure::Clone(errno), name, interpreter))?;
-    Ok(Server {
-        pid,
-        pidfd,
-        leads_group,
-        reaped: false,
-        suspended: Some(false),
-        stop_sent: StopSent::No,
-    })
+    spawned.map_err(|errno| error(Failure::Clone(errno), name, interpreter))
 }
 
 /// Why the server `name` was not started: 127 not found, 126 not executable, 125 no process could be made.

@@ -87,14 +87,7 @@ fn suspend(pid: i32) {
 }
 
 fn server(pid: i32, leads_group: bool) -> Server {
-    Server {
-        pid: Pid::new(pid).unwrap(),
-        pidfd: sys::pidfd(pid).ok(),
-        leads_group,
-        reaped: false,
-        suspended: Some(false),
-        stop_sent: StopSent::No,
-    }
+    Server::new(Pid::new(pid).unwrap(), sys::pidfd(pid).ok(), leads_group)
 }
 
 /// A killer with its tree.

@@ -31,6 +31,21 @@ pub struct Server {
     pub stop_sent: StopSent,
 }
 
+impl Server {
+    /// A server that was just started. `leads_group`: see there.
+    #[must_use]
+    pub const fn new(pid: Pid, pidfd: Option<OwnedFd>, leads_group: bool) -> Self {
+        Self {
+            pid,
+            pidfd,
+            leads_group,
+            reaped: false,
+            suspended: Some(false),
+            stop_sent: StopSent::No,
+        }
+    }
+}
+
 /// Whether the server has been sent the stop signal, and by which sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSent {
@@ -97,6 +112,12 @@ impl Tree {
     pub fn has_members(&self) -> bool {
         self.cgroup()
             .is_some_and(|cgroup| cgroup.is_populated() == Ok(true))
+    }
+
+    /// The most memory that the group has used, in bytes, if that is known.
+    #[must_use]
+    pub fn memory_peak(&self) -> Option<u64> {
+        self.cgroup().and_then(Cgroup::memory_peak)
     }
 
     /// The server, unless it was reaped.

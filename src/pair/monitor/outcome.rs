@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use super::{Monitor, Role};
-use crate::contain::cgroup::Cgroup;
 use crate::output::ledger::Lost;
 use crate::output::report::Facts;
 use crate::pair::link::Link;
@@ -65,7 +64,7 @@ impl Monitor<'_> {
             server_ended: self.context.board.ended(),
             exit_status: status,
             relay: self.context.writers.as_ref().map(Handle::counts),
-            memory_peak: self.tree.cgroup().and_then(Cgroup::memory_peak),
+            memory_peak: self.tree.memory_peak(),
             ..self.context.config.facts()
         });
     }
