@@ -12,7 +12,7 @@ use common::family::{
     cell, child, end, gone, is_set, kill, live, live_and_reap, number_next, play,
 };
 use common::{sys, until};
-use treaper::tree::ancestors;
+use treaper::sys::proc::is_descendant;
 use treaper::tree::walk::{self, Gaps, Reach, Scope, Search};
 
 const SEARCHES: [Search; 2] = [Search::Files, Search::Scan];
@@ -243,14 +243,14 @@ fn a_descendant_is_known_by_its_ancestors() {
     });
     let deeper = is_set(deeper);
     for pid in [sys::getpid(), top, deeper] {
-        assert_eq!(ancestors::is_below_us(pid), Ok(true));
+        assert_eq!(is_descendant(pid), Ok(true));
     }
     for pid in [1, sys::getppid()] {
-        assert_eq!(ancestors::is_below_us(pid), Ok(false));
+        assert_eq!(is_descendant(pid), Ok(false));
     }
     kill(top);
     sys::wait_for(top);
-    assert!(ancestors::is_below_us(top).is_err());
+    assert!(is_descendant(top).is_err());
 }
 
 #[test]

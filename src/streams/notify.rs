@@ -13,8 +13,7 @@ use std::time::Duration;
 use crate::sys::notify::{self, Message, Sockets};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
-use crate::sys::{Errno, clock};
-use crate::tree::ancestors;
+use crate::sys::{Errno, clock, proc};
 
 /// How many messages are passed on before treaper looks at everything else.
 const BATCH: usize = 8;
@@ -100,7 +99,7 @@ impl Relay {
         let Some(sender) = self.sockets.peek_sender() else {
             return Passed::Nothing;
         };
-        let sent = match ancestors::is_below_us(sender) {
+        let sent = match proc::is_descendant(sender) {
             Ok(true) => self.send_next(sender),
             Ok(false) => {
                 log::info!("dropped a notification of pid {sender}, which is not of the tree");

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 
-use super::Errno;
 use super::signal::Signal;
+use super::{Errno, pid};
 
 /// `/proc/PID/NAME` as a C string in a fixed buffer.
 struct Path {
@@ -66,7 +66,7 @@ pub struct View(());
 pub fn view() -> Result<View, Errno> {
     let mut buffer = [0_u8; 16];
     let own = rustix::fs::readlinkat_raw(CWD, c"/proc/self", &mut buffer)
-        .is_ok_and(|len| number(&buffer[..len]) == Some(super::pid::own()));
+        .is_ok_and(|len| number(&buffer[..len]) == Some(pid::own()));
     own.then_some(View(())).ok_or(FOREIGN)
 }
 
@@ -146,7 +146,37 @@ pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     view()?.children(pid, each)
 }
 
+/// Whether `pid` descends from this process. It is tried twice, since an orphan can get another parent meanwhile.
+///
+/// # Errors
+/// `ENOENT`, `ESRCH`: it has ended; others of [`View::stat`]; [`FOREIGN`].
+pub fn is_descendant(pid: i32) -> Result<bool, Errno> {
+    let view = view()?;
+    view.leads_to_own(pid).or_else(|_| view.leads_to_own(pid))
+}
+
+/// The greatest number of ancestors that are looked at.
+const MAX_ANCESTORS: usize = 1000;
+
 impl View {
+    /// Whether the parents of `pid` lead to this process.
+    fn leads_to_own(self, mut pid: i32) -> Result<bool, Errno> {
+        for _ in 0..MAX_ANCESTORS {
+            if pid == pid::own() {
+                return Ok(true);
+            }
+            if pid == 1 {
+                return Ok(false);
+            }
+            pid = match self.stat(pid)?.parent {
+                // The process is being reaped, or its parent is in another PID namespace.
+                0 => return Err(Errno::SRCH),
+                parent => parent,
+            };
+        }
+        Err(Errno::LOOP)
+    }
+
     /// Opens the directory `/proc/PID`. Like a pidfd, the descriptor always means this one process.
     ///
     /// # Errors

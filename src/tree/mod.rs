@@ -1,7 +1,6 @@
 //! The tree: how its processes are found, signalled and reaped.
 #![forbid(unsafe_code)]
 
-pub mod ancestors;
 pub mod kill;
 mod pid_set;
 pub mod reap;
