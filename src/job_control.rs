@@ -1,37 +1,13 @@
 //! Job control. A shell waits for the process that it knows, so treaper is suspended and resumed with the server.
 #![forbid(unsafe_code)]
 
-use crate::settings::manner::Manner;
-use crate::streams::forward::Rules;
-use crate::sys::arrival::Arrival;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{tty, wait};
 
-/// Suspends this process as well after SIGTSTP, SIGTTIN or SIGTTOU was forwarded, if the settings ask for that. Not
-/// after a signal of the terminal to the job: then treaper is suspended when the server is. `still`: see
-/// [`signal::suspend_self`].
-pub fn suspend_with(
-    arrival: &Arrival,
-    manner: &Manner,
-    rules: Rules<'_>,
-    still: &dyn Fn() -> bool,
-) {
-    let is_suspending = arrival.signal.suspends_job() && !rules.is_for_job(arrival);
-    if manner.suspends_with_signals && is_suspending {
-        signal::suspend_self(Signal::STOP, still);
-    }
-}
-
-/// Whether `arrival` is a SIGCONT that may come from a shell which has resumed the whole job. Then the server has it,
-/// too.
-#[must_use]
-pub fn is_resumption(arrival: &Arrival, rules: Rules<'_>) -> bool {
-    arrival.signal == Signal::CONT && rules.job_control
-}
-
-/// Forwards such a SIGCONT as `to`. Not if it was `overtaken`: Ctrl-Z has suspended the server by this signal in the
-/// meantime, and a SIGCONT would resume it. `forward` gets the signal that has arrived, and the signal for the server.
+/// Forwards as `to` a SIGCONT that may come from a shell which has resumed the whole job. Not if it was `overtaken`:
+/// Ctrl-Z has suspended the server by this signal in the meantime, and a SIGCONT would resume it. `forward` gets the
+/// signal that has arrived, and the signal for the server.
 #[cold]
 pub fn forward_resumption(
     to: Signal,
@@ -51,7 +27,7 @@ pub fn forward_resumption(
 
 /// Suspends this process as the server was suspended, until a shell resumes it. The shell then moves treaper's
 /// group to the foreground, since it knows no other. If the server's own group was there before (the server is a shell,
-/// for example), it is moved there again.
+/// for example), it is moved there again. `still`: see [`signal::suspend_self`].
 pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -> bool) {
     let own = pid::group();
     let its = server.and_then(|pid| pid::group_of(pid.get()).ok());

@@ -39,6 +39,7 @@ impl Context<'_> {
             config: self.config,
             hup: self.place.hup,
             job_control: self.place.job_control,
+            suspends_with_signals: self.manner.suspends_with_signals,
         }
     }
 

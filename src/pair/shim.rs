@@ -217,9 +217,8 @@ impl Shim<'_> {
                 job_control::suspend_as_server(signal, self.server_pid(), &still);
             }
         }
-        if let Some(arrival) = arrival {
-            let still = || !wait::has_ended(monitor);
-            job_control::suspend_with(arrival, &self.context.manner, self.context.rules(), &still);
+        if arrival.is_some_and(|arrival| self.context.rules().suspends_treaper(arrival)) {
+            signal::suspend_self(Signal::STOP, &|| !wait::has_ended(monitor));
         }
     }
 
@@ -249,7 +248,7 @@ impl Shim<'_> {
             return;
         }
         match rules.route(arrival) {
-            Route::Forward(to) if job_control::is_resumption(arrival, rules) => {
+            Route::Forward(to) if rules.is_resumption(arrival) => {
                 self.resume_server(to, arrival);
             }
             Route::Forward(to) => self.forward(to, arrival),

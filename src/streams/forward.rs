@@ -26,6 +26,8 @@ pub struct Rules<'a> {
     pub hup: SignalUse,
     /// The server is in the process group of treaper, which the terminal signals as a whole.
     pub job_control: bool,
+    /// Whether a forwarded SIGTSTP, SIGTTIN or SIGTTOU also suspends treaper.
+    pub suspends_with_signals: bool,
 }
 
 impl Rules<'_> {
@@ -41,6 +43,19 @@ impl Rules<'_> {
     #[must_use]
     pub fn is_for_job(self, arrival: &Arrival) -> bool {
         self.job_control && arrival.from_terminal
+    }
+
+    /// Whether it may come from a shell which has resumed the whole job. Then the server has it, too.
+    #[must_use]
+    pub fn is_resumption(self, arrival: &Arrival) -> bool {
+        arrival.signal == Signal::CONT && self.job_control
+    }
+
+    /// Whether treaper suspends itself after it has forwarded this signal. Not after a signal of the terminal to the
+    /// job: then treaper is suspended when the server is.
+    #[must_use]
+    pub fn suspends_treaper(self, arrival: &Arrival) -> bool {
+        self.suspends_with_signals && arrival.signal.suspends_job() && !self.is_for_job(arrival)
     }
 
     /// Whether it is Ctrl-C, whatever a rewrite makes of SIGINT for the server.
@@ -136,6 +151,7 @@ mod tests {
                 config: &config,
                 hup: SignalUse::Stop,
                 job_control,
+                suspends_with_signals: false,
             };
             let both = job_control && from_terminal;
             for signal in [Signal::INT, usr1()] {

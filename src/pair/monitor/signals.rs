@@ -39,7 +39,7 @@ impl Monitor<'_> {
             Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
             Route::Child => return Some(self.reap()),
             Route::Forward(_) if self.is_also_for_shim(&arrival) => {}
-            Route::Forward(to) if job_control::is_resumption(&arrival, self.context.rules()) => {
+            Route::Forward(to) if self.context.rules().is_resumption(&arrival) => {
                 job_control::forward_resumption(
                     to,
                     &signal::waiting_job_stop,
@@ -68,7 +68,9 @@ impl Monitor<'_> {
 
     fn suspend_after(&mut self, arrival: &Arrival) {
         let rules = self.context.rules();
-        job_control::suspend_with(arrival, &self.context.manner, rules, &|| true);
+        if rules.suspends_treaper(arrival) {
+            signal::suspend_self(Signal::STOP, &|| true);
+        }
         if rules.is_for_job(arrival) && arrival.signal.suspends_job() {
             self.alone.terminal_suspends();
             self.alone.follow(self.context.board.server());
