@@ -28,7 +28,7 @@ use crate::settings::config::{Config, StdinMode, StdoutMode};
 use crate::settings::manner::Manner;
 use crate::spawn;
 use crate::streams::idle::{self, Idle};
-use crate::streams::notify::Relay;
+use crate::streams::notify::Notifier;
 use crate::streams::watch::Watch;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork, Group, Setup};
@@ -120,11 +120,11 @@ fn prepare<'a>(
         voice,
         inherited,
     } = request;
-    let relay = Relay::open().unwrap_or_else(|error| {
+    let notifier = Notifier::open().unwrap_or_else(|error| {
         log::warn!("cannot pass on messages to the service manager: {error}");
         None
     });
-    let notify_socket = relay.as_ref().map(|relay| relay.address.as_os_str());
+    let notify_socket = notifier.as_ref().map(|known| known.address.as_os_str());
     let image = spawn::prepare(&config.command, notify_socket)?;
     let hosts = hosts::find(config, inherited.sighup_ignored)?;
     adopt_orphans()?;
@@ -151,8 +151,8 @@ fn prepare<'a>(
         place,
         board,
         report,
-        relay,
-        writers: handle,
+        notifier,
+        relay: handle,
     };
     let start = Start {
         hosts,
@@ -211,7 +211,7 @@ fn pair(mut context: Context<'_>, start: Start, namespace: bool) -> Result<u8, E
         }
         Fork::Child => {
             // The service manager only knows the shim.
-            context.relay = None;
+            context.notifier = None;
             let shim = ShimEnds {
                 pid: shim_pid,
                 pidfd: shim_pidfd,
@@ -314,7 +314,7 @@ fn server_and_loop(
     };
     memory::release();
     let plan = supervise::run(&mut monitor, Plan::new(context.place.policy));
-    if let Some(relay) = &context.writers {
+    if let Some(relay) = &context.relay {
         relay.hang_up();
     }
     check_start(context, &plan)?;
@@ -388,7 +388,7 @@ fn make_watch(
     } else {
         fd::replace_by_stderr(fd::STDOUT);
     }
-    if let Some(relay) = &context.writers {
+    if let Some(relay) = &context.relay {
         watch.add_relay(relay.line());
     }
     if let Some(cgroup) = cgroup {
@@ -429,7 +429,7 @@ fn shim(
 
 /// What the tree has written last is passed on before we end.
 fn finish_relay(context: &Context<'_>) {
-    if let Some(relay) = &context.writers {
+    if let Some(relay) = &context.relay {
         relay.finish();
     }
 }

@@ -11,7 +11,7 @@ use crate::relay::Handle;
 use crate::settings::config::Config;
 use crate::settings::manner::Manner;
 use crate::streams::forward::Rules;
-use crate::streams::notify::Relay;
+use crate::streams::notify::Notifier;
 use crate::sys::signal::Signal;
 use crate::sys::startup::Inherited;
 
@@ -26,9 +26,9 @@ pub struct Context<'a> {
     pub board: Board,
     pub report: Option<&'a Report>,
     /// Only in the process that the service manager knows.
-    pub relay: Option<Relay>,
+    pub notifier: Option<Notifier>,
     /// The third process, if there are further writers of the server's stdin.
-    pub writers: Option<Handle>,
+    pub relay: Option<Handle>,
 }
 
 impl Context<'_> {

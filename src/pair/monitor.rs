@@ -17,7 +17,7 @@ use crate::plan::machine::{Plan, State};
 use crate::plan::supervise::World;
 use crate::relay::Handle;
 use crate::settings::config::StdoutMode;
-use crate::streams::notify::Relay;
+use crate::streams::notify::Notifier;
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::signal::Signal;
 use crate::sys::{clock, fd};
@@ -59,7 +59,7 @@ pub struct Monitor<'a> {
     tree: Tree,
     killer: Killer,
     /// Only in the process that the service manager knows.
-    relay: Option<&'a Relay>,
+    notifier: Option<&'a Notifier>,
     alone: job_control::Alone,
     /// A trigger that was found together with something else, and is the next event.
     found: Option<Trigger>,
@@ -87,7 +87,7 @@ impl<'a> Monitor<'a> {
             watch,
             tree,
             killer: Killer::noting(context.report.map(|report| report.ledger)),
-            relay: context.relay.as_ref(),
+            notifier: context.notifier.as_ref(),
             alone: job_control::Alone::default(),
             found: None,
             next_reap: NextReap::OnSignal,
@@ -117,7 +117,7 @@ impl<'a> Monitor<'a> {
     pub fn heir(context: &'a Context<'a>, tree: Tree, namespace: bool) -> Self {
         let heir = Self::new(context, Role::Heir, Watch::signals_only(), tree);
         Self {
-            relay: heir.relay.filter(|_| !namespace),
+            notifier: heir.notifier.filter(|_| !namespace),
             found: Some(Trigger::MonitorKilled),
             next_reap: NextReap::Now,
             ..heir
@@ -224,8 +224,8 @@ impl Monitor<'_> {
                 return self.overdue();
             }
             let retry = self
-                .relay
-                .and_then(|relay| relay.retry(self.context.board.server()));
+                .notifier
+                .and_then(|notifier| notifier.retry(self.context.board.server()));
             let rest_at = self.killer.continues_at();
             if rest_at.is_some_and(|at| at <= clock::now()) {
                 self.killer.continue_stop(&mut self.tree);
@@ -261,7 +261,7 @@ impl Monitor<'_> {
 
     /// A deadline has come.
     fn overdue(&self) -> Event {
-        let relay = self.context.writers.as_ref();
+        let relay = self.context.relay.as_ref();
         Event::Deadline {
             unread: fd::unread(fd::STDIN) + relay.map_or(0, Handle::unread),
             hung_up: relay.is_some_and(Handle::has_ended) || !self.watch.stdin_is_back(),
@@ -270,13 +270,13 @@ impl Monitor<'_> {
 
     /// The relay has said something, or has ended.
     fn news_of_relay(&self) -> Option<Trigger> {
-        self.context.writers.as_ref().and_then(Handle::news)
+        self.context.relay.as_ref().and_then(Handle::news)
     }
 
     /// The exit status after the loop. Logs a line if processes had to be killed.
     pub fn finish(&mut self, plan: &Plan) -> u8 {
-        if let Some(relay) = self.relay {
-            relay.finish(self.context.board.server());
+        if let Some(notifier) = self.notifier {
+            notifier.finish(self.context.board.server());
         }
         self.report_killed(plan);
         if plan.state() == State::Survived {
@@ -356,7 +356,7 @@ impl Monitor<'_> {
         let left = reap::drain(&mut self.tree, &mut reaped, &mut |end| {
             report::end_of_child(context, end);
         });
-        if let Some(relay) = &context.writers {
+        if let Some(relay) = &context.relay {
             relay.keep_awake();
         }
         // A process that was put into the group is of the tree, also if it is not a descendant. The group is read only

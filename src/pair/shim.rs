@@ -101,17 +101,17 @@ impl Shim<'_> {
         loop {
             let retry = self
                 .context
-                .relay
+                .notifier
                 .as_ref()
-                .and_then(|relay| relay.retry(self.server_pid()));
+                .and_then(|notifier| notifier.retry(self.server_pid()));
             let arrival = arrival::wait_any(retry);
             if let Some(arrival) = arrival.filter(|arrival| !link::is_from_monitor(arrival)) {
                 self.handle(&arrival);
             }
             self.check_parent();
             let news = arrival.is_none_or(|a| matches!(a.signal, Signal::CHLD | Signal::CONT));
-            if news && let Some(relay) = self.context.relay.as_ref() {
-                relay.send_messages(self.server_pid());
+            if news && let Some(notifier) = self.context.notifier.as_ref() {
+                notifier.send_messages(self.server_pid());
             }
             if let Some(end) = self.look_at_monitor() {
                 return end;
@@ -122,8 +122,8 @@ impl Shim<'_> {
 
     /// Passes on the last messages of the tree to the service manager.
     pub fn finish(&self) {
-        if let Some(relay) = self.context.relay.as_ref() {
-            relay.finish(self.server_pid());
+        if let Some(notifier) = self.context.notifier.as_ref() {
+            notifier.finish(self.server_pid());
         }
     }
 
@@ -165,7 +165,7 @@ impl Shim<'_> {
                 }
                 Found::Child(..) => {}
                 Found::Nothing => {
-                    if let Some(relay) = &self.context.writers {
+                    if let Some(relay) = &self.context.relay {
                         relay.keep_awake();
                     }
                     self.note_strangers();

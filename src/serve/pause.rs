@@ -42,8 +42,8 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         place: Place::nowhere(request.config.policy),
         board,
         report: None,
+        notifier: None,
         relay: None,
-        writers: None,
     };
     let mut monitor = Monitor::of_orphans(&context);
     let plan = Plan::resume(request.config.policy, State::Running, None, true);

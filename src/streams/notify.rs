@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_millis(10);
 
 /// Passes on the notifications. Only in the process that the manager knows.
 #[derive(Debug)]
-pub struct Relay {
+pub struct Notifier {
     sockets: Sockets,
     /// When to try again, if the manager's queue was full.
     retry_at: Cell<Option<Duration>>,
@@ -33,7 +33,7 @@ pub struct Relay {
     pub address: OsString,
 }
 
-impl Relay {
+impl Notifier {
     /// `None` if there is nothing to pass on: no manager, or one that now accepts the messages of all processes.
     ///
     /// # Errors

@@ -63,7 +63,7 @@ impl Monitor<'_> {
             server_pid: self.context.board.server().map(Pid::get),
             server_ended: self.context.board.ended(),
             exit_status: status,
-            relay: self.context.writers.as_ref().map(Handle::counts),
+            relay: self.context.relay.as_ref().map(Handle::counts),
             memory_peak: self.tree.memory_peak(),
             ..self.context.config.facts()
         });

@@ -14,9 +14,9 @@ use crate::sys::signal::{self, Signal};
 impl Monitor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
         if arrival.signal == Signal::CHLD
-            && let Some(relay) = self.relay
+            && let Some(notifier) = self.notifier
         {
-            relay.send_messages(self.context.board.server());
+            notifier.send_messages(self.context.board.server());
         }
         let gone = self.check_parent();
         if gone.is_some() {
