@@ -58,7 +58,7 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
     let variables = std::env::vars_os().collect();
     let start = match program.parse(arguments, &variables) {
         Asked::Start(start) => start,
-        Asked::Say(answer) => return answer.print(),
+        Asked::Answer(answer) => return answer.print(),
     };
     for line in &start.notes {
         stderr::bare_line(format_args!("{line}"));

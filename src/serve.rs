@@ -18,7 +18,7 @@ use crate::output::status::Ended;
 use crate::pair::board::Board;
 use crate::pair::context::Context;
 use crate::pair::link::{self, Link};
-use crate::pair::monitor::Monitor;
+use crate::pair::monitor::{Monitor, Role};
 use crate::pair::shim::{End, Shim};
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
@@ -49,17 +49,6 @@ pub struct Request<'a> {
     pub inherited: &'a Inherited,
 }
 
-/// Which process starts the server.
-enum Role {
-    /// The only process of treaper. `parent`: the host, if its end is a trigger.
-    Alone {
-        parent: Option<i32>,
-    },
-    Monitor {
-        shim: Link,
-    },
-}
-
 /// What is prepared for the start of the server.
 struct Start {
     hosts: Hosts,
@@ -67,7 +56,7 @@ struct Start {
     cgroup: Option<Cgroup>,
     /// What the host writes to stdin, for `--idle`.
     writes: Option<News>,
-    /// Ours, if the relay has put others in their place for the server.
+    /// Those of treaper, if the relay has put others in their place for the server.
     streams: Option<HostStreams>,
 }
 
@@ -308,10 +297,7 @@ fn server_and_loop(
         hold_of(cgroup)
     };
     let tree = Tree::new(Some(server), strangers, hold);
-    let mut monitor = match role {
-        Role::Alone { parent } => Monitor::alone(context, parent, watch, tree),
-        Role::Monitor { shim } => Monitor::of_pair(context, shim, watch, tree),
-    };
+    let mut monitor = Monitor::new(context, role, watch, tree);
     memory::release();
     let plan = supervise::run(&mut monitor, Plan::new(context.place.policy));
     if let Some(relay) = &context.relay {
@@ -427,7 +413,7 @@ fn shim(
     Ok(status)
 }
 
-/// What the tree has written last is passed on before we end.
+/// What the tree has written last is passed on before this process ends.
 fn finish_relay(context: &Context<'_>) {
     if let Some(relay) = &context.relay {
         relay.finish();

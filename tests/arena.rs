@@ -162,7 +162,7 @@ fn folders_left_by_a_killed_run_disturb_no_later_one() {
 #[test]
 #[ignore = "skips on purpose: it is what the next test runs"]
 fn a_test_that_is_skipped() {
-    common::skip("on purpose,\nas told");
+    common::skip("on purpose,\nas planned");
 }
 
 #[test]
@@ -172,10 +172,10 @@ fn a_skip_is_listed_and_is_an_error_where_all_is_installed() {
     let mut counted = again(":", "a_test_that_is_skipped");
     let out = counted.env("SKIPPED_TESTS", &list).output().unwrap();
     assert!(out.status.success());
-    let line = "arena a_test_that_is_skipped: on purpose, as told\n";
+    let line = "arena a_test_that_is_skipped: on purpose, as planned\n";
     assert_eq!(std::fs::read_to_string(&list).unwrap(), line);
-    let told = String::from_utf8(out.stderr).unwrap();
-    assert!(told.contains(line), "{told}");
+    let printed = String::from_utf8(out.stderr).unwrap();
+    assert!(printed.contains(line), "{printed}");
 
     let mut forbidden = again(":", "a_test_that_is_skipped");
     let out = forbidden.env("FORBID_SKIPS", "1").output().unwrap();

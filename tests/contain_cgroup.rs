@@ -174,7 +174,7 @@ fn empty_groups_of_killed_instances_are_removed_at_the_next_start() {
         let populated = !dead.survivors().is_empty();
         drop(dead);
         let left = place.groups();
-        place.make("treaper-not-ours");
+        place.make("treaper-of-another");
         place.make("other");
         let mut next = who(place.scene())
             .start(&CGROUP.tree("server"))
@@ -182,7 +182,7 @@ fn empty_groups_of_killed_instances_are_removed_at_the_next_start() {
         for group in left {
             assert!(!place.groups().contains(&group), "{name}, {populated}");
         }
-        for group in ["treaper-not-ours", "other"] {
+        for group in ["treaper-of-another", "other"] {
             assert!(place.groups().contains(&group.to_owned()), "{name}");
         }
         next.signal(libc::SIGTERM);

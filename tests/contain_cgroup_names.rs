@@ -94,8 +94,8 @@ fn groups_nested_deeper_than_descriptors_and_stack_reach_are_removed() {
         &["--contain=cgroup", "--no-guard"],
     ] {
         for limits in ["ulimit -n 64", "ulimit -s 128"] {
-            let said = deep_groups(&place, options, limits);
-            assert_eq!(said, "", "{options:?} {limits}");
+            let printed = deep_groups(&place, options, limits);
+            assert_eq!(printed, "", "{options:?} {limits}");
             assert!(place.groups().is_empty(), "{options:?} {limits}");
         }
     }

@@ -76,8 +76,8 @@ fn the_server_sees_only_its_own_processes_and_keeps_its_ids() {
         let mut run = scene(user).start(&PIDNS.command(&words));
         assert_eq!(run.wait_clean().code(), Some(0), "{name}: {}", run.stderr());
         let uid = user.unwrap_or(sys::euid());
-        let said = run.stdout();
-        let lines: Vec<&str> = said.lines().collect();
+        let printed = run.stdout();
+        let lines: Vec<&str> = printed.lines().collect();
         assert_eq!(lines[0], "1 2", "{name}");
         assert_eq!(lines[1], uid.to_string(), "{name}");
         assert_eq!(lines[3], "2", "{name}");
@@ -258,14 +258,14 @@ fn signals_are_forwarded_once_and_so_are_real_time_ones() {
         let all = [libc::SIGUSR1, libc::SIGINT, libc::SIGWINCH, 34, 40, 64];
         for (number, signal) in all.into_iter().enumerate() {
             run.signal(signal);
-            let told = run.log.wait_for(number + 1, "server", "signal");
-            assert_eq!(told[number].number("sig"), i64::from(signal), "{name}");
+            let signalled = run.log.wait_for(number + 1, "server", "signal");
+            assert_eq!(signalled[number].number("sig"), i64::from(signal), "{name}");
         }
         run.signal(libc::SIGTERM);
         run.wait_clean();
-        let told = run.log.all("server", "signal");
+        let signalled = run.log.all("server", "signal");
         assert_eq!(
-            told.iter().filter(|l| l.number("sig") != 15).count(),
+            signalled.iter().filter(|l| l.number("sig") != 15).count(),
             6,
             "{name}"
         );
@@ -281,8 +281,8 @@ fn queued_signals_keep_their_values() {
         for value in 0..50 {
             sys::queue(run.main, signals::RTMIN + 3, value).unwrap();
         }
-        let told = run.log.wait_for(50, "server", "signal");
-        let values: Vec<i64> = told.iter().map(|line| line.number("value")).collect();
+        let signalled = run.log.wait_for(50, "server", "signal");
+        let values: Vec<i64> = signalled.iter().map(|line| line.number("value")).collect();
         assert_eq!(values, (0..50).collect::<Vec<i64>>(), "{name}");
     }
 }

@@ -26,7 +26,7 @@ fn start(uid: Option<u32>, before: &[&str], limit: usize, command: &[String]) ->
 }
 
 /// How often processes have logged that SIGTERM came, and how many they are.
-fn told(run: &mut Run) -> (usize, usize) {
+fn signalled(run: &mut Run) -> (usize, usize) {
     run.log.drain();
     let is_term = |line: &&Line| line.event == "signal" && line.number("sig") == 15;
     let pids: Vec<i32> = run
@@ -59,10 +59,10 @@ fn every_level_gets_the_signal(before: &[&str], limit: usize, depth: usize, leav
         };
         sys::kill(shim, libc::SIGTERM).unwrap();
         until("a tree in which every process has got the signal", || {
-            told(&mut run).1 == count
+            signalled(&mut run).1 == count
         });
         // No process gets the signal twice.
-        assert_eq!(told(&mut run).0, count, "{before:?} {limit}");
+        assert_eq!(signalled(&mut run).0, count, "{before:?} {limit}");
     }
 }
 
@@ -103,9 +103,9 @@ fn control_bare_a_signal_reaches_one_process_only() {
     let mut run = start(None, &[], 1024, &Wrap::Bare.tree(&chain(50, "")));
     run.log.wait_for(50, "n", "ready");
     run.signal(libc::SIGTERM);
-    until("the first one", || told(&mut run).1 == 1);
+    until("the first one", || signalled(&mut run).1 == 1);
     let more = run
         .log
         .comes_within(std::time::Duration::from_millis(100), "n", "never");
-    assert!(!more && told(&mut run).1 == 1);
+    assert!(!more && signalled(&mut run).1 == 1);
 }

@@ -91,15 +91,18 @@ impl Where {
 fn compare(name: &str, report: &Value, start: impl Fn(&[String]) -> (Option<i32>, String)) {
     for level in LEVELS {
         let contain = format!("--contain={level}");
-        let (code, said) = start(&Wrap::Treaper(&[&contain]).command(&["true"]));
+        let (code, message) = start(&Wrap::Treaper(&[&contain]).command(&["true"]));
         let available = report["levels"][level]["available"] == true;
         assert_eq!(
             code == Some(0),
             available,
-            "{name}, {level}: {said}: {report:#}"
+            "{name}, {level}: {message}: {report:#}"
         );
         let reason = report["levels"][level]["reason"].as_str().unwrap_or("");
-        assert!(said.contains(reason), "{name}, {level}: {said}: {reason}");
+        assert!(
+            message.contains(reason),
+            "{name}, {level}: {message}: {reason}"
+        );
     }
 }
 

@@ -28,7 +28,7 @@ fn faults<'a>(rules: &[&'a str]) -> Vec<&'a str> {
 
 /// Stops the scene by a signal, by the end of the shim, and by that of the monitor. Returns the messages of all three.
 fn nothing_survives(scene: impl Fn() -> Scene, before: &[&str], level: &str) -> String {
-    let mut said = String::new();
+    let mut printed = String::new();
     for (reason, signal) in [
         ("signal", libc::SIGTERM),
         ("shim", libc::SIGKILL),
@@ -58,9 +58,9 @@ fn nothing_survives(scene: impl Fn() -> Scene, before: &[&str], level: &str) -> 
                 run.stderr()
             );
         }
-        said += &run.stderr();
+        printed += &run.stderr();
     }
-    said
+    printed
 }
 
 #[test]
@@ -90,12 +90,12 @@ fn without_newer_calls_nothing_survives() {
 
 #[test]
 fn without_lists_of_children_nothing_survives_and_a_message_says_so() {
-    let said = nothing_survives(
+    let printed = nothing_survives(
         Scene::new,
         &faults(&["open~/children=ENOENT"]),
         "--contain=group",
     );
-    assert!(said.contains("scanning all processes"), "{said}");
+    assert!(printed.contains("scanning all processes"), "{printed}");
 }
 
 #[test]
@@ -132,14 +132,14 @@ fn only_a_server_that_was_not_born_in_its_group_is_written_into_it() {
         let trace = scene.directory().join("trace");
         let strace = ["strace", "-f", "-y", "-qq", "-b", "execve", "-e", fault];
         let output = ["-e", "trace=write,clone3", "-o", trace.to_str().unwrap()];
-        let ours = [
+        let command = [
             TREAPER,
             "--contain=cgroup",
             "--",
             "cat",
             "/proc/self/cgroup",
         ];
-        let mut run = scene.start(&[&strace[..], &output, &ours].concat());
+        let mut run = scene.start(&[&strace[..], &output, &command].concat());
         run.wait_clean();
         assert!(run.stdout().contains("/treaper-"), "{}", run.stdout());
         let trace = fs::read_to_string(trace).unwrap();
@@ -161,8 +161,8 @@ fn without_proc_nothing_survives_and_a_message_says_so() {
         "mount -t tmpfs none /proc && exec \"$@\"",
         "sh",
     ];
-    let said = nothing_survives(Scene::new, &cover, "--contain=group");
-    assert!(said.contains("/proc cannot be used"), "{said}");
+    let printed = nothing_survives(Scene::new, &cover, "--contain=group");
+    assert!(printed.contains("/proc cannot be used"), "{printed}");
 }
 
 #[test]

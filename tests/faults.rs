@@ -173,8 +173,8 @@ fn the_table_names_every_call_that_is_made() {
         let Some(counts) = counts(options) else {
             return;
         };
-        let ours = counts.into_iter().filter(|(_, (before, all))| all > before);
-        unknown.extend(ours.map(|(name, _)| name).filter(|name| !is_known(name)));
+        let counted = counts.into_iter().filter(|(_, (before, all))| all > before);
+        unknown.extend(counted.map(|(name, _)| name).filter(|name| !is_known(name)));
     }
     assert!(unknown.is_empty(), "not in the table: {unknown:?}");
 }

@@ -133,9 +133,9 @@ fn no_stranger_is_named_as_a_victim_or_as_a_survivor() {
         run.log.ready("b");
         signal_shim(&run, libc::SIGTERM);
         assert_eq!(run.wait_empty().code(), Some(137), "{place:?}");
-        let said = run.stderr();
+        let printed = run.stderr();
         // The number is known, but not the name.
-        assert!(said.contains("(?["), "{place:?}: {said}");
+        assert!(printed.contains("(?["), "{place:?}: {printed}");
     }
 }
 

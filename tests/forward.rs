@@ -11,11 +11,11 @@ use common::{ACTOR, Scene, Wrap, hold, is_quiet, signals, special, sys, treaper,
 /// The signals that treaper forwards. Not among them: SIGTERM and SIGHUP, which begin a stop; SIGCHLD, which is about
 /// children of treaper; faults, which are about the program itself; SIGSTOP and SIGKILL, which cannot be caught.
 fn forwardable() -> Vec<i32> {
-    let ours = [
+    let kept = [
         "HUP", "ILL", "TRAP", "BUS", "FPE", "SEGV", "SYS", "ABRT", "TERM", "CHLD",
     ];
     let terminal = ["TSTP", "TTIN", "TTOU", "STKFLT"];
-    let left_out: Vec<i32> = ours
+    let left_out: Vec<i32> = kept
         .iter()
         .chain(&terminal)
         .map(|name| signals::number(name))

@@ -20,12 +20,12 @@ const SERVER: &str = "server:on=TERM/3:record";
 
 /// The trigger is `idle`, and one line says so. Returns when the server got the signal.
 fn is_stopped(run: &mut Run) -> u64 {
-    let told = run.log.wait("server", "signal");
-    assert_eq!(told.number("sig"), i64::from(libc::SIGTERM));
+    let signalled = run.log.wait("server", "signal");
+    assert_eq!(signalled.number("sig"), i64::from(libc::SIGTERM));
     assert_eq!(run.wait_clean().code(), Some(3));
-    let said = "treaper: idle: the host has written nothing to stdin for the time of --idle, so SIGTERM was sent to the server (a longer --idle changes that)\n";
-    assert_eq!(run.stderr(), said);
-    told.number("at") as u64
+    let printed = "treaper: idle: the host has written nothing to stdin for the time of --idle, so SIGTERM was sent to the server (a longer --idle changes that)\n";
+    assert_eq!(run.stderr(), printed);
+    signalled.number("at") as u64
 }
 
 /// Both ends of each kind of stdin.
@@ -63,8 +63,12 @@ fn a_silent_host_ends_the_server_and_each_write_restarts_the_clock() {
                 sys::pause_for(Duration::from_millis(100));
                 assert_eq!(run.log.all("server", "signal").len(), 0, "{kind}");
             }
-            let told = is_stopped(&mut run);
-            assert!(told >= last + TIME - 5, "{kind}: {} ms", told - last);
+            let signalled = is_stopped(&mut run);
+            assert!(
+                signalled >= last + TIME - 5,
+                "{kind}: {} ms",
+                signalled - last
+            );
         }
     }
 }
@@ -75,8 +79,8 @@ fn without_a_write_the_time_begins_at_the_start_and_without_the_option_there_is_
     let scene = Scene::new().stdin_pipe();
     let before = sys::now_ms();
     let mut run = scene.start(&Wrap::Treaper(options).tree(SERVER));
-    let told = is_stopped(&mut run);
-    assert!(told >= before + 300, "{}", told - before);
+    let signalled = is_stopped(&mut run);
+    assert!(signalled >= before + 300, "{}", signalled - before);
     let mut run = Scene::new()
         .stdin_pipe()
         .start(&Wrap::Treaper(&[]).tree(SERVER));
@@ -154,8 +158,8 @@ fn a_stdin_on_which_no_write_can_be_seen_is_an_error_before_the_start() {
             .stdin(stdin);
         let output = treaper.output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
-        let said = (output.status.code(), &output.stdout[..]);
-        assert_eq!(said, (Some(125), &b""[..]), "{text}");
+        let printed = (output.status.code(), &output.stdout[..]);
+        assert_eq!(printed, (Some(125), &b""[..]), "{text}");
         assert!(
             text.starts_with("treaper: --idle or TREAPER_IDLE: stdin is not a pipe"),
             "{text}"
@@ -177,13 +181,13 @@ fn keys_at_a_terminal_count_as_writes() {
         sys::pause_for(Duration::from_millis(100));
         assert_eq!(run.log.all("server", "signal").len(), 0);
     }
-    let told = run.log.wait("server", "signal").number("at") as u64;
-    assert!(told >= last + TIME - 5, "{} ms", told - last);
+    let signalled = run.log.wait("server", "signal").number("at") as u64;
+    assert!(signalled >= last + TIME - 5, "{} ms", signalled - last);
     run.wait_clean();
-    let mut said = vec![0; 64 * 1024];
-    let len = typist.read(&mut said).unwrap();
-    let said = String::from_utf8_lossy(&said[..len]).into_owned();
-    assert!(said.contains("treaper: idle: "), "{said}");
+    let mut printed = vec![0; 64 * 1024];
+    let len = typist.read(&mut printed).unwrap();
+    let printed = String::from_utf8_lossy(&printed[..len]).into_owned();
+    assert!(printed.contains("treaper: idle: "), "{printed}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use treaper::sys::pid::Pid;
 use treaper::sys::proc::Name;
 use treaper::sys::signal::Signal;
 use treaper::tree::kill::Killer;
-use treaper::tree::survivors::NAMED;
+use treaper::tree::survivors::MAX_NAMED;
 use treaper::tree::{Hold, Server, StopSent, Tree};
 
 /// The recorded signal that arrives last, if all are pending.
@@ -152,7 +152,7 @@ impl Subject {
         self.killer.kill_round(&mut self.tree)
     }
 
-    fn living(&mut self) -> ([Option<(Pid, Name)>; NAMED], usize) {
+    fn living(&mut self) -> ([Option<(Pid, Name)>; MAX_NAMED], usize) {
         self.tree.living()
     }
 
@@ -204,7 +204,7 @@ fn listen() {
 }
 
 /// The lines that were logged since the last call.
-fn said() -> Vec<String> {
+fn logged() -> Vec<String> {
     std::mem::take(&mut *SAID.lines.lock().unwrap())
 }
 
@@ -268,11 +268,11 @@ fn scene_server() {
 
 #[test]
 fn a_signal_of_the_kernel_counts_unless_the_server_cannot_have_handled_it() {
-    play("scene_told_by_the_kernel");
+    play("scene_signalled_by_the_kernel");
 }
 
 /// What a server gets that the kernel seems to have signalled at the end of the monitor.
-fn told_by_the_kernel(it: &Recorder, suspended: Option<bool>) -> [i64; 2] {
+fn signalled_by_the_kernel(it: &Recorder, suspended: Option<bool>) -> [i64; 2] {
     let mut server = server(it.pid, false);
     server.stop_sent = StopSent::PerhapsByKernel;
     server.suspended = suspended;
@@ -290,11 +290,15 @@ fn told_by_the_kernel(it: &Recorder, suspended: Option<bool>) -> [i64; 2] {
 
 #[test]
 #[ignore = "a scene"]
-fn scene_told_by_the_kernel() {
+fn scene_signalled_by_the_kernel() {
     let it = Recorder::new(|| {});
-    assert_eq!(told_by_the_kernel(&it, Some(false)), [0, 0]);
-    assert_eq!(told_by_the_kernel(&it, None), [0, 0]);
-    assert_eq!(told_by_the_kernel(&it, Some(true)), [1, 1], "remembered");
+    assert_eq!(signalled_by_the_kernel(&it, Some(false)), [0, 0]);
+    assert_eq!(signalled_by_the_kernel(&it, None), [0, 0]);
+    assert_eq!(
+        signalled_by_the_kernel(&it, Some(true)),
+        [1, 1],
+        "remembered"
+    );
 
     for taken in [false, true] {
         let it = Recorder::new(|| {});
@@ -324,7 +328,7 @@ fn a_server_of_another_owner_has_no_signal_of_the_kernel() {
 fn scene_other_owner() {
     let it = Recorder::new(|| special::become_uid(65534).unwrap());
     it.got();
-    assert_eq!(told_by_the_kernel(&it, Some(false)), [1, 0]);
+    assert_eq!(signalled_by_the_kernel(&it, Some(false)), [1, 0]);
 }
 
 #[test]
@@ -345,7 +349,7 @@ fn scene_rest() {
     killer.tree.strangers = vec![stranger.pid];
     killer.stop_rest(Signal::TERM);
     assert_eq!(killer.continues_at(), None);
-    let lines = said();
+    let lines = logged();
     assert_eq!(
         count(&lines, "to the rest of the tree: 2 processes"),
         1,
@@ -355,22 +359,22 @@ fn scene_rest() {
     assert_eq!(count(&lines, &each), 1, "{lines:#?}");
     let later = Recorder::new(|| {});
     killer.stop_rest(Signal::TERM);
-    let lines = said();
+    let lines = logged();
     assert!(
         lines.iter().any(|line| line.ends_with("tree: 1 process")),
         "{lines:#?}"
     );
     killer.stop_rest(Signal::TERM);
-    assert_eq!(count(&said(), "tree: 0 processes"), 1);
-    for told in [&near, &far, &later] {
-        assert_eq!(told.got(), [1, 1]);
+    assert_eq!(count(&logged(), "tree: 0 processes"), 1);
+    for process in [&near, &far, &later] {
+        assert_eq!(process.got(), [1, 1]);
     }
     for other in [&main, &stranger, &below] {
         assert_eq!(other.got(), [0, 0]);
     }
     // No process has to be resumed.
     killer.continue_stop();
-    assert_eq!(count(&said(), "rest of the tree"), 0);
+    assert_eq!(count(&logged(), "rest of the tree"), 0);
 }
 
 /// A server that is gone, with a member of its group, a process below that one outside of the group, and another one.
@@ -441,11 +445,11 @@ fn scene_group() {
         let before = clock::now();
         killer.stop_rest(Signal::TERM);
         assert!(killer.continues_at().unwrap() >= before + QUIET);
-        for told in [&member, &outside] {
-            assert_eq!(told.got(), [1, 1]);
+        for process in [&member, &outside] {
+            assert_eq!(process.got(), [1, 1]);
         }
         assert_eq!(deep.got(), [0, 0], "not yet");
-        let lines = said();
+        let lines = logged();
         assert_eq!(
             count(&lines, "sent SIGTERM to the server's process group"),
             1
@@ -465,8 +469,8 @@ fn scene_group() {
         killer.continue_stop();
         assert_eq!(killer.continues_at(), None);
         assert_eq!(deep.got(), [1, 1]);
-        for told in [&member, &outside] {
-            assert_eq!(told.got(), [1, 1], "once");
+        for process in [&member, &outside] {
+            assert_eq!(process.got(), [1, 1], "once");
         }
         if in_time {
             assert!(next.unwrap() >= again + QUIET);
@@ -585,18 +589,21 @@ fn scene_kill_round() {
         .map(|v| v.unwrap().0.get())
         .collect();
     assert!(victims.iter().all(|pid| pids.contains(pid)), "{victims:?}");
-    let lines = said();
+    let lines = logged();
     for pid in pids {
         until("its end", || !proc::Process::read(pid).unwrap().is_alive());
         let each = format!("DEBUG SIGKILL to pid {pid}: done");
         assert_eq!(count(&lines, &each), 1, "{lines:#?}");
     }
     assert!(!killer.kill_round(), "no process is new");
-    assert_eq!(count(&said(), "SIGKILL to pid"), 0);
+    assert_eq!(count(&logged(), "SIGKILL to pid"), 0);
     assert!(proc::Process::read(stranger).unwrap().is_alive());
     let later = child(None, live);
     assert!(killer.kill_round());
-    assert_eq!(count(&said(), &format!("SIGKILL to pid {later}: done")), 1);
+    assert_eq!(
+        count(&logged(), &format!("SIGKILL to pid {later}: done")),
+        1
+    );
 }
 
 #[test]
@@ -618,9 +625,9 @@ fn scene_living() {
         let named: Vec<i32> = named.iter().flatten().map(|(pid, _)| pid.get()).collect();
         assert_eq!(named.len(), left.min(4));
         assert!(named.iter().all(|pid| pids.contains(pid)));
-        said();
+        logged();
         killer.name_survivors();
-        let lines = said();
+        let lines = logged();
         assert_eq!(count_all(&lines), (left, left), "{lines:#?}");
         for &pid in &pids[..3] {
             kill(pid);
@@ -633,7 +640,7 @@ fn scene_living() {
     }
     assert_eq!(killer.living().1, 0);
     killer.name_survivors();
-    let lines = said();
+    let lines = logged();
     assert_eq!(
         (count_all(&lines).0, count(&lines, "state Z, uid ")),
         (7, 7),
@@ -642,7 +649,7 @@ fn scene_living() {
     while !matches!(sys::wait(libc::WNOHANG), sys::Waited::NoChildren) {}
     killer.name_survivors();
     assert_eq!(
-        said(),
+        logged(),
         ["ERROR some processes could not be killed; treaper cannot see which"]
     );
 }
@@ -670,11 +677,11 @@ fn scene_foreign() {
     let mut killer = killer();
     // It is not looked up which of them are dead.
     assert_eq!(killer.living().1, 2);
-    let lines = said();
+    let lines = logged();
     assert_eq!(count(&lines, "WARN /proc cannot be used"), 1, "{lines:#?}");
     killer.name_survivors();
     assert_eq!(
-        said(),
+        logged(),
         [format!("ERROR survivor: pid {alive} '?', state ?")]
     );
 }
@@ -692,11 +699,11 @@ fn scene_not_permitted() {
     special::become_uid(65534).unwrap();
     let mut killer = killer();
     killer.stop_rest(Signal::TERM);
-    let lines = said();
+    let lines = logged();
     let text = format!("WARN cannot send SIGTERM to pid {pid}: not permitted");
     assert_eq!(count(&lines, &text), 1, "{lines:#?}");
     killer.kill_round();
-    let lines = said();
+    let lines = logged();
     let text = format!("DEBUG SIGKILL to pid {pid}: not permitted");
     assert_eq!(
         (count(&lines, &text), count(&lines, "WARN")),
@@ -838,11 +845,11 @@ fn scene_quiet() {
         };
         // One walk, and one more look at the children.
         let once = cost(|killer| killer.signal_tree(Signal::CONT));
-        let told = cost(|killer| killer.stop_rest(Signal::TERM));
+        let stop = cost(|killer| killer.stop_rest(Signal::TERM));
         let again = cost(|killer| killer.stop_rest(Signal::TERM));
         assert!(
-            told.max(again) <= 2 * once,
-            "{once} reads, then {told} and {again}"
+            stop.max(again) <= 2 * once,
+            "{once} reads, then {stop} and {again}"
         );
     }
     end(&pids);

@@ -224,7 +224,7 @@ fn a_subreaper_that_leads_its_session_is_not_taken_for_the_host() {
     let scene = Scene::new().stdin_pipe().before_exec(sys::setsid);
     let words = command(&["setsid", "sh", "-c", &script], QUICK);
     let mut run = scene.start(&words);
-    common::until("it is said", || run.stderr().contains("parent-exit"));
+    common::until("the message", || run.stderr().contains("parent-exit"));
     run.write_stdin(b"end\n");
     run.wait_empty();
     assert!(run.log.all("server", "ready").is_empty());

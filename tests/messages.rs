@@ -59,7 +59,7 @@ fn one_line_says_what_had_to_be_killed() {
 #[test]
 fn v_logs_each_step_and_vv_each_process() {
     let tree = "server:on=TERM/0[worker:daemon:ignore=TERM]";
-    let said = |options: &[&str], variable: Option<(&str, &str)>| {
+    let messages_with = |options: &[&str], variable: Option<(&str, &str)>| {
         let mut scene = Scene::new();
         if let Some((name, value)) = variable {
             scene = scene.env(name, value);
@@ -79,17 +79,17 @@ fn v_logs_each_step_and_vv_each_process() {
         );
         (stderr, worker.to_string())
     };
-    let (v, _) = said(&["-v"], None);
+    let (v, _) = messages_with(&["-v"], None);
     assert!(v.contains("terminate"), "{v}");
     assert!(v.contains(" exited with status 0"), "{v}");
-    let (vv, worker) = said(&["-vv"], None);
+    let (vv, worker) = messages_with(&["-vv"], None);
     assert!(vv.lines().count() > v.lines().count(), "{v}\n---\n{vv}");
     assert!(vv.contains(&worker), "{vv}");
     assert!(
         vv.contains(&format!("pid {worker} was ended by SIGKILL")),
         "{vv}"
     );
-    let (logged, _) = said(&[], Some(("TREAPER_LOG", "debug")));
+    let (logged, _) = messages_with(&[], Some(("TREAPER_LOG", "debug")));
     assert!(logged.lines().count() > 1, "{logged}");
 }
 
@@ -257,7 +257,7 @@ fn stderr_is_not_kept_open_after_the_end_of_treaper() {
 }
 
 /// What treaper logs when `act` makes it stop a server.
-fn said_when(scene: Scene, options: &[&str], tree: &str, act: impl FnOnce(&mut Run)) -> String {
+fn messages_when(scene: Scene, options: &[&str], tree: &str, act: impl FnOnce(&mut Run)) -> String {
     let mut run = scene.start(&Wrap::Treaper(options).tree(tree));
     run.log.ready("server");
     act(&mut run);
@@ -271,20 +271,26 @@ fn no_live_server_is_stopped_without_a_message() {
     let quick = &["--drain", "50ms"][..];
     let close = |run: &mut Run| drop(run.stdin.take());
     let watch = ["--stdin", "watch", "--drain", "50ms"];
-    let stdin = said_when(Scene::new().stdin_pipe(), &watch, tree, close);
-    let shim = said_when(Scene::new(), quick, tree, |run| run.signal(libc::SIGKILL));
-    let monitor = said_when(Scene::new(), quick, tree, |run| {
+    let stdin = messages_when(Scene::new().stdin_pipe(), &watch, tree, close);
+    let shim = messages_when(Scene::new(), quick, tree, |run| run.signal(libc::SIGKILL));
+    let monitor = messages_when(Scene::new(), quick, tree, |run| {
         sys::kill(run.monitor(), libc::SIGKILL).unwrap();
     });
-    for (said, trigger, option) in [
+    for (messages, trigger, option) in [
         (stdin, "stdin-eof", "--stdin"),
         (shim, "shim-killed", ""),
         (monitor, "monitor-killed", ""),
     ] {
-        assert_eq!(said.lines().count(), 1, "{trigger}: {said}");
-        assert!(said.starts_with(&format!("treaper: {trigger}: ")), "{said}");
-        assert!(said.contains("SIGTERM was sent to the server"), "{said}");
-        assert!(said.contains(option), "{said}");
+        assert_eq!(messages.lines().count(), 1, "{trigger}: {messages}");
+        assert!(
+            messages.starts_with(&format!("treaper: {trigger}: ")),
+            "{messages}"
+        );
+        assert!(
+            messages.contains("SIGTERM was sent to the server"),
+            "{messages}"
+        );
+        assert!(messages.contains(option), "{messages}");
     }
 }
 
@@ -293,11 +299,14 @@ fn the_end_of_a_host_is_logged_when_its_server_lives() {
     let mut other = Scene::new().start(&[ACTOR, "tree", "other"]);
     let pid = other.log.ready("other").to_string();
     let options = ["--watch-pid", &pid];
-    let said = said_when(Scene::new(), &options, "server:on=TERM/0", |_| {
+    let messages = messages_when(Scene::new(), &options, "server:on=TERM/0", |_| {
         other.signal(libc::SIGKILL);
     });
-    assert!(said.starts_with("treaper: watched-exit: "), "{said}");
-    assert!(said.contains("--watch-pid"), "{said}");
+    assert!(
+        messages.starts_with("treaper: watched-exit: "),
+        "{messages}"
+    );
+    assert!(messages.contains("--watch-pid"), "{messages}");
 
     let host = [ACTOR, "host", "--stdin", "null", "--"];
     let command = Wrap::Treaper(&[]).tree("server:on=TERM/0");
@@ -309,20 +318,20 @@ fn the_end_of_a_host_is_logged_when_its_server_lives() {
     run.log.ready("server");
     run.signal(libc::SIGKILL);
     run.wait_empty();
-    let said = run.stderr();
-    assert!(said.starts_with("treaper: parent-exit: "), "{said}");
-    assert!(said.contains("--no-parent"), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
+    let messages = run.stderr();
+    assert!(messages.starts_with("treaper: parent-exit: "), "{messages}");
+    assert!(messages.contains("--no-parent"), "{messages}");
+    assert_eq!(messages.lines().count(), 1, "{messages}");
 }
 
 #[test]
 fn a_stop_that_was_asked_for_or_finds_no_server_is_silent() {
     let tree = "server:on=TERM/0:eof=0";
     let watch = ["--stdin", "watch", "--drain", "60s"];
-    let left = said_when(Scene::new().stdin_pipe(), &watch, tree, |run| {
+    let left = messages_when(Scene::new().stdin_pipe(), &watch, tree, |run| {
         drop(run.stdin.take());
     });
-    let asked = said_when(
+    let asked = messages_when(
         Scene::new().stdin_pipe(),
         &watch,
         "server:on=TERM/0",
@@ -331,9 +340,9 @@ fn a_stop_that_was_asked_for_or_finds_no_server_is_silent() {
             run.signal(libc::SIGTERM);
         },
     );
-    let gone = said_when(Scene::new(), &[], "server:exit=0[worker:daemon]", |_| {});
-    for said in [left, asked, gone] {
-        assert_eq!(said, "");
+    let gone = messages_when(Scene::new(), &[], "server:exit=0[worker:daemon]", |_| {});
+    for messages in [left, asked, gone] {
+        assert_eq!(messages, "");
     }
 }
 
@@ -349,24 +358,25 @@ fn killed_processes_are_counted_and_the_first_four_are_named() {
         let workers = run.log.wait_for(count, "worker", "ready");
         run.signal(libc::SIGTERM);
         run.wait_clean();
-        let said = run.stderr();
+        let messages = run.stderr();
         assert!(
-            said.starts_with("treaper: terminate: had to SIGKILL "),
-            "{said}"
+            messages.starts_with("treaper: terminate: had to SIGKILL "),
+            "{messages}"
         );
-        assert!(said.contains(text), "{said}");
-        let named = |line: &common::log::Line| said.contains(&format!("worker[{}]", line.pid()));
+        assert!(messages.contains(text), "{messages}");
+        let named =
+            |line: &common::log::Line| messages.contains(&format!("worker[{}]", line.pid()));
         let named = workers.iter().filter(|line| named(line)).count();
-        assert_eq!(named, count.min(4), "{said}");
-        assert_eq!(said.contains(", ...)"), count > 4, "{said}");
-        let time = said
+        assert_eq!(named, count.min(4), "{messages}");
+        assert_eq!(messages.contains(", ...)"), count > 4, "{messages}");
+        let time = messages
             .split("alive ")
             .nth(1)
             .unwrap()
             .split("ms after SIGTERM")
             .next()
             .unwrap();
-        assert!((150..10_000).contains(&time.parse().unwrap()), "{said}");
+        assert!((150..10_000).contains(&time.parse().unwrap()), "{messages}");
     }
 }
 
@@ -387,8 +397,11 @@ fn the_end_of_the_terminal_is_logged_when_the_server_lives() {
         run.log.ready("server");
         drop(master);
         run.wait_clean();
-        let said = std::fs::read_to_string(&path).unwrap();
-        assert!(said.starts_with("treaper: hangup: "), "{options:?}: {said}");
-        assert_eq!(said.lines().count(), 1, "{options:?}: {said}");
+        let messages = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            messages.starts_with("treaper: hangup: "),
+            "{options:?}: {messages}"
+        );
+        assert_eq!(messages.lines().count(), 1, "{options:?}: {messages}");
     }
 }

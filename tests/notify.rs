@@ -213,12 +213,11 @@ fn a_manager_that_does_not_read_delays_the_message_and_nothing_else() {
         .flat_map(|mode| limits.map(|l| (mode, l)))
     {
         manager.fill();
-        let script =
-            r#"trap "echo told" USR1; exec 3<&0; "$0" notify READY=1 <&3 & until wait; do :; done"#;
+        let script = r#"trap "echo signalled" USR1; exec 3<&0; "$0" notify READY=1 <&3 & until wait; do :; done"#;
         let (mut child, mut stdout) = manager.start_with(limit, mode, script);
         assert_eq!(line(&mut stdout), "sent");
         sys::kill(child.id() as i32, libc::SIGUSR1).unwrap();
-        assert_eq!(line(&mut stdout), "told", "{mode}");
+        assert_eq!(line(&mut stdout), "signalled", "{mode}");
         assert_eq!(text(&manager.next_behind_fillers()), "READY=1", "{mode}");
         go_on(&mut child);
         assert!(child.wait().unwrap().success());
@@ -292,8 +291,8 @@ fn a_treaper_that_is_not_the_main_process_passes_nothing_on() {
             if let Some(file) = newer {
                 command.env("MEMORY_PRESSURE_WATCH", file);
             }
-            let told = String::from_utf8(command.output().unwrap().stdout).unwrap();
-            assert_eq!(told.trim_end(), address.to_str().unwrap());
+            let printed = String::from_utf8(command.output().unwrap().stdout).unwrap();
+            assert_eq!(printed.trim_end(), address.to_str().unwrap());
             assert!(manager.0.peek().is_none());
         }
     }
@@ -311,8 +310,8 @@ fn a_newer_manager_is_asked_to_accept_messages_of_the_server() {
         .unwrap();
     let message = manager.next();
     assert_eq!(text(&message), "NOTIFYACCESS=all");
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(told.trim_end(), address.to_str().unwrap());
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed.trim_end(), address.to_str().unwrap());
 }
 
 #[test]

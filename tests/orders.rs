@@ -26,8 +26,8 @@ fn an_outdated_order_to_suspend_is_not_obeyed() {
     until("a suspended server", || state(server) == 'T');
     until("the order", || is_quiet(monitor));
     sys::kill(server, libc::SIGCONT).unwrap();
-    let told = run.log.wait("server", "signal");
-    assert_eq!(told.number("sig"), i64::from(libc::SIGCONT));
+    let signalled = run.log.wait("server", "signal");
+    assert_eq!(signalled.number("sig"), i64::from(libc::SIGCONT));
     until("the end of the order", || is_quiet(monitor));
     sys::kill(shim, libc::SIGCONT).unwrap();
     until("a shim that waits", || is_quiet(shim));
@@ -98,9 +98,12 @@ fn alone_it_forgets_a_suspension_after_which_the_server_was_resumed() {
         .unwrap();
     run.log.wait_for(2, "server", "signal");
     run.signal(libc::SIGUSR1);
-    let told = run.log.wait_for(3, "server", "signal");
-    let told: Vec<_> = told.iter().map(|line| line.number("sig") as i32).collect();
-    assert_eq!(told, [libc::SIGCONT, libc::SIGTSTP, libc::SIGUSR1]);
+    let signalled = run.log.wait_for(3, "server", "signal");
+    let signalled: Vec<_> = signalled
+        .iter()
+        .map(|line| line.number("sig") as i32)
+        .collect();
+    assert_eq!(signalled, [libc::SIGCONT, libc::SIGTSTP, libc::SIGUSR1]);
 }
 
 #[test]

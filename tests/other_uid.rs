@@ -80,8 +80,8 @@ fn with_no_new_privs_every_process_can_be_killed() {
     };
     let server = run.log.wait("server", "ready");
     assert_eq!(server.number("uid"), i64::from(USER));
-    let told = proc::status(server.pid(), "NoNewPrivs");
-    assert_eq!(told.as_deref(), Some("1"));
+    let setting = proc::status(server.pid(), "NoNewPrivs");
+    assert_eq!(setting.as_deref(), Some("1"));
     run.signal(libc::SIGTERM);
     assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
 }

@@ -71,7 +71,7 @@ fn a_server_whose_monitor_is_killed_gets_the_stop_signal_and_its_grace() {
         assert_eq!(
             run.log.all("server", "signal").len(),
             1,
-            "told once: {:?}",
+            "signalled once: {:?}",
             run.log.lines
         );
     }
@@ -178,8 +178,8 @@ fn the_death_of_one_during_the_stop_changes_nothing() {
         run.log.ready("worker");
         let monitor = run.monitor();
         run.signal(libc::SIGTERM);
-        let told = run.log.wait("server", "signal");
-        assert_eq!(told.number("sig"), i64::from(libc::SIGTERM));
+        let signalled = run.log.wait("server", "signal");
+        assert_eq!(signalled.number("sig"), i64::from(libc::SIGTERM));
         let victim = if kill_shim { run.main } else { monitor };
         sys::kill(victim, libc::SIGKILL).unwrap();
         let before = sys::now_ms();
@@ -367,12 +367,12 @@ fn a_process_of_the_tree_with_the_number_of_a_child_from_before_is_stopped() {
     let mut run = scene.start(&words);
     let monitor = run.monitor();
     give(&cue);
-    let mut said = String::new();
+    let mut printed = String::new();
     until("a sleep with the helper's number", || {
-        said = run.stdout();
-        said.ends_with('\n')
+        printed = run.stdout();
+        printed.ends_with('\n')
     });
-    let numbers: Vec<&str> = said.split_whitespace().collect();
+    let numbers: Vec<&str> = printed.split_whitespace().collect();
     assert_eq!(numbers[0], numbers[1], "the scene shows nothing");
     sys::kill(monitor, libc::SIGKILL).unwrap();
     run.wait_empty();
@@ -404,11 +404,11 @@ fn a_process_of_the_tree_with_the_number_of_the_monitor_is_stopped() {
     until("a shim that waits", || is_quiet(shim));
     sys::kill(monitor, libc::SIGKILL).unwrap();
     run.wait_empty();
-    let said = run.stdout();
-    let lines: Vec<&str> = said.lines().collect();
+    let printed = run.stdout();
+    let lines: Vec<&str> = printed.lines().collect();
     let (child, monitor) = lines[0].split_once(' ').unwrap();
     assert_eq!(child, monitor, "the scene shows nothing");
-    assert_eq!(lines[1], "gone", "{said}");
+    assert_eq!(lines[1], "gone", "{printed}");
 }
 
 /// The shim signals the server itself, and does not know yet that it has ended.
@@ -429,12 +429,12 @@ fn a_process_with_the_number_of_a_server_that_has_ended_is_not_signalled() {
     let mut words = ["sh", "-c", script, path].map(str::to_owned).to_vec();
     words.extend(Wrap::Treaper(&["--until=tree"]).command(&["sh", "-c", server]));
     let mut run = scene.start(&words);
-    let mut said = String::new();
+    let mut printed = String::new();
     until("a sleep with the server's number", || {
-        said = run.stdout();
-        said.ends_with('\n')
+        printed = run.stdout();
+        printed.ends_with('\n')
     });
-    let (child, number) = said.trim_end().split_once(' ').unwrap();
+    let (child, number) = printed.trim_end().split_once(' ').unwrap();
     assert_eq!(child, number, "the scene shows nothing");
     let (shim, monitor) = (run.shim(), run.monitor());
     until("two sleeps", || run.named("sleep").len() == 2);
@@ -455,9 +455,9 @@ fn a_server_that_is_stopped_gets_the_stop_signal_and_no_other() {
         run.log.ready("server");
         run.signal(libc::SIGTERM);
         run.wait_clean();
-        let told = run.log.all("server", "signal");
-        let told: Vec<i64> = told.iter().map(|line| line.number("sig")).collect();
-        assert_eq!(told, [i64::from(libc::SIGTERM)], "{options:?}");
+        let signalled = run.log.all("server", "signal");
+        let signalled: Vec<i64> = signalled.iter().map(|line| line.number("sig")).collect();
+        assert_eq!(signalled, [i64::from(libc::SIGTERM)], "{options:?}");
     }
 }
 
@@ -477,12 +477,12 @@ fn a_process_with_the_number_of_the_shim_that_has_ended_is_not_resumed() {
     let (shim, monitor) = (run.shim(), run.monitor());
     let tracer = hold(monitor, libc::SYS_ppoll);
     sys::kill(shim, libc::SIGKILL).unwrap();
-    let mut said = String::new();
+    let mut printed = String::new();
     until("a sleep with the shim's number", || {
-        said = run.stdout();
-        said.ends_with('\n')
+        printed = run.stdout();
+        printed.ends_with('\n')
     });
-    let (child, number) = said.trim_end().split_once(' ').unwrap();
+    let (child, number) = printed.trim_end().split_once(' ').unwrap();
     assert_eq!(child, number, "the scene shows nothing");
     until("two sleeps", || run.named("sleep").len() == 2);
     let other = run.named("sleep").into_iter().find(|p| p.pid != run.main);

@@ -56,12 +56,12 @@ impl Stop {
     /// A stop that begins at 0 by `trigger`.
     fn by(trigger: Trigger, policy: Policy) -> Self {
         let mut stop = Self::new(policy);
-        stop.tell(Duration::ZERO, Event::Trigger(trigger));
+        stop.on(Duration::ZERO, Event::Trigger(trigger));
         stop
     }
 
-    /// Lets the time pass until `now`, and gives `event` to the plan.
-    fn tell(&mut self, now: Duration, event: Event) {
+    /// The time passes until `now`, then `event` comes.
+    fn on(&mut self, now: Duration, event: Event) {
         self.pass(now);
         self.step(event);
     }
@@ -94,7 +94,7 @@ impl Stop {
 
 #[test]
 fn the_rest_gets_the_signal_two_seconds_or_a_quarter_of_the_grace_before_sigkill() {
-    for (grace, stage, told) in [
+    for (grace, stage, rest_at) in [
         (4000, None, 3000),
         (8000, None, 6000),
         (10_000, None, 8000),
@@ -115,7 +115,7 @@ fn the_rest_gets_the_signal_two_seconds_or_a_quarter_of_the_grace_before_sigkill
         assert_eq!(stop.first(Action::StopServer), Some(Duration::ZERO));
         assert_eq!(
             stop.first(Action::StopRest),
-            Some(ms(told)),
+            Some(ms(rest_at)),
             "{grace} {stage:?}"
         );
         assert_eq!(
@@ -137,7 +137,7 @@ fn a_server_that_only_the_kernel_may_have_signalled_is_signalled_at_the_stage() 
         assert_eq!(stop.first(Action::EnsureServerStop), Some(ms(8000)));
     }
     let mut stop = Stop::by(Trigger::MonitorKilled, POLICY);
-    stop.tell(ms(100), SERVER_GONE);
+    stop.on(ms(100), SERVER_GONE);
     assert_eq!(stop.first(Action::EnsureServerStop), None);
 }
 
@@ -161,13 +161,13 @@ fn after_the_end_of_the_shim_there_are_two_seconds_at_most() {
     // In the middle of another stop, and near its end.
     for (at, kill) in [(1000, 3000), (9000, 10_000)] {
         let mut stop = Stop::by(Trigger::Terminate, POLICY);
-        stop.tell(ms(at), Event::Trigger(Trigger::ShimKilled));
+        stop.on(ms(at), Event::Trigger(Trigger::ShimKilled));
         assert_eq!(stop.first(Action::KillAll), Some(ms(kill)), "{at}");
     }
 
     // It ends a drain.
     let mut stop = Stop::by(Trigger::StdinEof, POLICY);
-    stop.tell(ms(1000), Event::Trigger(Trigger::ShimKilled));
+    stop.on(ms(1000), Event::Trigger(Trigger::ShimKilled));
     assert_eq!(stop.first(Action::StopServer), Some(ms(1000)));
     assert_eq!(stop.first(Action::KillAll), Some(ms(3000)));
 }
@@ -189,7 +189,7 @@ fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
         };
         let mut stop = Stop::by(Trigger::Terminate, policy);
         assert_eq!(stop.plan.deadline(), None);
-        stop.tell(ms(600_000), SERVER_GONE);
+        stop.on(ms(600_000), SERVER_GONE);
         assert_eq!(stop.first(Action::StopRest), rest.map(ms), "{kill_mode:?}");
         assert_eq!(
             stop.first(Action::KillAll),
@@ -210,7 +210,7 @@ fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
         };
         assert_eq!(Stop::by(trigger, managed).first(Action::KillAll), kill);
         let mut stop = Stop::by(Trigger::Terminate, managed);
-        stop.tell(ms(1000), Event::Trigger(trigger));
+        stop.on(ms(1000), Event::Trigger(trigger));
         let later = match trigger {
             Trigger::Hangup | Trigger::Idle | Trigger::ServerExit => None,
             _ if asked || drains || of_relay => None,
@@ -220,7 +220,7 @@ fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
     }
     // SIGTERM in a drain counts as well.
     let mut stop = Stop::by(Trigger::StdinEof, managed);
-    stop.tell(ms(1000), Event::Trigger(Trigger::Terminate));
+    stop.on(ms(1000), Event::Trigger(Trigger::Terminate));
     assert_eq!(stop.first(Action::KillAll), None);
 }
 
@@ -231,13 +231,13 @@ fn at_a_terminal_a_stop_of_more_than_a_second_lists_what_it_waits_for_and_ctrl_c
         ..POLICY
     };
     let mut stop = Stop::by(Trigger::Terminate, terminal);
-    stop.tell(ms(999), Event::KillNow);
-    stop.tell(ms(1500), Event::KillNow);
+    stop.on(ms(999), Event::KillNow);
+    stop.on(ms(1500), Event::KillNow);
     assert_eq!(stop.first(Action::NameWaiting), Some(ms(1000)));
     assert_eq!(stop.first(Action::KillAll), Some(ms(1500)));
 
     let mut stop = Stop::by(Trigger::Terminate, POLICY);
-    stop.tell(ms(1500), Event::KillNow);
+    stop.on(ms(1500), Event::KillNow);
     assert_eq!(stop.first(Action::NameWaiting), None);
     assert_eq!(stop.first(Action::KillAll), Some(ms(10_000)));
 }

@@ -161,8 +161,12 @@ fn signals_and_statuses_pass_through() {
             .enumerate()
         {
             run.signal(*signal);
-            let told = run.log.wait_for(number + 1, "server", "signal");
-            assert_eq!(told[number].number("sig"), i64::from(*signal), "{name}");
+            let signalled = run.log.wait_for(number + 1, "server", "signal");
+            assert_eq!(
+                signalled[number].number("sig"),
+                i64::from(*signal),
+                "{name}"
+            );
         }
         assert_eq!(run.wait_clean().code(), Some(9), "{name}");
     }

@@ -59,14 +59,14 @@ fn zombies_of_a_server_that_does_not_wait_are_left_to_it() {
 
 /// The context switches of treaper's own processes while the window is open.
 fn switches(run: &Run, window: Duration) -> u64 {
-    let ours: Vec<i32> = run
+    let own: Vec<i32> = run
         .survivors()
         .iter()
         .filter(|p| p.comm == "treaper" || p.comm == "tree-monitor")
         .map(|p| p.pid)
         .collect();
-    assert!(!ours.is_empty());
-    let count = || ours.iter().map(|&pid| proc::switches(pid)).sum::<u64>();
+    assert!(!own.is_empty());
+    let count = || own.iter().map(|&pid| proc::switches(pid)).sum::<u64>();
     let mut last = count();
     // The start is over when two looks see the same.
     until("a quiet start", || {
@@ -120,12 +120,12 @@ fn a_hung_up_stdin_does_not_spin_during_the_drain() {
         run.log.ready("server");
         run.close_stdin();
         until("the drain", || run.stderr().contains("stdin-eof"));
-        let ours = run
+        let own = run
             .named("treaper")
             .into_iter()
             .chain(run.named("tree-monitor"));
-        let ours: Vec<i32> = ours.map(|p| p.pid).collect();
-        let count = || ours.iter().map(|&pid| proc::switches(pid)).sum::<u64>();
+        let own: Vec<i32> = own.map(|p| p.pid).collect();
+        let count = || own.iter().map(|&pid| proc::switches(pid)).sum::<u64>();
         let before = count();
         sys::pause_for(Duration::from_millis(500));
         let woken = count() - before;

@@ -46,11 +46,11 @@ fn sigterm_is_not_lost_and_nothing_survives() {
             let mut run = start(Scene::new(), rules, level, OPTIONS);
             run.signal(libc::SIGTERM);
             let exit = run.wait_clean();
-            let said = run.stderr();
-            assert_eq!(exit.code(), Some(137), "{rules:?} {level:?}: {said}");
+            let printed = run.stderr();
+            assert_eq!(exit.code(), Some(137), "{rules:?} {level:?}: {printed}");
             assert!(
-                !said.contains("cannot be seen"),
-                "{rules:?} {level:?}: {said}"
+                !printed.contains("cannot be seen"),
+                "{rules:?} {level:?}: {printed}"
             );
         }
     }
@@ -88,13 +88,13 @@ fn a_second_of_waiting_takes_no_processor_time() {
     for rules in RULES {
         for level in LEVELS {
             let mut run = start(Scene::new(), rules, level, OPTIONS);
-            let mut ours = vec![run.main];
+            let mut own = vec![run.main];
             if level.is_empty() {
-                ours.push(run.monitor());
+                own.push(run.monitor());
             }
-            let before: Duration = ours.iter().map(|pid| busy(*pid)).sum();
+            let before: Duration = own.iter().map(|pid| busy(*pid)).sum();
             sys::pause_for(Duration::from_secs(1));
-            let after: Duration = ours.iter().map(|pid| busy(*pid)).sum();
+            let after: Duration = own.iter().map(|pid| busy(*pid)).sum();
             let took = after.saturating_sub(before);
             assert!(
                 took < Duration::from_millis(100),
@@ -135,8 +135,8 @@ fn without_any_poll_signals_are_still_obeyed() {
             );
             run.signal(libc::SIGTERM);
             assert_eq!(run.wait_clean().code(), Some(137), "{rules:?} {level:?}");
-            let said = run.stderr();
-            assert_eq!(said.matches("cannot poll").count(), 1, "{said}");
+            let printed = run.stderr();
+            assert_eq!(printed.matches("cannot poll").count(), 1, "{printed}");
         }
     }
 }

@@ -177,7 +177,7 @@ fn play(sim: &mut Sim, policy: Policy) -> (Plan, bool) {
 
 fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
     let end = sim.table.now;
-    let (told, trigger) = sim.told.unwrap();
+    let (asked, trigger) = sim.triggered.unwrap();
     assert_eq!(
         plan.trigger(),
         Some(trigger),
@@ -217,7 +217,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
 
     // The times. The loop itself takes time, and the end of a drain is seen at the next look.
     let late = sim.busy * 4 + ms(1);
-    let from = sim.taken_at.map_or(told, |taken| taken.max(told) + LOOK);
+    let from = sim.taken_at.map_or(asked, |taken| taken.max(asked) + LOOK);
     let stop_by = from + policy.drain + late;
     let begun = first_stop.or(first_kill.map(|kill| kill.saturating_sub(policy.grace)));
     assert!(
@@ -258,19 +258,19 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
         times(Action::StopRest).count() <= tellers,
         "signalled the rest twice"
     );
-    let told_rest = times(Action::StopRest).min();
+    let rest_at = times(Action::StopRest).min();
     let mixed = policy.kill_mode == KillMode::Mixed;
-    assert!(!mixed || told_rest.is_none(), "mixed told the rest");
-    if let Some(rest) = told_rest.filter(|_| !inherited) {
+    assert!(!mixed || rest_at.is_none(), "mixed signalled the rest");
+    if let Some(rest) = rest_at.filter(|_| !inherited) {
         match policy.kill_mode {
             KillMode::Mixed => {}
             KillMode::Tree => assert_eq!(Some(rest), first_stop),
             KillMode::Staged => {
                 let own_time = policy.grace - policy.stage_of(policy.grace);
                 let own_time = sim.shim_killed.map_or(own_time, |_| Duration::ZERO);
-                let told_first = times(Action::StopServer).any(|at| at + own_time <= rest);
+                let server_first = times(Action::StopServer).any(|at| at + own_time <= rest);
                 let gone = sim.server_gone.is_some_and(|gone| gone <= rest);
-                assert!(told_first || gone, "staged: the rest too early");
+                assert!(server_first || gone, "staged: the rest too early");
             }
         }
     }
@@ -295,10 +295,10 @@ fn the_heir_signals_the_server(
     late: Duration,
 ) {
     let gone_before = |kill| sim.server_gone.is_some_and(|gone| gone < kill);
-    let told = sim.board.stop_sent() || !sim.disarmed || first_kill.is_some_and(gone_before);
+    let stop_sent = sim.board.stop_sent() || !sim.disarmed || first_kill.is_some_and(gone_before);
     let has_stage = policy.stage_of(policy.grace) > late;
     assert!(
-        told || sim.pressed || !has_stage,
+        stop_sent || sim.pressed || !has_stage,
         "killed a server that had not got the stop signal"
     );
 }
@@ -320,8 +320,8 @@ fn run(seed: u64) -> (State, bool) {
             sim.table.now
         );
         eprintln!(
-            "told {:?}, server gone {:?}, last actions {last:#?}",
-            sim.told, sim.server_gone
+            "triggered {:?}, server gone {:?}, last actions {last:#?}",
+            sim.triggered, sim.server_gone
         );
         eprintln!("left: {:#?}", sim.table.living().collect::<Vec<_>>());
         resume_unwind(cause)

@@ -139,12 +139,12 @@ fn state(wrap: Wrap, way: fn(Scene) -> Scene) -> Vec<String> {
 
 fn is_the_same(ways: &[Way], options: &[&str]) {
     for (name, way) in ways {
-        let (bare, ours) = (state(Wrap::Bare, *way), state(Wrap::Treaper(options), *way));
-        let gone: Vec<_> = bare.iter().filter(|line| !ours.contains(line)).collect();
-        let new: Vec<_> = ours.iter().filter(|line| !bare.contains(line)).collect();
+        let (bare, within) = (state(Wrap::Bare, *way), state(Wrap::Treaper(options), *way));
+        let gone: Vec<_> = bare.iter().filter(|line| !within.contains(line)).collect();
+        let new: Vec<_> = within.iter().filter(|line| !bare.contains(line)).collect();
         assert!(
             gone.is_empty() && new.is_empty(),
-            "{name}: bare {gone:#?} ours {new:#?}"
+            "{name}: only bare {gone:#?}, only with treaper {new:#?}"
         );
     }
 }
@@ -370,8 +370,8 @@ fn treaper_holds_neither_the_descriptors_nor_the_directory_of_its_server() {
         run.write_stdin(b"close it\n");
         assert!(ended(common::patience()), "{options:?}: treaper has it");
         let directory = |pid: i32| std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
-        let ours = run.named("treaper").into_iter();
-        for process in ours.chain(run.named("tree-monitor")) {
+        let own = run.named("treaper").into_iter();
+        for process in own.chain(run.named("tree-monitor")) {
             assert_eq!(directory(process.pid).to_str(), Some("/"), "{process:?}");
         }
         assert_eq!(
@@ -395,8 +395,8 @@ fn a_small_stack_is_enough_for_a_start_and_for_a_stop() {
         let scene = Scene::new().with(|command| {
             command.env_clear().env("PATH", "/usr/bin:/bin");
         });
-        let ours = Wrap::Treaper(options).command(&["sh", "-c", tree]);
-        let mut run = scene.start(&[&small.map(str::to_owned)[..], &ours].concat());
+        let command = Wrap::Treaper(options).command(&["sh", "-c", tree]);
+        let mut run = scene.start(&[&small.map(str::to_owned)[..], &command].concat());
         until("a server or an end", || {
             run.stdout() == "ready\n" || run.ends_within(Duration::ZERO)
         });

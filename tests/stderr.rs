@@ -23,8 +23,8 @@ fn run(options: &[&str], file: &Path, command: &[&str]) -> Output {
 fn is_refused(file: &Path, why: &str) {
     let output = run(&[], file, &["echo", "started"]);
     let text = String::from_utf8(output.stderr).unwrap();
-    let said = (output.status.code(), &output.stdout[..]);
-    assert_eq!(said, (Some(125), &b""[..]), "{text}");
+    let printed = (output.status.code(), &output.stdout[..]);
+    assert_eq!(printed, (Some(125), &b""[..]), "{text}");
     let file = file.display();
     let expected =
         format!("treaper: --stderr or TREAPER_STDERR: cannot append to '{file}': {why}\n");
@@ -74,8 +74,8 @@ fn the_file_keeps_its_mode_and_its_text_and_the_variable_means_the_same() {
         (Some(127), &b""[..])
     );
     let text = fs::read_to_string(&file).unwrap();
-    let said = "treaper: cannot find 'no-such-command': No such file or directory\n";
-    assert_eq!(text, format!("before\n{said}"));
+    let printed = "treaper: cannot find 'no-such-command': No such file or directory\n";
+    assert_eq!(text, format!("before\n{printed}"));
     let mode = fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o640);
 }

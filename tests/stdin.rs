@@ -32,9 +32,9 @@ fn is_drained_then_stopped(mut run: Run, after: i64) {
     run.wait_clean();
     let stderr = run.stderr();
     assert!(stderr.contains("stdin-eof"), "{stderr}");
-    let told = run.log.wait("server", "signal");
-    assert_eq!(told.number("sig"), i64::from(libc::SIGTERM));
-    let drained = told.number("at") - after;
+    let signalled = run.log.wait("server", "signal");
+    assert_eq!(signalled.number("sig"), i64::from(libc::SIGTERM));
+    let drained = signalled.number("at") - after;
     assert!(drained >= 195, "signalled after {drained} ms, not 200");
     // A hang-up that is reported again and again would wake treaper for nothing.
     assert_eq!(stderr.matches("trigger: ").count(), 1, "{stderr}");
@@ -299,7 +299,7 @@ fn without_a_free_descriptor_an_error_of_a_socket_is_no_hang_up() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(other.local_addr().unwrap()).unwrap();
-    let (mut said, stderr) = std::io::pipe().unwrap();
+    let (mut messages, stderr) = std::io::pipe().unwrap();
     let stdin = std::os::fd::OwnedFd::from(socket.try_clone().unwrap());
     let scene = Scene::new().no_capture().with(|command| {
         command.stdin(stdin).stdout(Stdio::null()).stderr(stderr);
@@ -315,11 +315,11 @@ fn without_a_free_descriptor_an_error_of_a_socket_is_no_hang_up() {
     let mut text = String::new();
     while !text.contains("cannot watch stdin any more") {
         let mut buffer = [0; 4096];
-        let count = said.read(&mut buffer).unwrap();
+        let count = messages.read(&mut buffer).unwrap();
         text += &String::from_utf8_lossy(&buffer[..count]);
     }
     // stderr, of which treaper's stdout is a copy, has no reader.
-    drop(said);
+    drop(messages);
     common::until_it_rests(monitor);
     assert_eq!(run.log.all("server", "signal").len(), 0);
     limit(100);
@@ -380,8 +380,8 @@ fn a_terminal_that_hangs_up_stops_nothing_where_sighup_stops_nothing() {
         drop(master);
         // The end of the terminal is seen before this signal, and a stop signal has a lower number.
         run.signal(libc::SIGWINCH);
-        let told = run.log.wait("server", "signal").number("sig");
-        assert_eq!(told, i64::from(libc::SIGWINCH), "{options:?}");
+        let signalled = run.log.wait("server", "signal").number("sig");
+        assert_eq!(signalled, i64::from(libc::SIGWINCH), "{options:?}");
     }
 }
 
@@ -395,8 +395,8 @@ fn the_pipe_of_a_host_at_a_terminal_is_watched() {
     run.log.wait("host", "spawned");
     common::first_second_over();
     run.signal(libc::SIGUSR1);
-    let told = run.log.wait("server", "signal");
-    assert_eq!(told.number("sig"), i64::from(libc::SIGTERM));
+    let signalled = run.log.wait("server", "signal");
+    assert_eq!(signalled.number("sig"), i64::from(libc::SIGTERM));
     run.wait_clean();
 }
 
@@ -548,8 +548,8 @@ fn a_fifo_whose_next_writer_comes_within_the_drain_has_not_hung_up() {
     let before = sys::now_ms() as i64;
     drop(next);
     run.wait_clean();
-    let told = run.log.wait("server", "signal").number("at") - before;
-    assert!(told >= 995, "signalled after {told} ms, not 1000");
+    let signalled = run.log.wait("server", "signal").number("at") - before;
+    assert!(signalled >= 995, "signalled after {signalled} ms, not 1000");
 }
 
 #[test]
@@ -566,8 +566,8 @@ fn a_fifo_that_gets_a_line_in_each_drain_has_not_hung_up() {
     }
     let before = sys::now_ms() as i64;
     run.wait_clean();
-    let told = run.log.wait("server", "signal").number("at") - before;
-    assert!(told >= 995, "signalled after {told} ms, not 1000");
+    let signalled = run.log.wait("server", "signal").number("at") - before;
+    assert!(signalled >= 995, "signalled after {signalled} ms, not 1000");
 }
 
 const BOTH: Wrap = Wrap::Treaper(&[

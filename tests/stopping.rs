@@ -53,10 +53,10 @@ fn staged_signals_the_server_first_and_the_rest_when_it_is_gone() {
     run.signal(libc::SIGTERM);
     run.wait_clean();
     let left = at(&run.log.wait("server", "leaving"));
-    let told = run.log.wait_for(2, "worker", "signal");
-    assert_eq!(told.len(), 2, "each once");
+    let signalled = run.log.wait_for(2, "worker", "signal");
+    assert_eq!(signalled.len(), 2, "each once");
     assert!(
-        told.iter().all(|line| at(line) >= left),
+        signalled.iter().all(|line| at(line) >= left),
         "{:#?}",
         run.log.lines
     );
@@ -75,19 +75,19 @@ fn worker_is_signalled_and_all_are_gone_after(options: &[&str]) -> (i64, i64) {
 
 #[test]
 fn staged_signals_the_rest_a_quarter_of_the_grace_before_sigkill_at_the_latest() {
-    let (told, gone) = worker_is_signalled_and_all_are_gone_after(&["--grace", "2s"]);
-    assert!((1495..2000).contains(&told), "after {told} ms");
+    let (signalled, gone) = worker_is_signalled_and_all_are_gone_after(&["--grace", "2s"]);
+    assert!((1495..2000).contains(&signalled), "after {signalled} ms");
     assert!(gone >= 1995, "gone after {gone} ms");
 }
 
 #[test]
 fn the_stage_can_be_set_and_one_longer_than_the_grace_signals_all_at_once() {
     let options = ["--grace", "2s", "--stage", "1s"];
-    let (told, _) = worker_is_signalled_and_all_are_gone_after(&options);
-    assert!((995..1500).contains(&told), "after {told} ms");
+    let (signalled, _) = worker_is_signalled_and_all_are_gone_after(&options);
+    assert!((995..1500).contains(&signalled), "after {signalled} ms");
     let options = ["--grace", "1s", "--stage", "1m"];
-    let (told, _) = worker_is_signalled_and_all_are_gone_after(&options);
-    assert!((0..500).contains(&told), "after {told} ms");
+    let (signalled, _) = worker_is_signalled_and_all_are_gone_after(&options);
+    assert!((0..500).contains(&signalled), "after {signalled} ms");
 }
 
 #[test]
@@ -96,8 +96,12 @@ fn a_server_that_finishes_its_work_is_not_disturbed_by_the_end_of_its_workers() 
     let mut run = treaper(&["--grace", "20s"], tree, &["server", "worker"]);
     run.signal(libc::SIGTERM);
     let left = at(&run.log.wait("server", "leaving"));
-    let told = at(&run.log.wait("worker", "signal"));
-    assert!(told >= left, "told {} ms too early", left - told);
+    let signalled = at(&run.log.wait("worker", "signal"));
+    assert!(
+        signalled >= left,
+        "signalled {} ms too early",
+        left - signalled
+    );
 }
 
 #[test]
@@ -109,10 +113,10 @@ fn tree_signals_all_at_once() {
     run.wait_clean();
     let left = at(&run.log.wait("server", "leaving"));
     for name in ["worker", "worker", "deep"] {
-        let told = run.log.wait(name, "signal");
+        let signalled = run.log.wait(name, "signal");
         assert!(
-            at(&told) < left,
-            "{name} was told late: {:#?}",
+            at(&signalled) < left,
+            "{name} was signalled late: {:#?}",
             run.log.lines
         );
     }
@@ -295,9 +299,14 @@ fn further_stop_signals_neither_hasten_nor_delay_the_end() {
     run.wait_clean();
     let took = sys::now_ms() - before;
     assert!((690..15_000).contains(&took), "took {took} ms");
-    let told = run.log.all("server", "signal");
-    let stops = |n| told.iter().filter(|line| line.number("sig") == n).count();
-    assert_eq!((stops(15), stops(1)), (1, 0), "{told:#?}");
+    let signalled = run.log.all("server", "signal");
+    let stops = |n| {
+        signalled
+            .iter()
+            .filter(|line| line.number("sig") == n)
+            .count()
+    };
+    assert_eq!((stops(15), stops(1)), (1, 0), "{signalled:#?}");
 }
 
 #[test]
@@ -360,14 +369,14 @@ fn a_manager_asks_for_a_reload_by_sighup() {
         }
         let mut run = start("--grace 200ms", tree);
         run.signal(libc::SIGHUP);
-        let told = run.log.wait("server", "signal").number("sig");
-        assert_eq!(told, i64::from(libc::SIGHUP), "{place}");
+        let signalled = run.log.wait("server", "signal").number("sig");
+        assert_eq!(signalled, i64::from(libc::SIGHUP), "{place}");
         assert!(!run.ends_within(Duration::from_millis(300)), "{place}");
 
         let mut run = start("--grace 200ms --hup stop", tree);
         run.signal(libc::SIGHUP);
-        let told = run.log.wait("server", "signal").number("sig");
-        assert_eq!(told, i64::from(libc::SIGTERM), "{place}");
+        let signalled = run.log.wait("server", "signal").number("sig");
+        assert_eq!(signalled, i64::from(libc::SIGTERM), "{place}");
         run.wait_clean();
     }
 }
@@ -419,8 +428,11 @@ fn a_server_without_the_kernels_signal_gets_one_when_the_stage_begins() {
         let before = sys::now_ms() as i64;
         sys::kill(run.monitor(), libc::SIGKILL).unwrap();
         assert_eq!(run.wait_clean().code(), Some(3), "{mode}");
-        let told = at(&run.log.wait("server", "signal")) - before;
-        assert!((995..4000).contains(&told), "{mode}: after {told} ms");
+        let signalled = at(&run.log.wait("server", "signal")) - before;
+        assert!(
+            (995..4000).contains(&signalled),
+            "{mode}: after {signalled} ms"
+        );
     }
 }
 
@@ -450,8 +462,8 @@ fn the_stop_signal_can_be_chosen() {
         let mut run = treaper(&["-s", name], "server:record:on=INT/4", &["server"]);
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(4));
-        let told = run.log.all("server", "signal");
-        assert_eq!(told.len(), 1, "{told:#?}");
+        let signalled = run.log.all("server", "signal");
+        assert_eq!(signalled.len(), 1, "{signalled:#?}");
     }
 }
 
@@ -544,10 +556,13 @@ fn members_of_the_servers_group_and_all_others_get_the_stop_signal_once() {
     run.wait_clean();
     assert_eq!(run.log.all("worker", "signal").len(), 20, "each once");
     for name in ["outside", "keeper", "deep", "below"] {
-        let mut told = run.log.all(name, "signal");
-        told.retain(|line| line.number("sig") == i64::from(libc::SIGTERM));
-        assert_eq!(told.len(), 1, "{name}: {told:#?}");
-        assert!(at(&told[0]) - before < 3500, "{name} was told late");
+        let mut signalled = run.log.all(name, "signal");
+        signalled.retain(|line| line.number("sig") == i64::from(libc::SIGTERM));
+        assert_eq!(signalled.len(), 1, "{name}: {signalled:#?}");
+        assert!(
+            at(&signalled[0]) - before < 3500,
+            "{name} was signalled late"
+        );
     }
 }
 

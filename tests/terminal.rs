@@ -52,12 +52,12 @@ fn an_interrupt_from_the_keyboard_reaches_the_server_once() {
         run.log.wait("server", "signal");
         // If a signal comes twice, it has come before the signal of another key.
         press(&master, 28);
-        let told = run.log.wait_for(2, "server", "signal");
+        let signalled = run.log.wait_for(2, "server", "signal");
         run.log
             .comes_within(Duration::from_millis(100), "server", "never");
         let told_later = run.log.all("server", "signal");
         let numbers: Vec<_> = told_later.iter().map(|line| line.number("sig")).collect();
-        assert_eq!(numbers, [2, 3], "{wrap:?}: {told:#?}");
+        assert_eq!(numbers, [2, 3], "{wrap:?}: {signalled:#?}");
     }
 }
 

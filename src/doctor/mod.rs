@@ -148,8 +148,8 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
     vec![
         Check {
             name: "/proc",
-            ok: Some(proc::is_ours()),
-            detail: if proc::is_ours() {
+            ok: Some(proc::is_of_own_namespace()),
+            detail: if proc::is_of_own_namespace() {
                 "shows the PID namespace of treaper".to_owned()
             } else {
                 "missing, or of another PID namespace: treaper finds only its own children"
@@ -209,7 +209,7 @@ type Start<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 /// Starts a server that ends at once: treaper itself, since that program is always there.
 fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let (mut said, words) = std::io::pipe().map_err(|error| text(&error))?;
+    let (mut messages, writer) = std::io::pipe().map_err(|error| text(&error))?;
     let own = std::env::current_exe().ok();
     let own = own.map(OsString::from).or(arguments.first().cloned());
     let args = Args {
@@ -219,22 +219,22 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
     let config = config::resolve(args, std::iter::empty()).map_err(|error| text(&error))?;
     match clone::fork().map_err(error::describe)? {
         Fork::Parent(child) => {
-            drop(words);
-            let mut said_so = String::new();
-            let _ = said.read_to_string(&mut said_so);
+            drop(writer);
+            let mut log = String::new();
+            let _ = messages.read_to_string(&mut log);
             if wait::for_success(child) {
                 return Ok(());
             }
-            let first = said_so.lines().next();
+            let first = log.lines().next();
             Err(first.unwrap_or("the reason is unknown").to_owned())
         }
         Fork::Child => {
             if let Ok(null) = std::fs::File::open("/dev/null") {
                 fd::redirect(null.as_fd(), fd::STDIN);
             }
-            fd::redirect(words.as_fd(), fd::STDOUT);
-            fd::redirect(words.as_fd(), fd::STDERR);
-            drop((said, words));
+            fd::redirect(writer.as_fd(), fd::STDOUT);
+            fd::redirect(writer.as_fd(), fd::STDERR);
+            drop((messages, writer));
             let request = Request {
                 config: &config,
                 manner: Manner::default(),
@@ -255,17 +255,17 @@ fn offers(start: Start<'_>) -> Vec<Offer> {
         .map(|(name, level)| Offer {
             level,
             name,
-            missing: start(name).err().map(|said| reason(&said).to_owned()),
+            missing: start(name).err().map(|message| reason(&message).to_owned()),
         })
         .collect()
 }
 
 /// The message without its beginning: the name of treaper, and the option.
-fn reason(said: &str) -> &str {
-    let said = said.strip_prefix("treaper: ").unwrap_or(said);
-    match said.split_once(": ") {
+fn reason(message: &str) -> &str {
+    let message = message.strip_prefix("treaper: ").unwrap_or(message);
+    match message.split_once(": ") {
         Some((option, reason)) if option.starts_with("--contain=") => reason,
-        _ => said,
+        _ => message,
     }
 }
 

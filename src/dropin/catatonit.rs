@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 
 use super::getopt::{Getopt, Grammar, Long};
-use super::{Answer, Asked, OURS, Start, Variables, What, option, variable};
+use super::{Answer, Asked, OWN_VERSION, Start, Variables, What, option, variable};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
 use crate::output::status::Ended;
@@ -34,7 +34,7 @@ pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
     };
     if variable(variables, "CATATONIT_LOG").is_some() {
         let line = voice.complaint("CATATONIT_LOG is reserved for future use");
-        return Asked::Say(Answer::stderr(1, line));
+        return Asked::Answer(Answer::stderr(1, line));
     }
     let (name, words) = arguments
         .split_first()
@@ -52,12 +52,12 @@ pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
         match given {
             Ok((b'g', _)) => group = true,
             Ok((b'P', _)) => pause = true,
-            Ok((b'h', _)) => return Asked::Say(Answer::stderr(0, help())),
-            Ok((b'L', _)) => return Asked::Say(Answer::stdout(super::LICENSE)),
-            Ok(_) => return Asked::Say(Answer::stdout(format!("{VERSION} ({OURS})\n"))),
+            Ok((b'h', _)) => return Asked::Answer(Answer::stderr(0, help())),
+            Ok((b'L', _)) => return Asked::Answer(Answer::stdout(super::LICENSE)),
+            Ok(_) => return Asked::Answer(Answer::stdout(format!("{VERSION} ({OWN_VERSION})\n"))),
             Err(complaint) => {
                 let text = format!("{name}: {complaint}\n{USAGE}");
-                return Asked::Say(Answer::stderr(1, text));
+                return Asked::Answer(Answer::stderr(1, text));
             }
         }
     }
@@ -67,7 +67,7 @@ pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
     };
     if args.command.is_empty() && !pause {
         let text = voice.complaint("missing program name") + USAGE;
-        return Asked::Say(Answer::stderr(1, text));
+        return Asked::Answer(Answer::stderr(1, text));
     }
     if group {
         args.values.push(option("forward-to", "group"));
@@ -96,7 +96,7 @@ options:
   -P              Pause: run no program, reap until SIGINT or SIGTERM.
   -V, --version   Print version information.
 
-This is {OURS}; nothing that the program started outlives it. For TREAPER_* see treaper(1).
+This is {OWN_VERSION}; nothing that the program started outlives it. For TREAPER_* see treaper(1).
 "
     )
 }

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 
 use super::getopt::{Getopt, Grammar, Long};
-use super::{Answer, Asked, OURS, Start, Variables, What, leading_number, option, variable};
+use super::{Answer, Asked, OWN_VERSION, Start, Variables, What, leading_number, option, variable};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
 use crate::output::status::Ended;
@@ -16,7 +16,7 @@ use crate::sys::signal::Signal;
 
 const VERSION: &str = "dumb-init v1.2.5";
 /// The last signal that its rewrites know.
-const LAST: u8 = 31;
+const MAX_SIGNAL: u8 = 31;
 const KILL: u8 = 9;
 const TERM: u8 = 15;
 const STOP: u8 = 19;
@@ -44,14 +44,14 @@ struct Options {
     group: bool,
     debug: bool,
     /// For each signal the one that it becomes.
-    rewrites: [Option<u8>; LAST as usize + 1],
+    rewrites: [Option<u8>; MAX_SIGNAL as usize + 1],
     command: Vec<OsString>,
 }
 
 pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
     let mut options = match Options::read(arguments) {
         Ok(options) => options,
-        Err(answer) => return Asked::Say(answer),
+        Err(answer) => return Asked::Answer(answer),
     };
     let notes = options.read_variables(variables);
     Asked::Start(Start {
@@ -86,7 +86,7 @@ impl Options {
         };
         let mut getopt = Getopt::new(grammar, arguments.iter().skip(1).cloned().collect());
         let (mut group, mut debug) = (true, false);
-        let mut rewrites = [None; LAST as usize + 1];
+        let mut rewrites = [None; MAX_SIGNAL as usize + 1];
         while let Some(given) = getopt.next_option() {
             match given {
                 Ok((b'h', _)) => return Err(Answer::stderr(0, help(&name))),
@@ -163,8 +163,8 @@ fn rewrite(text: &OsStr) -> Option<(u8, u8)> {
     let (to, _) = leading_number(rest.strip_prefix(':')?);
     let from = u8::try_from(from?)
         .ok()
-        .filter(|n| (1..=LAST).contains(n))?;
-    let to = u8::try_from(to?).ok().filter(|n| *n <= LAST)?;
+        .filter(|n| (1..=MAX_SIGNAL).contains(n))?;
+    let to = u8::try_from(to?).ok().filter(|n| *n <= MAX_SIGNAL)?;
     Some((from, to))
 }
 
@@ -177,7 +177,7 @@ Use --help for full usage.
 fn help(name: &str) -> String {
     format!(
         "\
-{VERSION} ({OURS})
+{VERSION} ({OWN_VERSION})
 Usage: {name} [option] command [[arg] ...]
 
 Run command and forward signals to it; nothing that it started outlives it.
@@ -202,33 +202,33 @@ impl Voice for DumbInit {
         }
         match *step {
             Step::Started { pid, session, .. } => {
-                say(format_args!("Child spawned with PID {pid}."));
+                print_line(format_args!("Child spawned with PID {pid}."));
                 if session && self.setsid {
-                    say(format_args!("setsid complete."));
+                    print_line(format_args!("setsid complete."));
                 }
             }
             Step::Forwarding { from, to } => {
                 let from = from.number();
-                say(format_args!("Received signal {from}."));
-                say_forwarded(from, to.map_or(0, Signal::number));
+                print_line(format_args!("Received signal {from}."));
+                print_forwarded(from, to.map_or(0, Signal::number));
                 if JOB_STOPS.contains(&from) {
-                    say(format_args!("Suspending self due to TTY signal."));
+                    print_line(format_args!("Suspending self due to TTY signal."));
                 }
             }
             Step::Reaped { pid, ended, .. } => {
-                say(format_args!("Received signal 17."));
+                print_line(format_args!("Received signal 17."));
                 match ended {
-                    Ended::Exited(code) => say(format_args!(
+                    Ended::Exited(code) => print_line(format_args!(
                         "A child with PID {pid} exited with exit status {code}."
                     )),
-                    Ended::Killed(signal) => say(format_args!(
+                    Ended::Killed(signal) => print_line(format_args!(
                         "A child with PID {pid} was terminated by signal {signal}."
                     )),
                 }
             }
-            Step::StoppingRest { signal } => say_forwarded(TERM, signal.number()),
+            Step::StoppingRest { signal } => print_forwarded(TERM, signal.number()),
             Step::Done { status } => {
-                say(format_args!("Child exited with status {status}. Goodbye."));
+                print_line(format_args!("Child exited with status {status}. Goodbye."));
             }
         }
     }
@@ -245,20 +245,20 @@ impl Voice for DumbInit {
     }
 }
 
-fn say(text: fmt::Arguments<'_>) {
+fn print_line(text: fmt::Arguments<'_>) {
     stderr::bare_line(format_args!("[dumb-init] {text}"));
 }
 
-fn say_forwarded(from: u8, to: u8) {
+fn print_forwarded(from: u8, to: u8) {
     if to != from {
-        say(format_args!("Translating signal {from} to {to}."));
+        print_line(format_args!("Translating signal {from} to {to}."));
     }
     if to == 0 {
-        say(format_args!(
+        print_line(format_args!(
             "Not forwarding signal 0 to children (ignored)."
         ));
     } else {
-        say(format_args!("Forwarded signal {to} to children."));
+        print_line(format_args!("Forwarded signal {to} to children."));
     }
 }
 

@@ -54,7 +54,7 @@ impl Getopt {
             let word = self.words.next()?;
             let bytes = word.as_bytes();
             if bytes == b"--" {
-                self.take_the_rest();
+                self.end_options();
                 return None;
             }
             if bytes.len() < 2 || bytes[0] != b'-' {
@@ -62,7 +62,7 @@ impl Getopt {
                 if self.grammar.permute {
                     continue;
                 }
-                self.take_the_rest();
+                self.end_options();
                 return None;
             }
             if bytes[1] == b'-' && !self.grammar.long.is_empty() {
@@ -80,7 +80,7 @@ impl Getopt {
         self.operands
     }
 
-    fn take_the_rest(&mut self) {
+    fn end_options(&mut self) {
         self.operands.extend(self.words.by_ref());
     }
 

@@ -33,7 +33,7 @@ pub enum Program {
 #[derive(Debug)]
 pub enum Asked {
     Start(Start),
-    Say(Answer),
+    Answer(Answer),
 }
 
 /// What has to be run, and how it is reported.
@@ -162,7 +162,7 @@ impl Program {
 }
 
 /// The version of treaper, which follows that of the other program.
-const OURS: &str = concat!("treaper ", env!("CARGO_PKG_VERSION"));
+const OWN_VERSION: &str = concat!("treaper ", env!("CARGO_PKG_VERSION"));
 
 /// What `-l` and `-L` print: the licence of treaper.
 const LICENSE: &str = include_str!("../../LICENSE-MIT");

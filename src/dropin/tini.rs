@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 
 use super::getopt::{Getopt, Grammar};
-use super::{Answer, Asked, OURS, Start, Variables, What, leading_number, option, variable};
+use super::{Answer, Asked, OWN_VERSION, Start, Variables, What, leading_number, option, variable};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Step, Voice};
 use crate::output::status::Ended;
@@ -39,7 +39,7 @@ struct Options {
 pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
     let mut options = match Options::read(arguments, variables) {
         Ok(options) => options,
-        Err(answer) => return Asked::Say(answer),
+        Err(answer) => return Asked::Answer(answer),
     };
     if let Some(text) = variable(variables, "TINI_VERBOSITY") {
         // tini puts the int of atoi into an unsigned variable, so a negative number becomes a very large one.
@@ -77,7 +77,7 @@ impl Options {
             .map_or((OsStr::new("tini"), &[][..]), |(n, w)| (n.as_os_str(), w));
         let name = super::base_name(program);
         if matches!(words, [only] if only == "--version") {
-            return Err(Answer::stdout(format!("{VERSION} ({OURS})\n")));
+            return Err(Answer::stdout(format!("{VERSION} ({OWN_VERSION})\n")));
         }
         let grammar = Grammar {
             short: "p:hvwgle:s",
@@ -158,7 +158,7 @@ fn status(text: &OsStr) -> Option<u8> {
 fn usage(name: &str) -> String {
     format!(
         "\
-{name} ({VERSION}; {OURS})
+{name} ({VERSION}; {OWN_VERSION})
 Usage: {name} [OPTIONS] PROGRAM -- [ARGS] | --version
 
 Run PROGRAM, reap orphans, forward signals; nothing that PROGRAM started outlives it.

@@ -57,7 +57,7 @@ impl Place {
             }
         }
         let (job_control, group) = (tty::have_controlling_terminal(), pid::group());
-        let is_unit = environment::names_us("SYSTEMD_EXEC_PID");
+        let is_unit = environment::names_this_process("SYSTEMD_EXEC_PID");
         let is_managed = is_unit || pid::own() == 1;
         let policy = Policy {
             // Both kinds of managers kill what is left at a deadline of their own, which treaper does not know.

@@ -27,10 +27,10 @@ enum Word {
 }
 
 /// How many processes a list can hold.
-pub const LIMIT: usize = 256;
+pub const MAX_LISTED: usize = 256;
 /// The words of a process: pid and uid, state, and two for the name.
 const ENTRY: usize = 4;
-const WORDS: usize = Word::Lists as usize + 2 * LIMIT * ENTRY;
+const WORDS: usize = Word::Lists as usize + 2 * MAX_LISTED * ENTRY;
 
 /// One of the lists of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,14 +227,14 @@ impl Ledger {
 
     /// The index of the first word of a process.
     const fn place(list: List, at: usize) -> usize {
-        Word::Lists as usize + (list as usize * LIMIT + at) * ENTRY
+        Word::Lists as usize + (list as usize * MAX_LISTED + at) * ENTRY
     }
 
     /// Adds a process, if there is room and it is not in the list.
     pub fn add(self, list: List, process: &Process) {
         let at = self.get(Self::count(list)) as usize;
         let known = self.list(list).any(|known| known.pid == process.pid);
-        if at >= LIMIT || known {
+        if at >= MAX_LISTED || known {
             return;
         }
         let place = Self::place(list, at);
@@ -248,7 +248,7 @@ impl Ledger {
     /// The processes of a list.
     pub fn list(self, list: List) -> impl Iterator<Item = Process> {
         let count = self.get(Self::count(list)) as usize;
-        (0..count.min(LIMIT)).map(move |at| {
+        (0..count.min(MAX_LISTED)).map(move |at| {
             let place = Self::place(list, at);
             Process::decode(std::array::from_fn(|word| {
                 self.0[place + word].load(SeqCst)
@@ -274,14 +274,14 @@ mod tests {
     fn each_list_keeps_its_processes_once_and_as_many_as_it_holds() {
         let ledger = Ledger::shared().unwrap();
         let most = 4 * 1024 * 1024;
-        for pid in most - LIMIT as i32..most {
+        for pid in most - MAX_LISTED as i32..most {
             ledger.add(List::Sigkilled, &process(pid));
             ledger.add(List::Sigkilled, &process(pid));
         }
         ledger.add(List::Sigkilled, &process(7));
         ledger.add(List::Survivors, &process(9));
         let kept: Vec<Process> = ledger.list(List::Sigkilled).collect();
-        let expected = (most - LIMIT as i32..most).map(process);
+        let expected = (most - MAX_LISTED as i32..most).map(process);
         assert_eq!(kept, expected.collect::<Vec<_>>());
         assert_eq!(
             ledger.list(List::Survivors).collect::<Vec<_>>(),

@@ -27,7 +27,7 @@ use crate::tree::{Hold, Tree};
 
 /// Which process runs the loop, and which parent it watches by `getppid()`.
 #[derive(Debug)]
-enum Role {
+pub enum Role {
     /// The only process of treaper. `parent`: the host, if its end is a trigger.
     Alone { parent: Option<i32> },
     /// The child of the shim.
@@ -80,7 +80,8 @@ pub struct Monitor<'a> {
 const REAP_PAUSE: Duration = Duration::from_millis(10);
 
 impl<'a> Monitor<'a> {
-    fn new(context: &'a Context<'a>, role: Role, watch: Watch, tree: Tree) -> Self {
+    #[must_use]
+    pub fn new(context: &'a Context<'a>, role: Role, watch: Watch, tree: Tree) -> Self {
         Self {
             context,
             role,
@@ -97,18 +98,6 @@ impl<'a> Monitor<'a> {
             stopping_since: None,
             count_due: false,
         }
-    }
-
-    /// The child of the shim.
-    #[must_use]
-    pub fn of_pair(context: &'a Context<'a>, shim: Link, watch: Watch, tree: Tree) -> Self {
-        Self::new(context, Role::Monitor { shim }, watch, tree)
-    }
-
-    /// The only process of treaper. `parent`: the host, if its end is a trigger.
-    #[must_use]
-    pub fn alone(context: &'a Context<'a>, parent: Option<i32>, watch: Watch, tree: Tree) -> Self {
-        Self::new(context, Role::Alone { parent }, watch, tree)
     }
 
     /// The shim after the end of the monitor. `namespace`: the server was in a PID namespace, so its pid means
@@ -128,10 +117,11 @@ impl<'a> Monitor<'a> {
     #[must_use]
     pub fn of_orphans(context: &'a Context<'a>) -> Self {
         let tree = Tree::new(None, Vec::new(), Hold::Descent);
+        let role = Role::Alone { parent: None };
         Self {
             found: Some(Trigger::Terminate),
             next_reap: NextReap::Now,
-            ..Self::alone(context, None, Watch::signals_only(), tree)
+            ..Self::new(context, role, Watch::signals_only(), tree)
         }
     }
 }
@@ -218,7 +208,8 @@ impl Monitor<'_> {
             if self.next_reap == NextReap::Now {
                 return self.reap();
             }
-            let timeout = deadline.map(|at| at.saturating_sub(clock::now()));
+            let until = |at: Duration| at.saturating_sub(clock::now());
+            let timeout = deadline.map(until);
             // Deadlines come first: many other events must not delay them.
             if timeout == Some(Duration::ZERO) {
                 return self.overdue();
@@ -226,12 +217,12 @@ impl Monitor<'_> {
             let retry = self
                 .notifier
                 .and_then(|notifier| notifier.retry(self.context.board.server()));
-            let rest_at = self.killer.continues_at();
-            if rest_at.is_some_and(|at| at <= clock::now()) {
+            let continues_at = self.killer.continues_at();
+            if continues_at.is_some_and(|at| at <= clock::now()) {
                 self.killer.continue_stop(&mut self.tree);
                 continue;
             }
-            let timeout = earlier(timeout, rest_at.map(|at| at.saturating_sub(clock::now())));
+            let timeout = earlier(timeout, continues_at.map(until));
             let patience = match self.next_reap {
                 NextReap::Now | NextReap::Soon => Some(Duration::ZERO),
                 NextReap::AfterPause => earlier(timeout, Some(REAP_PAUSE)),

@@ -222,8 +222,8 @@ impl Shim<'_> {
         }
     }
 
-    /// Whether the server is suspended, or `/proc` does not tell. The number of a server in a PID namespace means nothing
-    /// here, so then it may be any child of the monitor.
+    /// Whether the server is suspended, or `/proc` does not show that. The number of a server in a PID namespace means
+    /// nothing here, so then it may be any child of the monitor.
     fn server_may_be_suspended(&self) -> bool {
         if let Some(server) = self.server_pid() {
             return may_be_suspended(server.get());
@@ -236,8 +236,8 @@ impl Shim<'_> {
     }
 
     fn handle(&mut self, arrival: &Arrival) {
-        let by_us = arrival.sender == pid::own() || arrival.sender == self.monitor.get();
-        if by_us && arrival.signal == Signal::CONT {
+        let by_treaper = arrival.sender == pid::own() || arrival.sender == self.monitor.get();
+        if by_treaper && arrival.signal == Signal::CONT {
             // The monitor has resumed the shim.
             return;
         }
@@ -345,7 +345,7 @@ impl Shim<'_> {
     }
 }
 
-/// Whether `pid` is suspended, or `/proc` does not tell. SIGCONT changes that at once, not when it is delivered.
+/// Whether `pid` is suspended, or `/proc` does not show that. SIGCONT changes that at once, not when it is delivered.
 fn may_be_suspended(pid: i32) -> bool {
     match proc::stat(pid) {
         Ok(stat) => matches!(stat.state, b'T' | b't'),

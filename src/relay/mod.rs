@@ -95,7 +95,7 @@ pub fn open(settings: &Writers, inherited: &mut Vec<i32>) -> Result<Option<Sourc
                 Some(Origin::Stream(take_inherited(*number, inherited, option)?))
             }
             Source::Socket(path) => {
-                if !proc::is_ours() {
+                if !proc::is_of_own_namespace() {
                     return Err(Error::Unavailable(format!(
                         "{option}: cannot check who connects to a socket: /proc is missing, or is that of another PID namespace"
                     )));

@@ -239,8 +239,8 @@ mod tests {
         ] {
             let words = ["treaper"].into_iter().chain(line.split(' '));
             let words: Vec<OsString> = words.map(OsString::from).collect();
-            let told = parse(&words).unwrap_err();
-            assert!(told.contains(text), "{line}: {told}");
+            let error = parse(&words).unwrap_err();
+            assert!(error.contains(text), "{line}: {error}");
         }
         for line in ["--help", "-h", "-vh", "--version", "-V"] {
             let words = ["treaper", line].map(OsString::from);

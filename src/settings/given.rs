@@ -56,7 +56,7 @@ impl<'a> Given<'a> {
         args: &'a Args,
         environment: impl Iterator<Item = (OsString, OsString)>,
     ) -> (Self, Vec<String>) {
-        let (variables, unknown) = our_variables(environment);
+        let (variables, unknown) = variables_of_treaper(environment);
         (Self { args, variables }, unknown)
     }
 
@@ -169,7 +169,7 @@ impl<'a> Given<'a> {
 
 /// The variables of treaper that are set (an empty one is not), and the names of those that belong to no option. The
 /// latter are no error: Kubernetes makes TREAPER_SERVICE_HOST for a service of that name.
-fn our_variables(
+fn variables_of_treaper(
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> (Vec<(String, OsString)>, Vec<String>) {
     let (mut known, mut unknown) = (Vec::new(), Vec::new());

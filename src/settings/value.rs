@@ -9,11 +9,11 @@ use crate::output::report::To;
 use crate::sys::signal::Signal;
 
 /// The longest duration that can be set: a year.
-pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The shortest `--kill-timeout`. With less, a process that is just ending would be reported as a survivor.
-const SHORTEST_KILL: Duration = Duration::from_millis(100);
+const MIN_KILL_TIMEOUT: Duration = Duration::from_millis(100);
 /// A typing error in a unit must not stop each server at once.
-const SHORTEST_IDLE: Duration = Duration::from_millis(100);
+const MIN_IDLE: Duration = Duration::from_millis(100);
 
 /// `500ms`, `5s`, `2m`, `1h`, or plain seconds (`5`, `0.5`), exact to the nanosecond.
 ///
@@ -48,7 +48,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
     let nanos = nanos + places.0 * nanos_each / places.1;
     match u64::try_from(nanos).map(Duration::from_nanos) {
-        Ok(duration) if duration <= LONGEST => Ok(duration),
+        Ok(duration) if duration <= MAX_DURATION => Ok(duration),
         _ => Err(out_of_range()),
     }
 }
@@ -59,7 +59,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// A sentence that says what is expected.
 pub fn kill_timeout(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| {
-        if time < SHORTEST_KILL {
+        if time < MIN_KILL_TIMEOUT {
             Err("out of range: at least 100ms, since a process needs time to end".to_owned())
         } else {
             Ok(time)
@@ -73,7 +73,7 @@ pub fn kill_timeout(text: &str) -> Result<Duration, String> {
 /// A sentence that says what is expected.
 pub fn idle(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| {
-        if time < SHORTEST_IDLE {
+        if time < MIN_IDLE {
             Err(
                 "out of range: at least 100ms; without this option the host may be silent"
                     .to_owned(),
@@ -173,12 +173,12 @@ pub fn switch(text: &str) -> Result<bool, String> {
 /// A sentence that says what is expected.
 pub fn log_filter(text: &str) -> Result<String, String> {
     let is_level = |text: &str| text.trim().parse::<log::LevelFilter>().is_ok();
-    let is_ours = |text: &str| matches!(text.trim().split("::").next(), Some("treaper"));
+    let is_module = |text: &str| matches!(text.trim().split("::").next(), Some("treaper"));
     let (directives, pattern) = text.split_once('/').unwrap_or((text, ""));
     let mut directives = directives.split(',').filter(|text| !text.trim().is_empty());
     let good = directives.all(|directive| match directive.split_once('=') {
-        Some((module, level)) => is_ours(module) && is_level(level),
-        None => is_level(directive) || is_ours(directive),
+        Some((module, level)) => is_module(module) && is_level(level),
+        None => is_level(directive) || is_module(directive),
     });
     if good && !pattern.contains('/') {
         return Ok(text.to_owned());

@@ -92,7 +92,7 @@ pub fn boundary(text: &str) -> Result<(String, String), String> {
 }
 
 /// The largest size that can be set.
-const LARGEST: u64 = 1 << 30;
+const MAX_SIZE: u64 = 1 << 30;
 
 /// A number of bytes: `65536`, `64K`, `1M`, `1G`.
 ///
@@ -112,7 +112,7 @@ pub fn size(text: &str) -> Result<usize, String> {
         .parse::<u64>()
         .ok()
         .and_then(|number| number.checked_mul(factor));
-    size.filter(|size| (1..=LARGEST).contains(size))
+    size.filter(|size| (1..=MAX_SIZE).contains(size))
         .and_then(|size| usize::try_from(size).ok())
         .ok_or_else(|| "out of range: from 1 byte to 1G".to_owned())
 }

@@ -18,7 +18,7 @@ use crate::sys::{Errno, clock, proc};
 /// How many messages are passed on before treaper looks at everything else.
 const BATCH: usize = 8;
 /// How many messages are passed on at the end: more than the manager's queue can hold.
-const LAST: usize = 1000;
+const MAX_FINAL_MESSAGES: usize = 1000;
 
 /// The pause before another attempt, if the manager's queue is full.
 const RETRY: Duration = Duration::from_millis(10);
@@ -88,7 +88,7 @@ impl Notifier {
 
     /// Passes on the last messages before this process exits.
     pub fn finish(&self, server: Option<Pid>) {
-        for _ in 0..LAST {
+        for _ in 0..MAX_FINAL_MESSAGES {
             if self.send_next_message(server) != Passed::One {
                 return;
             }

@@ -133,7 +133,7 @@ impl Watch {
         self.add(source, bell.as_raw_fd(), 0);
     }
 
-    /// Our end of the line to the relay, borrowed: it is readable when there is news, and hangs up when the relay has
+    /// This end of the line to the relay, borrowed: it is readable when there is news, and hangs up when the relay has
     /// ended. Which of them it is has to be asked for.
     pub fn add_relay(&mut self, line: BorrowedFd<'_>) {
         let source = Source {

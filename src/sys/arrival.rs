@@ -206,7 +206,7 @@ pub fn remove_own(signal: Signal) {
 
 /// The pause between two looks where a filter refuses every call that waits. Without it, treaper would keep a
 /// processor busy.
-const REST: Duration = Duration::from_millis(10);
+const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
 /// As [`wait_any`], with a signalfd that is opened for this one call.
 fn wait_by_descriptor(timeout: Option<Duration>) -> Option<Arrival> {
@@ -220,7 +220,11 @@ fn wait_by_descriptor(timeout: Option<Duration>) -> Option<Arrival> {
     if !matches!(waited, Some(Ok(_) | Err(Errno::INTR))) {
         let rest = libc::timespec {
             tv_sec: 0,
-            tv_nsec: timeout.unwrap_or(REST).min(REST).subsec_nanos().into(),
+            tv_nsec: timeout
+                .unwrap_or(REFUSED_PAUSE)
+                .min(REFUSED_PAUSE)
+                .subsec_nanos()
+                .into(),
         };
         // SAFETY: the time is live; the remaining time is not asked for.
         unsafe { libc::nanosleep(&raw const rest, std::ptr::null_mut()) };

@@ -30,7 +30,7 @@ pub fn fork() -> Result<Fork, Errno> {
     fork_with(0, libc::SIGCONT)
 }
 
-/// Forks a child whose end sends us SIGCHLD, as usual.
+/// Forks a child whose end sends SIGCHLD to the parent, as usual.
 ///
 /// # Errors
 /// As [`fork`].

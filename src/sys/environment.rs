@@ -9,16 +9,16 @@ use super::{pid, startup};
 
 /// Variables in which a service manager names one process: a program obeys them only if they hold its own pid.
 /// See `sd_listen_fds(3)`, `sd_watchdog_enabled(3)`, `systemd.exec(5)`.
-const NAMING: [&str; 3] = ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
+const PID_VARIABLES: [&str; 3] = ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
 /// Names this process by the inode of its pidfd. Without this variable `LISTEN_PID` alone counts.
 const INODE: &[u8] = b"LISTEN_PIDFDID=";
 const SOCKET: &[u8] = b"NOTIFY_SOCKET=";
-/// Digits of the longest pid, and the NUL.
-const ROOM: usize = 11;
+/// The bytes of the longest pid in digits, with the NUL.
+const PID_SIZE: usize = 11;
 
 /// Whether the variable `name` holds the pid of this process.
 #[must_use]
-pub fn names_us(name: &str) -> bool {
+pub fn names_this_process(name: &str) -> bool {
     startup::variable(name).is_some_and(|text| text.as_bytes() == pid::own().to_string().as_bytes())
 }
 
@@ -37,7 +37,10 @@ impl Environment {
     /// environment.
     #[must_use]
     pub fn naming_another(socket: Option<&OsStr>) -> Option<Self> {
-        let names: Vec<&str> = NAMING.into_iter().filter(|name| names_us(name)).collect();
+        let names: Vec<&str> = PID_VARIABLES
+            .into_iter()
+            .filter(|name| names_this_process(name))
+            .collect();
         let socket = socket.and_then(|at| CString::new([SOCKET, at.as_bytes()].concat()).ok());
         if names.is_empty() && socket.is_none() {
             return None;
@@ -57,7 +60,7 @@ impl Environment {
             if names.iter().any(|known| known.as_bytes() == name) {
                 let start = name.len() + 1;
                 let mut copy = text[..start].to_vec();
-                copy.resize(start + ROOM, 0);
+                copy.resize(start + PID_SIZE, 0);
                 entries.push(copy.as_ptr().cast());
                 texts.push((copy, start));
             } else if let Some(socket) = socket.as_ref().filter(|_| text.starts_with(SOCKET)) {

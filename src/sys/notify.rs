@@ -17,20 +17,20 @@ use super::signal::Signal;
 use super::{check, environment, fd, startup};
 
 /// The longest message that systemd reads, in bytes.
-const LONGEST: usize = 4096;
+const MAX_MESSAGE: usize = 4096;
 /// The most descriptors that one message can carry: `SCM_MAX_FD`.
-const MOST: usize = 253;
+const MAX_FDS: usize = 253;
 /// The kernel's `struct cmsghdr`: a `size_t` for its length, level and kind, each an `int`.
 const HEAD: usize = size_of::<usize>() + 8;
 /// Room for the sender's `struct ucred` and that many descriptors, in bytes.
-const CONTROL: usize = 2 * HEAD + 16 + MOST * 4 + 8;
+const CONTROL: usize = 2 * HEAD + 16 + MAX_FDS * 4 + 8;
 /// systemd splits a message into lines at both.
 const LINE_ENDS: [u8; 2] = *b"\n\r";
 
 /// The manager's socket, `NOTIFY_SOCKET`, if `SYSTEMD_EXEC_PID` says that this process is the main process of its unit.
 #[must_use]
 pub fn manager() -> Option<OsString> {
-    environment::names_us("SYSTEMD_EXEC_PID")
+    environment::names_this_process("SYSTEMD_EXEC_PID")
         .then(|| startup::variable("NOTIFY_SOCKET"))
         .flatten()
 }
@@ -45,10 +45,10 @@ pub fn takes_notify_access() -> bool {
 /// A message of the server to the manager.
 #[derive(Debug)]
 pub struct Message {
-    text: [u8; LONGEST],
+    text: [u8; MAX_MESSAGE],
     length: usize,
     /// They are open until the message is dropped. The sender may wait for that (`BARRIER=1`).
-    descriptors: [Option<OwnedFd>; MOST],
+    descriptors: [Option<OwnedFd>; MAX_FDS],
     /// The sender's pid; 0 if it is outside of this PID namespace.
     pub sender: i32,
     /// Neither text nor descriptors have been cut off.
@@ -58,9 +58,9 @@ pub struct Message {
 impl Message {
     fn empty() -> Self {
         Self {
-            text: [0; LONGEST],
+            text: [0; MAX_MESSAGE],
             length: 0,
-            descriptors: [const { None }; MOST],
+            descriptors: [const { None }; MAX_FDS],
             sender: 0,
             whole: true,
         }
@@ -70,7 +70,7 @@ impl Message {
     #[must_use]
     pub fn new(text: &[u8]) -> Self {
         let mut message = Self::empty();
-        message.length = text.len().min(LONGEST);
+        message.length = text.len().min(MAX_MESSAGE);
         message.text[..message.length].copy_from_slice(&text[..message.length]);
         message
     }
@@ -126,11 +126,11 @@ impl Message {
     }
 }
 
-/// A socket to which the server sends (`ours`), and one to the manager (`out`).
+/// A socket to which the server sends (`incoming`), and one to the manager (`outgoing`).
 #[derive(Debug)]
 pub struct Sockets {
-    ours: UnixDatagram,
-    out: UnixDatagram,
+    incoming: UnixDatagram,
+    outgoing: UnixDatagram,
     manager: SocketAddr,
 }
 
@@ -146,11 +146,15 @@ impl Sockets {
             [b'/', ..] => SocketAddr::from_pathname(manager)?,
             _ => return Err(ErrorKind::Unsupported.into()),
         };
-        let (ours, out) = (UnixDatagram::unbound()?, UnixDatagram::unbound()?);
-        net::bind(&ours, &SocketAddrUnix::new_unnamed())?;
-        sockopt::set_socket_passcred(&ours, true)?;
-        fd::signal_when_readable(ours.as_fd(), Signal::CHLD)?;
-        Ok(Self { ours, out, manager })
+        let (incoming, outgoing) = (UnixDatagram::unbound()?, UnixDatagram::unbound()?);
+        net::bind(&incoming, &SocketAddrUnix::new_unnamed())?;
+        sockopt::set_socket_passcred(&incoming, true)?;
+        fd::signal_when_readable(incoming.as_fd(), Signal::CHLD)?;
+        Ok(Self {
+            incoming,
+            outgoing,
+            manager,
+        })
     }
 
     /// The server's `NOTIFY_SOCKET`.
@@ -158,7 +162,7 @@ impl Sockets {
     /// # Errors
     /// Those of `getsockname(2)`.
     pub fn address(&self) -> io::Result<OsString> {
-        let address = self.ours.local_addr()?;
+        let address = self.incoming.local_addr()?;
         let name = address
             .as_abstract_name()
             .ok_or(ErrorKind::AddrNotAvailable)?;
@@ -195,7 +199,7 @@ impl Sockets {
         let mut header = header(&mut text, control);
         let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
         // SAFETY: the header names buffers that are alive, and their sizes.
-        let got = unsafe { libc::recvmsg(self.ours.as_raw_fd(), &raw mut header, flags) };
+        let got = unsafe { libc::recvmsg(self.incoming.as_raw_fd(), &raw mut header, flags) };
         message.length = check(got as libc::c_long).ok()? as usize;
         message.whole = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) == 0;
         let length: usize = header.msg_controllen as _;
@@ -208,22 +212,22 @@ impl Sockets {
     /// # Errors
     /// `EAGAIN`: the manager has not read what came before; `ENOENT`, `ECONNREFUSED`: there is no manager.
     pub fn send(&self, message: &Message) -> io::Result<()> {
-        self.out.connect_addr(&self.manager)?;
-        let mut descriptors = [self.out.as_fd(); MOST];
+        self.outgoing.connect_addr(&self.manager)?;
+        let mut descriptors = [self.outgoing.as_fd(); MAX_FDS];
         let carried = message.descriptors.iter().flatten();
         let mut count = 0;
         for (place, descriptor) in descriptors.iter_mut().zip(carried) {
             *place = descriptor.as_fd();
             count += 1;
         }
-        let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST))];
+        let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut room);
         if count > 0 && !control.push(SendAncillaryMessage::ScmRights(&descriptors[..count])) {
             return Err(ErrorKind::InvalidInput.into());
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         net::sendmsg(
-            &self.out,
+            &self.outgoing,
             &[IoSlice::new(message.text())],
             &mut control,
             flags,
@@ -312,7 +316,7 @@ mod tests {
         let sender = Sockets::open(&receiver.address().unwrap()).unwrap();
         let mut sent = Message::new(b"FDSTORE=1");
         for place in &mut sent.descriptors {
-            *place = Some(sender.out.as_fd().try_clone_to_owned().unwrap());
+            *place = Some(sender.outgoing.as_fd().try_clone_to_owned().unwrap());
         }
         sender.send(&sent).unwrap();
         let got = receiver.peek().unwrap();
@@ -325,13 +329,13 @@ mod tests {
         let sockets = Sockets::open(&"@nobody".into()).unwrap();
         let address =
             SocketAddr::from_abstract_name(&sockets.address().unwrap().as_bytes()[1..]).unwrap();
-        for (length, whole) in [(LONGEST, true), (LONGEST + 1, false)] {
+        for (length, whole) in [(MAX_MESSAGE, true), (MAX_MESSAGE + 1, false)] {
             sockets
-                .out
+                .outgoing
                 .send_to_addr(&vec![b'x'; length], &address)
                 .unwrap();
             let got = sockets.peek().unwrap();
-            assert_eq!((got.text().len(), got.whole), (LONGEST, whole));
+            assert_eq!((got.text().len(), got.whole), (MAX_MESSAGE, whole));
             sockets.discard();
         }
     }

@@ -15,12 +15,12 @@ pub const LONGEST_PATH: usize = 107;
 /// Who has connected.
 #[derive(Clone, Copy, Debug)]
 pub struct Credentials {
-    /// 0: it is outside of our PID namespace.
+    /// 0: it is outside of this PID namespace.
     pub pid: i32,
     pub uid: u32,
 }
 
-/// A socket at `path` that listens, and that only we may connect to from its first moment on. See `umask(2)`.
+/// A socket at `path` that listens. From its first moment on only this user may connect to it. See `umask(2)`.
 ///
 /// # Errors
 /// `EADDRINUSE`: there is something at `path`. Others of `bind(2)`.
@@ -60,7 +60,7 @@ pub fn is_alive(path: &Path) -> Result<bool, Errno> {
     );
     // SAFETY: the address is live, and its length is passed with it.
     match check(unsafe { libc::connect(socket.as_raw_fd(), at, len) }.into()) {
-        // EAGAIN: it listens, and has many connections to accept. EPROTOTYPE: it is of another type, never one of ours.
+        // EAGAIN: it listens, and has many connections to accept. EPROTOTYPE: it is of another type, never one of treaper.
         Ok(_) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Ok(true),
         Err(Errno::CONNREFUSED) => Ok(false),
         Err(errno) => Err(errno),

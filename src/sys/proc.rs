@@ -72,7 +72,7 @@ pub fn view() -> Result<View, Errno> {
 
 /// Whether `/proc` is there and is that of this PID namespace.
 #[must_use]
-pub fn is_ours() -> bool {
+pub fn is_of_own_namespace() -> bool {
     view().is_ok()
 }
 

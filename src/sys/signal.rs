@@ -253,7 +253,7 @@ pub fn suspend_self(signal: Signal, still: &dyn Fn() -> bool) {
     if signal != Signal::STOP {
         // The signal has removed a pending SIGCONT, which may have announced that the reason has ended.
         if still() {
-            let_through(signal);
+            deliver(signal);
         } else {
             // SIGCONT removes the signal. It is also received, so the loop looks at everything once more.
             kill_self(Signal::CONT);
@@ -273,7 +273,7 @@ pub fn die_of(signal: Signal) {
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     set_ignored(signal, false);
     kill_self(signal);
-    let_through(signal);
+    deliver(signal);
 }
 
 fn kill_self(signal: Signal) {
@@ -283,7 +283,7 @@ fn kill_self(signal: Signal) {
 }
 
 /// Unblocks `signal` for a moment, so that a pending one takes effect.
-fn let_through(signal: Signal) {
+fn deliver(signal: Signal) {
     set_mask(Mask(Mask::ALL.0 & !(1 << (signal.0 - 1))));
     set_mask(Mask::ALL);
 }

@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SendFlags, ipproto, sockopt};
 use super::fd::Kind;
 use super::{Errno, check};
 
-/// One direction of standard input or output, or one end of something of ours.
+/// One direction of standard input or output, or one end of something that treaper has made.
 #[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
@@ -152,7 +152,7 @@ impl AsRawFd for Stream {
     }
 }
 
-/// A stream that we have ended.
+/// A stream that this process has ended.
 #[derive(Debug)]
 pub enum Ended {
     Socket(Stream),
@@ -212,22 +212,22 @@ fn never_waiting(fd: OwnedFd, kind: Kind) -> Result<Stream, Errno> {
     Ok(Stream::new(fd, kind))
 }
 
-/// A stream from us to another process, and its end there.
+/// A stream from this process to another one, and its end there.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`.
 pub fn outgoing(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
-    let (theirs, ours) = pair(kind)?;
-    Ok((never_waiting(ours, kind)?, theirs))
+    let (far, near) = pair(kind)?;
+    Ok((never_waiting(near, kind)?, far))
 }
 
-/// A stream from another process to us, and its end there.
+/// A stream from another process to this one, and its end there.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`.
 pub fn incoming(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
-    let (ours, theirs) = pair(kind)?;
-    Ok((never_waiting(ours, kind)?, theirs))
+    let (near, far) = pair(kind)?;
+    Ok((never_waiting(near, kind)?, far))
 }
 
 /// Two ends that each report the end of the process that has the other one.
@@ -304,7 +304,7 @@ fn option(fd: BorrowedFd<'_>, name: i32) -> Option<i32> {
     (result == 0).then_some(value)
 }
 
-/// Takes over an inherited descriptor that is ours alone from now on, and that no child gets.
+/// Adopts an inherited descriptor: from now on only this process has it, and no child gets it.
 #[must_use]
 pub fn adopt(number: i32, given: Given) -> Stream {
     // SAFETY: it was open before this program began, and the caller has taken it off the list of the server's.

@@ -11,7 +11,7 @@ use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change};
 use crate::sys::{Errno, clock, namespace, pid, pidfd};
 use crate::tree::pid_set::PidSet;
-use crate::tree::survivors::NAMED;
+use crate::tree::survivors::MAX_NAMED;
 use crate::tree::walk::{self, Member};
 use crate::tree::{Server, StopSent, Tree};
 
@@ -24,9 +24,9 @@ static STOP_SENT: PidSet = PidSet::new();
 
 /// How long no walk begins after the first step of a stop: it would only take the processor from processes that are
 /// ending. The others are signalled after that.
-const FIRST_STEP: Duration = Duration::from_millis(75);
+const FIRST_STEP_TIME: Duration = Duration::from_millis(75);
 /// How long no process may have ended before the rest of the tree is walked.
-const QUIET: Duration = Duration::from_millis(2);
+const QUIET_TIME: Duration = Duration::from_millis(2);
 /// How long the walks may take in which the stop signal is sent.
 pub const STOP_WALKS: Duration = Duration::from_millis(50);
 
@@ -53,7 +53,7 @@ pub struct Killer {
     /// When SIGKILL was sent for the first time.
     pub killing_since: Option<Duration>,
     /// The first processes that were still there when SIGKILL was sent.
-    pub victims: [Option<(Pid, Name)>; NAMED],
+    pub victims: [Option<(Pid, Name)>; MAX_NAMED],
     /// Where the processes are noted to which SIGKILL is sent, for `--report`.
     ledger: Option<Ledger>,
 }
@@ -74,7 +74,7 @@ impl Killer {
             first_step: None,
             reaped: 0,
             killing_since: None,
-            victims: [None; NAMED],
+            victims: [None; MAX_NAMED],
             ledger: None,
         }
     }
@@ -99,7 +99,7 @@ impl Killer {
             signal,
             group,
             since,
-            look_at: Some(since + QUIET),
+            look_at: Some(since + QUIET_TIME),
             reaped: self.reaped,
         });
     }
@@ -116,8 +116,8 @@ impl Killer {
         let Some(stop) = &mut self.first_step else {
             return;
         };
-        if self.reaped != stop.reaped && now < stop.since + FIRST_STEP {
-            (stop.reaped, stop.look_at) = (self.reaped, Some(now + QUIET));
+        if self.reaped != stop.reaped && now < stop.since + FIRST_STEP_TIME {
+            (stop.reaped, stop.look_at) = (self.reaped, Some(now + QUIET_TIME));
             return;
         }
         stop.look_at = None;
@@ -152,7 +152,7 @@ impl Killer {
         let began = *self.killing_since.get_or_insert(now);
         self.first_step = None;
         // The groups come first: one call reaches all members of a group, also while they fork.
-        if self.kill_cgroup(tree) && now < began + FIRST_STEP {
+        if self.kill_cgroup(tree) && now < began + FIRST_STEP_TIME {
             return false;
         }
         if let Some(server) = tree.server.as_ref().filter(|server| server.leads_group) {

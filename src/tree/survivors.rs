@@ -11,7 +11,7 @@ use crate::tree::pid_set::PidSet;
 use crate::tree::{Tree, walk};
 
 /// How many processes are named in a message.
-pub const NAMED: usize = 4;
+pub const MAX_NAMED: usize = 4;
 
 /// How long the processes may be counted, since a stop goes on only after that.
 const COUNT_WALKS: Duration = Duration::from_millis(5);
@@ -20,8 +20,8 @@ static COUNTED: PidSet = PidSet::new();
 
 impl Tree {
     /// The first few living processes, and how many there are in all.
-    pub fn living(&mut self) -> ([Option<(Pid, Name)>; NAMED], usize) {
-        let (mut named, mut count) = ([None; NAMED], 0);
+    pub fn living(&mut self) -> ([Option<(Pid, Name)>; MAX_NAMED], usize) {
+        let (mut named, mut count) = ([None; MAX_NAMED], 0);
         self.each(&mut |member| match proc::stat(member.pid.get()) {
             Ok(stat) if is_dead(stat.state) => {}
             Ok(stat) => {

@@ -26,7 +26,8 @@ pub use member::Member;
 use path::Path;
 
 /// At most so many walks follow each other, each for processes that got another parent during the one before.
-const WALKS: u32 = 16;
+const MAX_WALKS: u32 = 16;
+
 /// The pids that are still to be visited. Static, since a walk must not need an allocation.
 static PENDING: Mutex<[i32; 64 * 1024]> = Mutex::new([0; 64 * 1024]);
 /// One scan of `/proc`: (pid, parent).
@@ -146,7 +147,7 @@ pub fn walk_in<K: Kernel>(
 /// after `time`: processes that keep forking could otherwise make the walks endless.
 pub fn repeat(now: &dyn Fn() -> Duration, time: Duration, walk: &mut dyn FnMut() -> bool) {
     let end = now() + time;
-    for _ in 0..WALKS {
+    for _ in 0..MAX_WALKS {
         if !walk() || now() > end {
             break;
         }
@@ -284,8 +285,8 @@ impl<K: Kernel> Walk<'_, K> {
 
     /// `pid`, if it is a child of this process. wait says so, since `/proc` may be that of another PID namespace.
     fn own_child(&self, pid: Pid) -> Option<Member<K::Handle>> {
-        let ours = !self.strangers.contains(&pid.get()) && self.kernel.is_child(pid);
-        ours.then_some(Member { pid, handle: None })
+        let is_member = !self.strangers.contains(&pid.get()) && self.kernel.is_child(pid);
+        is_member.then_some(Member { pid, handle: None })
     }
 
     /// Appends the children of `pid` to the pending ones.

@@ -43,7 +43,7 @@ pub struct Run {
     empty: bool,
     stdout: Option<File>,
     stderr: Option<File>,
-    said: [String; 2],
+    printed: [String; 2],
     directory: Directory,
 }
 
@@ -68,12 +68,12 @@ impl Run {
             empty: false,
             stdout,
             stderr,
-            said: Default::default(),
+            printed: Default::default(),
             directory,
         };
         let line = run.line();
         let pid = line.strip_prefix("main ").and_then(|pid| pid.parse().ok());
-        run.main = pid.unwrap_or_else(|| panic!("the arena said `{line}`: {}", run.stderr()));
+        run.main = pid.unwrap_or_else(|| panic!("the arena printed `{line}`: {}", run.stderr()));
         run
     }
 
@@ -109,7 +109,7 @@ impl Run {
         } else if line == "empty" {
             self.empty = true;
         } else {
-            panic!("the arena said `{line}`; {}", self.stderr());
+            panic!("the arena printed `{line}`; {}", self.stderr());
         }
     }
 
@@ -213,14 +213,14 @@ impl Run {
 
     /// All output on stdout until now.
     pub fn stdout(&mut self) -> String {
-        self.said[0] += &read(self.stdout.as_mut());
-        self.said[0].clone()
+        self.printed[0] += &read(self.stdout.as_mut());
+        self.printed[0].clone()
     }
 
     /// All output on stderr until now.
     pub fn stderr(&mut self) -> String {
-        self.said[1] += &read(self.stderr.as_mut());
-        self.said[1].clone()
+        self.printed[1] += &read(self.stderr.as_mut());
+        self.printed[1].clone()
     }
 
     /// The stdout pipe itself, to close it or to read it whole.

@@ -27,8 +27,11 @@ pub fn play_with(test: &str, options: &[&str]) {
         .args(["--exact", test, "--ignored", "--nocapture"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&out.stdout) + String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success() && said.contains("1 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&out.stdout) + String::from_utf8_lossy(&out.stderr);
+    assert!(
+        out.status.success() && printed.contains("1 passed"),
+        "{printed}"
+    );
 }
 
 /// A number that forked processes share. It is 0 until it is set.

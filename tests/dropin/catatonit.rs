@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{Scene, first_second_over, sys, until};
-use crate::oracle::{both, exchange, ours, plain_signals, real, without_pids};
+use crate::oracle::{both, exchange, plain_signals, real, treaper_as, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
 
@@ -39,7 +39,7 @@ fn statuses_are_those_of_catatonit() {
     ] {
         let expected = real.outcome(variables, words).code;
         for name in ["catatonit", "podman-init"] {
-            let outcome = ours(name).outcome(variables, words);
+            let outcome = treaper_as(name).outcome(variables, words);
             assert_eq!(outcome.code, expected, "{name} {words:?}: {outcome:?}");
         }
     }
@@ -50,7 +50,7 @@ fn complaints_are_those_of_catatonit() {
     let Some(real) = real("catatonit") else {
         return;
     };
-    let mine = ours("catatonit");
+    let own = treaper_as("catatonit");
     for (words, variables) in [
         (&[][..], &[][..]),
         (&["-z"], &[]),
@@ -59,14 +59,14 @@ fn complaints_are_those_of_catatonit() {
         (&["/etc/passwd"], &[]),
         (&["true"], &[("CATATONIT_LOG", "x")]),
     ] {
-        let said = |program: &crate::oracle::Program| {
+        let printed = |program: &crate::oracle::Program| {
             let outcome = program.outcome(variables, words);
             let text = outcome
                 .stderr
                 .replace(program.path.to_str().unwrap(), "catatonit");
             (outcome.stdout, without_pids(&text))
         };
-        assert_eq!(said(&mine), said(&real), "{words:?}");
+        assert_eq!(printed(&own), printed(&real), "{words:?}");
     }
 }
 
@@ -80,7 +80,7 @@ fn the_version_begins_as_docker_looks_for_it() {
                 outcome.stdout.starts_with("tini version 0.1.7_catatonit"),
                 "{outcome:?}"
             );
-            assert_eq!(outcome.stdout.contains("treaper"), program.ours);
+            assert_eq!(outcome.stdout.contains("treaper"), program.is_treaper);
         }
     }
 }
@@ -193,6 +193,6 @@ fn stdin_does_not_matter_and_the_rest_is_stopped() {
         run.signal(libc::SIGUSR1);
         let exit = run.wait();
         assert_eq!(exit.code(), Some(5));
-        assert_eq!(exit.left.is_empty(), program.ours, "{program:?}");
+        assert_eq!(exit.left.is_empty(), program.is_treaper, "{program:?}");
     }
 }

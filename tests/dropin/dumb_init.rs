@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::proc::Process;
 use crate::common::{Scene, first_second_over, signals, until};
-use crate::oracle::{Program, both, exchange, ours, plain_signals, real, without_pids};
+use crate::oracle::{Program, both, exchange, plain_signals, real, treaper_as, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
 /// The two ways to ask for each mode.
@@ -64,7 +64,7 @@ fn statuses_are_those_of_dumb_init() {
         &["-r1:31", "--rewrite=31:0", "--rew", "2:3x", "true"],
     ] {
         let expected = real.outcome(&[], words).code;
-        let outcome = ours("dumb-init").outcome(&[], words);
+        let outcome = treaper_as("dumb-init").outcome(&[], words);
         assert_eq!(outcome.code, expected, "{words:?}: {outcome:?}");
     }
 }
@@ -74,7 +74,7 @@ fn complaints_are_those_of_dumb_init() {
     let Some(real) = real("dumb-init") else {
         return;
     };
-    let mine = ours("dumb-init");
+    let own = treaper_as("dumb-init");
     for words in [
         &[][..],
         &["/no/such"],
@@ -91,14 +91,14 @@ fn complaints_are_those_of_dumb_init() {
         &["-r", "TERM:INT", "true"],
     ] {
         // Each prints the path by which it was called.
-        let said = |program: &Program| {
+        let printed = |program: &Program| {
             let outcome = program.outcome(&[], words);
             assert_eq!(outcome.stdout, "");
             outcome
                 .stderr
                 .replace(program.path.to_str().unwrap(), "dumb-init")
         };
-        assert_eq!(said(&mine), said(&real), "{words:?}");
+        assert_eq!(printed(&own), printed(&real), "{words:?}");
     }
 }
 
@@ -110,7 +110,7 @@ fn help_is_on_stderr() {
         assert_eq!((outcome.stdout.as_str(), outcome.code), ("", Some(0)));
         let help = outcome.stderr;
         assert!(help.starts_with("dumb-init v1.2.5"), "{help}");
-        assert_eq!(help.contains("treaper"), program.ours);
+        assert_eq!(help.contains("treaper"), program.is_treaper);
         for option in [
             "-c, --single-child",
             "-r, --rewrite s:r",
@@ -126,7 +126,7 @@ fn help_is_on_stderr() {
 
 /// The lines of dumb-init, without pids. Lines about the terminal, which treaper keeps, are left out. A line that the
 /// child writes while its parent goes on is put first.
-fn said(text: &str) -> Vec<String> {
+fn printed(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = without_pids(text)
         .lines()
         .filter(|line| line.starts_with("[dumb-init]") && !line.contains("controlling tty"))
@@ -157,21 +157,21 @@ fn messages_are_in_the_words_of_dumb_init() {
     ] {
         let words = [options, &["sh", "-c", command]].concat();
         let theirs = real.outcome(variables, &words);
-        let mine = ours("dumb-init").outcome(variables, &words);
-        assert_eq!((mine.code, &mine.stdout), (theirs.code, &theirs.stdout));
-        let (mine, theirs) = (said(&mine.stderr), said(&theirs.stderr));
+        let own = treaper_as("dumb-init").outcome(variables, &words);
+        assert_eq!((own.code, &own.stdout), (theirs.code, &theirs.stdout));
+        let (own, theirs) = (printed(&own.stderr), printed(&theirs.stderr));
         // A SIGTERM that must not be forwarded. The processes that are left get it anyway.
         let dropped = "[dumb-init] Not forwarding signal 0 to children (ignored).".to_owned();
         if theirs.contains(&dropped) {
-            assert!(mine.contains(&dropped), "{mine:?}");
+            assert!(own.contains(&dropped), "{own:?}");
             continue;
         }
-        assert_eq!(mine, theirs, "{options:?} {variables:?}");
+        assert_eq!(own, theirs, "{options:?} {variables:?}");
     }
     // Only the text 1 counts.
-    for (value, told) in [("1", true), ("0", false), ("yes", false)] {
-        let outcome = ours("dumb-init").outcome(&[("DUMB_INIT_DEBUG", value)], &["true"]);
-        assert_eq!(!outcome.stderr.is_empty(), told, "{value}: {outcome:?}");
+    for (value, logs) in [("1", true), ("0", false), ("yes", false)] {
+        let outcome = treaper_as("dumb-init").outcome(&[("DUMB_INIT_DEBUG", value)], &["true"]);
+        assert_eq!(!outcome.stderr.is_empty(), logs, "{value}: {outcome:?}");
     }
 }
 
@@ -269,12 +269,18 @@ fn a_single_child_gets_the_signal_itself_and_so_does_one_with_a_rewrite() {
             let mut run = program.start(options, "server:record");
             for (count, send) in [20, 21, 22].into_iter().enumerate() {
                 run.signal(send);
-                let told = run.log.wait_for(2 * count + 1, "server", "signal");
-                assert_eq!(told[2 * count].number("sig"), i64::from(expected[count]));
+                let signalled = run.log.wait_for(2 * count + 1, "server", "signal");
+                assert_eq!(
+                    signalled[2 * count].number("sig"),
+                    i64::from(expected[count])
+                );
                 until("a stopped dumb-init", || state(run.main) == 'T');
                 run.signal(libc::SIGCONT);
-                let told = run.log.wait_for(2 * count + 2, "server", "signal");
-                assert_eq!(told[2 * count + 1].number("sig"), i64::from(libc::SIGCONT));
+                let signalled = run.log.wait_for(2 * count + 2, "server", "signal");
+                assert_eq!(
+                    signalled[2 * count + 1].number("sig"),
+                    i64::from(libc::SIGCONT)
+                );
             }
         }
     }
@@ -312,12 +318,16 @@ fn processes_left_by_the_server_are_stopped() {
             run.signal(libc::SIGUSR1);
             let exit = run.wait();
             assert_eq!(exit.code(), Some(5));
-            assert_eq!(exit.left.is_empty(), program.ours, "{program:?} {mode:?}");
-            if program.ours {
-                let told = run.received("worker");
-                assert!(told.contains(&stop), "{mode:?}: {told:?}");
-                let told = run.received("other");
-                assert!(told.contains(&stop), "{mode:?}: {told:?}");
+            assert_eq!(
+                exit.left.is_empty(),
+                program.is_treaper,
+                "{program:?} {mode:?}"
+            );
+            if program.is_treaper {
+                let signalled = run.received("worker");
+                assert!(signalled.contains(&stop), "{mode:?}: {signalled:?}");
+                let signalled = run.received("other");
+                assert!(signalled.contains(&stop), "{mode:?}: {signalled:?}");
             }
         }
     }
@@ -347,7 +357,7 @@ fn the_server_keeps_the_directory_that_dumb_init_leaves() {
         until("a directory let go", || {
             directory(run.main).to_str() == Some("/")
         });
-        if program.ours {
+        if program.is_treaper {
             let monitor = run.monitor();
             until("the monitor's too", || {
                 directory(monitor).to_str() == Some("/")

@@ -9,7 +9,7 @@ use crate::common::{ACTOR, Run, Scene, TREAPER, signals, skip, unique, until};
 #[derive(Debug, Clone)]
 pub struct Program {
     pub path: PathBuf,
-    pub ours: bool,
+    pub is_treaper: bool,
 }
 
 /// The result of a run that ends by itself.
@@ -21,7 +21,7 @@ pub struct Outcome {
 }
 
 /// treaper under `name`.
-pub fn ours(name: &str) -> Program {
+pub fn treaper_as(name: &str) -> Program {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dropin");
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join(name);
@@ -29,22 +29,28 @@ pub fn ours(name: &str) -> Program {
     let fresh = directory.join(format!("{name}.{}", unique()));
     std::os::unix::fs::symlink(TREAPER, &fresh).unwrap();
     std::fs::rename(&fresh, &path).unwrap();
-    Program { path, ours: true }
+    Program {
+        path,
+        is_treaper: true,
+    }
 }
 
 /// The real program, from Debian's package of its name.
 pub fn real(name: &str) -> Option<Program> {
     let path = Path::new("/usr/bin").join(name);
     if path.exists() {
-        return Some(Program { path, ours: false });
+        return Some(Program {
+            path,
+            is_treaper: false,
+        });
     }
-    skip(&format!("{name} is not installed: ours alone is tested"));
+    skip(&format!("{name} is not installed: treaper alone is tested"));
     None
 }
 
 /// treaper, and the real program if it is available.
 pub fn both(name: &str) -> Vec<Program> {
-    [Some(ours(name)), real(name)]
+    [Some(treaper_as(name)), real(name)]
         .into_iter()
         .flatten()
         .collect()

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use crate::common::proc::Process;
 use crate::common::{Scene, special, until};
-use crate::oracle::{both, ours};
+use crate::oracle::{both, treaper_as};
 
 /// Everything that comes from the terminal until the run has ended.
 fn read_all(master: &mut File) -> String {
@@ -35,7 +35,7 @@ fn a_command_has_the_terminal() {
 /// container). Started from a shell, the command is without job control.
 #[test]
 fn a_shell_has_job_control() {
-    for program in ["tini", "dumb-init", "catatonit"].map(ours) {
+    for program in ["tini", "dumb-init", "catatonit"].map(treaper_as) {
         let (scene, master) = Scene::new().terminal();
         let mut master = File::from(master);
         let mut run = scene.start(&program.words(&["--", "bash", "--norc", "-m"]));
@@ -71,10 +71,14 @@ fn dumb_init_is_suspended_by_a_process_at_a_terminal_as_well() {
         let mut run = program.start_in(scene, &["-c"], "server:record");
         let state = |pid| Process::read(pid).map_or('-', |process| process.state);
         run.signal(libc::SIGTSTP);
-        let told = run.log.wait("server", "signal");
-        assert_eq!(told.number("sig"), i64::from(libc::SIGTSTP), "{program:?}");
+        let signalled = run.log.wait("server", "signal");
+        assert_eq!(
+            signalled.number("sig"),
+            i64::from(libc::SIGTSTP),
+            "{program:?}"
+        );
         until("a stopped dumb-init", || state(run.main) == 'T');
-        assert_ne!(state(told.pid()), 'T', "{program:?}");
+        assert_ne!(state(signalled.pid()), 'T', "{program:?}");
         run.signal(libc::SIGCONT);
         until("a dumb-init that goes on", || state(run.main) != 'T');
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{ACTOR, Scene, first_second_over, until};
-use crate::oracle::{Program, both, exchange, ours, plain_signals, real, without_pids};
+use crate::oracle::{Program, both, exchange, plain_signals, real, treaper_as, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
 
@@ -55,7 +55,7 @@ fn statuses_are_those_of_tini() {
     ] {
         let expected = tini.outcome(variables, words).code;
         for name in ["tini", "tini-static", "docker-init"] {
-            let outcome = ours(name).outcome(variables, words);
+            let outcome = treaper_as(name).outcome(variables, words);
             assert_eq!(outcome.code, expected, "{name} {words:?}: {outcome:?}");
         }
     }
@@ -71,26 +71,26 @@ fn complaints_are_those_of_tini() {
         &["-s", "--", "/etc/passwd"],
     ] {
         let theirs = tini.outcome(&[], words);
-        let outcome = ours("tini").outcome(&[], words);
-        let mine = without_pids(&outcome.stderr);
-        assert_eq!(mine, without_pids(&theirs.stderr), "{words:?}");
+        let outcome = treaper_as("tini").outcome(&[], words);
+        let own = without_pids(&outcome.stderr);
+        assert_eq!(own, without_pids(&theirs.stderr), "{words:?}");
         assert_eq!(outcome.stdout, theirs.stdout);
     }
     for words in [&["-z"][..], &["-e"], &["--foo"]] {
         // getopt names the program by its whole path, and the usage by the last part of the path.
-        let said = |program: &Program| {
+        let printed = |program: &Program| {
             let path = program.path.to_str().unwrap();
             let text = program.outcome(&[], words).stderr;
             assert!(text.starts_with(path), "{text}");
             text.lines().next().unwrap()[path.len()..].to_owned()
         };
-        assert_eq!(said(&ours("tini")), said(&tini));
+        assert_eq!(printed(&treaper_as("tini")), printed(&tini));
     }
 }
 
 #[test]
 fn every_status_can_be_mapped_and_no_other_is() {
-    let program = ours("tini");
+    let program = treaper_as("tini");
     let all: Vec<String> = (0..=255).map(|code: u8| code.to_string()).collect();
     for code in &all {
         let exit = format!("exit {code}");
@@ -112,7 +112,7 @@ fn every_status_can_be_mapped_and_no_other_is() {
 #[test]
 fn the_version_begins_as_docker_looks_for_it() {
     for name in ["tini", "docker-init"] {
-        let text = ours(name).outcome(&[], &["--version"]).stdout;
+        let text = treaper_as(name).outcome(&[], &["--version"]).stdout;
         assert!(text.starts_with("tini version 0.19.0"), "{text}");
         assert!(text.contains("treaper"), "{text}");
         assert_eq!(text.lines().count(), 1);
@@ -122,9 +122,9 @@ fn the_version_begins_as_docker_looks_for_it() {
 #[test]
 fn help_names_every_option_and_variable_that_tini_names() {
     let Some(tini) = real("tini") else { return };
-    let (theirs, mine) = (
+    let (theirs, own) = (
         tini.outcome(&[], &["-h"]),
-        ours("tini").outcome(&[], &["-h"]),
+        treaper_as("tini").outcome(&[], &["-h"]),
     );
     let option = |line: &str| {
         line.strip_prefix("  ")
@@ -135,13 +135,13 @@ fn help_names_every_option_and_variable_that_tini_names() {
     assert!(names.len() > 10, "{names:?}");
     for name in names {
         assert!(
-            mine.stdout
+            own.stdout
                 .lines()
                 .any(|line| option(line).as_ref() == Some(&name)),
             "{name}"
         );
     }
-    assert_eq!(mine.stderr, theirs.stderr);
+    assert_eq!(own.stderr, theirs.stderr);
 }
 
 /// tini writes INFO, DEBUG and TRACE to stdout. With treaper stdout belongs to the server, and a copy of it would hide
@@ -153,22 +153,22 @@ fn messages_are_in_the_words_of_tini() {
         for options in ["-s", "-sv", "-svv", "-svvv"] {
             let words = [options, "--", "sh", "-c", command];
             let theirs = without_pids(&tini.outcome(&[], &words).stdout);
-            let outcome = ours("tini").outcome(&[], &words);
+            let outcome = treaper_as("tini").outcome(&[], &words);
             assert_eq!(outcome.stdout, "");
-            let mine = without_pids(&outcome.stderr);
+            let own = without_pids(&outcome.stderr);
             assert_eq!(
-                mine.is_empty(),
+                own.is_empty(),
                 theirs.is_empty(),
-                "{options}: {mine} | {theirs}"
+                "{options}: {own} | {theirs}"
             );
-            for line in mine.lines() {
+            for line in own.lines() {
                 assert!(
                     theirs.lines().any(|l| l == line),
                     "{options}: {line} is not in {theirs}"
                 );
             }
             // treaper does not log SIGCHLD itself, the subreaper, and empty waits.
-            let missing = theirs.lines().filter(|l| !mine.lines().any(|m| m == *l));
+            let missing = theirs.lines().filter(|l| !own.lines().any(|m| m == *l));
             for line in missing {
                 let known = [
                     "Received SIGCHLD",
@@ -179,7 +179,7 @@ fn messages_are_in_the_words_of_tini() {
             }
         }
     }
-    let loud = ours("tini").outcome(&[("TINI_VERBOSITY", "2")], &["--", "true"]);
+    let loud = treaper_as("tini").outcome(&[("TINI_VERBOSITY", "2")], &["--", "true"]);
     assert!(
         loud.stderr.contains("Spawned child process 'true'"),
         "{loud:?}"
@@ -191,19 +191,19 @@ fn messages_are_in_the_words_of_tini() {
         "2147483648",
         "99999999999999999999",
     ] {
-        for program in [&tini, &ours("tini")] {
+        for program in [&tini, &treaper_as("tini")] {
             let outcome = program.outcome(&[("TINI_VERBOSITY", text)], &["-s", "--", "true"]);
             let all = outcome.stdout + &outcome.stderr;
             assert!(all.contains("[TRACE tini"), "{text}: {program:?}: {all}");
         }
     }
     for text in ["0", "", "x", "4294967296", "-99999999999999999999"] {
-        for program in [&tini, &ours("tini")] {
+        for program in [&tini, &treaper_as("tini")] {
             let outcome = program.outcome(&[("TINI_VERBOSITY", text)], &["-s", "--", "true"]);
             assert_eq!(outcome.stdout + &outcome.stderr, "", "{text}: {program:?}");
         }
     }
-    let quiet = ours("tini").outcome(&[("TINI_VERBOSITY", "1")], &["-vvv", "--", "true"]);
+    let quiet = treaper_as("tini").outcome(&[("TINI_VERBOSITY", "1")], &["-vvv", "--", "true"]);
     assert_eq!(quiet.stderr, "");
 }
 
@@ -212,7 +212,10 @@ fn messages_are_in_the_words_of_tini() {
 fn no_warning_comes_for_zombies_that_are_reaped_anyway() {
     for program in both("tini") {
         let text = program.outcome(&[], &["--", "true"]).stderr;
-        assert_eq!(text.contains("zombie reaping won't work"), !program.ours);
+        assert_eq!(
+            text.contains("zombie reaping won't work"),
+            !program.is_treaper
+        );
     }
 }
 
@@ -250,7 +253,7 @@ fn a_signal_that_ends_the_server_ends_treaper_the_same_way() {
 #[test]
 fn a_line_that_cannot_be_written_is_no_signal_to_the_server() {
     let scene = Scene::new().stderr_at_its_size_limit();
-    let mut run = ours("tini").start_in(scene, &["-svvv"], "server:record");
+    let mut run = treaper_as("tini").start_in(scene, &["-svvv"], "server:record");
     let sent = [libc::SIGUSR1, libc::SIGXFSZ, libc::SIGUSR2];
     assert_eq!(exchange(&mut run, &sent, &[]), sent);
 }
@@ -274,7 +277,7 @@ fn the_group_is_signalled_only_with_g() {
 #[test]
 fn orphans_are_reaped_while_the_server_runs_and_w_logs_them() {
     for program in both("tini") {
-        for (options, told) in [(&["-s"][..], 0), (&["-sw"], 3)] {
+        for (options, lines) in [(&["-s"][..], 0), (&["-sw"], 3)] {
             let mut run = program.start(options, "server:on=TERM/0[orphan*3:daemon:exit=3]");
             let gone: Vec<i32> = run
                 .log
@@ -290,7 +293,7 @@ fn orphans_are_reaped_while_the_server_runs_and_w_logs_them() {
             assert_eq!(run.wait().code(), Some(0));
             let text = run.stderr();
             let count = text.matches("Reaped zombie process with pid=").count();
-            assert_eq!(count, told, "{program:?}: {text}");
+            assert_eq!(count, lines, "{program:?}: {text}");
         }
     }
 }
@@ -307,8 +310,12 @@ fn processes_left_by_the_server_are_stopped() {
         run.signal(libc::SIGUSR1);
         let exit = run.wait();
         assert_eq!(exit.code(), Some(5));
-        assert_eq!(exit.left.is_empty(), program.ours, "{program:?}: {exit:?}");
-        if program.ours {
+        assert_eq!(
+            exit.left.is_empty(),
+            program.is_treaper,
+            "{program:?}: {exit:?}"
+        );
+        if program.is_treaper {
             assert_eq!(run.received("worker"), [libc::SIGTERM]);
             assert_eq!(run.received("deep"), [libc::SIGTERM]);
         }
@@ -322,7 +329,7 @@ fn sigterm_has_no_deadline_unless_it_is_asked_for() {
         let scene = Scene::new()
             .env("TREAPER_TERM", variable)
             .env("TREAPER_GRACE", "100ms");
-        let mut run = ours("tini").start_in(scene, &[], "server:ignore=TERM");
+        let mut run = treaper_as("tini").start_in(scene, &[], "server:ignore=TERM");
         run.signal(libc::SIGTERM);
         if ends {
             run.wait_clean();
@@ -366,19 +373,19 @@ fn with_p_the_server_is_signalled_when_the_parent_ends() {
             let server = run.log.ready("server");
             run.log.wait("host", "spawned");
             run.signal(libc::SIGKILL);
-            if program.ours || signal != "SIGKILL" {
+            if program.is_treaper || signal != "SIGKILL" {
                 run.wait_empty();
             } else {
                 run.wait();
                 assert!(run.survivors().iter().any(|p| p.pid == server));
             }
-            let told = run.received("server");
+            let signalled = run.received("server");
             let expected: &[i32] = match signal {
                 "SIGTERM" => &[libc::SIGTERM],
                 "SIGUSR1" => &[libc::SIGUSR1],
                 _ => &[],
             };
-            assert_eq!(told, expected, "{program:?} -p {signal}");
+            assert_eq!(signalled, expected, "{program:?} -p {signal}");
         }
     }
 }
@@ -387,7 +394,7 @@ fn with_p_the_server_is_signalled_when_the_parent_ends() {
 #[test]
 fn another_stop_does_not_use_the_signal_for_the_parents_death() {
     let tree = "server:on=USR2/0[worker:setsid:on=TERM+USR1/0]";
-    let words = ours("tini").words(&["-s", "-p", "SIGUSR1", "--", ACTOR, "tree", tree]);
+    let words = treaper_as("tini").words(&["-s", "-p", "SIGUSR1", "--", ACTOR, "tree", tree]);
     let mut run = Scene::new().start(&words);
     run.log.ready("server");
     run.log.ready("worker");

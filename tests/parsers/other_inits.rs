@@ -206,7 +206,7 @@ proptest! {
                 let found = config.rewrites.iter().map(|(from, to)| (from.number().into(), to.map_or(0, |to| to.number().into())));
                 prop_assert_eq!(found.collect::<Vec<(c_int, c_int)>>(), [(from, to)]);
             }
-            Asked::Say(answer) => prop_assert!(!expected && answer.status == 1, "{} was refused", text),
+            Asked::Answer(answer) => prop_assert!(!expected && answer.status == 1, "{} was refused", text),
         }
     }
 

@@ -95,7 +95,7 @@ proptest! {
         };
         let number: u128 = format!("{whole}{digits}").parse().unwrap();
         let nanos = number * nanos_each / 10_u128.pow(digits.len() as u32);
-        let expected = u64::try_from(nanos).ok().map(Duration::from_nanos).filter(|time| *time <= value::LONGEST);
+        let expected = u64::try_from(nanos).ok().map(Duration::from_nanos).filter(|time| *time <= value::MAX_DURATION);
         let text = format!("{whole}{fraction}{unit}");
         prop_assert_eq!(value::duration(&text).ok(), expected, "{}", text);
     }

@@ -80,10 +80,10 @@ fn in_a_quiet_tree_each_process_is_visited_once_after_its_parent() {
         let stranger = table.start_stranger(QUIET);
         grow(&mut table, rng, stranger, 3, |_| QUIET);
         grow(&mut table, rng, OUTSIDE, 3, |_| QUIET);
-        let ours: HashMap<u64, u64> = {
+        let parents: HashMap<u64, u64> = {
             let id = |pid| table.get(pid).map_or(0, |above| above.id);
-            let ours = table.all().filter(|(_, process)| !process.outside);
-            ours.map(|(_, p)| (p.id, id(p.parent))).collect()
+            let inside = table.all().filter(|(_, process)| !process.outside);
+            inside.map(|(_, p)| (p.id, id(p.parent))).collect()
         };
         let features = random_features(rng);
         let kernel = Simulated::new(&mut table, features);
@@ -101,10 +101,13 @@ fn in_a_quiet_tree_each_process_is_visited_once_after_its_parent() {
         assert_eq!(gaps, expected, "{features:?}");
         let mut met = HashSet::from([0]);
         for id in &visited {
-            assert!(met.contains(&ours[id]), "before its parent: {features:?}");
+            assert!(
+                met.contains(&parents[id]),
+                "before its parent: {features:?}"
+            );
             assert!(met.insert(*id), "twice: {features:?}");
         }
-        assert_eq!(visited.len(), ours.len(), "{features:?}");
+        assert_eq!(visited.len(), parents.len(), "{features:?}");
     });
 }
 
@@ -173,7 +176,7 @@ fn a_walk_over_a_changing_tree_visits_only_processes_of_the_tree() {
                 } else {
                     let table = kernel.table();
                     let process = table.get(member.pid.get() as u32).unwrap();
-                    assert_eq!(process.parent, US, "no child of ours");
+                    assert_eq!(process.parent, US, "no child of treaper");
                     process.outside
                 };
                 assert!(!outside, "none of the tree: {:?}", scene.features);

@@ -50,7 +50,7 @@ pub struct Sim {
     /// Every action, with the time at which it was ordered.
     pub done: Vec<(Duration, Action)>,
     /// The first trigger that the loop has got.
-    pub told: Option<(Duration, Trigger)>,
+    pub triggered: Option<(Duration, Trigger)>,
     /// Triggers that change a grace period, each with its last time.
     pub shim_killed: Option<Duration>,
     pub pressed: bool,
@@ -81,7 +81,7 @@ impl Sim {
             met: BTreeSet::new(),
             server_gone: None,
             done: Vec::new(),
-            told: None,
+            triggered: None,
             shim_killed: None,
             pressed: false,
             last_end: None,
@@ -193,7 +193,7 @@ impl World for Sim {
             }
             if let Some((_, trigger)) = pop_due(&mut self.triggers, self.table.now) {
                 let now = self.table.now;
-                self.told = self.told.or(Some((now, trigger)));
+                self.triggered = self.triggered.or(Some((now, trigger)));
                 if trigger == Trigger::ShimKilled {
                     self.shim_killed = Some(now);
                 }
@@ -231,15 +231,15 @@ impl World for Sim {
 
     fn planned(&mut self, before: &Plan, after: &Plan) {
         if let Some(last) = self.plan {
-            assert_eq!(last, *before, "a plan was not told");
+            assert_eq!(last, *before, "a plan was not reported");
         }
         self.plan = Some(*after);
         self.board.set_plan(after);
         if after.trigger().is_none() {
-            self.told = None;
+            self.triggered = None;
         }
         if let (None, Some(trigger)) = (before.trigger(), after.trigger()) {
-            self.told = self.told.or(Some((self.table.now, trigger)));
+            self.triggered = self.triggered.or(Some((self.table.now, trigger)));
         }
         self.call();
     }
@@ -259,9 +259,9 @@ impl World for Sim {
             }
             Action::NameWaiting => self.board.set_named(),
             Action::StopRest => {
-                let mut told = BTreeSet::from([SERVER]);
+                let mut signalled = BTreeSet::from([SERVER]);
                 self.walk(true, &mut |table, pid| {
-                    if told.insert(pid) {
+                    if signalled.insert(pid) {
                         table.stop_signal(pid);
                         table.go_on(pid);
                     }

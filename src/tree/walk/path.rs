@@ -12,7 +12,7 @@ use super::Member;
 const DEPTHS: [usize; 2] = [32 * 1024, 1024];
 /// How many of the lowest processes keep their descriptors: more levels than a usual tree has, and
 /// few compared with the limit of open files.
-const HELD: usize = 32;
+const MAX_HELD: usize = 32;
 
 /// What is known about a process of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl<H> Path<H> {
     }
 
     fn release_above(&mut self, depth: usize) {
-        if let Some(above) = depth.checked_sub(HELD) {
+        if let Some(above) = depth.checked_sub(MAX_HELD) {
             self.release_at(above);
         }
     }
