@@ -237,6 +237,20 @@ fn the_manual_has_each_trigger_and_exit_status() {
     assert_eq!(named, expected, "exit statuses");
 }
 
+#[test]
+fn the_schema_of_the_report_has_each_trigger() {
+    let schema = read("packaging/report.schema.json");
+    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    let listed = schema["properties"]["trigger"]["enum"].as_array().unwrap();
+    let listed: Vec<Option<&str>> = listed.iter().map(serde_json::Value::as_str).collect();
+    let triggers = Trigger::ALL.map(|trigger| Some(trigger.name()));
+    assert_eq!(
+        listed,
+        [&[None][..], &triggers].concat(),
+        "null, and the triggers in their order"
+    );
+}
+
 /// Text as mdoc needs it: a hyphen that the user types is not a dash, and a sentence begins a line.
 fn mdoc(text: &str) -> String {
     text.replace('-', "\\-").replace(". ", ".\n")
