@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Write;
 use std::process::Command;
 
-use common::proc::Process;
+use common::proc::{self, Process};
 use common::{ACTOR, Run, Scene, TREAPER, skip, sys, until};
 
 const USER: u32 = 65534;
@@ -145,10 +145,7 @@ fn a_key_suspends_the_whole_job_and_it_goes_on() {
         let (scene, master) = Scene::new().terminal();
         let mut run = start(scene, place, BELOW_A_SHELL, &[], "server:on=TERM/7");
         let (shim, server) = (run.shim(), run.named("server")[0].pid);
-        let states = |wanted| {
-            let state = |pid| Process::read(pid).map_or('-', |p| p.state);
-            state(shim) == wanted && state(server) == wanted
-        };
+        let states = |wanted| proc::state(shim) == wanted && proc::state(server) == wanted;
         File::from(master.try_clone().unwrap())
             .write_all(&[26])
             .unwrap();

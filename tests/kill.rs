@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::family::{
     Cell, cell, child, end, gone, is_set, kill, live, live_and_reap, number_next, play, play_with,
 };
-use common::{proc, skip, special, sys, until};
+use common::{proc, skip, special, sys, until, until_state};
 use treaper::sys::clock;
 use treaper::sys::pid::Pid;
 use treaper::sys::proc::Name;
@@ -81,9 +81,7 @@ fn recorder_above(outer_first: impl FnOnce(), inner_first: impl FnOnce()) -> [Re
 
 fn suspend(pid: i32) {
     sys::kill(pid, libc::SIGSTOP).unwrap();
-    until("its suspension", || {
-        proc::Process::read(pid).is_some_and(|p| p.state == 'T')
-    });
+    until_state(&[pid], 'T');
 }
 
 fn server(pid: i32, leads_group: bool) -> Server {

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use common::proc::Process;
-use common::{ACTOR, TREAPER, patience, special, sys, until};
+use common::{ACTOR, TREAPER, patience, special, sys, until, until_state};
 use treaper::sys::notify::{Message, Sockets};
 
 /// All modes that can be used here.
@@ -116,9 +116,7 @@ fn line(stdout: &mut BufReader<ChildStdout>) -> String {
 fn stop(child: &Child) {
     let pid = child.id() as i32;
     sys::kill(pid, libc::SIGSTOP).unwrap();
-    until("it is stopped", || {
-        Process::read(pid).is_some_and(|process| process.state == 'T')
-    });
+    until_state(&[pid], 'T');
 }
 
 /// As many messages have come as were sent, in their order.

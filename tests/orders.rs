@@ -6,12 +6,10 @@ mod common;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 
-use common::proc::{self, Process};
-use common::{ACTOR, Scene, TREAPER, Wrap, held, is_quiet, special, sys, trace, until};
-
-fn state(pid: i32) -> char {
-    Process::read(pid).map_or('X', |process| process.state)
-}
+use common::proc::{self, Process, state};
+use common::{
+    ACTOR, Scene, TREAPER, Wrap, held, is_quiet, special, sys, trace, until, until_state,
+};
 
 #[test]
 fn an_outdated_order_to_suspend_is_not_obeyed() {
@@ -20,10 +18,10 @@ fn an_outdated_order_to_suspend_is_not_obeyed() {
     let server = run.log.ready("server");
     let (shim, monitor) = (run.shim(), run.monitor());
     sys::kill(shim, libc::SIGSTOP).unwrap();
-    until("a suspended shim", || state(shim) == 'T');
+    until_state(&[shim], 'T');
     // The shim sees the order only after the server was resumed.
     sys::kill(server, libc::SIGSTOP).unwrap();
-    until("a suspended server", || state(server) == 'T');
+    until_state(&[server], 'T');
     until("the order", || is_quiet(monitor));
     sys::kill(server, libc::SIGCONT).unwrap();
     let signalled = run.log.wait("server", "signal");
@@ -48,9 +46,7 @@ fn an_order_to_suspend_is_obeyed_until_the_job_is_resumed() {
     let shim = run.shim();
     for round in 1..=3 {
         sys::kill(server, libc::SIGSTOP).unwrap();
-        until("a suspended job", || {
-            state(server) == 'T' && state(shim) == 'T'
-        });
+        until_state(&[server, shim], 'T');
         sys::kill(shim, libc::SIGCONT).unwrap();
         run.log.wait_for(round, "server", "signal");
         until("a resumed job", || is_quiet(shim));
@@ -71,9 +67,7 @@ fn a_server_with_a_group_of_its_own_gets_no_foreground_that_it_did_not_have() {
         (shim, server)
     );
     sys::kill(server, libc::SIGSTOP).unwrap();
-    until("a suspended job", || {
-        state(server) == 'T' && state(shim) == 'T'
-    });
+    until_state(&[server, shim], 'T');
     sys::kill(server, libc::SIGCONT).unwrap();
     sys::kill(shim, libc::SIGCONT).unwrap();
     until("a resumed job", || is_quiet(shim));
@@ -87,7 +81,7 @@ fn alone_it_forgets_a_suspension_after_which_the_server_was_resumed() {
     let server = run.log.ready("server");
     let main = run.main;
     sys::kill(server, libc::SIGSTOP).unwrap();
-    until("a suspended server", || state(server) == 'T');
+    until_state(&[server], 'T');
     until("a treaper that knows it", || is_quiet(main));
     sys::kill(server, libc::SIGCONT).unwrap();
     run.log.wait("server", "signal");
@@ -114,13 +108,9 @@ fn alone_it_is_suspended_with_a_server_that_another_process_suspends() {
     let main = run.main;
     for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
         sys::kill(server, signal).unwrap();
-        until("a suspended job", || {
-            state(server) == 'T' && state(main) == 'T'
-        });
+        until_state(&[server, main], 'T');
         sys::kill_group(main, libc::SIGCONT).unwrap();
-        until("a resumed job", || {
-            state(server) == 'S' && state(main) == 'S'
-        });
+        until_state(&[server, main], 'S');
     }
 }
 
@@ -137,7 +127,7 @@ fn an_order_to_suspend_that_is_withdrawn_meanwhile_is_not_obeyed() {
     sys::kill(server, libc::SIGTSTP).unwrap();
     held(&mut tracer);
     sys::kill(server, libc::SIGCONT).unwrap();
-    until("a resumed server", || state(server) == 'S');
+    until_state(&[server], 'S');
     until("the end of the order", || is_quiet(monitor));
     drop(tracer);
     until("a shim that waits", || is_quiet(shim));
@@ -151,14 +141,10 @@ fn with_the_name_dumb_init_the_shim_is_suspended_after_the_server() {
     let server = run.log.ready("server");
     let monitor = run.monitor();
     run.signal(libc::SIGTSTP);
-    until("both suspended", || {
-        state(run.main) == 'T' && state(server) == 'T'
-    });
+    until_state(&[run.main, server], 'T');
     until("a monitor that waits", || is_quiet(monitor));
     run.signal(libc::SIGCONT);
-    until("both resumed", || {
-        state(run.main) == 'S' && state(server) == 'S'
-    });
+    until_state(&[run.main, server], 'S');
 }
 
 /// A shell has suspended the job, and resumes it.
@@ -169,7 +155,7 @@ fn an_orphan_that_ends_does_not_resume_a_suspended_shim() {
     run.log.ready("server");
     let (shim, monitor) = (run.shim(), run.monitor());
     sys::kill(shim, libc::SIGSTOP).unwrap();
-    until("a suspended shim", || state(shim) == 'T');
+    until_state(&[shim], 'T');
     sys::kill(worker, libc::SIGKILL).unwrap();
     until("an orphan that was reaped", || {
         Process::read(worker).is_none() && is_quiet(monitor)

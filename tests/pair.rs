@@ -4,7 +4,7 @@
 mod common;
 
 use common::proc::{self, Process};
-use common::{ACTOR, Run, Scene, Wrap, hold, is_quiet, skip, sys, until};
+use common::{ACTOR, Run, Scene, Wrap, hold, is_quiet, skip, sys, until, until_state};
 
 /// All of its processes ignore SIGTERM.
 const STUBBORN: &str = "server:ignore=TERM[worker*2:setsid:ignore=TERM,deep:daemon:ignore=TERM[\
@@ -197,9 +197,7 @@ fn the_host_can_suspend_and_resume_the_shim_like_any_child() {
     let mut run = direct(QUICK);
     run.signal(libc::SIGSTOP);
     let main = run.main;
-    until("a suspended shim", || {
-        Process::read(main).is_some_and(|p| p.state == 'T')
-    });
+    until_state(&[main], 'T');
     assert!(proc::descendants(run.arena()).len() >= 7);
     run.signal(libc::SIGCONT);
     run.signal(libc::SIGTERM);
@@ -251,7 +249,7 @@ fn no_signal_that_suspends_hides_the_end_of_the_parent_from_the_loop() {
 }
 
 fn is_suspended(pid: i32) -> bool {
-    Process::read(pid).is_some_and(|p| p.state == 'T')
+    proc::state(pid) == 'T'
 }
 
 /// Suspends both, in this order. Each would resume the other if it were not suspended itself.
@@ -307,7 +305,7 @@ fn a_suspended_shim_does_not_hide_the_end_of_the_server() {
     let server = run.log.ready("server");
     run.signal(libc::SIGSTOP);
     let main = run.main;
-    until("a suspended shim", || is_suspended(main));
+    until_state(&[main], 'T');
     sys::kill(server, libc::SIGKILL).unwrap();
     assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
 }
@@ -367,11 +365,7 @@ fn a_process_of_the_tree_with_the_number_of_a_child_from_before_is_stopped() {
     let mut run = scene.start(&words);
     let monitor = run.monitor();
     give(&cue);
-    let mut printed = String::new();
-    until("a sleep with the helper's number", || {
-        printed = run.stdout();
-        printed.ends_with('\n')
-    });
+    let printed = run.whole_line();
     let numbers: Vec<&str> = printed.split_whitespace().collect();
     assert_eq!(numbers[0], numbers[1], "the scene shows nothing");
     sys::kill(monitor, libc::SIGKILL).unwrap();
@@ -429,11 +423,7 @@ fn a_process_with_the_number_of_a_server_that_has_ended_is_not_signalled() {
     let mut words = ["sh", "-c", script, path].map(str::to_owned).to_vec();
     words.extend(Wrap::Treaper(&["--until=tree"]).command(&["sh", "-c", server]));
     let mut run = scene.start(&words);
-    let mut printed = String::new();
-    until("a sleep with the server's number", || {
-        printed = run.stdout();
-        printed.ends_with('\n')
-    });
+    let printed = run.whole_line();
     let (child, number) = printed.trim_end().split_once(' ').unwrap();
     assert_eq!(child, number, "the scene shows nothing");
     let (shim, monitor) = (run.shim(), run.monitor());
@@ -477,18 +467,14 @@ fn a_process_with_the_number_of_the_shim_that_has_ended_is_not_resumed() {
     let (shim, monitor) = (run.shim(), run.monitor());
     let tracer = hold(monitor, libc::SYS_ppoll);
     sys::kill(shim, libc::SIGKILL).unwrap();
-    let mut printed = String::new();
-    until("a sleep with the shim's number", || {
-        printed = run.stdout();
-        printed.ends_with('\n')
-    });
+    let printed = run.whole_line();
     let (child, number) = printed.trim_end().split_once(' ').unwrap();
     assert_eq!(child, number, "the scene shows nothing");
     until("two sleeps", || run.named("sleep").len() == 2);
     let other = run.named("sleep").into_iter().find(|p| p.pid != run.main);
     let other = other.unwrap().pid;
     sys::kill(other, libc::SIGSTOP).unwrap();
-    until("a suspended sleep", || is_suspended(other));
+    until_state(&[other], 'T');
     drop(tracer);
     until("the end of the tree", || {
         run.named("tree-monitor").is_empty()

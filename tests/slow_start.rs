@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 
 use common::held::{Held, slow_path};
 use common::place::Place;
-use common::proc::{self, Process};
-use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
+use common::proc::{self, state};
+use common::{ACTOR, Run, Scene, Wrap, skip, sys, until, until_state};
 
 const LEVELS: [&[&str]; 6] = [
     &[],
@@ -219,16 +219,13 @@ fn the_keyboard_suspends_and_interrupts_a_long_search_of_path() {
         let mut run = scene.start(&command);
         let child = searching(&run, options);
         let main = run.main;
-        let state = |pid| Process::read(pid).map_or('-', |p| p.state);
         until("a search that hears the keyboard", || {
             let blocked = proc::status(child, "SigBlk");
             blocked.is_some_and(|mask| mask.bytes().all(|digit| digit == b'0'))
         });
         for _ in 0..3 {
             press(&master, 26);
-            until("a suspended job", || {
-                state(main) == 'T' && state(child) == 'T'
-            });
+            until_state(&[main, child], 'T');
             sys::kill_group(main, libc::SIGCONT).unwrap();
             until("a resumed job", || {
                 state(main) == 'S' && state(child) == 'R'

@@ -575,9 +575,7 @@ fn a_suspended_member_of_the_servers_group_gets_the_stop_signal() {
     );
     let worker = run.log.ready("worker");
     sys::kill(worker, libc::SIGSTOP).unwrap();
-    common::until("the worker is suspended", || {
-        common::proc::Process::read(worker).is_some_and(|p| p.state == 'T')
-    });
+    common::until_state(&[worker], 'T');
     run.signal(libc::SIGTERM);
     run.wait_clean();
     assert_eq!(run.log.all("worker", "signal").len(), 1);

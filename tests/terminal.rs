@@ -8,8 +8,8 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use common::proc::{self, Process};
-use common::{Run, Scene, Wrap, held, hold, is_quiet, skip, sys, trace, until};
+use common::proc::{self, Process, state};
+use common::{Run, Scene, Wrap, held, hold, is_quiet, skip, sys, trace, until, until_state};
 
 const WRAPS: [Wrap; 2] = [
     Wrap::Treaper(&["--grace", "300ms"]),
@@ -120,20 +120,13 @@ fn the_job_is_suspended_and_resumed_as_one() {
         let (mut run, master) = start(wrap, "server");
         let server = run.named("server")[0].pid;
         let main = run.main;
-        let state = |pid| Process::read(pid).map_or('-', |p| p.state);
         press(&master, 26);
-        until("a suspended job", || {
-            state(main) == 'T' && state(server) == 'T'
-        });
+        until_state(&[main, server], 'T');
         sys::kill_group(main, libc::SIGCONT).unwrap();
-        until("a resumed job", || {
-            state(main) == 'S' && state(server) == 'S'
-        });
+        until_state(&[main, server], 'S');
         // Once more, since it must work more than once.
         press(&master, 26);
-        until("a suspended job", || {
-            state(main) == 'T' && state(server) == 'T'
-        });
+        until_state(&[main, server], 'T');
         sys::kill_group(main, libc::SIGCONT).unwrap();
         sys::kill(main, libc::SIGTERM).unwrap();
         run.wait_clean();
@@ -152,20 +145,17 @@ fn a_late_resumption_does_not_undo_the_next_suspension() {
     for (wrap, call) in calls {
         let (mut run, master) = start(wrap, "server");
         let (main, server) = (run.main, run.log.ready("server"));
-        let is_suspended = |pid| Process::read(pid).is_some_and(|p| p.state == 'T');
         let mut tracer = trace(main, call);
         sys::kill_group(main, libc::SIGCONT).unwrap();
         held(&mut tracer);
         press(&master, 26);
-        until("a suspended server", || is_suspended(server));
+        until_state(&[server], 'T');
         drop(tracer);
         // By then treaper has sent all its signals.
-        until("a suspended job", || {
-            is_suspended(main) && is_suspended(server)
-        });
+        until_state(&[main, server], 'T');
         sys::kill_group(main, libc::SIGCONT).unwrap();
         until("a resumed job", || {
-            !is_suspended(main) && !is_suspended(server)
+            state(main) != 'T' && state(server) != 'T'
         });
         sys::kill(main, libc::SIGTERM).unwrap();
         run.wait_clean();
@@ -192,14 +182,11 @@ fn an_order_to_suspend_that_is_out_of_date_is_not_obeyed() {
         sys::kill_group(main, libc::SIGCONT).unwrap();
         drop(shim_held);
         until("a shim that waits", || is_quiet(main));
-        let state = |pid| Process::read(pid).map_or('-', |p| p.state);
         assert_eq!(state(server), 'S');
         drop(monitor_held);
         // The next order is obeyed.
         press(&master, 26);
-        until("a suspended job", || {
-            state(main) == 'T' && state(server) == 'T'
-        });
+        until_state(&[main, server], 'T');
         sys::kill_group(main, libc::SIGCONT).unwrap();
         sys::kill(main, libc::SIGTERM).unwrap();
         run.wait_clean();
@@ -215,19 +202,14 @@ fn a_late_monitor_does_not_undo_the_next_suspension() {
     let monitor_held = hold(monitor, libc::SYS_ppoll);
     sys::kill_group(main, libc::SIGCONT).unwrap();
     until("a shim that waits", || is_quiet(main));
-    let state = |pid| Process::read(pid).map_or('-', |p| p.state);
     press(&master, 26);
-    until("a suspended server", || state(server) == 'T');
+    until_state(&[server], 'T');
     until("a shim that waits", || is_quiet(main));
     drop(monitor_held);
-    until("a suspended job", || {
-        state(main) == 'T' && state(server) == 'T'
-    });
+    until_state(&[main, server], 'T');
     // SIGCONT for treaper alone resumes the server as well.
     sys::kill(main, libc::SIGCONT).unwrap();
-    until("a resumed job", || {
-        state(main) == 'S' && state(server) == 'S'
-    });
+    until_state(&[main, server], 'S');
     run.signal(libc::SIGTERM);
     run.wait_clean();
 }
@@ -338,7 +320,6 @@ fn a_server_that_suspends_itself_when_the_keyboard_asks_is_followed() {
         for _ in 0..2 {
             press(&master, 26);
             let main = run.main;
-            let state = |pid| Process::read(pid).map_or('-', |p| p.state);
             until("a suspended job", || {
                 state(main) == 'T' && run.named("bash").iter().all(|p| p.state == 'T')
             });

@@ -217,6 +217,12 @@ impl Run {
         self.printed[0].clone()
     }
 
+    /// Waits until the output on stdout ends a line. Returns all of it.
+    pub fn whole_line(&mut self) -> String {
+        until("a line on stdout", || self.stdout().ends_with('\n'));
+        self.stdout()
+    }
+
     /// All output on stderr until now.
     pub fn stderr(&mut self) -> String {
         self.printed[1] += &read(self.stderr.as_mut());

@@ -52,6 +52,13 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until each of these processes is in this state, as in `ps`: `T` is suspended, `S` waits.
+pub fn until_state(pids: &[i32], state: char) {
+    until(&format!("the state {state} of {pids:?}"), || {
+        pids.iter().all(|pid| proc::state(*pid) == state)
+    });
+}
+
 /// Waits until the process takes no processor time.
 pub fn until_it_rests(pid: i32) {
     // The first number is the processor time in nanoseconds. On a loaded machine a busy process may get none for a

@@ -56,6 +56,11 @@ impl Process {
     }
 }
 
+/// Its state as in `ps`; `-` if there is no such process.
+pub fn state(pid: i32) -> char {
+    Process::read(pid).map_or('-', |process| process.state)
+}
+
 /// Every process of the machine, also zombies.
 pub fn all() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::common::proc::Process;
-use crate::common::{Scene, first_second_over, signals, until};
+use crate::common::proc::state;
+use crate::common::{Scene, first_second_over, signals, until, until_state};
 use crate::oracle::{Program, both, exchange, plain_signals, real, treaper_as, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
@@ -236,10 +236,6 @@ fn signals_are_rewritten_or_dropped() {
     }
 }
 
-fn state(pid: i32) -> char {
-    Process::read(pid).map_or('-', |process| process.state)
-}
-
 #[test]
 fn a_key_of_the_terminal_suspends_the_server_and_dumb_init() {
     for program in both("dumb-init") {
@@ -247,9 +243,7 @@ fn a_key_of_the_terminal_suspends_the_server_and_dumb_init() {
         let server = run.log.ready("server");
         for (count, name) in ["TSTP", "TTIN", "TTOU"].into_iter().enumerate() {
             run.signal(signals::number(name));
-            until("both stopped", || {
-                state(run.main) == 'T' && state(server) == 'T'
-            });
+            until_state(&[run.main, server], 'T');
             run.signal(libc::SIGCONT);
             until("both go on", || {
                 state(run.main) != 'T' && state(server) != 'T'
@@ -274,7 +268,7 @@ fn a_single_child_gets_the_signal_itself_and_so_does_one_with_a_rewrite() {
                     signalled[2 * count].number("sig"),
                     i64::from(expected[count])
                 );
-                until("a stopped dumb-init", || state(run.main) == 'T');
+                until_state(&[run.main], 'T');
                 run.signal(libc::SIGCONT);
                 let signalled = run.log.wait_for(2 * count + 2, "server", "signal");
                 assert_eq!(

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 
-use crate::common::proc::Process;
-use crate::common::{Scene, special, until};
+use crate::common::proc::state;
+use crate::common::{Scene, special, until, until_state};
 use crate::oracle::{both, treaper_as};
 
 /// Everything that comes from the terminal until the run has ended.
@@ -69,7 +69,6 @@ fn dumb_init_is_suspended_by_a_process_at_a_terminal_as_well() {
     for program in both("dumb-init") {
         let (scene, _master) = Scene::new().terminal();
         let mut run = program.start_in(scene, &["-c"], "server:record");
-        let state = |pid| Process::read(pid).map_or('-', |process| process.state);
         run.signal(libc::SIGTSTP);
         let signalled = run.log.wait("server", "signal");
         assert_eq!(
@@ -77,7 +76,7 @@ fn dumb_init_is_suspended_by_a_process_at_a_terminal_as_well() {
             i64::from(libc::SIGTSTP),
             "{program:?}"
         );
-        until("a stopped dumb-init", || state(run.main) == 'T');
+        until_state(&[run.main], 'T');
         assert_ne!(state(signalled.pid()), 'T', "{program:?}");
         run.signal(libc::SIGCONT);
         until("a dumb-init that goes on", || state(run.main) != 'T');
