@@ -141,6 +141,45 @@ mod tests {
         );
     }
 
+    fn arrival(signal: Signal, from_terminal: bool) -> Arrival {
+        Arrival {
+            signal,
+            value: None,
+            sender: 0,
+            from_terminal,
+            by_kernel: false,
+            of_child_or_descriptor: false,
+        }
+    }
+
+    #[test]
+    fn treaper_suspends_itself_only_with_signals_that_it_forwards() {
+        let config = config(&[]);
+        let rules = |job_control, suspends_with_signals| Rules {
+            config: &config,
+            hup: SignalUse::Stop,
+            job_control,
+            suspends_with_signals,
+        };
+        let stop = Signal::parse("TSTP").unwrap();
+        for (job_control, from_terminal) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let arrived = arrival(stop, from_terminal);
+            assert!(!rules(job_control, false).suspends_treaper(&arrived));
+            let suspends = rules(job_control, true).suspends_treaper(&arrived);
+            assert_eq!(suspends, !(job_control && from_terminal));
+            let arrived = arrival(usr1(), from_terminal);
+            assert!(!rules(job_control, true).suspends_treaper(&arrived));
+            let arrived = arrival(Signal::CONT, from_terminal);
+            assert_eq!(
+                rules(job_control, true).is_resumption(&arrived),
+                job_control
+            );
+        }
+        assert!(!rules(true, true).is_resumption(&arrival(stop, false)));
+    }
+
     #[test]
     fn only_a_signal_from_the_terminal_to_the_job_counts_as_delivered() {
         let config = config(&[]);
@@ -155,14 +194,7 @@ mod tests {
             };
             let both = job_control && from_terminal;
             for signal in [Signal::INT, usr1()] {
-                let arrival = Arrival {
-                    signal,
-                    value: None,
-                    sender: 0,
-                    from_terminal,
-                    by_kernel: false,
-                    of_child_or_descriptor: false,
-                };
+                let arrival = arrival(signal, from_terminal);
                 let forwarded = Route::Forward(signal);
                 let expected = if both { Route::Delivered } else { forwarded };
                 assert_eq!(rules.route(&arrival), expected);
