@@ -3,11 +3,12 @@
 #![forbid(unsafe_code)]
 
 pub mod pause;
+mod prepare;
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::contain::cgroup::Cgroup;
-use crate::contain::{self, Containment, pidns};
+use crate::contain::pidns;
 use crate::origin::hosts::{self, Hosts, Watched};
 use crate::origin::place::Place;
 use crate::output::error::Error;
@@ -15,7 +16,6 @@ use crate::output::ledger::Lost;
 use crate::output::progress::{Step, Voice};
 use crate::output::report::{Facts, Report};
 use crate::output::status::Ended;
-use crate::pair::board::Board;
 use crate::pair::context::Context;
 use crate::pair::link::{self, Link};
 use crate::pair::monitor::{Monitor, Role};
@@ -23,12 +23,10 @@ use crate::pair::shim::{End, Shim};
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
-use crate::relay::{self, HostStreams};
 use crate::settings::config::{Config, StdinMode, StdoutMode};
 use crate::settings::manner::Manner;
 use crate::spawn;
-use crate::streams::idle::{self, Idle};
-use crate::streams::notify::Notifier;
+use crate::streams::idle::Idle;
 use crate::streams::watch::Watch;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork, Group, Setup};
@@ -39,6 +37,7 @@ use crate::sys::signal::Signal;
 use crate::sys::startup::{self, Inherited};
 use crate::sys::{clock, fd, memory, pidfd, prctl, wait};
 use crate::tree::{Hold, Server, StopSent, Tree};
+use prepare::{Start, prepare};
 
 /// What the user asked for, and the state in which this process was started.
 #[derive(Clone, Copy, Debug)]
@@ -47,17 +46,6 @@ pub struct Request<'a> {
     pub manner: Manner,
     pub voice: &'a dyn Voice,
     pub inherited: &'a Inherited,
-}
-
-/// What is prepared for the start of the server.
-struct Start {
-    hosts: Hosts,
-    image: Image,
-    cgroup: Option<Cgroup>,
-    /// What the host writes to stdin, for `--idle`.
-    writes: Option<News>,
-    /// Those of treaper, if the relay has put others in their place for the server.
-    streams: Option<HostStreams>,
 }
 
 /// Runs the server, and stops everything that it has started. Returns the exit status of this process.
@@ -92,72 +80,6 @@ fn serve<'a>(
     } else {
         alone(&context, start)
     }
-}
-
-/// Everything that can be found out, or can fail, before there is a child. The `bool`: whether the monitor gets a PID
-/// namespace of its own. Not inlined, since its stack frame is twice as large as all later ones: on a small stack
-/// (`ulimit -s 32`) the stop needs that room.
-#[inline(never)]
-fn prepare<'a>(
-    request: Request<'a>,
-    report: Option<&'a Report>,
-    mut descriptors: Vec<i32>,
-) -> Result<(Context<'a>, Start, bool), Error> {
-    let Request {
-        config,
-        manner,
-        voice,
-        inherited,
-    } = request;
-    let notifier = Notifier::open().unwrap_or_else(|error| {
-        log::warn!("cannot pass on messages to the service manager: {error}");
-        None
-    });
-    let notify_socket = notifier.as_ref().map(|known| known.address.as_os_str());
-    let image = spawn::prepare(&config.command, notify_socket)?;
-    let hosts = hosts::find(config, inherited.sighup_ignored)?;
-    adopt_orphans()?;
-    hosts.watch_parent()?;
-    let sources = relay::open(&config.writers, &mut descriptors)?;
-    let mut place = Place::look(inherited, config, manner.name, descriptors)?;
-    let writes = config.idle.map(|_| idle::open()).transpose()?;
-    let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
-    let containment = contain::prepare(config.contain)?;
-    let namespace = matches!(containment, Containment::Pidns);
-    let started = sources
-        .map(|sources| sources.start(&config.writers, config.policy.drain))
-        .transpose()?;
-    let (handle, streams) = started.unzip();
-    // Our child, and not of the tree.
-    place
-        .strangers
-        .extend(handle.iter().map(|relay| relay.pid.get()));
-    let context = Context {
-        config,
-        manner,
-        voice,
-        inherited,
-        place,
-        board,
-        report,
-        notifier,
-        relay: handle,
-    };
-    let start = Start {
-        hosts,
-        image,
-        cgroup: containment.into_cgroup(),
-        writes,
-        streams,
-    };
-    Ok((context, start, namespace))
-}
-
-/// From now on this process adopts the orphans among its descendants. PID 1 does so anyway.
-fn adopt_orphans() -> Result<(), Error> {
-    prctl::become_subreaper()
-        .or_else(|errno| if pid::own() == 1 { Ok(()) } else { Err(errno) })
-        .map_err(|errno| Error::kernel("become a subreaper", errno))
 }
 
 /// One process in both roles.

@@ -1,0 +1,96 @@
+//! What comes before the monitor and the server: everything that can be found out, or can fail.
+#![forbid(unsafe_code)]
+
+use crate::contain::cgroup::Cgroup;
+use crate::contain::{self, Containment};
+use crate::origin::hosts::{self, Hosts};
+use crate::origin::place::Place;
+use crate::output::error::Error;
+use crate::output::report::Report;
+use crate::pair::board::Board;
+use crate::pair::context::Context;
+use crate::relay::{self, HostStreams};
+use crate::serve::Request;
+use crate::spawn;
+use crate::streams::idle;
+use crate::streams::notify::Notifier;
+use crate::sys::exec::Image;
+use crate::sys::poll::News;
+use crate::sys::{pid, prctl};
+
+/// What is prepared for the start of the server.
+pub struct Start {
+    pub hosts: Hosts,
+    pub image: Image,
+    pub cgroup: Option<Cgroup>,
+    /// What the host writes to stdin, for `--idle`.
+    pub writes: Option<News>,
+    /// Those of treaper, if the relay has put others in their place for the server.
+    pub streams: Option<HostStreams>,
+}
+
+/// Everything that can be found out, or can fail, before there is a monitor or a server. Only the relay is made here.
+/// The `bool`: whether the monitor gets a PID namespace of its own. Not inlined, since its stack frame is twice as large
+/// as all later ones: on a small stack (`ulimit -s 32`) the stop needs that room.
+#[inline(never)]
+pub fn prepare<'a>(
+    request: Request<'a>,
+    report: Option<&'a Report>,
+    mut descriptors: Vec<i32>,
+) -> Result<(Context<'a>, Start, bool), Error> {
+    let Request {
+        config,
+        manner,
+        voice,
+        inherited,
+    } = request;
+    let notifier = Notifier::open().unwrap_or_else(|error| {
+        log::warn!("cannot pass on messages to the service manager: {error}");
+        None
+    });
+    let notify_socket = notifier.as_ref().map(|known| known.address.as_os_str());
+    let image = spawn::prepare(&config.command, notify_socket)?;
+    let hosts = hosts::find(config, inherited.sighup_ignored)?;
+    adopt_orphans()?;
+    hosts.watch_parent()?;
+    let sources = relay::open(&config.writers, &mut descriptors)?;
+    let mut place = Place::look(inherited, config, manner.name, descriptors)?;
+    let writes = config.idle.map(|_| idle::open()).transpose()?;
+    let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
+    let containment = contain::prepare(config.contain)?;
+    let namespace = matches!(containment, Containment::Pidns);
+    let started = sources
+        .map(|sources| sources.start(&config.writers, config.policy.drain))
+        .transpose()?;
+    let (handle, streams) = started.unzip();
+    // A child of this process, and not of the tree.
+    place
+        .strangers
+        .extend(handle.iter().map(|relay| relay.pid.get()));
+    let context = Context {
+        config,
+        manner,
+        voice,
+        inherited,
+        place,
+        board,
+        report,
+        notifier,
+        relay: handle,
+    };
+    let start = Start {
+        hosts,
+        image,
+        cgroup: containment.into_cgroup(),
+        writes,
+        streams,
+    };
+    Ok((context, start, namespace))
+}
+
+/// From now on this process adopts the orphans among its descendants. PID 1 does so anyway.
+fn adopt_orphans() -> Result<(), Error> {
+    prctl::become_subreaper()
+        .or_else(|errno| if pid::own() == 1 { Ok(()) } else { Err(errno) })
+        .map_err(|errno| Error::kernel("become a subreaper", errno))
+}
