@@ -125,10 +125,10 @@ fn items<'a>(section: &'a str, first: &str) -> Vec<(&'a str, &'a str)> {
 fn the_help_fits_a_screen_and_names_each_exit_status() {
     let help = help();
     let (lines, columns) = SCREEN;
+    let count = help.lines().count();
     assert!(
-        help.lines().count() <= lines,
-        "{} lines",
-        help.lines().count()
+        count <= lines,
+        "{count} lines do not fit: make an option `rare`"
     );
     for line in help.lines() {
         assert!(line.chars().count() <= columns, "{line}");
