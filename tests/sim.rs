@@ -175,6 +175,17 @@ fn play(sim: &mut Sim, policy: Policy) -> (Plan, bool) {
     }
 }
 
+/// The deadline of a manager counts until the manager, the shim or the monitor is gone. If none is, there is only the
+/// key that kills at once.
+fn grace_begins_by(sim: &Sim, policy: &Policy, stop_by: Duration) -> Duration {
+    if !policy.manager_has_deadline {
+        return stop_by;
+    }
+    let end = sim.last_end.max(sim.server_gone);
+    let key = sim.pressed.map(|at| at.saturating_sub(policy.grace));
+    stop_by.max(end.or(key).unwrap_or_default())
+}
+
 fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
     let end = sim.table.now;
     let (asked, trigger) = sim.triggered.unwrap();
@@ -224,12 +235,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
         begun.is_none_or(|begun| begun <= stop_by + late),
         "stops too late: {begun:?}, by {stop_by:?}"
     );
-    // The deadline of a manager counts until the manager, the shim or the monitor is gone.
-    let patient = policy.manager_has_deadline.then(|| {
-        let ends = [sim.last_end, sim.server_gone].into_iter().flatten();
-        ends.fold(stop_by, Duration::max)
-    });
-    let kill_by = patient.unwrap_or(stop_by) + policy.grace + late;
+    let kill_by = grace_begins_by(sim, policy, stop_by) + policy.grace + late;
     assert!(
         first_kill.is_none_or(|kill| kill <= kill_by),
         "kills too late: {first_kill:?}, by {kill_by:?}"
@@ -241,7 +247,8 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
     if let (Some(stop), Some(kill)) = (first_stop, first_kill) {
         let without_shim = sim.shim_killed.map(|at| at + policy.grace.min(ms(2000)));
         let by = without_shim.map_or(stop + policy.grace, |at| at.min(stop + policy.grace));
-        assert!(kill >= by || sim.pressed, "kills before the grace is over");
+        let by_key = sim.pressed.is_some();
+        assert!(kill >= by || by_key, "kills before the grace is over");
     }
 
     if inherited && first_kill.is_some_and(|kill| kill > stop_by + late) {
@@ -298,7 +305,7 @@ fn the_heir_signals_the_server(
     let stop_sent = sim.board.stop_sent() || !sim.disarmed || first_kill.is_some_and(gone_before);
     let has_stage = policy.stage_of(policy.grace) > late;
     assert!(
-        stop_sent || sim.pressed || !has_stage,
+        stop_sent || sim.pressed.is_some() || !has_stage,
         "killed a server that had not got the stop signal"
     );
 }

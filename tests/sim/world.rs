@@ -53,7 +53,8 @@ pub struct Sim {
     pub triggered: Option<(Duration, Trigger)>,
     /// Triggers that change a grace period, each with its last time.
     pub shim_killed: Option<Duration>,
-    pub pressed: bool,
+    /// When Ctrl-C was pressed after the message that offers it, for the first time.
+    pub pressed: Option<Duration>,
     pub last_end: Option<Duration>,
     /// The last one that the loop has got.
     pub plan: Option<Plan>,
@@ -83,7 +84,7 @@ impl Sim {
             done: Vec::new(),
             triggered: None,
             shim_killed: None,
-            pressed: false,
+            pressed: None,
             last_end: None,
             plan: None,
             busy: Duration::ZERO,
@@ -204,7 +205,8 @@ impl World for Sim {
             }
             if self.keys.front().is_some_and(|at| *at <= self.table.now) {
                 self.keys.pop_front();
-                self.pressed |= self.board.named();
+                let offered = self.board.named().then_some(self.table.now);
+                self.pressed = self.pressed.or(offered);
                 return Event::KillNow;
             }
             if self.table.sigchld {
