@@ -190,9 +190,6 @@ fn stdin_does_not_matter_and_the_rest_is_stopped() {
         first_second_over();
         run.close_stdin();
         assert!(!run.ends_within(A_WHILE), "{program:?}");
-        run.signal(libc::SIGUSR1);
-        let exit = run.wait();
-        assert_eq!(exit.code(), Some(5));
-        assert_eq!(exit.left.is_empty(), program.is_treaper, "{program:?}");
+        program.check_rest(&mut run);
     }
 }

@@ -309,14 +309,7 @@ fn processes_left_by_the_server_are_stopped() {
             let mut run = program.start(mode, tree);
             run.log.ready("worker");
             run.log.ready("other");
-            run.signal(libc::SIGUSR1);
-            let exit = run.wait();
-            assert_eq!(exit.code(), Some(5));
-            assert_eq!(
-                exit.left.is_empty(),
-                program.is_treaper,
-                "{program:?} {mode:?}"
-            );
+            program.check_rest(&mut run);
             if program.is_treaper {
                 let signalled = run.received("worker");
                 assert!(signalled.contains(&stop), "{mode:?}: {signalled:?}");

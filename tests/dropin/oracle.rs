@@ -96,6 +96,14 @@ impl Program {
         scene.start(&self.words(&words)).ready(&["server"])
     }
 
+    /// Ends a server that exits with 5 at SIGUSR1. treaper alone stops what the server has left.
+    pub fn check_rest(&self, run: &mut Run) {
+        run.signal(libc::SIGUSR1);
+        let exit = run.wait();
+        assert_eq!(exit.code(), Some(5), "{self:?}");
+        assert_eq!(exit.left.is_empty(), self.is_treaper, "{self:?}: {exit:?}");
+    }
+
     /// Whether the group of the server gets each signal too, and no process outside of it.
     pub fn check_group(&self, scene: Scene, options: &[&str], grouped: bool) {
         let tree = "server:record[worker:record,other:setsid:record]";

@@ -307,14 +307,7 @@ fn processes_left_by_the_server_are_stopped() {
         let mut run = program.start(&["-s"], tree);
         run.log.ready("worker");
         run.log.ready("deep");
-        run.signal(libc::SIGUSR1);
-        let exit = run.wait();
-        assert_eq!(exit.code(), Some(5));
-        assert_eq!(
-            exit.left.is_empty(),
-            program.is_treaper,
-            "{program:?}: {exit:?}"
-        );
+        program.check_rest(&mut run);
         if program.is_treaper {
             assert_eq!(run.received("worker"), [libc::SIGTERM]);
             assert_eq!(run.received("deep"), [libc::SIGTERM]);
