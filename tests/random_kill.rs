@@ -1,17 +1,13 @@
 //! Shim, monitor and host are killed at random instants, also during the start: no process is ever left.
 //! `KILL_SEED` repeats a run, `KILL_ROUNDS` makes it longer.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    clippy::disallowed_methods,
-    reason = "a test"
-)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod common;
 
 use std::time::Duration;
 
-use common::{ACTOR, Run, Scene, Wrap, sys};
+use common::rng::Rng;
+use common::{ACTOR, Run, Scene, Wrap, seed, sys};
 
 const TREE: &str = "server:ignore=TERM[worker:setsid:ignore=TERM,deep:daemon:ignore=TERM]";
 const QUICK: Wrap = Wrap::Treaper(&["--grace", "10ms", "--drain", "5ms"]);
@@ -19,29 +15,11 @@ const QUICK: Wrap = Wrap::Treaper(&["--grace", "10ms", "--drain", "5ms"]);
 /// Instants after the start, in microseconds: a start takes some milliseconds, so most fall into it.
 const SPAN: u64 = 12_000;
 
-struct Random(u64);
-
-impl Random {
-    fn new(part: u64) -> Random {
-        let seed =
-            std::env::var("KILL_SEED").map_or_else(|_| sys::now_ms(), |s| s.parse().unwrap());
-        eprintln!("KILL_SEED={seed}");
-        Random((seed ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
-
 fn rounds() -> u32 {
     std::env::var("KILL_ROUNDS").map_or(300, |text| text.parse().unwrap())
 }
 
-fn pause(random: &mut Random) -> u64 {
+fn pause(random: &mut Rng) -> u64 {
     let time = random.below(SPAN);
     sys::pause_for(Duration::from_micros(time));
     time
@@ -68,7 +46,7 @@ fn is_empty_afterwards(mut run: Run, what: &str, round: u32, time: u64) {
 
 #[test]
 fn nothing_is_left_when_the_shim_is_killed_at_any_instant() {
-    let mut random = Random::new(1);
+    let mut random = Rng::new(seed("KILL_SEED") ^ 1);
     for round in 0..rounds() {
         let run = Scene::new().start(&QUICK.tree(TREE));
         let time = pause(&mut random);
@@ -79,7 +57,7 @@ fn nothing_is_left_when_the_shim_is_killed_at_any_instant() {
 
 #[test]
 fn nothing_is_left_when_the_monitor_is_killed_at_any_instant() {
-    let mut random = Random::new(2);
+    let mut random = Rng::new(seed("KILL_SEED") ^ 2);
     for round in 0..rounds() {
         let mut run = Scene::new().start(&QUICK.tree(TREE));
         let monitor = child_of(run.main);
@@ -96,7 +74,7 @@ fn nothing_is_left_when_the_monitor_is_killed_at_any_instant() {
 
 #[test]
 fn nothing_is_left_when_the_host_is_killed_at_any_instant() {
-    let mut random = Random::new(3);
+    let mut random = Rng::new(seed("KILL_SEED") ^ 3);
     for round in 0..rounds() {
         // If the host is gone before treaper has looked at its parent, the empty pipe and the session show that. The
         // host made both (as a service, a terminal, or an editor's runtime does).
@@ -111,7 +89,7 @@ fn nothing_is_left_when_the_host_is_killed_at_any_instant() {
 
 #[test]
 fn control_one_process_alone_leaks_at_some_instant() {
-    let mut random = Random::new(4);
+    let mut random = Rng::new(seed("KILL_SEED") ^ 4);
     let alone = Wrap::Treaper(&["--grace", "10ms", "--no-guard"]);
     let mut leaked = 0;
     for _ in 0..40 {

@@ -1,11 +1,6 @@
 //! The relay is killed, alone and with another one: nothing is left, and the last output arrives.
 //! `RELAY_ROUNDS=300` does it as often as that, `RELAY_SEED` repeats the instants of a run.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    clippy::disallowed_methods,
-    reason = "a test"
-)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod common;
 
@@ -16,30 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, sys, until};
+use common::rng::Rng;
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, seed, skip, sys, until};
 
 const TREE: &str = "server:ignore=TERM[worker:setsid:ignore=TERM,deep:daemon:ignore=TERM]";
 
 fn rounds() -> u64 {
     std::env::var("RELAY_ROUNDS").map_or(4, |text| text.parse().unwrap())
-}
-
-struct Random(u64);
-
-impl Random {
-    fn new() -> Random {
-        let seed =
-            std::env::var("RELAY_SEED").map_or_else(|_| sys::now_ms(), |s| s.parse().unwrap());
-        eprintln!("RELAY_SEED={seed}");
-        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
 }
 
 fn start(level: &str, command: &[&str]) -> (Run, PathBuf) {
@@ -99,7 +77,7 @@ fn control_without_treaper_the_tree_outlives_its_server() {
 
 #[test]
 fn nothing_is_left_whoever_is_killed_and_when() {
-    let mut random = Random::new();
+    let mut random = Rng::new(seed("RELAY_SEED"));
     for level in levels() {
         for victims in [
             &["tree-relay"][..],

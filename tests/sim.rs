@@ -15,7 +15,7 @@
 
 #[path = "sim/kernel.rs"]
 mod kernel;
-#[path = "sim/rng.rs"]
+#[path = "common/rng.rs"]
 mod rng;
 #[path = "sim/table.rs"]
 mod table;

@@ -21,6 +21,7 @@ mod inherited;
 pub mod log;
 pub mod place;
 pub mod proc;
+pub mod rng;
 pub mod scene;
 pub mod signals;
 pub mod skip;
@@ -69,6 +70,13 @@ pub fn until_it_rests(pid: i32) {
         sys::pause_for(Duration::from_millis(500));
         busy() == before
     });
+}
+
+/// The seed in this variable, or the time. It is printed, so that a run can be repeated.
+pub fn seed(variable: &str) -> u64 {
+    let seed = std::env::var(variable).map_or_else(|_| sys::now_ms(), |text| text.parse().unwrap());
+    eprintln!("{variable}={seed}");
+    seed
 }
 
 /// A part of a name that no other test has, and no earlier run that was killed and left files: that one may have had
