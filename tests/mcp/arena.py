@@ -89,6 +89,8 @@ class Arena:
         if scene["server"] == "everything":
             command = ["npx", "--no-install", "@modelcontextprotocol/server-everything"]
             cwd = os.path.join(scene["cache"], "node")
+        elif scene["server"] == "acp":
+            command, cwd = [python, os.path.join(HERE, "acp_agent.py")], self.folder
         else:
             command = [python, os.path.join(HERE, "server.py"), *scene["server_args"]]
             cwd = self.folder
@@ -101,7 +103,8 @@ class Arena:
                  for t, a, how in scene["calls"]]
         # A fresh HOME would make npm ask for its own updates.
         env = {"npm_config_update_notifier": "false"}
-        return [python, os.path.join(HERE, "host.py"), json.dumps({
+        host = "acp_host.py" if scene["server"] == "acp" else "host.py"
+        return [python, os.path.join(HERE, host), json.dumps({
             "command": command[0], "args": command[1:], "cwd": cwd, "env": env, "backend": scene["backend"],
             "calls": calls, "holder": scene["holder"], "log": self.log,
         })]
@@ -175,7 +178,7 @@ class Arena:
         self.host.stdin.write(json.dumps(words).encode() + b"\n")
         self.host.stdin.flush()
 
-    def second(self, what, number):
+    def second(self, what, word):
         """Starts a second process, which writes to a socket of treaper, or without treaper to the server's stdin."""
         if self.scene["treaper"] is not None:
             to = f"unix:{self.folder}/{what}"
@@ -183,7 +186,7 @@ class Arena:
             to = f"pipe:/proc/{self.started_by_host(None).pid}/fd/0"
         # It is of the arena, not of the tree of treaper, which refuses its own.
         with open(self.log, "a") as log:
-            return subprocess.Popen([sys.executable, os.path.join(HERE, "second.py"), what, to, str(number)],
+            return subprocess.Popen([sys.executable, os.path.join(HERE, "second.py"), what, to, str(word)],
                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def ended(self, process):
@@ -208,11 +211,15 @@ class Arena:
 
     def cancel(self, result):
         """A second process cancels the call that is open."""
-        request = next(int(e["text"]) for e in self.events if e["event"] == "progress")
+        which = next(e["text"] for e in self.events if e["event"] == "progress")
         jobs = [p for p in self.members() if p.comm == "sh" and "busy-job" in p.cmdline]
         if len(jobs) != 1:
             raise Failed(f"there are {len(jobs)} jobs")
-        self.ended(self.second("cancel", request))
+        if self.scene["server"] == "acp" and self.scene["treaper"] is None:
+            # Its stdin is a socket, which no other process can open.
+            self.tell("cancel")
+        else:
+            self.ended(self.second("cancel", which))
         if self.scene["end"] == "cancel":
             return
         # The server obeys. It lives on after the time of the cancel is over, and answers.

@@ -1,6 +1,7 @@
 """The scenes: a host, a server and a kill, and what must be left. Each has a control without treaper.
 
-Servers: `everything` is npm's server-everything through npx (npx, sh, node), `python` is server.py, one process.
+Servers: `everything` is npm's server-everything through npx (npx, sh, node), `python` is server.py, one process. `acp` is
+acp_agent.py, an agent, whose host is acp_host.py.
 The SDK runs on trio with the one, so that stdin is a pipe, and on asyncio with the other (before Python 3.12 a socket pair).
 """
 
@@ -23,12 +24,12 @@ def echo(server):
 LEFT_JOB = ("leave_job", {}, "answer")
 OPEN_JOB = ("run_job", {}, "progress")
 
-# For a second writer of stdin. A call of MCP that was cancelled is never answered, so what shows that the server has
-# read the cancel is the answer to a ping behind it.
+# For a second writer of stdin. MCP and ACP have no message that always ends a turn. So what shows that the server has read
+# the cancel is the answer to a ping behind it.
 INJECT = (*SHORT, "--inject", "unix:{folder}/inject")
 CANCEL_DRAIN = 1
 CANCEL = (*SHORT, "--cancel", "unix:{folder}/cancel", "--boundary", "id=operator", "--cancel-drain", f"{CANCEL_DRAIN}s",
-          "--report", "{folder}/report")
+          "--report", "{folder}/report", "--stderr", "{folder}/log")
 
 
 @dataclass
@@ -131,11 +132,13 @@ def second_writer():
         text = "a second process makes calls as well, then the host SIGKILLed"
         yield Scene(f"{server}-inject", text, server, "kill-host", [], "nothing", INJECT, limit=WINDOW + SLACK, flood=True, **same)
         yield Scene(f"{server}-inject-control", text, server, "kill-host", [], "torn", limit=SLACK, flood=True, **same)
-    yield Scene("python-cancel-obeyed", "a second process cancels a call, the server obeys: it lives on", "python", "close",
-                [("obedient", {}, "progress")], "nothing", CANCEL, limit=WINDOW + SLACK, cancel=True, **same)
-    text = "a second process cancels a call, the server does not listen"
-    deaf = [("deaf", {}, "progress")]
-    yield Scene("python-cancel-deaf", text, "python", "cancel", deaf, "nothing", CANCEL, "cancel-timeout",
-                limit=CANCEL_DRAIN + WINDOW + SLACK, cancel=True, **same)
-    yield Scene("python-cancel-deaf-control", text, "python", "cancel", deaf, "survivors", limit=CANCEL_DRAIN + WINDOW,
-                cancel=True, **same)
+    for server in ("python", "acp"):
+        text = "a second process cancels, the server obeys: it lives on"
+        yield Scene(f"{server}-cancel-obeyed", text, server, "close", [("obedient", {}, "progress")], "nothing", CANCEL,
+                    limit=WINDOW + SLACK, cancel=True, **same)
+        text = "a second process cancels, the server does not listen"
+        deaf = [("deaf", {}, "progress")]
+        yield Scene(f"{server}-cancel-deaf", text, server, "cancel", deaf, "nothing", CANCEL, "cancel-timeout",
+                    limit=CANCEL_DRAIN + WINDOW + SLACK, cancel=True, **same)
+        yield Scene(f"{server}-cancel-deaf-control", text, server, "cancel", deaf, "survivors", limit=CANCEL_DRAIN + WINDOW,
+                    cancel=True, **same)

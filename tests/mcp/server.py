@@ -3,27 +3,13 @@
 import argparse
 import signal
 import sqlite3
-import subprocess
 
 from mcp.server.mcpserver import Context, MCPServer
 
-# A job as tools leave it behind: in a session of its own, busy, and it ignores signals. Niced, since it is only a test.
-JOB = "trap '' TERM INT HUP; echo started; while :; do :; done"
+from job import start_job
 
 server = MCPServer("treaper-tests")
-jobs, locks = [], []
-
-
-def start_job():
-    job = subprocess.Popen(
-        ["nice", "-n", "19", "sh", "-c", JOB, "busy-job"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    job.stdout.readline()  # now its traps are set
-    jobs.append(job)
-    return job
+locks = []
 
 
 @server.tool()

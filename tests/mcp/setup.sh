@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what tests/mcp/run.py needs: a Python venv with the official MCP SDK, and server-everything for npx, both
+# Installs what tests/mcp/run.py needs: a Python venv with the official MCP and ACP SDKs, and server-everything for npx, both
 # pinned, into .cache/mcp below the project root. Run again it does nothing and needs no network. Debian packages are
 # only asked for when something is missing.
 set -eu
@@ -44,7 +44,7 @@ flock 9
 stamp=$(cat "$here/requirements.txt" "$here/package.json" "$here/package-lock.json" "$here/setup.sh" | cksum)
 up_to_date() {
     [ "$(cat "$cache/.done" 2>/dev/null)" = "$stamp" ] && [ -d "$cache/node/node_modules" ] && command -v npx >/dev/null &&
-        "$cache/venv/bin/python" -c 'from importlib.util import find_spec; assert find_spec("mcp")' 2>/dev/null
+        "$cache/venv/bin/python" -c 'from importlib.util import find_spec; assert find_spec("mcp") and find_spec("acp")' 2>/dev/null
 }
 if up_to_date; then exit 0; fi
 
@@ -52,7 +52,7 @@ find_python || { apt_install python3 python3-venv && find_python; } || { say "no
 command -v node >/dev/null || apt_install nodejs
 command -v npm >/dev/null && command -v npx >/dev/null || apt_install npm
 
-say "Python SDK into .cache/mcp/venv"
+say "Python SDKs into .cache/mcp/venv"
 rm -rf "$cache/venv"
 "$python" -m venv "$cache/venv"
 "$cache/venv/bin/python" -m pip install --quiet --disable-pip-version-check --prefer-binary -r "$here/requirements.txt" >&2
