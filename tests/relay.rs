@@ -13,7 +13,7 @@ mod common;
 mod messages;
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -48,6 +48,11 @@ fn start(options: &[&str], command: &[&str]) -> (Run, PathBuf) {
 /// Waits for a line on stdout.
 fn line(run: &mut Run, text: &str) {
     until(text, || run.stdout().lines().any(|line| line == text));
+}
+
+/// Waits until stdout is this.
+fn line_begins(run: &mut Run, text: &str) {
+    until(text, || run.stdout() == text);
 }
 
 fn exchange(framing: Framing, writers: usize, on_socket: bool, slow: bool) {
@@ -201,6 +206,51 @@ fn a_message_that_is_too_long_or_badly_framed_is_not_passed_on() {
     assert_eq!(run.stdout(), "");
 }
 
+/// What a writer reads whose messages are not all written to the server.
+fn reset(mut writer: UnixStream) {
+    let _ = writer.shutdown(std::net::Shutdown::Write);
+    writer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let result = writer.read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(result, Err(ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn a_message_that_is_not_written_is_not_acknowledged() {
+    for (options, message) in [
+        (["--max-message", "10"], &b"12345678901"[..]),
+        (["--max-message", "10"], b"fits\n12345678901\n"),
+        (["--framing", "headers"], b"{\"a\":1}\n"),
+    ] {
+        let (mut run, path) = start(&options, &["cat"]);
+        until("the socket", || path.exists());
+        let mut writer = connect(&path);
+        writer.write_all(message).unwrap();
+        reset(writer);
+        run.close_stdin();
+        run.wait_clean();
+    }
+    for victim in ["none", "tree-relay"] {
+        let (mut run, path) = start(&["--grace", "100ms"], &["cat"]);
+        until("the socket", || path.exists());
+        // A message of stdin that does not end keeps all others waiting.
+        run.write_stdin(b"half");
+        line_begins(&mut run, "half");
+        let mut writer = connect(&path);
+        writer.write_all(b"waits\n").unwrap();
+        let relay = run.named("tree-relay")[0].pid;
+        common::until_it_rests(relay);
+        if victim == "none" {
+            run.close_stdin();
+        } else {
+            sys::kill(relay, libc::SIGKILL).unwrap();
+        }
+        reset(writer);
+        run.close_stdin();
+        run.wait_empty();
+        assert_eq!(run.stdout(), "half");
+    }
+}
+
 #[test]
 fn stdin_that_is_badly_framed_is_passed_on_and_other_writers_are_refused() {
     let (mut run, path) = start(&["--framing", "headers"], &["cat"]);
@@ -222,7 +272,7 @@ fn a_message_of_stdin_keeps_its_turn_until_it_ends() {
     let (mut run, path) = start(&[], &["cat"]);
     until("the socket", || path.exists());
     run.write_stdin(b"begun ");
-    until("the beginning", || run.stdout() == "begun ");
+    line_begins(&mut run, "begun ");
     let mut other = connect(&path);
     other.write_all(b"other\n").unwrap();
     other.shutdown(std::net::Shutdown::Write).unwrap();

@@ -50,9 +50,64 @@ pub struct Input {
 struct Writer {
     stream: Stream,
     inbox: Inbox,
+    /// The last byte that was read is still in the socket.
+    kept: bool,
     /// Which one of the inputs it came from.
     input: usize,
     does: Use,
+}
+
+impl Writer {
+    /// Reads what is there. False: there was nothing.
+    ///
+    /// As long as a complete message is not written to the server, its last byte stays in the socket. If the relay
+    /// closes a socket with unread bytes, or is killed, the writer gets `ECONNRESET`. It must not read an end of file:
+    /// that is the acknowledgement.
+    fn read(&mut self) -> Result<bool, Fault> {
+        let (stream, kept) = (&self.stream, &mut self.kept);
+        let result = match stream.kind() {
+            Kind::Socket => self.inbox.fill(|bytes| {
+                let room = bytes.len().min(stream.readable() as usize);
+                let (first, last) = bytes.split_at_mut(room.saturating_sub(1));
+                let count = if first.is_empty() {
+                    0
+                } else {
+                    stream.read(first)?
+                };
+                let peeked = stream.peek(&mut last[..1]);
+                *kept = peeked == Ok(1);
+                // What was read counts, even if nothing follows.
+                if count > 0 {
+                    return Ok(count + usize::from(*kept));
+                }
+                peeked
+            }),
+            Kind::Pipe | Kind::Terminal | Kind::Other => {
+                self.inbox.fill(|bytes| stream.read(bytes))
+            }
+        };
+        match result {
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Ok(Ok(0)) | Err(_) => self.inbox.end()?,
+            Ok(Ok(_)) => self.take_kept(),
+            Ok(Err(fault)) => return Err(fault),
+        }
+        Ok(true)
+    }
+
+    /// So many bytes were written to the server; whether a message has ended with them.
+    fn written(&mut self, count: usize) -> Result<bool, Fault> {
+        let ended = self.inbox.written(count)?;
+        self.take_kept();
+        Ok(ended)
+    }
+
+    /// Takes the byte out of the socket, unless there is a complete message.
+    fn take_kept(&mut self) {
+        if self.kept && !self.inbox.is_ready() {
+            self.kept = self.stream.read(&mut [0]).is_err();
+        }
+    }
 }
 
 /// The server's stdin.
@@ -227,15 +282,10 @@ impl<'a> Inputs<'a> {
         let Some(writer) = &mut self.writers[place] else {
             return;
         };
-        let stream = &writer.stream;
-        let fault = match writer.inbox.fill(|bytes| stream.read(bytes)) {
-            Err(Errno::AGAIN | Errno::INTR) => return,
-            Ok(Ok(0)) | Err(_) => writer.inbox.end().err(),
-            Ok(Ok(_)) => None,
-            Ok(Err(fault)) => Some(fault),
-        };
-        if let Some(fault) = fault {
-            return self.discard(place, fault);
+        match writer.read() {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(fault) => return self.discard(place, fault),
         }
         self.note_cancel(place);
         self.close_if_empty(place);
@@ -304,6 +354,7 @@ impl<'a> Inputs<'a> {
             self.writers[place] = Some(Writer {
                 stream,
                 inbox: Inbox::new(self.settings.framing, self.settings.max_message),
+                kept: false,
                 input,
                 does,
             });
@@ -393,7 +444,7 @@ impl<'a> Inputs<'a> {
             return;
         };
         self.turn_runs |= writer.does == Use::Inject;
-        let result = writer.inbox.written(count);
+        let result = writer.written(count);
         if result == Ok(false) {
             return;
         }

@@ -58,6 +58,15 @@ impl Stream {
         }
     }
 
+    /// Copies what is there, and leaves it there; 0 at the end. Only of a socket. See `MSG_PEEK` in `recv(2)`.
+    ///
+    /// # Errors
+    /// `EAGAIN` there is nothing.
+    pub fn peek(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        rustix::net::recv(&self.fd, bytes, flags).map(|(count, _)| count)
+    }
+
     /// Writes what fits. To be called if poll says that something does. See `pwritev2(2)`, `RWF_NOWAIT`, and `send(2)`.
     ///
     /// # Errors
