@@ -29,7 +29,7 @@ BARE, WITHOUT = "bare", "without"
 def parse():
     options = argparse.ArgumentParser(prog="tests/hosts/run", description=__doc__)
     options.add_argument("--list", action="store_true", help="print the scenes and end")
-    options.add_argument("--only", metavar="NAME", action="append", help="scenes whose name contains NAME (repeatable)")
+    options.add_argument("--only", metavar="NAME", action="append", help="the scene NAME, or else those whose name contains NAME (repeatable)")
     options.add_argument("--quick", action="store_true", help="only what needs no slow installation")
     options.add_argument("--jobs", type=int, default=3, help="scenes at a time (3)")
     options.add_argument("-v", "--verbose", action="store_true", help="also print each scene's log")
@@ -38,6 +38,13 @@ def parse():
 
 def documents():
     return [path for path in (os.path.join(ROOT, name) for name in DOCUMENTS) if os.path.exists(path)]
+
+
+def named(names):
+    chosen = []
+    for name in names:
+        chosen += [s for s in SCENES if s.name == name] or [s for s in SCENES if name in s.name]
+    return [s for s in SCENES if s in chosen]
 
 
 class Running:
@@ -121,7 +128,7 @@ def main():
     used = {name for scene in SCENES for name in scene.snippets}
     wrong = [f"{snippet.place}: no scene plays {name}" for name, snippet in found.items() if name not in used]
     wrong += [f"no document has the snippet {name}" for name in sorted(used - set(found))]
-    chosen = [s for s in SCENES if not args.only or any(name in s.name for name in args.only)]
+    chosen = named(args.only) if args.only else SCENES
     later = [s for s in chosen if args.quick and not s.quick]
     chosen = [s for s in chosen if s not in later]
     if args.list:
