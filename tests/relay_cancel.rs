@@ -163,11 +163,9 @@ fn of_two_cancels_the_first_one_sets_the_time_and_one_boundary_ends_both() {
     scene.run.wait_clean();
 }
 
-#[test]
-fn a_server_that_reads_nothing_is_stopped_in_time() {
-    let scene = start("300ms", &[], "sleep 1000");
-    // Until its stdin, the relay and our pipe are full.
-    let host = File::from(scene.run.stdin.as_ref().unwrap().try_clone().unwrap());
+/// Writes to the server until its stdin, the relay and our pipe are full.
+fn fill(run: &Run) {
+    let host = File::from(run.stdin.as_ref().unwrap().try_clone().unwrap());
     sys::set_nonblocking(host.as_raw_fd());
     let mut since = sys::now_ms();
     while sys::now_ms() < since + 500 {
@@ -177,9 +175,45 @@ fn a_server_that_reads_nothing_is_stopped_in_time() {
         }
         sys::pause_for(Duration::from_millis(10));
     }
-    let mut socket = UnixStream::connect(&scene.cancel).unwrap();
-    socket.write_all(b"stop it\n").unwrap();
-    times_out(scene.run);
+}
+
+#[test]
+fn a_server_that_reads_nothing_is_stopped_in_time() {
+    // The second one ends its first turn before the cancel, and does not take the next one.
+    for boundary in [false, true] {
+        let script =
+            "until [ -e \"$0\" ]; do sleep 0.02; done; echo '{\"type\":\"result\"}'; sleep 1000";
+        let mut scene = start("300ms", &[], &script.replace("$0", "$ACTOR_LOG.go"));
+        fill(&scene.run);
+        if boundary {
+            let mut name = scene.run.log.path.clone().into_os_string();
+            name.push(".go");
+            File::create(name).unwrap();
+            said(&mut scene.run, "result");
+        }
+        let mut socket = UnixStream::connect(&scene.cancel).unwrap();
+        socket.write_all(b"stop it\n").unwrap();
+        times_out(scene.run);
+    }
+}
+
+#[test]
+fn a_cancel_in_the_middle_of_a_message_of_stdin_starts_the_clock() {
+    // Also if the message has begun before the last boundary.
+    for boundary in [false, true] {
+        let mut scene = start("300ms", &[], "cat; sleep 1000");
+        scene.run.write_stdin(b"begun, ");
+        said(&mut scene.run, "begun, ");
+        if boundary {
+            scene
+                .run
+                .write_stdin(b"ended\n{\"type\":\"result\"}\nbegun again");
+            said(&mut scene.run, "begun again");
+        }
+        let mut socket = UnixStream::connect(&scene.cancel).unwrap();
+        socket.write_all(b"stop it\n").unwrap();
+        times_out(scene.run);
+    }
 }
 
 #[test]

@@ -141,8 +141,8 @@ pub struct Inputs<'a> {
     schedule: Schedule,
     /// Whose message has begun, or is about to.
     turn: Option<Turn>,
-    /// A message was passed on since the last boundary.
-    pub turn_runs: bool,
+    /// A message that begins a turn was written since the last boundary.
+    begun: bool,
     /// A message that cancels has become complete.
     pub cancelled: bool,
     accept_at: Option<Duration>,
@@ -169,7 +169,7 @@ impl<'a> Inputs<'a> {
             writers: (0..INJECTING + CANCELLING).map(|_| None).collect(),
             schedule: Schedule::default(),
             turn: None,
-            turn_runs: false,
+            begun: false,
             cancelled: false,
             accept_at: None,
             words,
@@ -188,6 +188,24 @@ impl<'a> Inputs<'a> {
     /// Whether nothing will be written to the server any more.
     pub const fn is_over(&self) -> bool {
         matches!(self.sink, Sink::Gone)
+    }
+
+    /// Whether a turn runs: a message that begins one was written since the last boundary, or is being written. The
+    /// server may take nothing of it.
+    pub fn turn_runs(&self) -> bool {
+        let is_being_written = match self.turn {
+            None => false,
+            Some(Turn::Host) => true,
+            Some(Turn::Writer(place)) => self.writers[place as usize]
+                .as_ref()
+                .is_some_and(|writer| writer.does == Use::Inject),
+        };
+        self.begun || is_being_written
+    }
+
+    /// A boundary has come.
+    pub const fn turn_ended(&mut self) {
+        self.begun = false;
     }
 
     /// What is to be waited for.
@@ -427,7 +445,7 @@ impl<'a> Inputs<'a> {
         match self.turn {
             None => {}
             Some(Turn::Host) => {
-                self.turn_runs = true;
+                self.begun = true;
                 if self.inbox.written(count) {
                     self.turn = None;
                 } else if self.inbox.is_broken() {
@@ -443,7 +461,7 @@ impl<'a> Inputs<'a> {
         let Some(writer) = &mut self.writers[at] else {
             return;
         };
-        self.turn_runs |= writer.does == Use::Inject;
+        self.begun |= writer.does == Use::Inject;
         let result = writer.written(count);
         if result == Ok(false) {
             return;

@@ -185,7 +185,7 @@ impl Relay<'_> {
     fn read_output(&mut self) {
         let Some(way) = &mut self.way else { return };
         if way.read(self.finishing.is_some()) > 0 {
-            self.inputs.turn_runs = false;
+            self.inputs.turn_ended();
             if self.clock != Clock::Over {
                 self.clock = Clock::Off;
             }
@@ -206,7 +206,7 @@ impl Relay<'_> {
     /// A message that cancels has arrived. Where no turn runs there is none that could fail to end.
     fn begin_clock(&mut self, now: Duration) {
         let cancelled = std::mem::take(&mut self.inputs.cancelled);
-        if cancelled && self.inputs.turn_runs && self.clock == Clock::Off {
+        if cancelled && self.inputs.turn_runs() && self.clock == Clock::Off {
             self.clock = Clock::Until(now + self.settings.cancel_drain);
         }
     }
