@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use common::{PATIENCE, Run, Scene, Wrap, sys, until};
 
-/// Answers `end` with a boundary, `TEXT` with itself.
+/// Answers `end` with a boundary, `nested` with texts that are none, and any other line with itself.
 const ANSWERS: &str = "while read -r line; do case $line in \
     end) echo '{\"type\":\"result\"}' ;; \
     nested) echo '{\"x\":{\"type\":\"result\"}}'; echo '{\"x\":\"\\\"type\\\":\\\"result\\\"\"}'; echo 'type=result' ;; \
     *) echo \"got $line\" ;; esac; done";
 const A_WHILE: Duration = Duration::from_millis(700);
-/// A drain that a busy machine keeps, and longer than that.
+/// Time enough for a boundary on a busy machine, and longer than that.
 const LONG: &str = "4s";
 const LONGER: Duration = Duration::from_millis(4500);
 
@@ -112,7 +112,7 @@ fn a_boundary_in_time_stops_the_clock_and_the_next_message_is_delivered() {
 }
 
 #[test]
-fn what_only_looks_like_a_boundary_stops_no_clock() {
+fn a_text_that_only_looks_like_a_boundary_stops_no_clock() {
     let mut scene = start("500ms", &[], ANSWERS);
     scene.run.write_stdin(b"begin\n");
     send(&scene.cancel, "nested");

@@ -1,5 +1,5 @@
-//! The relay is killed, alone and with another one: nothing is left, and the last output arrives.
-//! `RELAY_ROUNDS=300` does it as often as that, `RELAY_SEED` repeats the instants of a run.
+//! The relay is killed, alone or with another process: nothing is left, and the last output arrives.
+//! `RELAY_ROUNDS=300` sets the number of rounds, `RELAY_SEED` repeats the instants of a run.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod common;
@@ -50,7 +50,7 @@ fn pid_of(run: &Run, name: &str) -> Option<i32> {
         .map(|p| p.pid)
 }
 
-/// It can be later than the server with its name.
+/// As [`pid_of`]. The server can be there before the process has its name.
 fn wait_for(run: &Run, name: &str) -> i32 {
     until(name, || pid_of(run, name).is_some());
     pid_of(run, name).unwrap()
@@ -76,7 +76,7 @@ fn control_without_treaper_the_tree_outlives_its_server() {
 }
 
 #[test]
-fn nothing_is_left_whoever_is_killed_and_when() {
+fn nothing_is_left_whichever_process_is_killed_and_when() {
     let mut random = Rng::new(seed("RELAY_SEED"));
     for level in levels() {
         for victims in [

@@ -54,7 +54,7 @@ impl HostInbox {
         self.end - self.start
     }
 
-    /// Reads more, if all is written. `read` says how much it has read.
+    /// Reads more. To be called when all is written. `read` returns how much it has read.
     pub fn fill<E>(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
@@ -77,7 +77,7 @@ impl HostInbox {
         bytes
     }
 
-    /// So many of these were written; whether a message has ended with the last one of them.
+    /// Notes that `count` of these bytes were written. Returns whether a message has ended with the last one of them.
     pub fn written(&mut self, count: usize) -> bool {
         let mut rest = &self.bytes[self.start..self.start + count];
         while !rest.is_empty() {
@@ -157,16 +157,16 @@ impl Inbox {
         self.bytes.is_empty()
     }
 
-    /// Reads more, if the first message is not complete.
+    /// Reads more. To be called while the first message is not complete.
     ///
     /// # Errors
-    /// What `read` says.
+    /// That of `read`.
     pub fn fill<E>(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<Result<usize, Fault>, E> {
         let old = self.bytes.len();
-        // One byte more than a message may have, so that one that is too long shows.
+        // One byte more than a message may have: with it, a message that is too long is recognized.
         let room = CHUNK
             .min(self.max.saturating_add(1).saturating_sub(old))
             .max(1);
@@ -220,7 +220,7 @@ impl Inbox {
         &self.bytes[self.written..end]
     }
 
-    /// So many of these were written; whether that was the end of the message.
+    /// Notes that `count` of these bytes were written. Returns whether that was the end of the message.
     ///
     /// # Errors
     /// What follows the message is not one.

@@ -1,4 +1,4 @@
-//! The server's stdout, on its way to ours: passed on as it comes, and looked at for boundaries.
+//! The server's stdout: passed on to the host as it comes, and searched for boundaries.
 #![forbid(unsafe_code)]
 
 use std::os::fd::AsRawFd;
@@ -12,13 +12,14 @@ use crate::sys::Errno;
 use crate::sys::fd::Kind;
 use crate::sys::stream::Stream;
 
+/// The server's stdout on its way to that of treaper.
 #[derive(Debug)]
 pub struct Way {
     /// Until it has ended.
     from: Option<Stream>,
     to: Stream,
     bytes: Box<[u8]>,
-    /// What is passed on of them.
+    /// How many of them are passed on.
     start: usize,
     end: usize,
     scan: Output,
@@ -67,7 +68,7 @@ impl Way {
         }
     }
 
-    /// Reads what is there, and passes on what fits; how many boundaries it had. `at_end`: nothing more will come.
+    /// Reads what is there, and passes on what fits. Returns how many boundaries it had. `at_end`: nothing more will come.
     pub fn read(&mut self, at_end: bool) -> usize {
         let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) else {
             return 0;

@@ -1,4 +1,4 @@
-//! Who may inject: processes of our own uid that are not of the tree.
+//! Which processes may inject: those of the relay's own uid that are not of the tree.
 //!
 //! A process of the tree descends from the process that started the relay, since that one is a subreaper, and lives as
 //! long as the relay takes new writers. So a writer is of the tree if the chain of its parents leads there. The chain
@@ -43,9 +43,9 @@ impl fmt::Display for Refusal {
 }
 
 /// How often a chain that changes is read again.
-const LOOKS: usize = 16;
+const MAX_LOOKS: usize = 16;
 /// Longer than any chain of parents.
-const LONGEST_CHAIN: usize = 10_000;
+const MAX_CHAIN: usize = 10_000;
 
 /// Whether the process that has connected `socket` may inject. `top`: the process that started the relay.
 ///
@@ -59,7 +59,7 @@ pub fn check(socket: BorrowedFd<'_>, top: i32) -> Result<(), Refusal> {
         return Err(Refusal::OtherUser { pid, uid });
     }
     if pid == 0 {
-        // The tree cannot leave our PID namespace to the outside.
+        // It is outside of the relay's PID namespace, which no process of the tree can leave.
         return Ok(());
     }
     let unknown = Refusal::Unknown { pid };
@@ -70,7 +70,7 @@ pub fn check(socket: BorrowedFd<'_>, top: i32) -> Result<(), Refusal> {
         Err(_) => return Err(unknown),
     };
     let mut before = chain(pid, top);
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_LOOKS {
         let now = chain(pid, top);
         if now == before {
             break;
@@ -102,7 +102,7 @@ struct Chain {
 fn chain(pid: i32, top: i32) -> Option<Chain> {
     let mut links = Vec::new();
     let mut current = pid;
-    while links.len() < LONGEST_CHAIN {
+    while links.len() < MAX_CHAIN {
         if current == top {
             return Some(Chain {
                 links,
@@ -122,7 +122,7 @@ fn chain(pid: i32, top: i32) -> Option<Chain> {
     None
 }
 
-/// The parent and the start of a process. Where `/proc` hides it, a pidfd still tells the parent.
+/// The parent of a process, and the time of its start. If `/proc` hides the process, its pidfd still shows the parent.
 fn look(number: i32) -> Option<(i32, u64)> {
     if let Ok(stat) = proc::stat(number) {
         return Some((stat.parent, stat.started));

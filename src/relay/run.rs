@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::output::error;
 use crate::output::progress::Seconds;
-use crate::relay::input::{Input, Inputs};
+use crate::relay::input::Inputs;
+use crate::relay::others::Input;
 use crate::relay::output::Way;
 use crate::relay::words::Words;
 use crate::settings::writers::Writers;
@@ -14,15 +15,15 @@ use crate::sys::poll::{self, HANG_UP};
 use crate::sys::stream::{self, Stream};
 use crate::sys::{Errno, clock};
 
-/// How long the host may take nothing of the last output of a tree that is gone.
+/// The relay gives up if the host reads nothing of the last output of the tree for this long.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Everything that the relay has to do with.
+/// The streams of the relay, and what it shares with the pair.
 #[derive(Debug)]
 pub struct Ends {
-    /// Our stdin, and that of the server.
+    /// The stdin of treaper, and that of the server.
     pub input: (Stream, Stream),
-    /// The stdout of the server, and ours.
+    /// The stdout of the server, and that of treaper.
     pub output: Option<(Stream, Stream)>,
     pub others: Vec<Input>,
     /// To the pair. It hangs up when neither process of the pair is left, or when they say that the tree is gone.
@@ -34,13 +35,13 @@ pub struct Ends {
 #[derive(Clone, Copy, Debug)]
 pub enum Polled {
     Line,
-    /// Our stdin.
+    /// The stdin of treaper.
     Host,
     /// That of the server.
     Sink,
-    /// The server's stdout.
+    /// The stdout of the server.
     From,
-    /// Ours.
+    /// That of treaper.
     To,
     /// A source that listens.
     Input(usize),
@@ -70,7 +71,7 @@ impl Wanted {
 enum Clock {
     Off,
     Until(Duration),
-    /// It was over, and that was reported.
+    /// The time was over, and that was reported. Or the tree is gone.
     Over,
 }
 
@@ -79,7 +80,7 @@ struct Relay<'a> {
     inputs: Inputs<'a>,
     way: Option<Way>,
     clock: Clock,
-    /// The tree is gone: when something was last passed on.
+    /// If the tree is gone: when output was last passed on.
     finishing: Option<Duration>,
     line: OwnedFd,
     words: Words,
@@ -118,7 +119,7 @@ pub fn run(ends: Ends, settings: &Writers, drain: Duration) -> bool {
 
 impl Relay<'_> {
     fn is_over(&self) -> bool {
-        // A cancelled turn may run on with both closed.
+        // With both closed, a cancelled turn can still run.
         self.inputs.is_over() && self.way.is_none() && !matches!(self.clock, Clock::Until(_))
     }
 
@@ -174,7 +175,7 @@ impl Relay<'_> {
         }
         self.begin_clock(now);
         self.inputs.pump();
-        // Of a message behind the one that was just written.
+        // The message behind one that was just written may cancel, too.
         self.begin_clock(now);
         self.inputs.check_times(now);
         self.check_clock(now);
@@ -203,9 +204,9 @@ impl Relay<'_> {
         }
     }
 
-    /// A message that cancels has arrived. Where no turn runs there is none that could fail to end.
+    /// Starts the clock if a message that cancels has arrived, and a turn runs.
     fn begin_clock(&mut self, now: Duration) {
-        let cancelled = std::mem::take(&mut self.inputs.cancelled);
+        let cancelled = self.inputs.take_cancel();
         if cancelled && self.inputs.turn_runs() && self.clock == Clock::Off {
             self.clock = Clock::Until(now + self.settings.cancel_drain);
         }
@@ -219,7 +220,7 @@ impl Relay<'_> {
         }
     }
 
-    /// The tree is gone: what it has written is passed on, and nothing else is waited for.
+    /// The tree is gone. The relay passes on what the tree has written, and waits for nothing else.
     fn finish(&mut self, now: Duration) {
         if self.finishing.is_none() {
             self.finishing = Some(now);
@@ -230,7 +231,7 @@ impl Relay<'_> {
 
     fn check_finish(&mut self, now: Duration) {
         let Some(since) = self.finishing else { return };
-        // Nothing is on its way any more: what is not there will not come.
+        // Everything that the tree has written is there by now.
         while self.way.as_ref().is_some_and(Way::can_read) {
             self.read_output();
         }

@@ -1,10 +1,10 @@
-//! Whose message goes to the server next. Pure.
+//! Which writer's message goes to the server next. Pure.
 #![forbid(unsafe_code)]
 
 /// The place of a writer, as one bit of a word: at most 64 at a time.
 pub type Place = u32;
 
-/// Who writes the next message.
+/// The writer of the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// stdin.
@@ -15,14 +15,14 @@ pub enum Turn {
 /// The order of the turns: after each message of the host, each other writer has one, those that cancel first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Schedule {
-    /// Who has had a turn since the last message of the host.
+    /// The writers that have had a turn since the last message of the host, one bit each.
     served: u64,
     /// The last one that had.
     last: Place,
 }
 
 impl Schedule {
-    /// The next turn. `host`: it has bytes. `cancel`, `inject`: who has a complete message, one bit each.
+    /// The next turn. `host`: it has bytes. `cancel`, `inject`: the writers that have a complete message, one bit each.
     pub fn next(&mut self, host: bool, cancel: u64, inject: u64) -> Option<Turn> {
         let open = |ready: u64| ready & !self.served;
         let (mut ready, mut of) = (open(cancel), cancel);
@@ -34,7 +34,7 @@ impl Schedule {
             return Some(Turn::Host);
         }
         if ready == 0 {
-            // All have had their turn, and the host has nothing: the next round.
+            // All writers have had their turn, and the host has nothing. So the next round begins.
             self.served = 0;
             of = if cancel == 0 { inject } else { cancel };
             ready = of;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_host_keeps_none_waiting() {
+    fn a_silent_host_keeps_no_writer_waiting() {
         let mut schedule = Schedule::default();
         for _ in 0..3 {
             let mut found = turns(&mut schedule, 3, false, 0, 0b10101);

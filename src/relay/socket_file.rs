@@ -73,7 +73,7 @@ impl Identity {
 
 /// How long another treaper may take to make a socket in the same folder.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-/// How often that is looked at.
+/// The pause between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// How much of a name is part of its temporary name: that one must fit into the address of a socket, too.
 const KEPT_NAME: usize = 60;
@@ -110,8 +110,8 @@ impl Place {
         })
     }
 
-    /// Makes the socket, and replaces that of a process that is gone. It listens before it has its name, so no writer
-    /// that sees it is refused.
+    /// Makes the socket, and replaces one whose process is gone. The socket listens before it gets its name, so it
+    /// accepts connections as soon as it can be seen.
     ///
     /// # Errors
     /// Another file has this name, or no socket can be made there.
@@ -125,7 +125,7 @@ impl Place {
         // Between the look at an old socket and its removal no other treaper may put a new one there.
         let _lock = Lock::of(&self.folder).ok_or("another process has locked its folder")?;
         self.remove_dead(&self.name)?;
-        // A run that was killed at the wrong moment has left it.
+        // A run whose processes were all killed at this point has left this one.
         let temporary = self.temporary();
         let in_the_way = |why| format!("'{}' is in its folder: {why}", temporary.display());
         self.remove_dead(&temporary).map_err(in_the_way)?;
@@ -202,6 +202,13 @@ fn failure(path: &Path, option: &str, why: &str) -> Error {
     Error::Misuse(format!("{option}: cannot make the socket '{path}': {why}"))
 }
 
+/// Removes these sockets, unless they were replaced.
+pub fn remove(files: &[SocketFile]) {
+    for file in files {
+        file.remove();
+    }
+}
+
 impl SocketFile {
     /// The socket that was made at `place`.
     #[must_use]
@@ -215,8 +222,7 @@ impl SocketFile {
         self.place.folder.as_raw_fd()
     }
 
-    /// Removes it, unless it was replaced.
-    pub fn remove(&self) {
+    fn remove(&self) {
         let Place { folder, name, .. } = &self.place;
         let _lock = Lock::of(folder);
         if identity(folder, name) == Ok(self.identity) {
@@ -238,7 +244,7 @@ fn identity(folder: &OwnedFd, name: &OsStr) -> Result<Identity, Errno> {
 struct Lock(Option<OwnedFd>);
 
 impl Lock {
-    /// `None`: another process holds it, and does not let it go.
+    /// `None`: another process holds the lock for too long.
     fn of(folder: &OwnedFd) -> Option<Self> {
         // The lock belongs to the open file, which a fork shares. So it needs one of its own.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -27,6 +27,17 @@ pub enum Use {
     Cancel,
 }
 
+impl Use {
+    /// The option that asks for it.
+    #[must_use]
+    pub const fn option(self) -> &'static str {
+        match self {
+            Self::Inject => "--inject",
+            Self::Cancel => "--cancel",
+        }
+    }
+}
+
 /// Where further messages come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {

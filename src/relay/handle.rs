@@ -1,0 +1,229 @@
+//! The relay, as shim and monitor see it: its news, its sockets, and how it is waited for at the end.
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use crate::output::error::Error;
+use crate::plan::event::Trigger;
+use crate::relay::socket_file::{self, Identity, Place, SocketFile};
+use crate::relay::words::Words;
+use crate::sys::pid::{self, Pid};
+use crate::sys::signal::Signal;
+use crate::sys::wait::{self, Change};
+use crate::sys::{Errno, clock, pidfd, poll, proc, stream};
+
+/// A relay that passes nothing on for this long after the end of the tree is killed. It gives up by itself a little
+/// earlier.
+const PATIENCE: Duration = Duration::from_secs(7);
+/// The pause between two looks at the relay.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What the relay sends first if its sockets are there: this byte, and which files they are. Otherwise the reason.
+pub const READY: u8 = b'.';
+
+/// The relay, as shim and monitor know it.
+#[derive(Debug)]
+pub struct Handle {
+    pub pid: Pid,
+    /// The process that has started it.
+    top: i32,
+    pidfd: Option<OwnedFd>,
+    line: OwnedFd,
+    words: Words,
+    files: Vec<SocketFile>,
+}
+
+impl Handle {
+    /// The child that was just made.
+    pub fn new(pid: Pid, line: OwnedFd, words: Words) -> Self {
+        Self {
+            pid,
+            top: pid::own(),
+            // The child is not reaped yet, so its pid is its own.
+            pidfd: pidfd::of(pid).ok(),
+            line,
+            words,
+            files: Vec::new(),
+        }
+    }
+
+    /// Is readable when there is news, and hangs up when the relay has ended.
+    #[must_use]
+    pub fn line(&self) -> BorrowedFd<'_> {
+        self.line.as_fd()
+    }
+
+    /// What the news is, if it is a reason to stop.
+    #[must_use]
+    pub fn news(&self) -> Option<Trigger> {
+        if self.words.has_timed_out() {
+            Some(Trigger::CancelTimeout)
+        } else if self.words.is_done() {
+            None
+        } else {
+            Some(Trigger::RelayKilled)
+        }
+    }
+
+    /// Resumes the relay if it is suspended, since a suspended relay passes nothing on. To be called by the process that
+    /// has started it. That process may have taken the notification of the suspension when it looked at its children,
+    /// so `/proc` is read as well.
+    pub fn keep_awake(&self) {
+        let shown = proc::stat(self.pid.get()).is_ok_and(|stat| matches!(stat.state, b'T' | b't'));
+        let reported = || matches!(wait::job_change(self.pid), Some(Change::Suspended(_)));
+        if let Some(pidfd) = &self.pidfd
+            && (shown || reported())
+        {
+            let _ = pidfd::send(pidfd.as_fd(), Signal::CONT);
+        }
+    }
+
+    /// How many bytes of stdin are on their way to the server.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        self.words.unread()
+    }
+
+    /// Whether the server's stdin has ended for good.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.words.has_ended()
+    }
+
+    /// How many messages of other writers were written to the server, and how often one was discarded.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        self.words.counts()
+    }
+
+    /// The tree is gone. The relay passes on what is left of its output, and ends.
+    pub fn hang_up(&self) {
+        stream::hang_up(self.line.as_fd());
+    }
+
+    /// After the end of the tree: waits until the relay has passed on what is left of the output, and removes the
+    /// sockets. Only the process that has started the relay waits.
+    pub fn finish(&self) {
+        self.hang_up();
+        if pid::own() == self.top {
+            self.wait();
+        }
+        socket_file::remove(&self.files);
+    }
+
+    /// Waits for the sockets that the relay makes.
+    ///
+    /// # Errors
+    /// One of them cannot be made, or the relay was killed.
+    pub fn receive_files(&mut self, places: Vec<Place>) -> Result<(), Error> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let mut first = [0];
+        if !self.receive(&mut first) {
+            self.wait();
+            for place in &places {
+                place.clean();
+            }
+            return Err(Error::Gone(
+                "the relay was killed, so COMMAND was not started",
+            ));
+        }
+        if first[0] != READY {
+            let mut text = vec![first[0]];
+            while self.receive(&mut first) {
+                text.push(first[0]);
+            }
+            return Err(Error::Misuse(String::from_utf8_lossy(&text).into_owned()));
+        }
+        for place in places {
+            let mut bytes = [0; Identity::SIZE];
+            if self.receive(&mut bytes) {
+                let identity = Identity::of_bytes(&bytes);
+                self.files.push(SocketFile::new(place, identity));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the relay has sent so many bytes. False: it has ended.
+    fn receive(&self, mut bytes: &mut [u8]) -> bool {
+        while !bytes.is_empty() {
+            match stream::receive(self.line.as_fd(), bytes) {
+                Ok(count @ 1..) => bytes = &mut bytes[count..],
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    let mut one = [libc::pollfd {
+                        fd: self.line.as_raw_fd(),
+                        events: libc::POLLIN,
+                        revents: 0,
+                    }];
+                    if poll::poll(&mut one, Some(PAUSE)) == Ok(0) {
+                        self.keep_awake();
+                    }
+                }
+                Ok(0) | Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn wait(&self) {
+        let (mut passed, mut since) = (self.words.passed(), clock::now());
+        while !self.is_gone(PAUSE) {
+            if self.words.passed() != passed {
+                (passed, since) = (self.words.passed(), clock::now());
+            }
+            let signal = if clock::now() > since + PATIENCE {
+                Signal::KILL
+            } else {
+                // It may have been suspended.
+                Signal::CONT
+            };
+            if let Some(pidfd) = &self.pidfd {
+                let _ = pidfd::send(pidfd.as_fd(), signal);
+            } else if signal == Signal::KILL {
+                return;
+            }
+        }
+        // As long as it is not reaped, no other process has its pid.
+        if self
+            .pidfd
+            .as_ref()
+            .is_some_and(|pidfd| pidfd::is_unreaped(pidfd.as_fd()) == Ok(true))
+        {
+            let _ = wait::child(self.pid);
+        }
+    }
+
+    /// Whether it is gone within this time.
+    fn is_gone(&self, time: Duration) -> bool {
+        let end = clock::now() + time;
+        loop {
+            // Without a pidfd, the line is watched. It hangs up a moment before the relay is gone.
+            let (fd, events) = match &self.pidfd {
+                Some(pidfd) => (pidfd.as_raw_fd(), libc::POLLIN),
+                None => (self.line.as_raw_fd(), 0),
+            };
+            let mut one = [libc::pollfd {
+                fd,
+                events,
+                revents: 0,
+            }];
+            let left = end.saturating_sub(clock::now());
+            let _ = poll::poll(&mut one, Some(left));
+            if one[0].revents & (libc::POLLIN | libc::POLLHUP) != 0 {
+                return true;
+            }
+            if left.is_zero() {
+                return false;
+            }
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
