@@ -679,6 +679,56 @@ fn a_host_that_closes_its_stdin_drains_the_server_as_without_a_relay() {
 }
 
 #[test]
+fn a_low_limit_of_descriptors_refuses_no_writer() {
+    let scene = Scene::new().stdin_pipe();
+    let path = scene.directory().join("socket");
+    let script = format!(
+        "ulimit -Sn 24; exec {TREAPER} --inject unix:{} cat",
+        path.display()
+    );
+    let mut run = scene.start(&["sh", "-c", &script]);
+    until("the socket", || path.exists());
+    let mut writers: Vec<_> = (0..20).map(|_| connect(&path)).collect();
+    for writer in &mut writers {
+        writer.write_all(b"message\n").unwrap();
+    }
+    writers.into_iter().for_each(acknowledged);
+    run.close_stdin();
+    run.wait_clean();
+    assert_eq!(run.stdout(), "message\n".repeat(20));
+}
+
+#[test]
+fn a_connection_that_cannot_be_accepted_is_reported_once_and_tried_again() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    let scene = Scene::new().stdin_pipe();
+    let path = scene.directory().join("socket");
+    let source = format!("unix:{}", path.display());
+    let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e"];
+    let failing = [
+        "trace=accept4",
+        "-e",
+        "inject=accept4:error=ENFILE:when=1..5",
+    ];
+    let treaper = [TREAPER, "--inject", &source, "--", "cat"];
+    let mut run = scene.start(&[&strace[..], &failing, &treaper].concat());
+    until("the socket", || path.exists());
+    let mut writer = connect(&path);
+    writer.write_all(b"message\n").unwrap();
+    acknowledged(writer);
+    run.close_stdin();
+    run.wait_empty();
+    let stderr = run.stderr();
+    assert_eq!(
+        stderr.matches("cannot take a writer").count(),
+        1,
+        "{stderr}"
+    );
+}
+
+#[test]
 fn without_the_options_there_is_no_third_process() {
     let mut run = Scene::new()
         .stdin_pipe()

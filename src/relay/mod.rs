@@ -216,6 +216,8 @@ fn become_relay(mut ends: Ends, sockets: Vec<Unmade>, settings: &Writers, drain:
     let mut kept = kept(&ends);
     kept.extend(files.iter().map(SocketFile::folder));
     stream::close_all_except(&kept);
+    // Each writer needs a descriptor.
+    fd::raise_limit();
     memory::release();
     let done = run::run(ends, settings, drain);
     // The shim and the monitor may both be gone.

@@ -123,6 +123,8 @@ pub struct Others<'a> {
     pub cancelled: bool,
     /// When connections are accepted again.
     accept_at: Option<Duration>,
+    /// The last attempt to accept a connection has failed, which was reported.
+    failing: bool,
     words: Words,
     /// The process that has started the relay.
     top: i32,
@@ -136,6 +138,7 @@ impl<'a> Others<'a> {
             writers: (0..MAX_INJECTING + MAX_CANCELLING).map(|_| None).collect(),
             cancelled: false,
             accept_at: None,
+            failing: false,
             words,
             top: pid::parent(),
         };
@@ -221,20 +224,25 @@ impl<'a> Others<'a> {
         };
         let name = &self.sources[at].name;
         match listener.accept() {
-            Ok((connection, _)) => match peer::check(connection.as_fd(), self.top) {
-                Ok(()) => self.add(at, Stream::new(OwnedFd::from(connection), Kind::Socket)),
-                Err(refusal) => {
-                    self.words.add_discarded();
-                    log::warn!("refused a writer of {name}: {refusal}");
+            Ok((connection, _)) => {
+                self.failing = false;
+                match peer::check(connection.as_fd(), self.top) {
+                    Ok(()) => self.add(at, Stream::new(OwnedFd::from(connection), Kind::Socket)),
+                    Err(refusal) => {
+                        self.words.add_discarded();
+                        log::warn!("refused a writer of {name}: {refusal}");
+                    }
                 }
-            },
+            }
             Err(error)
                 if matches!(
                     error.kind(),
                     ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                 ) => {}
             Err(error) => {
-                log::warn!("cannot take a writer of {name}: {error}");
+                if !std::mem::replace(&mut self.failing, true) {
+                    log::warn!("cannot take a writer of {name}, and tries again: {error}");
+                }
                 self.accept_at = Some(now + ACCEPT_PAUSE);
             }
         }

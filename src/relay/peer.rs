@@ -36,7 +36,7 @@ impl fmt::Display for Refusal {
             Self::OfTheTree { pid } => write!(f, "pid {pid} is a process of the server's own tree"),
             Self::Unknown { pid } => write!(
                 f,
-                "pid {pid} had ended before it was known whether it is of the server's own tree"
+                "whether pid {pid} is a process of the server's own tree is unknown: it has ended, or cannot be looked at"
             ),
         }
     }

@@ -232,6 +232,14 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
     }
 }
 
+/// Lets this process have as many descriptors as it may. See `RLIMIT_NOFILE` in `getrlimit(2)`.
+pub fn raise_limit() {
+    let resource = rustix::process::Resource::Nofile;
+    let mut limit = rustix::process::getrlimit(resource);
+    limit.current = limit.maximum;
+    let _ = rustix::process::setrlimit(resource, limit);
+}
+
 /// Writes what fits. If the reader is gone, or the file is at its size limit (RLIMIT_FSIZE), the kernel sends a signal
 /// to this process. It is removed here. Forwarded, it would end the server, and the message about forwarding it would
 /// cause the next signal.
