@@ -729,6 +729,55 @@ fn a_connection_that_cannot_be_accepted_is_reported_once_and_tried_again() {
 }
 
 #[test]
+fn a_writer_without_a_place_waits_and_that_is_reported_once() {
+    let (mut run, path) = start(&[], &["cat"]);
+    until("the socket", || path.exists());
+    let silent: Vec<_> = (0..32).map(|_| connect(&path)).collect();
+    until("a message", || {
+        run.stderr().contains("--inject has 32 writers")
+    });
+    for number in 0..3 {
+        let mut waiting = connect(&path);
+        waiting.write_all(format!("{number}\n").as_bytes()).unwrap();
+        waiting
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+        let early = waiting.read(&mut [0]).map_err(|error| error.kind());
+        if number == 0 {
+            assert_eq!(early, Err(ErrorKind::WouldBlock));
+            silent[0].shutdown(std::net::Shutdown::Both).unwrap();
+        }
+        acknowledged(waiting);
+    }
+    drop(silent);
+    run.close_stdin();
+    run.wait_clean();
+    assert_eq!(run.stdout(), "0\n1\n2\n");
+    let stderr = run.stderr();
+    assert_eq!(stderr.matches("--inject has").count(), 1, "{stderr}");
+}
+
+#[test]
+fn more_inherited_sources_than_places_are_an_error() {
+    let scene = Scene::new()
+        .stdin_pipe()
+        .before_exec(|| (20..29).for_each(|number| sys::dup2(0, number)));
+    let sources: Vec<_> = (20..29)
+        .map(|number| format!("--cancel=fd:{number}"))
+        .collect();
+    let mut options: Vec<&str> = sources.iter().map(String::as_str).collect();
+    options.push("--boundary=type=result");
+    let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
+    let exit = run.wait();
+    let stderr = run.stderr();
+    assert_eq!(exit.code(), Some(125), "{stderr}");
+    assert!(
+        stderr.contains("--cancel: 9 descriptors were given, and there can be 8 writers"),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn without_the_options_there_is_no_third_process() {
     let mut run = Scene::new()
         .stdin_pipe()

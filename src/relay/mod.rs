@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use crate::output::error::Error;
-use crate::settings::writers::{Source, Writers};
+use crate::settings::writers::{Source, Use, Writers};
 use crate::sys::clone::{self, Fork};
 use crate::sys::fd::{self, Kind};
 use crate::sys::stream::{self, Given, Stream};
@@ -103,6 +103,19 @@ pub fn open(settings: &Writers, inherited: &mut Vec<i32>) -> Result<Option<Sourc
             does: *does,
             origin,
         });
+    }
+    for does in [Use::Inject, Use::Cancel] {
+        let inherited = |input: &&Input| input.does == does && input.origin.is_some();
+        let (count, most) = (
+            sources.inputs.iter().filter(inherited).count(),
+            others::most(does),
+        );
+        if count > most {
+            return Err(Error::Misuse(format!(
+                "{}: {count} descriptors were given, and there can be {most} writers at a time",
+                does.option()
+            )));
+        }
     }
     Ok(Some(sources))
 }

@@ -22,6 +22,15 @@ const MAX_INJECTING: usize = 32;
 /// The same for writers that cancel. Writers that inject cannot keep them waiting.
 const MAX_CANCELLING: usize = 8;
 
+/// How many writers of this use there can be at a time.
+#[must_use]
+pub const fn most(does: Use) -> usize {
+    match does {
+        Use::Inject => MAX_INJECTING,
+        Use::Cancel => MAX_CANCELLING,
+    }
+}
+
 /// The pause before the next connection is accepted, after no descriptor was free for one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -125,6 +134,8 @@ pub struct Others<'a> {
     accept_at: Option<Duration>,
     /// The last attempt to accept a connection has failed, which was reported.
     failing: bool,
+    /// The uses of which it was reported that all places are taken.
+    crowded: Vec<Use>,
     words: Words,
     /// The process that has started the relay.
     top: i32,
@@ -139,6 +150,7 @@ impl<'a> Others<'a> {
             cancelled: false,
             accept_at: None,
             failing: false,
+            crowded: Vec::new(),
             words,
             top: pid::parent(),
         };
@@ -266,6 +278,13 @@ impl<'a> Others<'a> {
                 input,
                 does,
             });
+        }
+        if self.free_place(does).is_none() && !self.crowded.contains(&does) {
+            self.crowded.push(does);
+            let (option, most) = (does.option(), most(does));
+            log::warn!(
+                "{option} has {most} writers, as many as it can have: the next one waits until one of them has left"
+            );
         }
     }
 
