@@ -5,6 +5,8 @@
 mod common;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -244,6 +246,43 @@ fn the_last_output_arrives_when_the_shim_or_the_monitor_is_killed() {
         );
         run.wait_empty();
     }
+}
+
+#[test]
+fn a_process_outside_of_the_tree_that_writes_on_keeps_no_relay_alive() {
+    let scene = Scene::new().stdin_pipe();
+    let source = format!("unix:{}", scene.directory().join("socket").display());
+    let options = ["--inject", &source, "--boundary", "type=result"];
+    let mut run = scene.start(&Wrap::Treaper(&options).command(&["sleep", "1000"]));
+    until("a server", || !run.named("sleep").is_empty());
+    let server = run.named("sleep")[0].pid;
+    let name = format!("/proc/{server}/fd/1");
+    let mut stream = fs::File::options().write(true).open(name).unwrap();
+    let flood = std::thread::spawn(move || while stream.write_all(&[b'x'; 4096]).is_ok() {});
+    // A host that reads slowly, so that there is always more.
+    let mut output = run.take_stdout();
+    let host = std::thread::spawn(move || {
+        let mut count = 0;
+        loop {
+            match output.read(&mut [0; 4096]) {
+                Ok(0) => return count,
+                Ok(more) => count += more,
+                Err(_) => {
+                    sys::poll(
+                        &[(output.as_raw_fd(), libc::POLLIN)],
+                        Some(common::patience()),
+                    );
+                }
+            }
+            sys::pause_for(Duration::from_millis(2));
+        }
+    });
+    common::until_it_rests(server);
+    run.signal(libc::SIGTERM);
+    run.wait_empty();
+    flood.join().unwrap();
+    // The control: it did arrive.
+    assert!(host.join().unwrap() > 100_000);
 }
 
 #[test]

@@ -17,6 +17,8 @@ use crate::sys::stream::Stream;
 pub struct Way {
     /// Until it has ended.
     from: Option<Stream>,
+    /// How much of it is to be read, once the tree is gone.
+    left: Option<u64>,
     to: Stream,
     bytes: Box<[u8]>,
     /// How many of them are passed on.
@@ -32,6 +34,7 @@ impl Way {
     pub fn new(settings: &Writers, (from, to): (Stream, Stream), words: Words) -> Self {
         Self {
             from: Some(from),
+            left: None,
             to,
             bytes: vec![0; CHUNK].into(),
             start: 0,
@@ -68,13 +71,22 @@ impl Way {
         }
     }
 
-    /// Reads what is there, and passes on what fits. Returns how many boundaries it had. `at_end`: nothing more will come.
-    pub fn read(&mut self, at_end: bool) -> usize {
+    /// The tree is gone. What it has written is there by now. A process outside of it that has got this stream may
+    /// write on for ever, so only that is passed on.
+    pub fn finish(&mut self) {
+        self.left = self.from.as_ref().map(Stream::readable);
+    }
+
+    /// Reads what is there, and passes on what fits. Returns how many boundaries it had.
+    pub fn read(&mut self) -> usize {
         let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) else {
             return 0;
         };
-        let result = from.read(&mut self.bytes);
+        let room = self.left.map_or(CHUNK, |left| CHUNK.min(left as usize));
+        let result = from.read(&mut self.bytes[..room]);
         (self.start, self.end) = (0, *result.as_ref().unwrap_or(&0));
+        self.left = self.left.map(|left| left - self.end as u64);
+        let at_end = self.left.is_some();
         match result {
             Ok(1..) => {}
             Err(Errno::AGAIN | Errno::INTR) if !at_end => return 0,

@@ -185,7 +185,7 @@ impl Relay<'_> {
 
     fn read_output(&mut self) {
         let Some(way) = &mut self.way else { return };
-        if way.read(self.finishing.is_some()) > 0 {
+        if way.read() > 0 {
             self.inputs.turn_ended();
             if self.clock != Clock::Over {
                 self.clock = Clock::Off;
@@ -226,6 +226,9 @@ impl Relay<'_> {
             self.finishing = Some(now);
             self.clock = Clock::Over;
             self.inputs.leave("the tree is gone");
+            if let Some(way) = &mut self.way {
+                way.finish();
+            }
         }
     }
 
