@@ -218,16 +218,24 @@ fn a_cancel_in_the_middle_of_a_message_of_stdin_starts_the_clock() {
 
 #[test]
 fn headers_have_their_boundaries_too() {
-    let script =
-        "printf 'Content-Length: 17\\r\\n\\r\\n{\"type\":\"result\"}'; cat >&2; sleep 1000";
-    let mut scene = start("200ms", &["--framing", "headers"], script);
-    said(&mut scene.run, "result");
     let frame = |body: &str| format!("Content-Length: {}\r\n\r\n{body}", body.len());
+    let (begin, end) = (frame("begin"), frame("end"));
+    let script = format!(
+        "head -c {} >/dev/null; echo begun >&2; head -c {} >/dev/null; \
+         printf 'Content-Length: 17\\r\\n\\r\\n{{\"type\":\"result\"}}'; cat >&2; sleep 1000",
+        begin.len(),
+        end.len()
+    );
+    let mut scene = start("2s", &["--framing", "headers"], &script);
+    scene.run.write_stdin(begin.as_bytes());
+    until("a turn", || scene.run.stderr().contains("begun"));
     let mut socket = UnixStream::connect(&scene.cancel).unwrap();
-    socket.write_all(frame("no turn").as_bytes()).unwrap();
-    assert!(!scene.run.ends_within(A_WHILE), "{}", scene.run.stderr());
-    scene.run.write_stdin(frame("begin").as_bytes());
-    until("a turn", || scene.run.stderr().contains("begin"));
+    socket.write_all(end.as_bytes()).unwrap();
+    said(&mut scene.run, "result");
+    let longer = Duration::from_millis(2500);
+    assert!(!scene.run.ends_within(longer), "{}", scene.run.stderr());
+    scene.run.write_stdin(frame("again").as_bytes());
+    until("a turn", || scene.run.stderr().contains("again"));
     socket.write_all(frame("a turn").as_bytes()).unwrap();
     times_out(scene.run);
 }

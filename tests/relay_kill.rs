@@ -307,4 +307,9 @@ fn a_host_that_reads_nothing_keeps_no_tree_and_no_relay_alive() {
     // The relay waits five seconds for a reader.
     let took = sys::now_ms() - before;
     assert!((4000..60_000).contains(&took), "{took} ms");
+    let stderr = run.stderr();
+    assert!(
+        stderr.contains("the end of the server's output is lost"),
+        "{stderr}"
+    );
 }
