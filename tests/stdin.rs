@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{ACTOR, Run, Scene, Wrap, sys};
+use common::{ACTOR, Run, Scene, Wrap, sys, until};
 
 const A_WHILE: Duration = Duration::from_millis(400);
 /// With this the end of stdin counts at any time. By default it does not count in the first second.
@@ -347,6 +347,31 @@ fn a_poll_that_fails_now_and_then_misses_nothing() {
         assert!(stderr.contains("stdin-eof"), "{error}: {stderr}");
         assert!(!stderr.contains("cannot poll"), "{error}: {stderr}");
     }
+}
+
+/// A busy machine may need a second from the start to the first poll.
+#[test]
+fn a_stdin_that_was_hung_up_at_the_start_is_a_complete_input_however_slow_the_start_is() {
+    if std::process::Command::new("strace").output().is_err() {
+        return common::skip("strace is not installed");
+    }
+    let (hung_up, _) = std::io::pipe().unwrap();
+    let scene = Scene::new().with(|command| {
+        command.stdin(hung_up);
+    });
+    let slow = "inject=ppoll:delay_enter=1500000:when=1..2";
+    let strace = ["strace", "-f", "-b", "execve", "-o", "/dev/null", "-e"];
+    let before = [&strace[..], &["trace=ppoll", "-e", slow]].concat();
+    let before = before.into_iter().map(str::to_owned).collect();
+    let mut run = scene.start(&[before, AUTO.tree(DEAF)].concat());
+    let found = || {
+        let stderr = run.stderr();
+        stderr.contains("complete input") || stderr.contains("stdin-eof")
+    };
+    until("a look at stdin", found);
+    assert!(!run.stderr().contains("stdin-eof"), "{}", run.stderr());
+    sys::kill(run.shim(), libc::SIGTERM).unwrap();
+    run.wait_empty();
 }
 
 #[test]

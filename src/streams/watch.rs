@@ -173,10 +173,13 @@ impl Watch {
     /// Makes the hang-up of stdin a `trigger`. `lenient`: except in the first second.
     pub fn add_stdin(&mut self, trigger: Trigger, lenient: bool) {
         let lenient = lenient && trigger == Trigger::StdinEof;
+        // On a busy machine it may take a second from here to the first poll.
+        let ended = lenient && poll::has_hung_up(fd::STDIN);
+        let first_second = || clock::now() + FIRST_SECOND;
         let standard = Standard {
             fd: fd::STDIN,
             hang_up: HANG_UP,
-            complete_until: lenient.then(|| clock::now() + FIRST_SECOND),
+            complete_until: lenient.then(|| if ended { Duration::MAX } else { first_second() }),
             news: None,
         };
         // A half-closed socket reports only POLLRDHUP, and only if that is asked for.
