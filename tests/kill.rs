@@ -747,6 +747,35 @@ fn scene_handed_over() {
 }
 
 #[test]
+fn where_proc_is_foreign_a_member_of_the_group_gets_the_stop_signal_once_as_well() {
+    if special::kernel() < (6, 9) {
+        return skip("before Linux 6.9 the group of a process that is gone cannot be signalled");
+    }
+    play_with("scene_foreign_group", &[]);
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_foreign_group() {
+    listen();
+    let Group {
+        mut killer,
+        member,
+        outside,
+        ..
+    } = group();
+    killer.stop_rest(Signal::TERM);
+    for each in [&member, &outside] {
+        assert_eq!(each.got(), [1, 1]);
+    }
+    killer.continue_stop();
+    for each in [&member, &outside] {
+        assert_eq!(each.got(), [1, 1], "once");
+    }
+    killer.kill_round();
+}
+
+#[test]
 fn without_a_group_the_children_of_treaper_get_the_stop_signal_first_and_the_others_after_them() {
     play("scene_first_step");
 }

@@ -92,7 +92,7 @@ impl Killer {
         }
         let group = tree.stop_group(signal);
         let mut count = 0;
-        tree.each_child(group, &mut |member| count += send_stop(member, signal));
+        tree.each_child(&mut |member| count += send_stop(member, signal, group));
         log_count(signal, count);
         let since = clock::now();
         self.first_step = Some(FirstStep {
@@ -131,12 +131,7 @@ impl Killer {
         let group = self.first_step.and_then(|step| step.group);
         walk::repeat(&clock::now, STOP_WALKS, &mut || {
             let before = count;
-            let missed = tree.each_closely(&mut |member| {
-                let by_group = group.is_some() && pid::group_of(member.pid.get()).ok() == group;
-                if !by_group {
-                    count += send_stop(member, signal);
-                }
-            });
+            let missed = tree.each_closely(&mut |member| count += send_stop(member, signal, group));
             // The list of a namespace lacks processes that were born while it was read.
             missed || tree.is_namespace() && count > before
         });
@@ -287,9 +282,11 @@ impl Tree {
     }
 }
 
-/// Sends the stop signal to a process that has not got it yet. Returns how many got it.
-fn send_stop(member: &Member, signal: Signal) -> u32 {
-    if !STOP_SENT.insert(member.pid) {
+/// Sends the stop signal to a process that has not got it yet. One call has reached the members of `group`. Returns how
+/// many got it now.
+fn send_stop(member: &Member, signal: Signal, group: Option<i32>) -> u32 {
+    let by_group = group.is_some() && pid::group_of(member.pid.get()).ok() == group;
+    if by_group || !STOP_SENT.insert(member.pid) {
         return 0;
     }
     log_sent(member.pid, signal, member.send(signal));

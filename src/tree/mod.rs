@@ -143,9 +143,9 @@ impl Tree {
         self.walk(true, Reach::Tree, visit)
     }
 
-    /// Visits each child of this process that is not in the group `outside`.
-    pub fn each_child(&mut self, outside: Option<i32>, visit: &mut dyn FnMut(&Member)) {
-        self.walk(false, Reach::Children { outside }, visit);
+    /// Visits each child of this process.
+    pub fn each_child(&mut self, visit: &mut dyn FnMut(&Member)) {
+        self.walk(false, Reach::Children, visit);
     }
 
     fn walk(&mut self, watchful: bool, reach: Reach, visit: &mut dyn FnMut(&Member)) -> bool {

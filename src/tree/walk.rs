@@ -61,11 +61,8 @@ pub struct Gaps {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     Tree,
-    /// Only the children of this process. It costs no look into `/proc` for each of them. Those in the group `outside`
-    /// are not visited.
-    Children {
-        outside: Option<i32>,
-    },
+    /// Only the children of this process. It costs no look into `/proc` for each of them.
+    Children,
 }
 
 /// Which processes a walk visits.
@@ -134,7 +131,7 @@ pub fn walk_in<K: Kernel>(
     };
     match scope.reach {
         Reach::Tree => walk.run(visit),
-        Reach::Children { outside } => walk.run_flat(outside, visit),
+        Reach::Children => walk.run_flat(visit),
     }
     Gaps {
         errno: walk.errno,
@@ -220,8 +217,8 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
-    /// Visits the children of this process that are not in the group `outside`.
-    fn run_flat(&mut self, outside: Option<i32>, visit: &mut dyn FnMut(&Member<K::Handle>)) {
+    /// Visits the children of this process.
+    fn run_flat(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
         // The init of a namespace has a list of children, too, and it is shorter than that of all processes.
         if self.search == Search::Namespace {
             self.search = Search::Files;
@@ -232,11 +229,8 @@ impl<K: Kernel> Walk<'_, K> {
         }
         while let Some(last) = self.len.checked_sub(1) {
             self.len = last;
-            let number = self.pending[last];
-            if outside.is_some() && self.kernel.group_of(number) == outside {
-                continue;
-            }
-            if let Some(member) = Pid::new(number).and_then(|pid| self.own_child(pid)) {
+            let child = Pid::new(self.pending[last]);
+            if let Some(member) = child.and_then(|pid| self.own_child(pid)) {
                 visit(&member);
             }
         }

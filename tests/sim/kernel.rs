@@ -217,8 +217,4 @@ impl Kernel for Simulated<'_> {
             .get(pid.get() as u32)
             .is_some_and(|process| process.parent == US)
     }
-
-    fn group_of(&self, _: i32) -> Option<i32> {
-        None
-    }
 }

@@ -55,9 +55,6 @@ pub trait Kernel {
 
     /// Whether `pid` is a child of this process, dead or alive.
     fn is_child(&self, pid: Pid) -> bool;
-
-    /// The process group of `pid`, while there is such a process.
-    fn group_of(&self, pid: i32) -> Option<i32>;
 }
 
 thread_local! {
@@ -139,9 +136,5 @@ impl Kernel for Linux {
 
     fn is_child(&self, pid: Pid) -> bool {
         wait::is_child(pid)
-    }
-
-    fn group_of(&self, pid: i32) -> Option<i32> {
-        pid::group_of(pid).ok()
     }
 }
