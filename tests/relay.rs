@@ -642,7 +642,7 @@ fn an_error_queue_ends_no_stream_and_keeps_no_processor_busy() {
     near.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"hello\n");
     common::until_it_rests(run.named("tree-relay")[0].pid);
-    // Nobody reads until the relay cannot write any more.
+    // The output is read only when the relay cannot write any more.
     let size = 32 << 20;
     let mut host = near.try_clone().unwrap();
     let writer = std::thread::spawn(move || {

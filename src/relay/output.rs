@@ -71,8 +71,8 @@ impl Way {
         }
     }
 
-    /// The tree is gone. What it has written is there by now. A process outside of it that has got this stream may
-    /// write on for ever, so only that is passed on.
+    /// The tree is gone, and what it has written is there by now. Only that is passed on: a process outside of the tree
+    /// may hold this stream, too, and write to it without end.
     pub fn finish(&mut self) {
         self.left = self.from.as_ref().map(Stream::readable);
     }

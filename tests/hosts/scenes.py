@@ -308,6 +308,14 @@ def _(stage):
     editor.wait(60)
 
 
+def first_helper_ended(stage, first):
+    """After a restart of the server. In the control it lives on."""
+    if not stage.control:
+        stage.until("the end of the first helper", lambda: not stage.is_alive(first["worker"]))
+    elif not stage.is_alive(first["worker"]):
+        raise Failed("the control has stopped the first helper")
+
+
 @scene("neovim restarts the server", "neovim")
 def _(stage):
     editor = neovim(stage)
@@ -316,10 +324,7 @@ def _(stage):
     restart = "<Esc>:lua vim.lsp.stop_client(vim.lsp.get_active_clients())<CR>:edit!<CR>"
     stage.run(["nvim", "--server", stage.path("nvim"), "--remote-send", restart])
     answers(stage, 2)
-    if not stage.control:
-        stage.until("the end of the first helper", lambda: not stage.is_alive(first["worker"]))
-    elif not stage.is_alive(first["worker"]):
-        raise Failed("the control has stopped the first helper")
+    first_helper_ended(stage, first)
     stage.kill(editor)
 
 
@@ -409,10 +414,7 @@ def _(stage):
         if stage.comes_within(5, lambda: stage.read("up").count("server ") >= 2):
             break
     answers(stage, 2)
-    if not stage.control:
-        stage.until("the end of the first helper", lambda: not stage.is_alive(first["worker"]))
-    elif not stage.is_alive(first["worker"]):
-        raise Failed("the control has stopped the first helper")
+    first_helper_ended(stage, first)
     stage.kill(editor)
     screen.wait(60)
 
