@@ -8,29 +8,12 @@ use std::time::Duration;
 use crate::plan::machine::State;
 use crate::sys::pid::Pid;
 use crate::sys::proc;
-use crate::sys::{Errno, shared};
-
-/// The words. In each, zero means "not yet".
-#[derive(Clone, Copy)]
-enum Word {
-    Written,
-    Lost,
-    DrainedAt,
-    TerminatedAt,
-    KilledAt,
-    Signalled,
-    /// The lengths of the first and the second list.
-    Sigkilled,
-    Survivors,
-    /// The first word of the lists.
-    Lists,
-}
+use crate::sys::shared::{Word, Words, shared_words};
 
 /// How many processes a list can hold.
 pub const MAX_LISTED: usize = 256;
 /// The words of a process: pid and uid, state, and two for the name.
 const ENTRY: usize = 4;
-const WORDS: usize = Word::Lists as usize + 2 * MAX_LISTED * ENTRY;
 
 /// One of the lists of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,37 +114,33 @@ pub struct Steps {
     pub kill: Option<Duration>,
 }
 
-/// The shared words.
-#[derive(Clone, Copy, Debug)]
-pub struct Ledger(&'static [AtomicU64; WORDS]);
+shared_words! {
+    /// The words. In each, zero means "not yet".
+    pub struct Ledger {
+        written: Word,
+        lost: Word,
+        drained_at: Word,
+        terminated_at: Word,
+        killed_at: Word,
+        signalled: Word,
+        /// The length of each list.
+        counts: Words<2>,
+        /// The entries of each list.
+        lists: Words<{ 2 * MAX_LISTED * ENTRY }>,
+    }
+}
 
 impl Ledger {
-    /// An empty ledger that a fork shares.
-    ///
-    /// # Errors
-    /// `ENOMEM`.
-    pub fn shared() -> Result<Self, Errno> {
-        shared::words().map(Self)
-    }
-
-    fn get(self, word: Word) -> u64 {
-        self.0[word as usize].load(SeqCst)
-    }
-
-    fn set(self, word: Word, value: u64) {
-        self.0[word as usize].store(value, SeqCst);
-    }
-
     /// Returns whether no process has written the report yet. From now on it counts as written.
     #[must_use]
     pub fn take_turn(self) -> bool {
-        self.0[Word::Written as usize].swap(1, SeqCst) == 0
+        self.written.replace(1) == 0
     }
 
     /// A process of treaper was killed. The first one counts.
     pub fn set_lost(self, lost: Lost) {
         if self.lost().is_none() {
-            self.set(Word::Lost, lost as u64);
+            self.lost.set(lost as u64);
         }
     }
 
@@ -169,23 +148,23 @@ impl Ledger {
     pub fn lost(self) -> Option<Lost> {
         [Lost::Shim, Lost::Monitor, Lost::Relay]
             .into_iter()
-            .find(|lost| *lost as u64 == self.get(Word::Lost))
+            .find(|lost| *lost as u64 == self.lost.get())
     }
 
     /// Records that the plan is now in `state`.
     pub fn set_state(self, state: State, now: Duration) {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        let note = |word| {
-            if self.get(word) == 0 {
-                self.set(word, now);
+        let note = |word: Word| {
+            if word.get() == 0 {
+                word.set(now);
             }
         };
         match state {
             // A drain has ended without a stop.
-            State::Running => self.set(Word::DrainedAt, 0),
-            State::Draining { .. } => note(Word::DrainedAt),
-            State::Terminating { .. } => note(Word::TerminatedAt),
-            State::Killing { .. } => note(Word::KilledAt),
+            State::Running => self.drained_at.set(0),
+            State::Draining { .. } => note(self.drained_at),
+            State::Terminating { .. } => note(self.terminated_at),
+            State::Killing { .. } => note(self.killed_at),
             State::Done | State::Survived => {}
         }
     }
@@ -193,8 +172,8 @@ impl Ledger {
     /// How long each step took of a stop that ends at `now`.
     #[must_use]
     pub fn steps(self, now: Duration) -> Steps {
-        let began = [Word::DrainedAt, Word::TerminatedAt, Word::KilledAt].map(|word| {
-            let at = Some(self.get(word)).filter(|at| *at != 0);
+        let began = [self.drained_at, self.terminated_at, self.killed_at].map(|word| {
+            let at = Some(word.get()).filter(|at| *at != 0);
             at.map(Duration::from_nanos)
         });
         let took = |at: usize| {
@@ -210,50 +189,42 @@ impl Ledger {
 
     /// How many processes were alive when the stop signal was sent.
     pub fn set_signalled(self, count: u64) {
-        self.set(Word::Signalled, count + 1);
+        self.signalled.set(count + 1);
     }
 
     #[must_use]
     pub fn signalled(self) -> Option<u64> {
-        self.get(Word::Signalled).checked_sub(1)
-    }
-
-    const fn count(list: List) -> Word {
-        match list {
-            List::Sigkilled => Word::Sigkilled,
-            List::Survivors => Word::Survivors,
-        }
-    }
-
-    /// The index of the first word of a process.
-    const fn place(list: List, at: usize) -> usize {
-        Word::Lists as usize + (list as usize * MAX_LISTED + at) * ENTRY
+        self.signalled.get().checked_sub(1)
     }
 
     /// Adds a process, if there is room and it is not in the list.
     pub fn add(self, list: List, process: &Process) {
-        let at = self.get(Self::count(list)) as usize;
+        let count = &self.counts.0[list as usize];
+        let at = count.load(SeqCst) as usize;
         let known = self.list(list).any(|known| known.pid == process.pid);
         if at >= MAX_LISTED || known {
             return;
         }
-        let place = Self::place(list, at);
-        for (word, value) in self.0[place..place + ENTRY].iter().zip(process.encode()) {
+        for (word, value) in self.entry(list, at).iter().zip(process.encode()) {
             word.store(value, SeqCst);
         }
         // The length is written after the entry, since this process may be killed at any moment.
-        self.set(Self::count(list), at as u64 + 1);
+        count.store(at as u64 + 1, SeqCst);
     }
 
     /// The processes of a list.
     pub fn list(self, list: List) -> impl Iterator<Item = Process> {
-        let count = self.get(Self::count(list)) as usize;
+        let count = self.counts.0[list as usize].load(SeqCst) as usize;
         (0..count.min(MAX_LISTED)).map(move |at| {
-            let place = Self::place(list, at);
-            Process::decode(std::array::from_fn(|word| {
-                self.0[place + word].load(SeqCst)
-            }))
+            let entry = self.entry(list, at);
+            Process::decode(std::array::from_fn(|word| entry[word].load(SeqCst)))
         })
+    }
+
+    /// The words of the process at index `at`.
+    fn entry(self, list: List, at: usize) -> &'static [AtomicU64] {
+        let first = (list as usize * MAX_LISTED + at) * ENTRY;
+        &self.lists.0[first..first + ENTRY]
     }
 }
 

@@ -6,184 +6,159 @@
 
 mod stop;
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::AtomicU64;
 
 use crate::output::status::Ended;
 use crate::sys::exec::{Failure, Text};
 use crate::sys::pid::Pid;
+use crate::sys::shared::{Word, Words, shared_words};
 use crate::sys::signal::Signal;
-use crate::sys::{Errno, shared};
 
-/// The words. In each, zero means "not yet".
-#[derive(Clone, Copy)]
-enum Word {
-    Server,
-    Ended,
-    Trigger,
-    StopSent,
-    KillAt,
-    Named,
-    KillNow,
-    TerminalGone,
-    SurvivorsAt,
-    HostGone,
-    Suspension,
-    EarlyStatus,
-    Failure,
-    /// The first one of a text.
-    Interpreter,
+shared_words! {
+    /// The words. In each, zero means "not yet".
+    pub struct Board {
+        server: Word,
+        ended: Word,
+        trigger: Word,
+        stop_sent: Word,
+        kill_at: Word,
+        named: Word,
+        kill_now: Word,
+        terminal_gone: Word,
+        survivors_at: Word,
+        host_gone: Word,
+        suspension: Word,
+        early_status: Word,
+        failure: Word,
+        /// A text.
+        interpreter: Words<{ Text::WORDS }>,
+    }
 }
 
-/// The shared words.
-#[derive(Clone, Copy, Debug)]
-pub struct Board(&'static [AtomicU64; WORDS]);
-
-const WORDS: usize = Word::Interpreter as usize + Text::WORDS;
-
 impl Board {
-    /// A board that a fork shares.
-    ///
-    /// # Errors
-    /// `ENOMEM`.
-    pub fn shared() -> Result<Self, Errno> {
-        shared::words().map(Self)
-    }
-
-    fn get(self, word: Word) -> u64 {
-        self.0[word as usize].load(SeqCst)
-    }
-
-    fn set(self, word: Word, value: u64) {
-        self.0[word as usize].store(value, SeqCst);
-    }
-
-    fn take(self, word: Word) -> u64 {
-        self.0[word as usize].swap(0, SeqCst)
-    }
-
     /// The word in which the new process writes its pid (in the monitor's PID namespace) before its exec.
     #[must_use]
     pub fn server_word(self) -> &'static AtomicU64 {
-        &self.0[Word::Server as usize]
+        self.server.atomic()
     }
 
     /// The word in which the new process writes why it could not become the server.
     #[must_use]
     pub fn failure_word(self) -> &'static AtomicU64 {
-        &self.0[Word::Failure as usize]
+        self.failure.atomic()
     }
 
     /// Why the new process could not become the server, if it could not. It is written before that process ends.
     #[must_use]
     pub fn failure(self) -> Option<Failure> {
-        Failure::decode(self.get(Word::Failure))
+        Failure::decode(self.failure.get())
     }
 
     /// The words in which that process writes the name of the missing interpreter, if this is why.
     #[must_use]
     pub fn interpreter(self) -> Text {
-        Text(&self.0[Word::Interpreter as usize..])
+        Text(self.interpreter.0)
     }
 
     /// The server's pid, from its start on.
     #[must_use]
     pub fn server(self) -> Option<Pid> {
-        Pid::new(self.get(Word::Server) as i32)
+        Pid::new(self.server.get() as i32)
     }
 
     /// Monitor: how the server ended.
     pub fn set_ended(self, ended: Ended) {
-        self.set(Word::Ended, ended.encode().into());
+        self.ended.set(ended.encode().into());
     }
 
     /// How the server ended, if it has.
     #[must_use]
     pub fn ended(self) -> Option<Ended> {
-        Ended::decode(self.get(Word::Ended) as u32)
+        Ended::decode(self.ended.get() as u32)
     }
 
     /// Monitor: treaper has sent the stop signal to the server. (The kernel may send it, too.)
     pub fn set_stop_sent(self) {
-        self.set(Word::StopSent, 1);
+        self.stop_sent.set(1);
     }
 
     /// Whether treaper has sent the stop signal to the server.
     #[must_use]
     pub fn stop_sent(self) -> bool {
-        self.get(Word::StopSent) != 0
+        self.stop_sent.get() != 0
     }
 
     /// Monitor: the processes for which the stop waits were listed, with the offer that Ctrl-C kills them now.
     pub fn set_named(self) {
-        self.set(Word::Named, 1);
+        self.named.set(1);
     }
 
     /// Whether that was offered.
     #[must_use]
     pub fn named(self) -> bool {
-        self.get(Word::Named) != 0
+        self.named.get() != 0
     }
 
     /// Shim: Ctrl-C was pressed after that offer.
     pub fn set_kill_now(self) {
-        self.set(Word::KillNow, 1);
+        self.kill_now.set(1);
     }
 
     /// Monitor: whether Ctrl-C was pressed since the last call.
     #[must_use]
     pub fn take_kill_now(self) -> bool {
-        self.take(Word::KillNow) != 0
+        self.kill_now.replace(0) != 0
     }
 
     /// Shim: the kernel has sent the SIGHUP that the shim is about to forward, since the terminal is gone.
     pub fn set_terminal_gone(self) {
-        self.set(Word::TerminalGone, 1);
+        self.terminal_gone.set(1);
     }
 
     /// Whether the shim has got a SIGHUP from the kernel.
     #[must_use]
     pub fn terminal_gone(self) -> bool {
-        self.get(Word::TerminalGone) != 0
+        self.terminal_gone.get() != 0
     }
 
     /// Shim: the host is gone. The monitor is not a child of the host, so it may have no other way to learn that.
     pub fn set_host_gone(self) {
-        self.set(Word::HostGone, 1);
+        self.host_gone.set(1);
     }
 
     /// Monitor: whether the shim has written that since the last call.
     #[must_use]
     pub fn take_host_gone(self) -> bool {
-        self.take(Word::HostGone) != 0
+        self.host_gone.replace(0) != 0
     }
 
     /// Monitor: job control has suspended the server by signal `number`, so the shim has to be suspended by it, too.
     pub fn order_suspension(self, number: u8) {
         let Suspension(last) = self.suspension();
-        self.set(Word::Suspension, (last | 0xff) + 1 + u64::from(number));
+        self.suspension.set((last | 0xff) + 1 + u64::from(number));
     }
 
     /// Monitor: the server was resumed, so the order is withdrawn.
     pub fn withdraw_suspension(self) {
         let Suspension(last) = self.suspension();
-        self.set(Word::Suspension, last & !0xff);
+        self.suspension.set(last & !0xff);
     }
 
     /// Shim: the last order to suspend itself.
     #[must_use]
     pub fn suspension(self) -> Suspension {
-        Suspension(self.get(Word::Suspension))
+        Suspension(self.suspension.get())
     }
 
     /// Monitor: the shim has to exit with `status` now, though some of the tree could not be killed.
     pub fn set_early_status(self, status: u8) {
-        self.set(Word::EarlyStatus, 0x100 + u64::from(status));
+        self.early_status.set(0x100 + u64::from(status));
     }
 
     /// Shim: that status, if there is one.
     #[must_use]
     pub fn early_status(self) -> Option<u8> {
-        Some(self.get(Word::EarlyStatus))
+        Some(self.early_status.get())
             .filter(|n| *n != 0)
             .map(|n| n as u8)
     }
@@ -204,6 +179,8 @@ impl Suspension {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+
     use super::*;
 
     fn board() -> Board {

@@ -1,22 +1,100 @@
-//! A few words of memory that parent and forked children share.
+//! Named words of memory that a parent and its forked children share.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use super::{Errno, check};
 
-/// Maps `N` zeroed words that this process shares with children that it forks later. They are never unmapped. See
-/// `mmap(2)`, `MAP_SHARED | MAP_ANONYMOUS`.
+/// Makes a struct of [`Word`]s and [`Words`] in one mapping, and its `shared()`. Each is 0 at first, and the pair of shim
+/// and monitor takes that for "not yet".
+macro_rules! shared_words {
+    ($(#[$doc:meta])* pub struct $name:ident {
+        $($(#[$field_doc:meta])* $field:ident: $type:ty,)+
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name {
+            $($(#[$field_doc])* $field: $type,)+
+        }
+
+        impl $name {
+            /// Maps zeroed words that this process shares with children that it forks later.
+            ///
+            /// # Errors
+            /// `ENOMEM`.
+            pub fn shared() -> Result<Self, $crate::sys::Errno> {
+                let size = 0 $(+ <$type>::SIZE)+;
+                let mut rest = $crate::sys::shared::map(size)?;
+                Ok(Self { $($field: <$type>::split_from(&mut rest),)+ })
+            }
+        }
+    };
+}
+pub(crate) use shared_words;
+
+/// A shared word.
+#[derive(Clone, Copy, Debug)]
+pub struct Word(&'static AtomicU64);
+
+impl Word {
+    pub(crate) const SIZE: usize = 1;
+
+    pub(crate) fn split_from(rest: &mut &'static [AtomicU64]) -> Self {
+        let [word] = Words::split_from(rest).0;
+        Self(word)
+    }
+
+    #[must_use]
+    pub const fn atomic(self) -> &'static AtomicU64 {
+        self.0
+    }
+
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0.load(SeqCst)
+    }
+
+    pub fn set(self, value: u64) {
+        self.0.store(value, SeqCst);
+    }
+
+    /// Sets it to `value`. Returns what it was before.
+    pub fn replace(self, value: u64) -> u64 {
+        self.0.swap(value, SeqCst)
+    }
+
+    pub fn add(self, count: u64) {
+        self.0.fetch_add(count, SeqCst);
+    }
+}
+
+/// `N` shared words.
+#[derive(Clone, Copy, Debug)]
+pub struct Words<const N: usize>(pub &'static [AtomicU64; N]);
+
+impl<const N: usize> Words<N> {
+    pub(crate) const SIZE: usize = N;
+
+    pub(crate) fn split_from(rest: &mut &'static [AtomicU64]) -> Self {
+        let all = *rest;
+        #[expect(clippy::expect_used, reason = "the struct's own sizes were mapped")]
+        let (words, after) = all.split_first_chunk().expect("words are left");
+        *rest = after;
+        Self(words)
+    }
+}
+
+/// `count` zeroed words. They are never unmapped. See `mmap(2)`, `MAP_SHARED | MAP_ANONYMOUS`.
 ///
 /// # Errors
 /// `ENOMEM`.
-pub fn words<const N: usize>() -> Result<&'static [AtomicU64; N], Errno> {
+pub(crate) fn map(count: usize) -> Result<&'static [AtomicU64], Errno> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    let size = size_of::<[AtomicU64; N]>();
+    let size = count * size_of::<AtomicU64>();
     // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), size, prot, flags, -1, 0) };
     check(at as libc::c_long)?;
-    // SAFETY: fresh, zeroed, page-aligned memory that is never unmapped; zero is a valid atomic,
+    // SAFETY: fresh, zeroed, page-aligned memory of this size that is never unmapped; zero is a valid atomic,
     // and atomics are all that is ever made of it.
-    Ok(unsafe { &*at.cast::<[AtomicU64; N]>() })
+    Ok(unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), count) })
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Board, Word};
+use super::Board;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{NAME_AFTER, NEVER, Plan, ROUND_MIN, State};
 use crate::plan::policy::{KillMode, Policy};
@@ -14,10 +14,10 @@ impl Board {
     pub fn set_plan(self, plan: &Plan) {
         // A drain can end without a stop. Then there is no trigger any more.
         let trigger = plan.trigger().map_or(0, |trigger| trigger as u64);
-        self.set(Word::Trigger, trigger);
+        self.trigger.set(trigger);
         match plan.state() {
-            State::Terminating { kill_at, .. } => self.set(Word::KillAt, nanos(kill_at)),
-            State::Killing { survivors_at, .. } => self.set(Word::SurvivorsAt, nanos(survivors_at)),
+            State::Terminating { kill_at, .. } => self.kill_at.set(nanos(kill_at)),
+            State::Killing { survivors_at, .. } => self.survivors_at.set(nanos(survivors_at)),
             State::Running | State::Draining { .. } | State::Done | State::Survived => {}
         }
     }
@@ -25,7 +25,7 @@ impl Board {
     /// Why the tree is being stopped, if it is.
     #[must_use]
     pub fn trigger(self) -> Option<Trigger> {
-        let number = self.get(Word::Trigger);
+        let number = self.trigger.get();
         Trigger::ALL.into_iter().find(|t| *t as u64 == number)
     }
 
@@ -33,11 +33,11 @@ impl Board {
     #[must_use]
     pub fn resume(self, policy: Policy, now: Duration) -> Plan {
         let trigger = self.trigger();
-        let kill_at = match self.get(Word::KillAt) {
+        let kill_at = match self.kill_at.get() {
             u64::MAX => NEVER,
             nanos => Duration::from_nanos(nanos),
         };
-        let survivors_at = Duration::from_nanos(self.get(Word::SurvivorsAt));
+        let survivors_at = Duration::from_nanos(self.survivors_at.get());
         let state = if !survivors_at.is_zero() {
             State::Killing {
                 next: now,
