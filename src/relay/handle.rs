@@ -9,9 +9,10 @@ use crate::plan::event::Trigger;
 use crate::relay::socket_file::{self, Identity, Place, SocketFile};
 use crate::relay::words::Words;
 use crate::sys::pid::{self, Pid};
+use crate::sys::poll::{Events, poll_one};
 use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Change};
-use crate::sys::{Errno, clock, pidfd, poll, proc, stream};
+use crate::sys::{Errno, clock, pidfd, proc, stream};
 
 /// A relay that passes nothing on for this long after the end of the tree is killed. It gives up by itself a little
 /// earlier.
@@ -153,12 +154,7 @@ impl Handle {
             match stream::receive(self.line.as_fd(), bytes) {
                 Ok(count @ 1..) => bytes = &mut bytes[count..],
                 Err(Errno::AGAIN | Errno::INTR) => {
-                    let mut one = [libc::pollfd {
-                        fd: self.line.as_raw_fd(),
-                        events: libc::POLLIN,
-                        revents: 0,
-                    }];
-                    if poll::poll(&mut one, Some(PAUSE)) == Ok(0) {
+                    if poll_one(self.line.as_raw_fd(), Events::IN, PAUSE).is_empty() {
                         self.keep_awake();
                     }
                 }
@@ -202,17 +198,11 @@ impl Handle {
         loop {
             // Without a pidfd, the line is watched. It hangs up a moment before the relay is gone.
             let (fd, events) = match &self.pidfd {
-                Some(pidfd) => (pidfd.as_raw_fd(), libc::POLLIN),
-                None => (self.line.as_raw_fd(), 0),
+                Some(pidfd) => (pidfd.as_raw_fd(), Events::IN),
+                None => (self.line.as_raw_fd(), Events::empty()),
             };
-            let mut one = [libc::pollfd {
-                fd,
-                events,
-                revents: 0,
-            }];
             let left = end.saturating_sub(clock::now());
-            let _ = poll::poll(&mut one, Some(left));
-            if one[0].revents & (libc::POLLIN | libc::POLLHUP) != 0 {
+            if poll_one(fd, events, left).intersects(Events::IN | Events::HUP) {
                 return true;
             }
             if left.is_zero() {

@@ -10,6 +10,7 @@ use crate::relay::run::{Polled, Wanted};
 use crate::relay::schedule::{Schedule, Turn};
 use crate::relay::words::Words;
 use crate::settings::writers::{Use, Writers};
+use crate::sys::poll::Events;
 use crate::sys::stream::{Ended, Stream};
 use crate::sys::{Errno, clock};
 
@@ -98,10 +99,14 @@ impl<'a> Inputs<'a> {
         if let Some(host) = &self.host
             && self.inbox.is_empty()
         {
-            wanted.add(Polled::Host, host.as_raw_fd(), libc::POLLIN);
+            wanted.add(Polled::Host, host.as_raw_fd(), Events::IN);
         }
         if let Sink::Open(sink) = &self.sink {
-            let events = if self.blocked { libc::POLLOUT } else { 0 };
+            let events = if self.blocked {
+                Events::OUT
+            } else {
+                Events::empty()
+            };
             wanted.add(Polled::Sink, sink.as_raw_fd(), events);
         }
         self.others.list(wanted);

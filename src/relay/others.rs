@@ -13,6 +13,7 @@ use crate::relay::schedule::Place;
 use crate::relay::words::Words;
 use crate::settings::writers::{Use, Writers};
 use crate::sys::fd::Kind;
+use crate::sys::poll::Events;
 use crate::sys::stream::Stream;
 use crate::sys::{Errno, pid};
 
@@ -172,7 +173,7 @@ impl<'a> Others<'a> {
                 && self.accept_at.is_none()
                 && self.free_place(input.does).is_some()
             {
-                wanted.add(Polled::Input(at), listener.as_raw_fd(), libc::POLLIN);
+                wanted.add(Polled::Input(at), listener.as_raw_fd(), Events::IN);
             }
         }
         for (at, writer) in self.writers.iter().enumerate() {
@@ -180,7 +181,7 @@ impl<'a> Others<'a> {
                 && !writer.inbox.is_ready()
                 && !writer.inbox.ended
             {
-                wanted.add(Polled::Writer(at), writer.stream.as_raw_fd(), libc::POLLIN);
+                wanted.add(Polled::Writer(at), writer.stream.as_raw_fd(), Events::IN);
             }
         }
     }

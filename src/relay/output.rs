@@ -10,6 +10,7 @@ use crate::relay::words::Words;
 use crate::settings::writers::Writers;
 use crate::sys::Errno;
 use crate::sys::fd::Kind;
+use crate::sys::poll::Events;
 use crate::sys::stream::Stream;
 
 /// The server's stdout on its way to that of treaper.
@@ -61,13 +62,13 @@ impl Way {
 
     pub fn list(&self, wanted: &mut Wanted) {
         if let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) {
-            wanted.add(Polled::From, from.as_raw_fd(), libc::POLLIN);
+            wanted.add(Polled::From, from.as_raw_fd(), Events::IN);
         }
         if !self.is_empty() {
-            wanted.add(Polled::To, self.to.as_raw_fd(), libc::POLLOUT);
+            wanted.add(Polled::To, self.to.as_raw_fd(), Events::OUT);
         } else if self.to.kind() == Kind::Pipe {
             // A pipe without a reader reports an error.
-            wanted.add(Polled::To, self.to.as_raw_fd(), 0);
+            wanted.add(Polled::To, self.to.as_raw_fd(), Events::empty());
         }
     }
 

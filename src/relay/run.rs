@@ -11,7 +11,7 @@ use crate::relay::others::Input;
 use crate::relay::output::Way;
 use crate::relay::words::Words;
 use crate::settings::writers::Writers;
-use crate::sys::poll::{self, HANG_UP};
+use crate::sys::poll::{self, Events, HANG_UP};
 use crate::sys::stream::{self, Stream};
 use crate::sys::{Errno, clock};
 
@@ -52,17 +52,13 @@ pub enum Polled {
 #[derive(Debug, Default)]
 pub struct Wanted {
     what: Vec<Polled>,
-    fds: Vec<libc::pollfd>,
+    fds: Vec<poll::Polled>,
 }
 
 impl Wanted {
-    pub fn add(&mut self, what: Polled, fd: i32, events: i16) {
+    pub fn add(&mut self, what: Polled, fd: i32, events: Events) {
         self.what.push(what);
-        self.fds.push(libc::pollfd {
-            fd,
-            events,
-            revents: 0,
-        });
+        self.fds.push(poll::Polled::new(fd, events));
     }
 }
 
@@ -127,7 +123,7 @@ impl Relay<'_> {
         wanted.what.clear();
         wanted.fds.clear();
         if self.finishing.is_none() {
-            wanted.add(Polled::Line, self.line.as_raw_fd(), libc::POLLRDHUP);
+            wanted.add(Polled::Line, self.line.as_raw_fd(), Events::RDHUP);
         }
         self.inputs.list(wanted);
         if let Some(way) = &self.way {
@@ -151,10 +147,12 @@ impl Relay<'_> {
     fn handle(&mut self, wanted: &Wanted) {
         let reported = || {
             let all = wanted.what.iter().zip(&wanted.fds);
-            all.filter(|(_, fd)| fd.revents != 0)
+            all.filter(|(_, fd)| !fd.reported().is_empty())
         };
         for (what, fd) in reported() {
-            let hung_up = fd.revents & (HANG_UP | libc::POLLERR | libc::POLLNVAL) != 0;
+            let hung_up = fd
+                .reported()
+                .intersects(HANG_UP | Events::ERR | Events::NVAL);
             match what {
                 Polled::From => self.read_output(),
                 Polled::To => self.write_output(hung_up),
@@ -163,7 +161,9 @@ impl Relay<'_> {
         }
         let now = clock::now();
         for (what, fd) in reported() {
-            let hung_up = fd.revents & (HANG_UP | libc::POLLERR | libc::POLLNVAL) != 0;
+            let hung_up = fd
+                .reported()
+                .intersects(HANG_UP | Events::ERR | Events::NVAL);
             match what {
                 Polled::Line if hung_up => self.finish(now),
                 Polled::Line | Polled::From | Polled::To => {}

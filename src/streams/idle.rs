@@ -56,8 +56,8 @@ impl Idle {
     /// Takes what is new on stdin. A write, or a new writer of a FIFO, restarts the clock. A hang-up stops it.
     pub fn look(&mut self) {
         let new = self.writes.take();
-        if new != 0 {
-            self.due = (new & HANG_UP == 0).then(|| clock::now() + self.time);
+        if !new.is_empty() {
+            self.due = (!new.intersects(HANG_UP)).then(|| clock::now() + self.time);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::plan::event::Trigger;
 use crate::streams::idle::Idle;
 use crate::sys::arrival::{self, Arrival, SignalFd};
 use crate::sys::fd::{self, Kind};
-use crate::sys::poll::{self, HANG_UP};
+use crate::sys::poll::{self, Events, HANG_UP, Polled};
 use crate::sys::{Errno, clock};
 
 /// The pause before poll is tried again, if it had no memory.
@@ -43,7 +43,7 @@ struct Source {
 struct Standard {
     fd: i32,
     /// The flags of poll that are the event.
-    hang_up: i16,
+    hang_up: Events,
     /// Before this time the end of stdin is that of a complete input.
     complete_until: Option<Duration>,
     /// Polled instead of the descriptor after it has reported something else, which poll would report again at once.
@@ -67,7 +67,7 @@ const FIRST_SECOND: Duration = Duration::from_secs(1);
 pub struct Watch {
     signals: Option<SignalFd>,
     sources: Vec<Source>,
-    polled: Vec<libc::pollfd>,
+    polled: Vec<Polled>,
     /// Whether it was logged that poll is refused.
     refused: bool,
     /// When stdin was last written to before it hung up; `None` if it has not hung up.
@@ -93,11 +93,7 @@ impl Watch {
     /// Watches signals, and what is added later.
     #[must_use]
     pub fn new(signals: SignalFd) -> Self {
-        let polled = vec![libc::pollfd {
-            fd: signals.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        }];
+        let polled = vec![Polled::new(signals.as_raw_fd(), Events::IN)];
         Self {
             signals: Some(signals),
             sources: Vec::new(),
@@ -118,7 +114,7 @@ impl Watch {
                 standard: None,
             },
             fd,
-            libc::POLLIN,
+            Events::IN,
         );
     }
 
@@ -130,7 +126,7 @@ impl Watch {
             _owned: None,
             standard: None,
         };
-        self.add(source, bell.as_raw_fd(), 0);
+        self.add(source, bell.as_raw_fd(), Events::empty());
     }
 
     /// This end of the line to the relay, borrowed: it is readable when there is news, and hangs up when the relay has
@@ -141,7 +137,7 @@ impl Watch {
             _owned: None,
             standard: None,
         };
-        self.add(source, line.as_raw_fd(), libc::POLLIN);
+        self.add(source, line.as_raw_fd(), Events::IN);
     }
 
     /// Watches the `cgroup.events` of the cgroup. The tree owns the descriptor, which must stay open.
@@ -151,7 +147,7 @@ impl Watch {
             _owned: None,
             standard: None,
         };
-        self.add(source, events.as_raw_fd(), libc::POLLPRI);
+        self.add(source, events.as_raw_fd(), Events::PRI);
     }
 
     /// No longer watches the cgroup: the events of a removed group would make poll return at once again and again.
@@ -183,7 +179,7 @@ impl Watch {
             news: None,
         };
         // A half-closed socket reports only POLLRDHUP, and only if that is asked for.
-        self.add_standard(trigger, standard, libc::POLLRDHUP);
+        self.add_standard(trigger, standard, Events::RDHUP);
     }
 
     /// Makes the silence of the host a trigger.
@@ -193,7 +189,7 @@ impl Watch {
             _owned: None,
             standard: None,
         };
-        self.add(source, idle.fd(), libc::POLLIN);
+        self.add(source, idle.fd(), Events::IN);
         self.idle = Some(idle);
     }
 
@@ -219,11 +215,11 @@ impl Watch {
         let pipe = fd::describe(fd::STDOUT).0 == Kind::Pipe;
         let standard = Standard {
             fd: fd::STDOUT,
-            hang_up: libc::POLLHUP | if pipe { libc::POLLERR } else { 0 },
+            hang_up: Events::HUP | if pipe { Events::ERR } else { Events::empty() },
             complete_until: None,
             news: None,
         };
-        self.add_standard(Trigger::StdoutClosed, standard, 0);
+        self.add_standard(Trigger::StdoutClosed, standard, Events::empty());
     }
 
     /// Watches stdout again, if the loss of its reader was reported during a drain that has ended without a stop. The
@@ -235,7 +231,7 @@ impl Watch {
         }
     }
 
-    fn add_standard(&mut self, trigger: Trigger, standard: Standard, events: i16) {
+    fn add_standard(&mut self, trigger: Trigger, standard: Standard, events: Events) {
         let fd = standard.fd;
         let source = Source {
             trigger: Some(trigger),
@@ -260,13 +256,9 @@ impl Watch {
         self.add_stdin(Trigger::StdinEof, false);
     }
 
-    fn add(&mut self, source: Source, fd: i32, events: i16) {
+    fn add(&mut self, source: Source, fd: i32, events: Events) {
         self.sources.push(source);
-        self.polled.push(libc::pollfd {
-            fd,
-            events,
-            revents: 0,
-        });
+        self.polled.push(Polled::new(fd, events));
     }
 
     /// Waits for the next event, at most for `timeout` (`None`: without a limit).
@@ -326,7 +318,7 @@ impl Watch {
     fn look_at_sources(&mut self) -> Option<Woken> {
         for at in 0..self.sources.len() {
             let polled = &mut self.polled[at + 1];
-            if polled.revents == 0 {
+            if polled.reported().is_empty() {
                 continue;
             }
             let source = &mut self.sources[at];
@@ -368,11 +360,14 @@ impl Watch {
 
 impl Standard {
     /// What the report in `polled` means. A report that means nothing does not come again.
-    fn examine(&mut self, polled: &mut libc::pollfd) -> Meaning {
-        let reported = self.news.as_ref().map_or(polled.revents, poll::News::take);
+    fn examine(&mut self, polled: &mut Polled) -> Meaning {
+        let reported = self
+            .news
+            .as_ref()
+            .map_or(polled.reported(), poll::News::take);
         let is_input = self.fd == fd::STDIN;
-        let only_half = is_input && reported & libc::POLLHUP == 0;
-        if reported & (self.hang_up | libc::POLLNVAL) != 0
+        let only_half = is_input && !reported.contains(Events::HUP);
+        if reported.intersects(self.hang_up | Events::NVAL)
             && !(only_half && poll::peer_can_send(self.fd))
         {
             let early = self
@@ -387,14 +382,14 @@ impl Standard {
         if self.news.is_none() {
             match poll::News::of(self.fd) {
                 Ok(news) => {
-                    (polled.fd, polled.events) = (news.as_raw_fd(), libc::POLLIN);
+                    *polled = Polled::new(news.as_raw_fd(), Events::IN);
                     self.news = Some(news);
                 }
                 Err(errno) => {
                     let name = if is_input { "stdin" } else { "stdout" };
                     log::warn!("cannot watch {name} any more: {errno}");
                     // poll ignores a negative descriptor.
-                    polled.fd = -1;
+                    *polled = Polled::new(-1, Events::empty());
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use super::poll::poll;
+use super::poll::{Events, Polled, poll};
 use super::signal::{Mask, Signal};
 use super::{Errno, check};
 
@@ -211,11 +211,8 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 /// As [`wait_any`], with a signalfd that is opened for this one call.
 fn wait_by_descriptor(timeout: Option<Duration>) -> Option<Arrival> {
     let signals = SignalFd::new().ok();
-    let mut one = [libc::pollfd {
-        fd: signals.as_ref().map_or(-1, AsRawFd::as_raw_fd),
-        events: libc::POLLIN,
-        revents: 0,
-    }];
+    let fd = signals.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+    let mut one = [Polled::new(fd, Events::IN)];
     let waited = signals.as_ref().map(|_| poll(&mut one, timeout));
     if !matches!(waited, Some(Ok(_) | Err(Errno::INTR))) {
         let rest = libc::timespec {

@@ -3,11 +3,13 @@
 use std::ffi::{CStr, CString, OsStr};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
+use super::poll::{Events, poll_one};
 use super::signal::Signal;
-use super::{Errno, arrival, check, poll};
+use super::{Errno, arrival, check};
 
 /// Standard input.
 pub const STDIN: i32 = 0;
@@ -218,13 +220,7 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
             }
             // No free descriptor, or no /proc: ask first whether it can be written. Another writer may fill the pipe in
             // between. Then this write waits for the reader.
-            let mut one = [libc::pollfd {
-                fd: number,
-                events: libc::POLLOUT,
-                revents: 0,
-            }];
-            let ready = poll::poll(&mut one, Some(std::time::Duration::ZERO));
-            if matches!(ready, Ok(1..)) && one[0].revents & libc::POLLOUT != 0 {
+            if poll_one(number, Events::OUT, Duration::ZERO).contains(Events::OUT) {
                 return write_at_once(fd, bytes);
             }
             Err(Errno::AGAIN)

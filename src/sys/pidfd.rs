@@ -1,10 +1,12 @@
 //! Descriptors that refer to a process and never to its successor with the same number.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::process::PidfdFlags;
 
 use super::pid::Pid;
+use super::poll::{Events, poll_one};
 use super::signal::Signal;
 use super::{Errno, check};
 
@@ -85,15 +87,7 @@ pub fn is_unreaped(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
 /// Whether the process behind a pidfd has ended, reaped or not. See `poll(2)`.
 #[must_use]
 pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
-    let mut one = [libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    }];
-    matches!(
-        super::poll::poll(&mut one, Some(std::time::Duration::ZERO)),
-        Ok(1..)
-    ) && one[0].revents & libc::POLLIN != 0
+    poll_one(fd.as_raw_fd(), Events::IN, Duration::ZERO).contains(Events::IN)
 }
 
 /// Sends `signal` to the process group that the process behind `leader` leads, or has led if it was reaped.

@@ -1,24 +1,44 @@
 //! Waiting for descriptors, and what poll reports about their other ends.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+pub use rustix::event::PollFlags as Events;
 
 use super::{Errno, check};
 
+/// A descriptor that [`poll`] looks at, and what it has reported. poll ignores a negative descriptor.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Polled(libc::pollfd);
+
+impl Polled {
+    /// HUP, ERR and NVAL are reported also if they are not among the `events`.
+    #[must_use]
+    pub const fn new(fd: RawFd, events: Events) -> Self {
+        Self(libc::pollfd {
+            fd,
+            events: events.bits() as _,
+            revents: 0,
+        })
+    }
+
+    /// What the last [`poll`] has reported.
+    #[must_use]
+    pub const fn reported(&self) -> Events {
+        Events::from_bits_retain(self.0.revents as _)
+    }
+}
+
 /// Whether the peer of `fd` has hung up, without reading anything. See `poll(2)`, `POLLRDHUP`.
 #[must_use]
-pub fn has_hung_up(fd: i32) -> bool {
-    let mut one = [libc::pollfd {
-        fd,
-        events: libc::POLLRDHUP,
-        revents: 0,
-    }];
-    matches!(poll(&mut one, Some(std::time::Duration::ZERO)), Ok(1..))
-        && one[0].revents & HANG_UP != 0
+pub fn has_hung_up(fd: RawFd) -> bool {
+    poll_one(fd, Events::RDHUP, Duration::ZERO).intersects(HANG_UP)
 }
 
 /// The answers of poll that mean that the peer of an input has hung up. POLLERR is not one of them: a socket also
 /// reports the failure of a message that was sent, or a time stamp (`MSG_ZEROCOPY`, `SO_TIMESTAMPING`).
-pub const HANG_UP: i16 = libc::POLLHUP | libc::POLLRDHUP;
+pub const HANG_UP: Events = Events::HUP.union(Events::RDHUP);
 
 /// Whether the peer of a TCP socket can still send. Then a POLLRDHUP was caused by `shutdown(SHUT_RD)` on this end.
 /// With a Unix socket it is unknown which end was shut down. See `TCP_INFO` in `tcp(7)`.
@@ -75,11 +95,12 @@ impl News {
 
     /// What is new, as the flags of poll. Never waits.
     #[must_use]
-    pub fn take(&self) -> i16 {
+    pub fn take(&self) -> Events {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: there is room for one event.
         let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, 0) };
-        if count == 1 { event.events as i16 } else { 0 }
+        let events = if count == 1 { event.events } else { 0 };
+        Events::from_bits_retain(events as _)
     }
 }
 
@@ -95,19 +116,17 @@ impl AsRawFd for News {
 /// # Errors
 /// `EINTR` after this process was suspended and resumed; `ENOMEM`; another one if a filter refuses the call, or if
 /// there are more descriptors than `RLIMIT_NOFILE` allows.
-pub fn poll(
-    fds: &mut [libc::pollfd],
-    timeout: Option<std::time::Duration>,
-) -> Result<usize, Errno> {
+pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errno> {
     let limit = timeout.map(|t| libc::timespec {
         tv_sec: t.as_secs().min(1 << 30) as _,
         tv_nsec: t.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the array is live, and the length is its own; the time-out is null or live; no mask is given.
+    // SAFETY: the array is live, of the kernel's type, and the length is its own; the time-out is null or live; no mask
+    // is given.
     let ret = unsafe {
         libc::ppoll(
-            fds.as_mut_ptr(),
+            fds.as_mut_ptr().cast(),
             fds.len() as libc::nfds_t,
             limit,
             std::ptr::null(),
@@ -119,12 +138,18 @@ pub fn poll(
     }
 }
 
+/// What is reported of one descriptor within this time. Nothing is reported also if a signal has interrupted the wait,
+/// or if poll fails.
+#[must_use]
+pub fn poll_one(fd: RawFd, events: Events, timeout: Duration) -> Events {
+    let mut one = [Polled::new(fd, events)];
+    let _ = poll(&mut one, Some(timeout));
+    one[0].reported()
+}
+
 /// For filters that allow only the older call. See `poll(2)`.
 #[cfg(target_arch = "x86_64")]
-fn older_poll(
-    fds: &mut [libc::pollfd],
-    timeout: Option<std::time::Duration>,
-) -> Result<usize, Errno> {
+fn older_poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errno> {
     let limit = timeout.map_or(-1, |t| {
         i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
     });
@@ -135,6 +160,6 @@ fn older_poll(
 
 /// These architectures have no older call.
 #[cfg(not(target_arch = "x86_64"))]
-fn older_poll(_: &mut [libc::pollfd], _: Option<std::time::Duration>) -> Result<usize, Errno> {
+fn older_poll(_: &mut [Polled], _: Option<Duration>) -> Result<usize, Errno> {
     Err(Errno::NOSYS)
 }
