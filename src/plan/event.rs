@@ -3,71 +3,58 @@
 
 use core::fmt;
 
-/// A verified reason to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Trigger {
+/// Defines the enum, the list of its values and their names by one list.
+macro_rules! triggers {
+    ($($(#[doc = $doc:literal])+ $trigger:ident $(= $number:literal)? => $name:literal,)+) => {
+        /// A verified reason to stop.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Trigger {
+            $($(#[doc = $doc])+ $trigger $(= $number)?,)+
+        }
+
+        impl Trigger {
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$trigger),+];
+
+            /// Its name in messages.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$trigger => $name,)+
+                }
+            }
+        }
+    };
+}
+
+triggers! {
     /// The host, or one of the launchers between it and treaper, is gone.
-    ParentExit = 1,
+    ParentExit = 1 => "parent-exit",
     /// The peer of stdin hung up.
-    StdinEof,
+    StdinEof => "stdin-eof",
     /// SIGHUP, or the terminal is gone.
-    Hangup,
+    Hangup => "hangup",
     /// SIGTERM.
-    Terminate,
+    Terminate => "terminate",
     /// A process named by `--watch-pid` or `--watch-ancestor` is gone.
-    WatchedExit,
-    /// The host has written nothing to stdin for the time of `--idle`.
-    Idle,
+    WatchedExit => "watched-exit",
+    /// Nothing was written to the server's stdin for the time of `--idle`.
+    Idle => "idle",
     /// The server's stdout has no reader any more.
-    StdoutClosed,
+    StdoutClosed => "stdout-closed",
     /// A cancelled turn did not end in time.
-    CancelTimeout,
+    CancelTimeout => "cancel-timeout",
     /// The relay is gone.
-    RelayKilled,
+    RelayKilled => "relay-killed",
     /// The shim of the pair is gone.
-    ShimKilled,
+    ShimKilled => "shim-killed",
     /// The monitor of the pair is gone.
-    MonitorKilled,
+    MonitorKilled => "monitor-killed",
     /// The server ended by itself.
-    ServerExit,
+    ServerExit => "server-exit",
 }
 
 impl Trigger {
-    pub const ALL: [Self; 12] = [
-        Self::ParentExit,
-        Self::StdinEof,
-        Self::Hangup,
-        Self::Terminate,
-        Self::WatchedExit,
-        Self::Idle,
-        Self::StdoutClosed,
-        Self::CancelTimeout,
-        Self::RelayKilled,
-        Self::ShimKilled,
-        Self::MonitorKilled,
-        Self::ServerExit,
-    ];
-
-    /// Its name in messages.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ParentExit => "parent-exit",
-            Self::StdinEof => "stdin-eof",
-            Self::Hangup => "hangup",
-            Self::Terminate => "terminate",
-            Self::WatchedExit => "watched-exit",
-            Self::Idle => "idle",
-            Self::StdoutClosed => "stdout-closed",
-            Self::CancelTimeout => "cancel-timeout",
-            Self::RelayKilled => "relay-killed",
-            Self::ShimKilled => "shim-killed",
-            Self::MonitorKilled => "monitor-killed",
-            Self::ServerExit => "server-exit",
-        }
-    }
-
     /// Whether a drain comes before the stop signal: the server sees these two itself, and can exit by itself.
     #[must_use]
     pub const fn drains(self) -> bool {
