@@ -35,7 +35,7 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::poll::News;
 use crate::sys::signal::Signal;
 use crate::sys::startup::{self, Inherited};
-use crate::sys::{clock, fd, memory, pidfd, prctl, wait};
+use crate::sys::{clock, fd, pidfd, prctl, wait};
 use crate::tree::{Hold, Server, StopSent, Tree};
 use prepare::{Start, prepare};
 
@@ -220,7 +220,6 @@ fn server_and_loop(
     };
     let tree = Tree::new(Some(server), strangers, hold);
     let mut monitor = Monitor::new(context, role, watch, tree);
-    memory::release();
     let plan = supervise::run(&mut monitor, Plan::new(context.place.policy));
     if let Some(relay) = &context.relay {
         relay.hang_up();
@@ -252,7 +251,7 @@ fn start_server(
     };
     let (name, cgroup) = (context.command(), cgroup.map(|cgroup| cgroup.dir.as_fd()));
     context.place.keep_early_keys();
-    let (pid, pidfd) = spawn::start(image, setup, cgroup, name)?;
+    let (pid, pidfd) = spawn::start(image, &setup, cgroup, name)?;
     let session = group == Group::Own;
     context.voice.report(&Step::Started {
         name,
@@ -322,7 +321,6 @@ fn shim(
     fd::replace_by_stderr(fd::STDIN);
     fd::replace_by_stderr(fd::STDOUT);
     context.place.release_inherited();
-    memory::release();
     let status = match shim.run() {
         End::Exit(status) => {
             shim.finish();

@@ -65,7 +65,7 @@ fn search_path(path: &OsStr, name: &OsStr) -> Vec<OsString> {
 /// 125: no process could be made.
 pub fn start(
     image: Image,
-    setup: Setup,
+    setup: &Setup,
     cgroup: Option<BorrowedFd<'_>>,
     name: &OsStr,
 ) -> Result<(Pid, Option<OwnedFd>), Error> {

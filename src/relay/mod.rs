@@ -26,7 +26,7 @@ use crate::settings::writers::{Source, Use, Writers};
 use crate::sys::clone::{self, Fork};
 use crate::sys::fd::{self, Kind};
 use crate::sys::stream::{self, Given, Stream};
-use crate::sys::{memory, prctl, proc, startup};
+use crate::sys::{prctl, proc, startup};
 pub use handle::Handle;
 use handle::READY;
 use others::{Input, Origin};
@@ -231,7 +231,6 @@ fn become_relay(mut ends: Ends, sockets: Vec<Unmade>, settings: &Writers, drain:
     stream::close_all_except(&kept);
     // Each writer needs a descriptor.
     fd::raise_limit();
-    memory::release();
     let done = run::run(ends, settings, drain);
     // The shim and the monitor may both be gone.
     socket_file::remove(&files);

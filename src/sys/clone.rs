@@ -1,11 +1,6 @@
-//! Starting processes: a fork, and the server as a child that shares the memory of its parent until its exec.
-//!
-//! Sharing saves the copy of the page tables and the page faults after it. Their cost was not measured alone. With the
-//! cargo feature `plain` the server begins as a copy instead, see `copy`. With everything that `plain` leaves out, a
-//! start of the pair takes 126,000 instructions instead of 95,000, and 79 system calls instead of 76.
+//! Starting processes: a fork, and the server as a child that begins as a copy of its parent.
 
-use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
+use std::ffi::{c_int, c_long};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -13,7 +8,7 @@ use super::exec::{Failure, Image, Text};
 use super::pid::Pid;
 use super::signal::{self, Signal};
 use super::startup::Inherited;
-use super::{Errno, check, last_errno, raw};
+use super::{Errno, check};
 
 /// The process in which a fork has returned.
 pub enum Fork {
@@ -60,27 +55,94 @@ pub fn fork_into(namespaces: Namespaces) -> Result<Fork, Errno> {
     fork_with(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user, libc::SIGCONT)
 }
 
+fn fork_with(flags: c_int, exit_signal: c_int) -> Result<Fork, Errno> {
+    match clone3(flags, exit_signal, &mut -1, None) {
+        Err(errno) if is_missing(errno) => clone(flags, exit_signal, &mut -1),
+        other => other,
+    }
+}
+
+/// clone3 came with Linux 5.3, and its cgroups with 5.7. The filters of containers often forbid it.
+fn is_missing(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::NOSYS | Errno::INVAL | Errno::TOOBIG | Errno::PERM
+    )
+}
+
+/// The kernel's `struct clone_args`. The libc crate does not have it for every architecture.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// As the kernel defines it. It has too many bits for a C int.
+const CLONE_INTO_CGROUP: u64 = 1 << 33;
+
+/// A child that is born in `cgroup`, if there is one. With `CLONE_PIDFD`, `pidfd` gets its descriptor. See `clone3(2)`.
+///
 /// There is only one thread, so the child may do all that the parent may. But the libc does not know of the fork:
 /// functions that use what it stores for each thread (such as `raise`) must not be called.
-fn fork_with(flags: c_int, exit_signal: c_int) -> Result<Fork, Errno> {
-    // SAFETY: an all-zero clone_args asks for nothing.
-    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = flags as u64;
-    args.exit_signal = exit_signal as u64;
+fn clone3(
+    flags: c_int,
+    exit_signal: c_int,
+    pidfd: &mut c_int,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> Result<Fork, Errno> {
+    let mut args = CloneArgs {
+        flags: flags as u64,
+        pidfd: std::ptr::from_mut(pidfd) as u64,
+        exit_signal: exit_signal as u64,
+        ..CloneArgs::default()
+    };
+    if let Some(cgroup) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
+    }
     // SAFETY: a live struct, and its size. The child gets a copy of all memory, and the copy is consistent: no lock
     // can be held by a thread that the child lacks.
-    let mut pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of_val(&args)) };
-    // Before Linux 5.3, or where a filter forbids it and allows the older call.
-    if pid == -1 && matches!(last_errno(), Errno::NOSYS | Errno::PERM) {
-        let (none, flags) = (std::ptr::null::<c_void>(), flags | exit_signal);
-        // SAFETY: as above. The order of the arguments differs between architectures; all except the flags are null.
-        pid = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
+    returned(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of_val(&args)) })
+}
+
+/// The older call, which knows no cgroup. See `clone(2)`.
+fn clone(flags: c_int, exit_signal: c_int, pidfd: &mut c_int) -> Result<Fork, Errno> {
+    let flags = c_long::from(flags | exit_signal);
+    // On this architecture the stack comes first. Without one, the child uses its copy of the present one.
+    let (first, second) = if cfg!(target_arch = "s390x") {
+        (0, flags)
+    } else {
+        (flags, 0)
+    };
+    let none: c_long = 0;
+    // SAFETY: a live number, and nulls. The copy of the memory is consistent, as with `clone3`.
+    returned(unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            first,
+            second,
+            std::ptr::from_mut(pidfd),
+            none,
+            none,
+        )
+    })
+}
+
+fn returned(result: c_long) -> Result<Fork, Errno> {
+    match check(result)? {
+        0 => Ok(Fork::Child),
+        pid => Pid::new(pid as i32).map(Fork::Parent).ok_or(Errno::CHILD),
     }
-    if pid == 0 {
-        return Ok(Fork::Child);
-    }
-    check(pid)?;
-    Pid::new(pid as i32).map(Fork::Parent).ok_or(Errno::CHILD)
 }
 
 /// Succeeds if the kernel has clone3 and no filter forbids it. See `clone3(2)`.
@@ -88,7 +150,7 @@ fn fork_with(flags: c_int, exit_signal: c_int) -> Result<Fork, Errno> {
 /// # Errors
 /// `ENOSYS` before Linux 5.3, or hidden by a filter; `EPERM` forbidden by one.
 pub fn has_clone3() -> Result<(), Errno> {
-    let none = std::ptr::null::<c_void>();
+    let none = std::ptr::null::<CloneArgs>();
     // SAFETY: a size of zero is refused before anything is read.
     match check(unsafe { libc::syscall(libc::SYS_clone3, none, 0_usize) }) {
         Ok(_) | Err(Errno::INVAL) => Ok(()),
@@ -128,21 +190,9 @@ pub struct Setup {
     pub interpreter: Text,
 }
 
-/// What the child needs until its exec is done. Until then it shares the memory of the parent, which goes on.
-struct Start {
-    image: Image,
-    setup: Setup,
-    parent: c_int,
-    /// The directory of the cgroup that it has to enter, if it was not born there. The number is valid in the child,
-    /// whose table of descriptors is a copy of the parent's.
-    enter: Option<c_int>,
-}
-
-/// The size of the child's stack until exec, in bytes. It needs less than two pages.
-const STACK: usize = 16 * 1024;
-
-/// Makes the process that becomes the server, in `cgroup` if there is one. Returns before its exec: if that fails, the
-/// process writes the reason to `setup.failure`, and exits.
+/// Makes the process that becomes the server, in `cgroup` if there is one. Returns before its exec, which may never
+/// return (a network file system, a scanner): a stop must not wait for it. If the exec fails, the process writes the
+/// reason to `setup.failure`, and exits.
 ///
 /// The pidfd is missing on kernels before 5.2.
 ///
@@ -150,108 +200,52 @@ const STACK: usize = 16 * 1024;
 /// `EAGAIN` a limit of processes; `ENOMEM`; any error that a filter gives.
 pub fn spawn(
     image: Image,
-    setup: Setup,
+    setup: &Setup,
     cgroup: Option<BorrowedFd<'_>>,
 ) -> Result<(Pid, Option<OwnedFd>), Errno> {
     let parent = super::pid::own();
-    let start = Start {
-        image,
-        setup,
-        parent,
-        enter: None,
-    };
-    // Neither is ever freed: only the child knows when it no longer uses them.
-    let start = std::ptr::from_mut(Box::leak(Box::new(start)));
-    let stack = Box::leak(Box::new_uninit_slice(STACK / size_of::<u128>()));
-    let mut pidfd: c_int = -1;
-    let pid = match share(start, stack, cgroup, &mut pidfd) {
-        // clone3 came with Linux 5.3, and its cgroups with 5.7. The filters of containers often forbid it.
-        Err(Errno::NOSYS | Errno::INVAL | Errno::TOOBIG | Errno::PERM) => {
-            // SAFETY: there is no child yet, so there is no other reference.
-            unsafe { (*start).enter = cgroup.map(|cgroup| cgroup.as_raw_fd()) };
-            copy(start, stack, &mut pidfd)
+    let (mut pidfd, with_pidfd) = (-1, libc::CLONE_PIDFD);
+    let (forked, enter) = match clone3(with_pidfd, libc::SIGCHLD, &mut pidfd, cgroup) {
+        Err(errno) if is_missing(errno) => {
+            let forked = match clone(with_pidfd, libc::SIGCHLD, &mut pidfd) {
+                // Kernels before 5.2 ignore the flag. Emulators refuse it.
+                Err(Errno::INVAL) => clone(0, libc::SIGCHLD, &mut pidfd),
+                other => other,
+            };
+            (forked?, cgroup)
         }
-        other => other,
-    }?;
-    // SAFETY: the kernel has just opened this descriptor (close-on-exec), and nothing else owns it.
-    let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
-    Pid::new(pid).map(|pid| (pid, pidfd)).ok_or(Errno::CHILD)
+        other => (other?, None),
+    };
+    match forked {
+        Fork::Child => become_server(image, setup, parent, enter),
+        Fork::Parent(pid) => {
+            // SAFETY: the kernel has just opened this descriptor (close-on-exec), and nothing else owns it.
+            let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
+            Ok((pid, pidfd))
+        }
+    }
 }
 
-/// As the kernel defines it; the libc's constant has too few bits.
-const CLONE_INTO_CGROUP: u64 = 1 << 33;
-
-/// A child that shares the memory of its parent, and is born in `cgroup`: nothing is copied, not even page tables.
-/// Unlike with vfork, the parent goes on at once: the exec may never return (a network file system, a scanner), and a
-/// stop must not wait for it. Until then the OOM killer, and a core dump of the child before Linux 5.16, end the
-/// parent as well. Then the shim goes on. See `clone3(2)`, `CLONE_VM`.
-fn share(
-    start: *mut Start,
-    stack: &mut [MaybeUninit<u128>],
-    cgroup: Option<BorrowedFd<'_>>,
-    pidfd: &mut c_int,
-) -> Result<c_int, Errno> {
-    if cfg!(feature = "plain") {
-        return Err(Errno::NOSYS);
-    }
-    // SAFETY: an all-zero clone_args asks for nothing.
-    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = (libc::CLONE_VM | libc::CLONE_PIDFD) as u64;
-    args.exit_signal = libc::SIGCHLD as u64;
-    args.pidfd = std::ptr::from_mut(pidfd) as u64;
-    args.stack = stack.as_mut_ptr() as u64;
-    args.stack_size = size_of_val(stack) as u64;
-    if let Some(cgroup) = cgroup {
-        args.flags |= CLONE_INTO_CGROUP;
-        args.cgroup = cgroup.as_raw_fd() as u64;
-    }
-    // SAFETY: the child has a stack of its own. That stack and `start` are never freed, and the parent keeps no
-    // reference to `start`. All other memory is used by only one of the two, or is atomic: the child only makes
-    // system calls, none of them by a function of the libc that can fail.
-    unsafe { raw::clone_onto(&mut args, run_child, start.cast()) }
-}
-
-/// A child with a copy of its parent's memory, for where [`share`] cannot be used. See `clone(2)`.
-fn copy(
-    start: *mut Start,
-    stack: &mut [MaybeUninit<u128>],
-    pidfd: &mut c_int,
-) -> Result<c_int, Errno> {
-    extern "C" fn entry(start: *mut c_void) -> c_int {
-        run_child(start)
-    }
-    let (top, data) = (stack.as_mut_ptr_range().end.cast(), start.cast());
-    let with_pidfd = libc::CLONE_PIDFD | libc::SIGCHLD;
-    // SAFETY: the child gets a consistent copy of all memory: no lock can be held by a thread that it lacks.
-    let mut pid = unsafe { libc::clone(entry, top, with_pidfd, data, std::ptr::from_mut(pidfd)) };
-    if pid == -1 && last_errno() == Errno::INVAL {
-        // SAFETY: as above.
-        pid = unsafe { libc::clone(entry, top, libc::SIGCHLD, data) };
-    }
-    check(pid.into()).map(|pid| pid as c_int)
-}
-
-/// The child: it only makes system calls, on memory that was prepared. It becomes the server, or writes why it could
-/// not.
-extern "C" fn run_child(start: *mut c_void) -> ! {
-    // SAFETY: the pointer that was passed to clone; the parent keeps no reference, and never frees it.
-    let start = unsafe { &mut *start.cast::<Start>() };
-    start.setup.announce.store(super::pid::own() as u64, SeqCst);
-    let failure = match set_up(start) {
-        Ok(()) => start.image.execute(start.setup.interpreter),
+/// The child: it becomes the server, or writes why it could not. `enter`: the cgroup, if it was not born there.
+fn become_server(
+    mut image: Image,
+    setup: &Setup,
+    parent: c_int,
+    enter: Option<BorrowedFd<'_>>,
+) -> ! {
+    setup.announce.store(super::pid::own() as u64, SeqCst);
+    let failure = match set_up(setup, parent, enter) {
+        Ok(()) => image.execute(setup.interpreter),
         Err(failure) => failure,
     };
-    start.setup.failure.store(failure.encode(), SeqCst);
+    setup.failure.store(failure.encode(), SeqCst);
     exit_child(1)
 }
 
-fn set_up(start: &Start) -> Result<(), Failure> {
-    let setup = &start.setup;
-    if let Some(cgroup) = start.enter {
+fn set_up(setup: &Setup, parent: c_int, enter: Option<BorrowedFd<'_>>) -> Result<(), Failure> {
+    if let Some(cgroup) = enter {
         // Only where it is needed: this write waits for an RCU grace period, which takes longer than the rest of a
         // start.
-        // SAFETY: this process has a table of descriptors of its own, where this one is never closed.
-        let cgroup = unsafe { BorrowedFd::borrow_raw(cgroup) };
         super::cgroup::enter(cgroup).map_err(Failure::Clone)?;
     }
     match setup.group {
@@ -259,7 +253,7 @@ fn set_up(start: &Start) -> Result<(), Failure> {
         Group::Inherit => {}
     }
     let _ = super::prctl::signal_on_parent_exit(setup.parent_death_signal);
-    if super::pid::parent() != start.parent {
+    if super::pid::parent() != parent {
         // The parent ended before the signal was set, so the signal will not come.
         return Err(Failure::Orphaned);
     }

@@ -1,8 +1,4 @@
 //! Becoming the server: what the new process executes, and why it could not.
-//!
-//! The new process may share the memory of its parent, which goes on meanwhile. So nothing that it does here allocates,
-//! changes what the parent reads, or calls a function of the libc that can fail: that would overwrite the parent's
-//! `errno`.
 
 use std::ffi::{CStr, CString, OsStr, c_char};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -10,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::environment::Environment;
-use super::{Errno, pid, raw, startup};
+use super::{Errno, last_errno, pid, startup};
 
-/// What the new process executes. All of it is prepared, since between clone and exec nothing may allocate.
+/// What the new process executes. All of it is prepared, so that no failure but that of the exec is left to report.
 pub struct Image {
     /// The paths to try, in this order.
     candidates: Vec<CString>,
@@ -101,18 +97,9 @@ impl Image {
 
 /// As in an [`Image`], `path` and the entries of `argv` are NUL-terminated strings, and null ends both arrays.
 fn execve(path: *const c_char, argv: &[*const c_char], environment: *const *const c_char) -> Errno {
-    let arguments = [
-        path as usize,
-        argv.as_ptr() as usize,
-        environment as usize,
-        0,
-        0,
-    ];
     // SAFETY: NUL-terminated strings in null-terminated arrays, owned by the image and by the C runtime.
-    match unsafe { raw::call(libc::SYS_execve, arguments) } {
-        Ok(_) => Errno::IO,
-        Err(errno) => errno,
-    }
+    unsafe { libc::execve(path, argv.as_ptr(), environment) };
+    last_errno()
 }
 
 fn exists(path: &CStr, but_no_directory: bool) -> bool {
@@ -138,8 +125,6 @@ impl Text {
             return;
         };
         let len = rustix::io::read(&file, &mut line).unwrap_or(0);
-        // The end of this process closes it. A call of the libc could overwrite the parent's `errno`.
-        std::mem::forget(file);
         let Some(rest) = line[..len].strip_prefix(b"#!") else {
             return;
         };

@@ -1,7 +1,7 @@
 //! Attributes of this process.
 
 use super::signal::Signal;
-use super::{Errno, raw};
+use super::{Errno, check};
 
 /// From now on orphaned descendants become children of this process. See `PR_SET_CHILD_SUBREAPER(2const)`.
 ///
@@ -14,19 +14,15 @@ pub fn become_subreaper() -> Result<(), Errno> {
 /// Asks for `signal` when the thread that forked this process ends. The signal is only a hint: the other threads of the
 /// parent may still run. See `PR_SET_PDEATHSIG(2const)`.
 pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
-    set(libc::PR_SET_PDEATHSIG, signal.number().into())
+    let number = libc::c_ulong::from(signal.number());
+    // Not by rustix, whose type excludes the real-time signals.
+    // SAFETY: an attribute of this process; no memory is passed.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, number) }.into()).map(drop)
 }
 
 /// Makes sure that no `execve` of this process or of a descendant gains rights. See `PR_SET_NO_NEW_PRIVS(2const)`.
 pub fn no_new_privs() -> Result<(), Errno> {
-    set(libc::PR_SET_NO_NEW_PRIVS, 1)
-}
-
-/// By a raw call, since these attributes are also set between clone and exec: see [`raw`].
-fn set(attribute: i32, value: usize) -> Result<(), Errno> {
-    let arguments = [attribute as usize, value, 0, 0, 0];
-    // SAFETY: an attribute of this process; no memory is passed.
-    unsafe { raw::call(libc::SYS_prctl, arguments) }.map(drop)
+    rustix::thread::set_no_new_privs(true)
 }
 
 /// Whether a descendant can get a uid that this process may not signal: `CAP_KILL` is not effective, and the uid can be

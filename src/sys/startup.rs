@@ -8,15 +8,10 @@ use super::signal::{self, Mask, Signal};
 /// Defines the C `main` that calls `$run(&arguments) -> i32`.
 ///
 /// It replaces the start-up code of std, which ignores SIGPIPE and opens `/dev/null` on closed descriptors: the server
-/// would inherit both, so the feature `plain` does not switch it off. It also saves 24 system calls, as measured with
-/// glibc.
+/// would inherit both. It also saves 24 system calls, as measured with glibc.
 #[macro_export]
 macro_rules! entry_point {
     ($run:path) => {
-        #[cfg(not(feature = "plain"))]
-        #[global_allocator]
-        static HEAP: $crate::sys::heap::Heap = $crate::sys::heap::Heap;
-
         #[allow(unsafe_code, reason = "the name `main` is what the C runtime calls")]
         #[unsafe(no_mangle)]
         extern "C" fn main(
