@@ -190,14 +190,20 @@ fn nohup_before_a_shell_lets_the_shell_outlive_the_host() {
 /// Kills the host, and runs its arguments after the host was reaped.
 const ORPHAN: &str = "kill -9 $PPID; while [ -d /proc/$PPID ]; do :; done; exec \"$0\" \"$@\"";
 
-fn orphaned_before_the_start(host: &[&str]) -> Run {
+/// A host with this stdin for its child, which `before` leads to. Treaper starts when that host is gone.
+fn orphan_of(stdin: &[&str], before: &[&str]) -> Vec<String> {
     let words = [
         owned(&[ACTOR, "host", "--own-session"]),
-        owned(host),
+        owned(stdin),
         owned(&["--"]),
+        owned(before),
         command(&["sh", "-c", ORPHAN], QUICK),
     ];
-    let mut run = Scene::new().start(&words.concat());
+    words.concat()
+}
+
+fn orphaned_before_the_start(host: &[&str]) -> Run {
+    let mut run = Scene::new().start(&orphan_of(host, &[]));
     run.wait_empty();
     run
 }
@@ -245,6 +251,86 @@ fn check_that_it_lives(host: &[&str]) {
 fn a_host_that_gave_treaper_a_session_of_its_own_is_not_taken_for_dead() {
     let host = [ACTOR, "host", "--stdin", "hungup", "--", "setsid"];
     check_that_it_lives(&host);
+}
+
+/// Treaper leads a session, and its stdin has hung up. The process that adopts it decides.
+#[test]
+fn a_dead_host_that_gave_treaper_a_session_is_noticed_if_an_init_has_adopted_treaper() {
+    for request in ["", "request\n"] {
+        for kind in ["pipe", "socketpair", "tcp"] {
+            let words = orphan_of(&["--stdin", kind, "--request", request], &["setsid"]);
+            let mut run = Scene::new().reaper_named("systemd").start(&words);
+            run.wait_empty();
+            assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
+            assert!(run.log.all("server", "ready").is_empty(), "{kind}");
+        }
+    }
+    // A subreaper that may be a host.
+    lives_on(all_ready(
+        Scene::new().start(&orphan_of(&["--stdin", "hungup"], &["setsid"])),
+    ));
+    // No pipe has hung up.
+    let scene = Scene::new().reaper_named("systemd");
+    lives_on(all_ready(
+        scene.start(&orphan_of(&["--stdin", "null"], &["setsid"])),
+    ));
+    // The main process of a unit, which systemd has started on a socket.
+    let scene = Scene::new().reaper_named("systemd");
+    let unit = "export SYSTEMD_EXEC_PID=$$; exec \"$0\" \"$@\"";
+    let before = ["setsid", "sh", "-c", unit];
+    lives_on(all_ready(
+        scene.start(&orphan_of(&["--stdin", "hungup"], &before)),
+    ));
+}
+
+/// A scene whose process 1 is a shell with the command name `name`, which runs this script.
+fn container(name: &str, script: &str, words: &[String]) -> Run {
+    let scene = Scene::new().pidns().stdin_pipe();
+    let shell = scene.directory().join(name);
+    std::os::unix::fs::symlink("/bin/sh", &shell).unwrap();
+    let first = [shell.to_str().unwrap(), "-c", script, name];
+    scene.start(&[owned(&first), words.to_vec()].concat())
+}
+
+#[test]
+fn the_process_1_of_a_container_is_an_init_or_may_be_a_host() {
+    let orphan = orphan_of(&["--stdin", "hungup"], &["setsid"]);
+    let starts = "\"$@\" & wait; read -r end";
+    let mut run = container("tini", starts, &orphan);
+    common::until("the message", || run.stderr().contains("parent-exit"));
+    run.write_stdin(b"end\n");
+    run.wait_empty();
+    assert!(run.log.all("server", "ready").is_empty());
+    // It may be a host that has closed the stdin of its server.
+    let mut run = all_ready(container("app", starts, &orphan));
+    assert!(!run.log.comes_within(A_WHILE, "server", "signal"));
+    run.write_stdin(b"end\n");
+    run.wait_empty();
+    let host = [ACTOR, "host", "--stdin", "hungup", "--", "setsid"];
+    let words = [owned(&host), command(&[], QUICK)].concat();
+    let mut run = all_ready(Scene::new().pidns().start(&words));
+    assert!(!run.log.comes_within(A_WHILE, "server", "signal"));
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+}
+
+/// dumb-init makes a session for its command, and passes on its stdin: a complete input.
+#[test]
+fn an_init_that_has_started_treaper_itself_is_not_taken_for_one_that_has_adopted_it() {
+    let words = Wrap::Treaper(&[]).tree("server:eof=6");
+    let (read, _) = std::io::pipe().unwrap();
+    let scene = Scene::new().pidns().with(|command| {
+        command.stdin(read);
+    });
+    let shell = scene.directory().join("dumb-init");
+    std::os::unix::fs::symlink("/bin/sh", &shell).unwrap();
+    let first = [
+        shell.to_str().unwrap(),
+        "-c",
+        "setsid \"$0\" \"$@\"; exit $?",
+    ];
+    let mut run = scene.start(&[owned(&first), words].concat());
+    assert_eq!(run.wait_clean().code(), Some(6), "{}", run.stderr());
 }
 
 #[test]

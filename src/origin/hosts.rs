@@ -13,7 +13,7 @@ use crate::settings::config::Config;
 use crate::sys::fd::{self, Identity, Kind};
 use crate::sys::proc::View;
 use crate::sys::signal::Signal;
-use crate::sys::{pid, pidfd, poll, prctl, proc};
+use crate::sys::{environment, pid, pidfd, poll, prctl, proc};
 
 /// The command name of the monitor.
 pub const MONITOR: &CStr = c"tree-monitor";
@@ -102,7 +102,8 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     }
     let (kind, stdin) = fd::describe(fd::STDIN);
     let stdin = stdin.filter(|_| matches!(kind, Kind::Pipe | Kind::Socket));
-    hosts.gone = stdin.is_some() && was_adopted_by(parent) && poll::has_hung_up(fd::STDIN);
+    hosts.gone =
+        stdin.is_some_and(|stdin| was_adopted_by(parent, stdin) && poll::has_hung_up(fd::STDIN));
     find_behind_launchers(hosts, parent, stdin, sighup_ignored);
 }
 
@@ -131,17 +132,21 @@ fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
     }
 }
 
-/// Whether `parent` has adopted this process, so that the process that started it has ended already.
+/// Whether `parent` has adopted this process, so that the process that started it has ended already. `stdin`: that of
+/// this process.
 ///
 /// Fork keeps the session. The only way out of a session is setsid(), which makes its caller the leader of a new
 /// one. So a parent in another session has either adopted this process, or has called setsid() after it started it.
-fn was_adopted_by(parent: i32) -> bool {
+fn was_adopted_by(parent: i32, stdin: Identity) -> bool {
     let (Ok(session), Ok(parents)) = (pid::session(0), pid::session(parent)) else {
         return false;
     };
-    // A session that this process leads, or that was made outside of this PID namespace (0), proves nothing.
-    let is_inherited = session != 0 && session != pid::own();
-    if !is_inherited || session == parents {
+    // Then the session does not show which process has started this one, but an init starts no servers on a pipe.
+    if session == pid::own() {
+        return is_init(parent, stdin) && !environment::names_this_process("SYSTEMD_EXEC_PID");
+    }
+    // A session that was made outside of this PID namespace (0) proves nothing.
+    if session == 0 || session == parents {
         return false;
     }
     // A parent that does not lead its session has never left one. Process 1 is older than any other session.
@@ -154,6 +159,35 @@ fn was_adopted_by(parent: i32) -> bool {
         (Ok(leader), Ok(stat)) => (stat.started, parent) < (leader.started, session),
         _ => false,
     }
+}
+
+/// The command names of programs that are made to be PID 1 of a container.
+const INITS: [&[u8]; 10] = [
+    b"catatonit",
+    b"dinit",
+    b"docker-init",
+    b"dumb-init",
+    b"init",
+    b"pause",
+    b"podman-init",
+    b"runit",
+    b"s6-svscan",
+    b"tini",
+];
+
+/// Whether `parent` is an init, which adopts orphans: that of the machine, systemd (also that of a user), or in a
+/// container one of [`INITS`]. In a container, any other program can be PID 1 and a host.
+///
+/// dumb-init starts its command in a session of its own, and passes on its stdin. So an init of a container that has
+/// `stdin`, or does not show its own, may have started this process.
+fn is_init(parent: i32, stdin: Identity) -> bool {
+    let Ok(name) = proc::stat(parent).map(|stat| stat.name) else {
+        return false;
+    };
+    let of_container =
+        || INITS.contains(&name.as_bytes()) && fd::stdin_of(parent).is_ok_and(|its| its != stdin);
+    name.as_bytes() == b"systemd"
+        || parent == 1 && (proc::is_of_first_namespace() || of_container())
 }
 
 /// Watches each process that is behind a launcher: that process wants the server, and the launcher may outlive it. The

@@ -76,6 +76,13 @@ pub fn is_of_own_namespace() -> bool {
     view().is_ok()
 }
 
+/// Whether this is the PID namespace in which the machine was started, so that its process 1 is the machine's init.
+/// That namespace has a fixed number: `PROC_PID_INIT_INO` in Linux's `proc_ns.h`.
+#[must_use]
+pub fn is_of_first_namespace() -> bool {
+    rustix::fs::stat(c"/proc/self/ns/pid").is_ok_and(|stat| stat.st_ino == 0xEFFF_FFFC)
+}
+
 /// The state of a process, from `/proc/PID/stat`. See `proc_pid_stat(5)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {

@@ -163,6 +163,13 @@ impl Scene {
         self
     }
 
+    /// The process that adopts the orphans of the scene has this command name.
+    pub fn reaper_named(mut self, name: &str) -> Scene {
+        let name = ["--name".to_owned(), name.to_owned()];
+        self.options.extend(name);
+        self
+    }
+
     /// The command is PID 1 of a PID namespace with a `/proc` of its own.
     pub fn pidns(mut self) -> Scene {
         self.options.push("--pidns".to_owned());
