@@ -90,7 +90,7 @@ fn alone(context: &Context<'_>, start: Start) -> Result<u8, Error> {
     let strangers = context.place.strangers.clone();
     let status = server_and_loop(context, start, role, strangers)?;
     finish_relay(context);
-    context.place.end_as_server(context.board.ended(), status);
+    end_as_server(context, status);
     Ok(status)
 }
 
@@ -329,8 +329,15 @@ fn shim(
         End::MonitorKilled => heir(shim, context, cgroup)?,
     };
     finish_relay(context);
-    context.place.end_as_server(context.board.ended(), status);
+    end_as_server(context, status);
     Ok(status)
+}
+
+fn end_as_server(context: &Context<'_>, status: u8) {
+    let board = context.board;
+    context
+        .place
+        .end_as_server(board.ended(), board.in_foreground(), status);
 }
 
 /// What the tree has written last is passed on before this process ends.

@@ -12,7 +12,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Run, Scene, TREAPER, first_second_over, patience, proc, skip, special, sys, until};
+use common::{
+    Run, Scene, TREAPER, first_second_over, held, patience, proc, skip, special, sys, trace, until,
+};
 
 /// The shells of Debian, with options against start-up files and line editing.
 const SHELLS: [&[&str]; 4] = [
@@ -318,6 +320,58 @@ fn a_shell_inside_that_was_suspended_gets_the_terminal_again() {
         });
         vec![level, session.status()]
     });
+}
+
+/// The shell has not taken the terminal back yet when the job behind ends: the group in front has no process left.
+#[test]
+fn a_job_behind_that_ends_leaves_the_terminal_to_the_shell() {
+    compare_in(&SHELLS[..1], |session| {
+        session.ask("$W sleep 100 &");
+        until("a job behind", || !session.run.named("sleep").is_empty());
+        session.keys("tail -f /dev/null\n");
+        session.in_front("tail");
+        let terminal = session.master.as_raw_fd();
+        let front = special::foreground_group(terminal);
+        let mut shell = trace(session.run.main, libc::SYS_ioctl);
+        sys::kill(front, libc::SIGKILL).unwrap();
+        held(&mut shell);
+        let sleep = session.run.named("sleep").remove(0);
+        let job = sleep.pgid;
+        sys::kill(sleep.pid, libc::SIGTERM).unwrap();
+        until("the end of the job", || proc::state(job) == 'Z');
+        let taken = special::foreground_group(terminal) != front;
+        drop(shell);
+        vec![format!("taken: {taken}"), session.status()]
+    });
+}
+
+/// A shell of a script does not take it back itself.
+#[test]
+fn the_end_of_a_shell_inside_that_had_the_terminal_gives_it_back() {
+    for (wrap, given_back) in [(TREAPER, true), ("env", false)] {
+        let mut session = Session::new(SHELLS[0], wrap);
+        session.keys("sh -c '$W bash --norc --noediting -i; read -r line; echo \"read=$line.\"'\n");
+        let outer = session.run.main;
+        let terminal = session.master.as_raw_fd();
+        let mut inner = 0;
+        until("the inner shell in front", || {
+            let front = special::foreground_group(terminal);
+            let shells = session.run.named("bash").into_iter();
+            let mut shells = shells.filter(|p| p.pid == front && p.pid != outer);
+            inner = shells.next().map_or(0, |p| p.pid);
+            inner != 0
+        });
+        // It leads a group in which no other process is.
+        let script = session.run.named("sh")[0].pgid;
+        sys::kill(inner, libc::SIGKILL).unwrap();
+        if given_back {
+            session.keys("text\n");
+            assert_eq!(session.until_text("read=", '.'), "text");
+        } else {
+            session.in_state("sh", "T");
+            assert_ne!(special::foreground_group(terminal), script);
+        }
+    }
 }
 
 #[test]

@@ -123,11 +123,14 @@ impl Place {
     }
 
     /// Ends treaper as the shell or the manager expects it. A shell gets its terminal back, whose foreground group may
-    /// be a group of the tree that is gone. If a signal has ended the server, the same signal ends treaper: so a shell
-    /// prints "Terminated" or ends a loop at Ctrl-C, and systemd can distinguish a crash from a stop. `$?` is 128 + n
-    /// in both cases.
-    pub fn end_as_server(&self, ended: Option<Ended>, status: u8) {
-        if self.job_control {
+    /// be a group of the tree that is gone. Only if the job was `in_foreground`: then the shell waits for the job, and
+    /// does nothing with the terminal meanwhile. While a job in the background ends, the shell may take the terminal
+    /// at any moment.
+    ///
+    /// If a signal has ended the server, the same signal ends treaper: so a shell prints "Terminated" or ends a loop at
+    /// Ctrl-C, and systemd can distinguish a crash from a stop. `$?` is 128 + n in both cases.
+    pub fn end_as_server(&self, ended: Option<Ended>, in_foreground: bool, status: u8) {
+        if in_foreground {
             tty::reclaim_foreground(self.group);
         }
         if self.dies_as_server

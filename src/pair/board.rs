@@ -27,6 +27,7 @@ shared_words! {
         terminal_gone: Word,
         survivors_at: Word,
         host_gone: Word,
+        in_foreground: Word,
         suspension: Word,
         early_status: Word,
         failure: Word,
@@ -132,6 +133,18 @@ impl Board {
         self.host_gone.replace(0) != 0
     }
 
+    /// Monitor: whether the foreground group of the terminal belongs to this job. Written while the server is not
+    /// reaped.
+    pub fn set_in_foreground(self, so: bool) {
+        self.in_foreground.set(so.into());
+    }
+
+    /// Whether that was so when the server ended.
+    #[must_use]
+    pub fn in_foreground(self) -> bool {
+        self.in_foreground.get() != 0
+    }
+
     /// Monitor: job control has suspended the server by signal `number`, so the shim has to be suspended by it, too.
     pub fn order_suspension(self, number: u8) {
         let Suspension(last) = self.suspension();
@@ -202,6 +215,7 @@ mod tests {
         note("stop sent", board.stop_sent().then(String::new));
         note("named", board.named().then(String::new));
         note("terminal gone", board.terminal_gone().then(String::new));
+        note("in foreground", board.in_foreground().then(String::new));
         note(
             "suspension",
             board.suspension().signal().map(|signal| signal.to_string()),
@@ -228,7 +242,7 @@ mod tests {
         assert_eq!(standing(board), [""; 0]);
         assert!(!board.take_kill_now() && !board.take_host_gone());
 
-        let steps: [(&dyn Fn(), &str); 9] = [
+        let steps: [(&dyn Fn(), &str); 10] = [
             (&|| board.server_word().store(77, SeqCst), "server 77"),
             (
                 &|| board.set_ended(Ended::Exited(0)),
@@ -237,6 +251,7 @@ mod tests {
             (&|| board.set_stop_sent(), "stop sent "),
             (&|| board.set_named(), "named "),
             (&|| board.set_terminal_gone(), "terminal gone "),
+            (&|| board.set_in_foreground(true), "in foreground "),
             (&|| board.order_suspension(19), "suspension SIGSTOP"),
             (&|| board.set_early_status(0), "leave with 0"),
             (

@@ -20,7 +20,7 @@ use crate::settings::config::StdoutMode;
 use crate::streams::notify::Notifier;
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::signal::Signal;
-use crate::sys::{clock, fd};
+use crate::sys::{clock, fd, proc};
 use crate::tree::kill::Killer;
 use crate::tree::reap::{self, JobChange, Left, Reaped};
 use crate::tree::{Hold, Tree};
@@ -341,7 +341,22 @@ impl Monitor<'_> {
         }
     }
 
+    /// Notes on the board whether this job has the terminal. A group that is gone does not show whose it was, so this is
+    /// asked before the server is reaped.
+    fn note_foreground(&self) {
+        let server = self.tree.living_server();
+        let Some(server) = server.filter(|_| self.context.place.job_control) else {
+            return;
+        };
+        if let Ok(stat) = proc::stat(server.get()) {
+            let front = stat.foreground;
+            let is_ours = front == stat.group || proc::is_descendant(front) == Ok(true);
+            self.context.board.set_in_foreground(is_ours);
+        }
+    }
+
     fn reap(&mut self) -> Event {
+        self.note_foreground();
         let mut reaped = Reaped::default();
         let context = self.context;
         let left = reap::drain(&mut self.tree, &mut reaped, &mut |end| {

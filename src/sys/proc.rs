@@ -91,6 +91,8 @@ pub struct Stat {
     pub state: u8,
     pub parent: i32,
     pub group: i32,
+    /// The foreground group of its controlling terminal; -1 without a terminal.
+    pub foreground: i32,
     /// When it started, in clock ticks since boot. Together with the pid it identifies one process.
     pub started: u64,
     /// The signals from 1 to 31 that it ignores, one bit each.
@@ -292,17 +294,20 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let state = *fields.next()?.first()?;
     let parent = number(fields.next()?)?;
     let group = number(fields.next()?)?;
+    // Without the session and the terminal.
+    let foreground = number(fields.nth(2)?)?;
     let mut number_after = |fields_between| {
         let text = fields.nth(fields_between)?;
         std::str::from_utf8(text).ok()?.parse().ok()
     };
-    // Fields 22 and 33 of the manual page, which counts from 1. Field 5 was the last one that was taken.
-    let (started, ignored) = (number_after(16), number_after(10));
+    // Fields 22 and 33 of the manual page, which counts from 1. Field 8 was the last one that was taken.
+    let (started, ignored) = (number_after(13), number_after(10));
     Some(Stat {
         name,
         state,
         parent,
         group,
+        foreground,
         started: started.unwrap_or(0),
         ignored: ignored.unwrap_or(0),
     })
@@ -363,13 +368,14 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_and_blanks_does_not_shift_the_fields() {
-        let stat = parse_stat(b"77 (a) R 1 (b) c) T 5 6 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 18446744073709551615 0 0 0 0 0 0 0 0 4097 0")
+        let stat = parse_stat(b"77 (a) R 1 (b) c) T 5 6 7 0 8 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 18446744073709551615 0 0 0 0 0 0 0 0 4097 0")
             .unwrap();
         assert_eq!(stat.name.as_bytes(), b"a) R 1 (b) c");
         assert_eq!(
             (stat.state, stat.parent, stat.group, stat.started),
             (b'T', 5, 6, 4711)
         );
+        assert_eq!(stat.foreground, 8);
         assert!(stat.ignores(Signal::HUP) && stat.ignores(Signal::PIPE));
         assert!(!stat.ignores(Signal::INT) && !stat.ignores(Signal::TERM));
         assert!(parse_stat(b"").is_none());
