@@ -133,6 +133,27 @@ fn the_job_is_suspended_and_resumed_as_one() {
     }
 }
 
+/// `/proc` shows such a server as a zombie.
+#[test]
+fn a_server_whose_main_thread_has_ended_is_suspended_and_resumed() {
+    for wrap in ALL {
+        let (mut run, master) = start(wrap, "server:mainless");
+        let main = run.main;
+        let parent = run.named("tree-monitor").pop().map_or(main, |p| p.pid);
+        until("a main thread that has ended", || {
+            proc::children(parent).iter().all(|p| p.state == 'Z')
+        });
+        for _ in 0..2 {
+            press(&master, 26);
+            until_state(&[main], 'T');
+            sys::kill_group(main, libc::SIGCONT).unwrap();
+            until_state(&[main], 'S');
+        }
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+    }
+}
+
 /// A shell resumes the whole job, so the server gets the shell's SIGCONT before the one that treaper forwards.
 #[test]
 fn a_late_resumption_does_not_undo_the_next_suspension() {

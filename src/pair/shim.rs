@@ -347,8 +347,5 @@ impl Shim<'_> {
 
 /// Whether `pid` is suspended, or `/proc` does not show that. SIGCONT changes that at once, not when it is delivered.
 fn may_be_suspended(pid: i32) -> bool {
-    match proc::stat(pid) {
-        Ok(stat) => matches!(stat.state, b'T' | b't'),
-        Err(errno) => !matches!(errno, Errno::NOENT | Errno::SRCH),
-    }
+    proc::is_suspended(pid).unwrap_or_else(|errno| !matches!(errno, Errno::NOENT | Errno::SRCH))
 }

@@ -139,6 +139,28 @@ pub fn stat(pid: i32) -> Result<Stat, Errno> {
     view()?.stat(pid)
 }
 
+/// Whether `pid` is suspended, by job control or by a tracer. The state of the process is that of its main thread. If
+/// that has ended and the process has not, the other threads show it.
+///
+/// # Errors
+/// As [`View::stat`]; [`FOREIGN`].
+pub fn is_suspended(pid: i32) -> Result<bool, Errno> {
+    let is_stop = |stat: &Stat| matches!(stat.state, b'T' | b't');
+    let main = stat(pid)?;
+    if main.state != b'Z' {
+        return Ok(is_stop(&main));
+    }
+    let mut found = false;
+    let threads = open(Path::new(pid, "task").as_c_str(), OFlags::DIRECTORY)?;
+    numbers_in(threads.as_fd(), &mut |thread| {
+        let path = Path::of_thread(pid, thread, "stat");
+        let file = open(path.as_c_str(), OFlags::empty());
+        let stat = file.and_then(|file| read_stat(file.as_fd()));
+        found |= stat.is_ok_and(|stat| is_stop(&stat));
+    })?;
+    Ok(found)
+}
+
 /// As [`View::owner`], on the result of [`view`].
 ///
 /// # Errors

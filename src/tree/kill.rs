@@ -350,9 +350,9 @@ fn seems_sent_by_kernel(server: &Server) -> bool {
 fn is_suspended(server: &Server) -> bool {
     match wait::job_change(server.pid) {
         Some(change) => matches!(change, Change::Suspended(_)),
-        None => server.suspended.unwrap_or_else(|| {
-            proc::stat(server.pid.get()).map_or(true, |stat| stat.state == b'T')
-        }),
+        None => server
+            .suspended
+            .unwrap_or_else(|| proc::is_suspended(server.pid.get()).unwrap_or(true)),
     }
 }
 
