@@ -476,6 +476,31 @@ fn a_long_stop_lists_what_it_waits_for_and_ctrl_c_kills_that() {
     }
 }
 
+/// The shell has its prompt back, so Ctrl-C does not reach the job.
+#[test]
+fn after_the_end_of_the_shim_ctrl_c_is_not_offered() {
+    for contain in ["--contain=group", "--contain=pidns"] {
+        if contain == "--contain=pidns" && !sys::is_root() {
+            common::skip("pidns without root depends on the machine");
+            continue;
+        }
+        let wrap = Wrap::Treaper(&["--grace", "100s", contain]);
+        // Killed before the stop, and during a stop for another reason.
+        for during in [false, true] {
+            let (mut run, master) = start(wrap, "server:record");
+            if during {
+                run.signal(libc::SIGTERM);
+                run.log.wait("server", "signal");
+            }
+            run.signal(libc::SIGKILL);
+            let shown = wait_to_read(&master, "to end");
+            let shown = shown + &wait_to_read(&master, "had to SIGKILL");
+            assert!(!shown.contains("Ctrl-C"), "{contain} {during}: {shown}");
+            run.wait_empty();
+        }
+    }
+}
+
 #[test]
 fn the_heir_of_a_stop_takes_ctrl_c_as_well() {
     let wrap = Wrap::Treaper(&["--grace", "100s"]);

@@ -31,6 +31,16 @@ impl Link {
             Self::Parent(_) | Self::Gone => {}
         }
     }
+
+    /// Whether the shim has ended. A bell is rung for that: it has no reader then.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Parent(shim) => shim.get() != pid::parent(),
+            Self::Bell(bell) => fd::write_at_once(bell.as_fd(), b"!") == Err(Errno::PIPE),
+            Self::Gone => true,
+        }
+    }
 }
 
 /// A *bell* is a pipe. When a byte is written to its second end, the process that called this function gets SIGCONT,

@@ -400,6 +400,10 @@ impl Monitor<'_> {
         }
     }
 
+    fn shim_is_gone(&self) -> bool {
+        matches!(&self.role, Role::Monitor { shim } if shim.is_gone())
+    }
+
     /// Resumes the shim. A suspended shim could not report to the host how the server ended.
     fn wake_shim(&self) {
         self.signal_shim(Signal::CONT);

@@ -1,15 +1,14 @@
 //! What the monitor adds to the report of the run, see `--report`.
 #![forbid(unsafe_code)]
 
-use super::{Monitor, Role};
+use super::Monitor;
 use crate::output::ledger::Lost;
 use crate::output::report::Facts;
-use crate::pair::link::Link;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::relay::Handle;
 use crate::sys::clock;
-use crate::sys::pid::{self, Pid};
+use crate::sys::pid::Pid;
 
 impl Monitor<'_> {
     /// Notes each new state of the plan.
@@ -51,11 +50,7 @@ impl Monitor<'_> {
         let Some(report) = self.context.report else {
             return;
         };
-        if let Role::Monitor {
-            shim: Link::Parent(shim),
-        } = &self.role
-            && pid::parent() != shim.get()
-        {
+        if self.shim_is_gone() {
             self.note_loss(Trigger::ShimKilled);
         }
         report.write(&Facts {

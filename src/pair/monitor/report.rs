@@ -9,17 +9,23 @@ use crate::plan::machine::{Plan, State};
 use crate::tree::reap::End;
 
 impl Monitor<'_> {
-    /// Logs which processes the stop waits for. From then on Ctrl-C kills them.
+    /// Logs which processes the stop waits for. From then on Ctrl-C kills them, except if the shim is gone: then the
+    /// shell has its terminal back.
     pub(super) fn name_waiting(&mut self, plan: &Plan) {
         let (named, count) = self.tree.living();
         if count == 0 || !log::log_enabled!(log::Level::Warn) {
             return;
         }
-        self.context.board.set_named();
+        let offer = if self.shim_is_gone() {
+            ""
+        } else {
+            self.context.board.set_named();
+            "; Ctrl-C kills them now"
+        };
         let named = &named;
         let trigger = plan.trigger().map_or("?", Trigger::name);
         let waiting = Victims { named, count };
-        log::warn!("{trigger}: waiting for {waiting} to end; Ctrl-C kills them now");
+        log::warn!("{trigger}: waiting for {waiting} to end{offer}");
     }
 
     pub(super) fn report_killed(&self, plan: &Plan) {
