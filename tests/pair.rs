@@ -204,6 +204,25 @@ fn the_host_can_suspend_and_resume_the_shim_like_any_child() {
     run.wait_clean();
 }
 
+/// The group of the server is orphaned, since it leads a session.
+#[test]
+fn without_a_terminal_only_sigstop_suspends_a_server_without_a_handler() {
+    for wrap in [Wrap::Treaper(&[]), Wrap::Treaper(&["--no-guard"])] {
+        let mut run = Scene::new().start(&wrap.tree("server:on=USR1/5"));
+        let server = run.log.ready("server");
+        for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
+            sys::kill(server, signal).unwrap();
+        }
+        // A suspended server would not exit.
+        run.signal(libc::SIGUSR1);
+        assert_eq!(run.wait_clean().code(), Some(5), "{wrap:?}");
+    }
+    let mut run = Scene::new().start(&Wrap::Treaper(&[]).tree("server"));
+    let server = run.log.ready("server");
+    sys::kill(server, libc::SIGSTOP).unwrap();
+    until_state(&[server], 'T');
+}
+
 const STOP_SIGNALS: [i32; 4] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGSTOP];
 
 /// The end is reported by SIGCONT. The kernel removes a pending SIGCONT when a signal that suspends is sent.
