@@ -88,7 +88,7 @@ pub fn error(failure: Failure, name: &OsStr, interpreter: Text) -> Error {
             let directory = directory_of_path(at);
             let directory = Shown(&directory);
             let message = format!(
-                "cannot find '{name}' in PATH: treaper may not search its directory '{directory}'"
+                "cannot find '{name}' in PATH: treaper is not permitted to search the directory '{directory}'"
             );
             not_executed(status::NOT_FOUND, Errno::ACCESS, message)
         }

@@ -123,7 +123,7 @@ fn a_directory_of_path_that_may_not_be_searched_is_named() {
     let mut run = scene.start(&[TREAPER, "--", "hidden"]);
     assert_eq!(run.wait_clean().code(), Some(127));
     let expected = format!(
-        "treaper: cannot find 'hidden' in PATH: treaper may not search its directory '{}'\n",
+        "treaper: cannot find 'hidden' in PATH: treaper is not permitted to search the directory '{}'\n",
         closed.display()
     );
     assert_eq!(run.stderr(), expected);

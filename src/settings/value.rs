@@ -90,7 +90,7 @@ pub fn idle(text: &str) -> Result<Duration, String> {
 /// A sentence that says what is expected.
 pub fn report(text: &OsStr) -> Result<To, String> {
     let expected = || {
-        "expected a FILE or fd:N, a descriptor from 2 up, since 0 and 1 are the server's".to_owned()
+        "expected FILE or fd:N with N of 2 or more, since 0 and 1 belong to the server".to_owned()
     };
     let Some(number) = text.as_bytes().strip_prefix(b"fd:") else {
         let path = Some(text).filter(|text| !text.is_empty());
