@@ -50,7 +50,8 @@ fn of(hosts: &Hosts, trigger: Trigger) -> Vec<i32> {
     watched.map(|watched| watched.pid).collect()
 }
 
-/// The last process of `pids` is the host, and the others are launchers. Without pidfds `parent` is the host.
+/// Names the host, which is the last one of `pids`, and the launchers, which are the others. Without pidfds, `pids` is
+/// empty, and the host is `parent`.
 fn chain(pids: &[i32], parent: i32) -> String {
     let (host, launchers) = pids.split_last().unwrap_or((&parent, &[]));
     let mut text = named(*host);

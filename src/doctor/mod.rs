@@ -1,6 +1,6 @@
 //! `--doctor`: what this machine and place offer, which level would be chosen, and what that level guarantees.
 //!
-//! A level counts as available only if a start with it has just worked.
+//! A level is available if the doctor has just started a server with it.
 #![forbid(unsafe_code)]
 
 pub mod guarantees;
@@ -31,7 +31,7 @@ use guarantees::{NOTES, OTHER_UIDS, plain};
 /// One thing that is available or not.
 struct Check {
     name: &'static str,
-    /// `None`: this is neither good nor bad.
+    /// `None`: neither answer is good or bad.
     ok: Option<bool>,
     detail: String,
 }
@@ -43,8 +43,8 @@ struct Offer {
     missing: Option<String>,
 }
 
-/// Examines this place. Returns the text to be printed, and whether the level that `config` asks for is available.
-/// `arguments` and `inherited` are those of this process.
+/// Examines this place. `arguments` and `inherited` are those of this process. Returns the text to be printed, and
+/// whether the level that `config` asks for is available.
 #[must_use]
 pub fn examine(
     config: &Config,
@@ -82,7 +82,7 @@ fn yes_no(name: &'static str, result: Result<(), Errno>, detail: &str) -> Check 
     }
 }
 
-/// A check of something that the kernel has since `version`.
+/// A check for a feature that Linux has since `version`.
 fn since(name: &'static str, result: Result<(), Errno>, version: &str, detail: &str) -> Check {
     match result {
         Err(Errno::NOSYS | Errno::NOTTY | Errno::INVAL) => Check {
@@ -189,7 +189,7 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
     ]
 }
 
-/// The container engine, by the signs that it leaves.
+/// The container engine, if it has left a sign: a file or a variable.
 fn container() -> Option<&'static str> {
     let exists = |path: &str| std::path::Path::new(path).exists();
     if exists("/.dockerenv") {
@@ -206,7 +206,7 @@ fn container() -> Option<&'static str> {
 /// Starts a server at the level of this name. The error is the reason why that failed.
 type Start<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
-/// Starts a server that ends at once: treaper itself, since that program is always there.
+/// Starts a server that ends at once: `treaper --version`, since this program is always there.
 fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let (mut messages, writer) = std::io::pipe().map_err(|error| text(&error))?;
@@ -260,7 +260,7 @@ fn offers(start: Start<'_>) -> Vec<Offer> {
         .collect()
 }
 
-/// The message without its beginning: the name of treaper, and the option.
+/// The reason in a message: the text after the name of treaper and the option.
 fn reason(message: &str) -> &str {
     let message = message.strip_prefix("treaper: ").unwrap_or(message);
     match message.split_once(": ") {
@@ -269,7 +269,7 @@ fn reason(message: &str) -> &str {
     }
 }
 
-/// Each event, and what is left after it.
+/// Each event, and what is left after it at the level `chosen` on this machine.
 fn left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
     let column = match chosen {
         Level::Auto | Level::Group => 0,

@@ -14,7 +14,7 @@ use crate::settings::cli::Args;
 use crate::settings::manner::Manner;
 use crate::sys::pid;
 
-/// It calls itself tini, since `docker info` looks for that.
+/// catatonit calls itself tini here, since `docker info` looks for that.
 const VERSION: &str = "tini version 0.1.7_catatonit";
 const USAGE: &str = "usage: catatonit [-ghLPV] [--] <progname> [<arguments>...]\n";
 const LONG: &[Long] = &[("version", false, b'V')];
@@ -72,7 +72,7 @@ pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
     if group {
         args.values.push(option("forward-to", "group"));
     }
-    // catatonit does not forward these: it takes them for the kernel's reaction to its own use of the terminal.
+    // catatonit does not forward these: it takes them for the kernel's answer to its own use of the terminal.
     for signal in ["TSTP", "TTIN", "TTOU"] {
         args.values.push(option("rewrite", format!("{signal}:0")));
     }

@@ -15,12 +15,12 @@ use crate::settings::manner::Manner;
 use crate::sys::signal::Signal;
 
 const VERSION: &str = "dumb-init v1.2.5";
-/// The last signal that its rewrites know.
+/// The greatest signal number that `--rewrite` takes.
 const MAX_SIGNAL: u8 = 31;
 const KILL: u8 = 9;
 const TERM: u8 = 15;
 const STOP: u8 = 19;
-/// TSTP, TTIN and TTOU: after them it suspends itself as well.
+/// TSTP, TTIN and TTOU. After forwarding one of them, dumb-init suspends itself as well.
 const JOB_STOPS: [u8; 3] = [20, 21, 22];
 
 const LONG: &[Long] = &[
@@ -39,11 +39,11 @@ struct DumbInit {
     setsid: bool,
 }
 
-/// What was asked for: on the command line, and then in the variables.
+/// The settings: those of the command line, changed by the variables.
 struct Options {
     group: bool,
     debug: bool,
-    /// For each signal the one that it becomes.
+    /// For each signal, the signal that replaces it.
     rewrites: [Option<u8>; MAX_SIGNAL as usize + 1],
     command: Vec<OsString>,
 }
@@ -115,7 +115,7 @@ impl Options {
         })
     }
 
-    /// Returns the lines that dumb-init writes about them.
+    /// Applies the variables. Returns the lines that dumb-init writes about them.
     fn read_variables(&mut self, variables: &Variables) -> Vec<String> {
         let is_set =
             |name, value: &str| variable(variables, name).is_some_and(|text| text == value);
@@ -133,12 +133,12 @@ impl Options {
         notes
     }
 
-    /// The same as options of treaper.
+    /// These settings as options of treaper.
     fn values(&self) -> Vec<(&'static str, OsString)> {
         let (mut values, mut rewrites) = (Vec::new(), self.rewrites);
         if self.group {
             values.push(option("forward-to", "group"));
-            // SIGSTOP in their place: the kernel ignores TSTP, TTIN and TTOU for an orphaned process group.
+            // The kernel ignores TSTP, TTIN and TTOU in an orphaned process group, so SIGSTOP replaces them.
             for signal in JOB_STOPS {
                 rewrites[usize::from(signal)].get_or_insert(STOP);
             }
@@ -148,7 +148,7 @@ impl Options {
                 values.push(option("rewrite", format!("{from}:{to}")));
             }
         }
-        // The SIGTERM for the rest of the tree is rewritten as well, if the new signal asks for an end.
+        // The rest of the tree gets SIGTERM from treaper. It is rewritten as well if the new signal asks for an end.
         let asks_for_end = |to: &u8| (1..TERM).contains(to) && *to != KILL;
         if let Some(to) = rewrites[usize::from(TERM)].filter(asks_for_end) {
             values.push(option("signal", to.to_string()));

@@ -1,5 +1,5 @@
-//! `getopt(3)` and `getopt_long(3)` as in glibc. The other inits parse with these, so they decide where the options
-//! end, which may be abbreviated, and what the message about a mistake is.
+//! `getopt(3)` and `getopt_long(3)` as in glibc, which the other inits use. They decide where the options end, which
+//! options may be abbreviated, and what the message about a mistake says.
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
@@ -8,10 +8,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 /// A long option: its name, whether it takes an argument, the letter that it stands for.
 pub type Long = (&'static str, bool, u8);
 
-/// The options that there are.
+/// The options of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Grammar {
-    /// As for `getopt(3)`: letters, those with an argument followed by a colon.
+    /// The letters, as `getopt(3)` takes them: a colon follows a letter that has an argument.
     pub short: &'static str,
     /// Empty for `getopt(3)`, which has no long options.
     pub long: &'static [Long],

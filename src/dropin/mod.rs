@@ -1,8 +1,8 @@
-//! The names of other inits. Started under one of them, treaper takes the command line and the variables of that init,
-//! and reports and exits as it does. It still leaves no process behind.
+//! The names of other inits. If treaper was started under one of them, it takes the command line and the variables of
+//! that init, and reports and exits as that init does. It still leaves no process behind.
 //!
-//! A parser translates the arguments into options of treaper, and has no other effect. Options that the arguments set
-//! win over `TREAPER_*` variables, and these win over the defaults of such a name.
+//! A parser only translates the arguments into options of treaper. These options win over `TREAPER_*` variables, and
+//! the variables win over the defaults of such a name.
 #![forbid(unsafe_code)]
 
 mod catatonit;
@@ -19,7 +19,7 @@ use crate::settings::cli::Args;
 use crate::settings::given;
 use crate::settings::manner::{Manner, Name};
 
-/// The init whose name treaper was started under.
+/// The init under whose name treaper was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// Also `docker-init`, which is tini.
@@ -36,7 +36,7 @@ pub enum Asked {
     Answer(Answer),
 }
 
-/// What has to be run, and how it is reported.
+/// What has to be run, and in whose words it is reported.
 #[derive(Debug)]
 pub struct Start {
     pub what: What,
@@ -85,7 +85,7 @@ impl Answer {
         let mut stdout = std::io::stdout();
         let written = stdout.write_all(self.stdout.as_bytes());
         let flushed = stdout.flush();
-        // It may contain arguments and names, whose control characters must not reach the terminal.
+        // The text may contain arguments and names. Their control characters must not reach the terminal.
         let hide = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
         let stderr: String = self.stderr.chars().map(hide).collect();
         let _ = std::io::stderr().write_all(stderr.as_bytes());
@@ -121,7 +121,7 @@ const DEFAULTS: [(&str, &str); 4] = [
     ("no-parent", "1"),
 ];
 
-/// Adds each default that is replaced neither by the arguments nor by a variable of treaper.
+/// Adds each default, except where the arguments or a variable of treaper say otherwise.
 fn add_defaults(args: &mut Args, variables: &Variables) {
     for (name, value) in DEFAULTS {
         let decided = args.values.iter().any(|(known, _)| *known == name);
@@ -133,7 +133,7 @@ fn add_defaults(args: &mut Args, variables: &Variables) {
 }
 
 impl Program {
-    /// The program of this `argv[0]`, of which the last part of the path counts.
+    /// The program that `name`, an `argv[0]`, means. Only the last part of the path counts.
     #[must_use]
     pub fn named(name: &OsStr) -> Option<Self> {
         let name = name.as_bytes().rsplit(|byte| *byte == b'/').next()?;
@@ -145,7 +145,7 @@ impl Program {
         }
     }
 
-    /// Translates the command line, which begins with the program's name.
+    /// Translates `arguments`, which begin with the name of the program.
     #[must_use]
     pub fn parse(self, arguments: &[OsString], variables: &Variables) -> Asked {
         let mut asked = match self {
@@ -161,7 +161,7 @@ impl Program {
     }
 }
 
-/// The version of treaper, which follows that of the other program.
+/// The version of treaper. It is printed after that of the other program.
 const OWN_VERSION: &str = concat!("treaper ", env!("CARGO_PKG_VERSION"));
 
 /// What `-l` and `-L` print: the licence of treaper.

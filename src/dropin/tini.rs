@@ -102,7 +102,7 @@ impl Options {
                 Ok((b'l', _)) => return Err(Answer::stdout(super::LICENSE)),
                 Ok((letter, text)) => options.take(letter, text.as_deref())?,
                 Err(complaint) => {
-                    // The line is that of getopt, which calls the program by `argv[0]`.
+                    // getopt writes this line, and calls the program by `argv[0]`.
                     let program = program.display();
                     let text = format!("{program}: {complaint}\n{}", usage(&name));
                     return Err(Answer::stderr(1, text));
@@ -195,7 +195,7 @@ impl Tini {
 }
 
 impl Voice for Tini {
-    /// tini writes this to stdout. Here stdout belongs to PROGRAM, so the text goes to stderr.
+    /// tini writes this to stdout. Under treaper, stdout belongs to PROGRAM, so the text goes to stderr.
     fn report(&self, step: &Step<'_>) {
         let pid_of_ours = self.pid;
         let say = |least: u32, level: &str, text: std::fmt::Arguments<'_>| {

@@ -66,7 +66,7 @@ pub fn describe(errno: Errno) -> String {
     }
 }
 
-/// Why a file could not be opened to append to it without waiting for a reader.
+/// Why `open` with `O_APPEND` and `O_NONBLOCK` has failed.
 #[must_use]
 pub fn why_not_opened(errno: Errno) -> String {
     match errno {

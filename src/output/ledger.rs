@@ -12,7 +12,7 @@ use crate::sys::shared::{Word, Words, shared_words};
 
 /// How many processes a list can hold.
 pub const MAX_LISTED: usize = 256;
-/// The words of a process: pid and uid, state, and two for the name.
+/// The number of words of a process: one for pid and uid, one for the state, two for the name.
 const ENTRY: usize = 4;
 
 /// One of the lists of processes.
@@ -46,14 +46,14 @@ impl Lost {
 pub struct Process {
     pub pid: i32,
     pub uid: Option<u32>,
-    /// The letter of `/proc/PID/stat`, or `?`.
+    /// The letter of `/proc/PID/stat`, or `?` if that cannot be read.
     pub state: u8,
     /// At most 15 bytes, then zeros.
     pub name: [u8; 16],
 }
 
 impl Process {
-    /// Reads it from `/proc`. `None`: it is gone.
+    /// Reads the process from `/proc`. `None`: it is gone.
     #[must_use]
     pub fn look(pid: Pid) -> Option<Self> {
         let mut process = Self {
@@ -131,13 +131,13 @@ shared_words! {
 }
 
 impl Ledger {
-    /// Returns whether no process has written the report yet. From now on it counts as written.
+    /// Returns whether the caller has to write the report. Only the first call returns true.
     #[must_use]
     pub fn take_turn(self) -> bool {
         self.written.replace(1) == 0
     }
 
-    /// A process of treaper was killed. The first one counts.
+    /// Records that a process of treaper was killed. Only the first one is kept.
     pub fn set_lost(self, lost: Lost) {
         if self.lost().is_none() {
             self.lost.set(lost as u64);
@@ -160,7 +160,7 @@ impl Ledger {
             }
         };
         match state {
-            // A drain has ended without a stop.
+            // The drain has ended without a stop, so it does not count.
             State::Running => self.drained_at.set(0),
             State::Draining { .. } => note(self.drained_at),
             State::Terminating { .. } => note(self.terminated_at),
@@ -169,7 +169,7 @@ impl Ledger {
         }
     }
 
-    /// How long each step took of a stop that ends at `now`.
+    /// How long each step has taken, if the stop ends at `now`.
     #[must_use]
     pub fn steps(self, now: Duration) -> Steps {
         let began = [self.drained_at, self.terminated_at, self.killed_at].map(|word| {
@@ -187,7 +187,7 @@ impl Ledger {
         }
     }
 
-    /// How many processes were alive when the stop signal was sent.
+    /// Records how many processes were alive when the stop signal was sent.
     pub fn set_signalled(self, count: u64) {
         self.signalled.set(count + 1);
     }
@@ -208,7 +208,7 @@ impl Ledger {
         for (word, value) in self.entry(list, at).iter().zip(process.encode()) {
             word.store(value, SeqCst);
         }
-        // The length is written after the entry, since this process may be killed at any moment.
+        // The entry is written before the length: this process may be killed in between.
         count.store(at as u64 + 1, SeqCst);
     }
 

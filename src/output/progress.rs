@@ -1,4 +1,5 @@
-//! The steps of a run, and how they are reported: in treaper's words, or in those of the init whose name treaper has.
+//! The steps of a run, and the words in which they are reported: those of treaper, or those of the init under whose
+//! name it was started.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -16,7 +17,7 @@ use crate::sys::signal::Signal;
 /// Something that happened.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// The process that becomes the server was made. Its exec may still fail.
+    /// The process that becomes the server was started. Its exec may still fail.
     Started {
         name: &'a OsStr,
         pid: i32,
@@ -30,15 +31,15 @@ pub enum Step<'a> {
         ended: Ended,
         server: bool,
     },
-    /// The server has ended. The processes that it has left get the stop signal, which is `signal`.
+    /// The server has ended. The rest of the tree gets the stop signal, `signal`.
     StoppingRest { signal: Signal },
     /// The server has ended, and the tree is empty.
     Done { status: u8 },
 }
 
-/// The program in whose words the steps of a run are reported: treaper, or the init whose name treaper has.
+/// The words of a program: those of treaper, or those of the init under whose name it was started.
 pub trait Voice: fmt::Debug {
-    /// Reports `step`. Never fails, and does not allocate once the server runs.
+    /// Reports `step`. This never fails, and does not allocate once the server runs.
     fn report(&self, step: &Step<'_>);
 
     /// Reports why `command` was not started. Returns the exit status.
@@ -74,7 +75,8 @@ impl Voice for Own {
     }
 }
 
-/// Logs why a live server was sent the stop signal although no process has asked for it, and which option changes that.
+/// Logs why treaper has sent the stop signal to a live server, and which option changes that. For stops that no signal
+/// has asked for.
 pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
     let (why, change) = match trigger {
         Trigger::ParentExit => (
@@ -105,7 +107,7 @@ pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
         Trigger::RelayKilled => ("the relay process of treaper was killed", ""),
         Trigger::ShimKilled => ("the treaper process that the host knows was killed", ""),
         Trigger::MonitorKilled => ("the monitor process of treaper was killed", ""),
-        // SIGTERM is a request, and a server that has ended is sent no signal.
+        // After SIGTERM the reason is known. A server that has ended gets no signal.
         Trigger::Terminate | Trigger::ServerExit => return,
     };
     log::warn!("{trigger}: {why}, so {signal} was sent to the server{change}");

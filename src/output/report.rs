@@ -22,8 +22,8 @@ use crate::sys::{Errno, clock, fd};
 
 /// The version of the object, for programs that read it.
 const SCHEMA: u32 = 1;
-/// Room that is reserved for the report, more than it needs: later an allocation could fail, which would end the
-/// process.
+/// The memory that must be available before the report is made: more than it needs. An allocation that fails later
+/// would end the process.
 const ROOM: usize = 512 * 1024;
 
 /// The destination of the report, as the option gives it.
@@ -39,7 +39,7 @@ pub enum To {
 enum Target {
     File(PathBuf),
     Descriptor(i32),
-    /// There is none: the descriptor is closed, or the path of the working directory is unknown.
+    /// The report cannot be written: the descriptor is closed, or the path of the working directory is unknown.
     Missing(Errno),
 }
 
@@ -48,7 +48,7 @@ enum Target {
 pub struct Report {
     to: To,
     target: Target,
-    /// What is known only during the stop.
+    /// The facts of the stop.
     pub ledger: Ledger,
     /// When the run began, on both clocks.
     time: Duration,
@@ -75,8 +75,8 @@ pub struct Facts<'a> {
 }
 
 impl Report {
-    /// Prepares the report. `inherited`: the descriptors that the server inherits. That of the report is not one of
-    /// them. To be called before treaper opens any descriptor.
+    /// Prepares the report. Removes its descriptor from `inherited`, the descriptors that the server inherits. Must be
+    /// called before treaper opens any descriptor.
     ///
     /// # Errors
     /// No memory.
@@ -197,7 +197,7 @@ impl fmt::Display for To {
     }
 }
 
-/// The name of the signal, without `SIG`.
+/// The name of a signal without `SIG`, or its number if it has no name.
 fn signal_name(number: u8) -> String {
     match Signal::from_number(number.into()) {
         Some(signal) => signal.to_string().trim_start_matches("SIG").to_owned(),

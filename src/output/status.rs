@@ -1,4 +1,4 @@
-//! Exit statuses: the only place that knows their numbers.
+//! The exit statuses of treaper. Their numbers are only in this file.
 #![forbid(unsafe_code)]
 
 use std::fmt;

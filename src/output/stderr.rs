@@ -27,8 +27,8 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// Sets what is logged: warnings, with `verbosity` 1 each step, with 2 each process. A `filter` in the form of
-/// `env_logger` takes precedence.
+/// Sets what is logged: warnings; with `verbosity` 1 also each step, with 2 also each process. `filter`, in the form of
+/// `env_logger`, takes precedence.
 pub fn init(verbosity: u8, filter: Option<&str>) {
     let mut level = match verbosity {
         0 => LevelFilter::Warn,
@@ -44,7 +44,7 @@ pub fn init(verbosity: u8, filter: Option<&str>) {
     log::set_max_level(level);
 }
 
-/// Writes one line, independent of the level.
+/// Writes one line at any level.
 pub fn line(text: fmt::Arguments<'_>) {
     bare_line(format_args!("treaper: {text}"));
 }
@@ -80,12 +80,12 @@ impl Line {
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for char in text.chars() {
-            // Names come from other programs, and their control characters must not reach the terminal. Those from
-            // U+0080 to U+009F (C1) count as well: U+009B begins a sequence, as ESC [ does.
+            // Names come from other programs, and their control characters must not reach the terminal. This also
+            // holds for U+0080 to U+009F (C1): U+009B begins an escape sequence, as ESC [ does.
             let char = if char.is_control() { '?' } else { char };
             let end = self.len + char.len_utf8();
             if end >= self.bytes.len() {
-                // The error ends the formatting, so no part of a character is written, and nothing after it.
+                // The error ends the formatting, so the line ends after a whole character.
                 return Err(fmt::Error);
             }
             char.encode_utf8(&mut self.bytes[self.len..end]);
