@@ -20,7 +20,7 @@ use crate::pair::context::Context;
 use crate::pair::link::{self, Link};
 use crate::pair::monitor::{Monitor, Role};
 use crate::pair::shim::{End, Shim};
-use crate::plan::event::Trigger;
+use crate::plan::event::{Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
 use crate::settings::config::{Config, StdinMode, StdoutMode};
@@ -32,9 +32,9 @@ use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork, Group, Setup};
 use crate::sys::exec::Image;
 use crate::sys::pid::{self, Pid};
-use crate::sys::poll::News;
 use crate::sys::signal::Signal;
 use crate::sys::startup::{self, Inherited};
+use crate::sys::writes::Writes;
 use crate::sys::{clock, fd, pidfd, prctl, wait};
 use crate::tree::{Hold, Server, StopSent, Tree};
 use prepare::{Start, prepare};
@@ -220,7 +220,7 @@ fn server_and_loop(
     };
     let tree = Tree::new(Some(server), strangers, hold);
     let mut monitor = Monitor::new(context, role, watch, tree);
-    let plan = supervise::run(&mut monitor, Plan::new(context.place.policy));
+    let plan = supervise::run(&mut monitor, Plan::new(context.place.policy), None);
     if let Some(relay) = &context.relay {
         relay.hang_up();
     }
@@ -272,13 +272,13 @@ fn check_start(context: &Context<'_>, plan: &Plan) -> Result<(), Error> {
     }
 }
 
-fn make_watch(
+fn make_watch<'a>(
     signals: SignalFd,
-    context: &Context<'_>,
+    context: &'a Context<'_>,
     hosts: Hosts,
-    writes: Option<News>,
+    writes: Option<Writes>,
     cgroup: Option<&Cgroup>,
-) -> Watch {
+) -> Watch<'a> {
     let mut watch = Watch::new(signals);
     for watched in hosts.watched {
         watch.add_process(watched.fd, watched.trigger);
@@ -296,13 +296,13 @@ fn make_watch(
         fd::replace_by_stderr(fd::STDOUT);
     }
     if let Some(relay) = &context.relay {
-        watch.add_relay(relay.line());
+        watch.add_relay(relay);
     }
     if let Some(cgroup) = cgroup {
         watch.add_cgroup_events(cgroup.events.as_fd());
     }
     if let Some((writes, time)) = writes.zip(context.config.idle) {
-        watch.add_idle(Idle::start(writes, time));
+        watch.add_idle(Idle::start(writes, time, context.relay.as_ref()));
     }
     watch
 }
@@ -372,7 +372,8 @@ fn heir(shim: Shim<'_>, context: &Context<'_>, cgroup: Option<Cgroup>) -> Result
     let tree = Tree::new(server, strangers, hold_of(cgroup));
     let mut monitor = Monitor::heir(context, tree, has_bell);
     let plan = board.resume(context.place.policy, clock::now());
-    let plan = supervise::run(&mut monitor, plan);
+    let killed = Event::Trigger(Trigger::MonitorKilled);
+    let plan = supervise::run(&mut monitor, plan, Some(killed));
     check_start(context, &plan)?;
     let status = monitor.finish(&plan);
     monitor.write_report(&plan, status);

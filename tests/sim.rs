@@ -31,7 +31,7 @@ use std::time::Duration;
 use rng::Rng;
 use table::{Forks, Habits, Kill, OnStop, SERVER, Table, US};
 use treaper::pair::board::Board;
-use treaper::plan::event::{Action, Trigger};
+use treaper::plan::event::{Action, Event, Trigger};
 use treaper::plan::machine::{Plan, State};
 use treaper::plan::policy::{KillMode, Policy, Until};
 use treaper::plan::supervise;
@@ -163,13 +163,14 @@ fn random_sim(rng: &mut Rng, kind: Kind) -> Sim {
 
 /// Plays one stop to its end. Returns whether the monitor was killed in it.
 fn play(sim: &mut Sim, policy: Policy) -> (Plan, bool) {
-    let first = AssertUnwindSafe(|| supervise::run(sim, Plan::new(policy)));
+    let first = AssertUnwindSafe(|| supervise::run(sim, Plan::new(policy), None));
     match catch_unwind(first) {
         Ok(plan) => (plan, false),
         Err(cause) if cause.is::<Killed>() => {
             sim.inherit();
             let plan = sim.board.resume(policy, sim.table.now);
-            (supervise::run(sim, plan), true)
+            let killed = Event::Trigger(Trigger::MonitorKilled);
+            (supervise::run(sim, plan, Some(killed)), true)
         }
         Err(other) => resume_unwind(other),
     }

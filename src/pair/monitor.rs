@@ -1,7 +1,7 @@
 //! The process that runs the loop. It gets its events from the watch and from reaping, and acts on the tree.
 #![forbid(unsafe_code)]
 
-mod outcome;
+mod messages;
 mod report;
 mod signals;
 
@@ -16,7 +16,6 @@ use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise::World;
 use crate::relay::Handle;
-use crate::settings::config::StdoutMode;
 use crate::streams::notify::Notifier;
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::signal::Signal;
@@ -41,13 +40,20 @@ pub enum Role {
 enum NextReap {
     /// Before anything else.
     Now,
-    /// After everything else was looked at: one batch was taken, and more are waiting.
-    Soon,
-    /// After a pause: only members of the cgroup that are not descendants are left, and the heir has no descriptor
-    /// that reports their end.
-    AfterPause,
+    /// At this time, after everything else was looked at.
+    At(Duration),
     /// When a signal reports that a child has changed.
     OnSignal,
+}
+
+impl NextReap {
+    const fn time(self) -> Option<Duration> {
+        match self {
+            Self::Now => Some(Duration::ZERO),
+            Self::At(time) => Some(time),
+            Self::OnSignal => None,
+        }
+    }
 }
 
 /// The state of the process that runs the loop.
@@ -55,33 +61,25 @@ enum NextReap {
 pub struct Monitor<'a> {
     context: &'a Context<'a>,
     role: Role,
-    watch: Watch,
+    watch: Watch<'a>,
     tree: Tree,
     killer: Killer,
     /// Only in the process that the service manager knows.
     notifier: Option<&'a Notifier>,
     alone: job_control::Alone,
-    /// A trigger that was found together with something else, and is the next event.
-    found: Option<Trigger>,
     next_reap: NextReap,
     /// How many processes ended by SIGKILL after treaper had begun to send it.
     killed: u32,
-    /// A process has sent the SIGHUP that is the next trigger.
-    hangup_asked: bool,
-    /// The last trigger, if no process has asked for the stop by a signal.
-    unasked: Option<Trigger>,
     /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
     stopping_since: Option<Duration>,
-    /// The stop signal is out, and the report needs to know how many processes there are.
-    count_due: bool,
 }
 
-/// The pause of [`NextReap::AfterPause`].
+/// The pause between two looks at a cgroup without a descriptor that reports the end of its members.
 const REAP_PAUSE: Duration = Duration::from_millis(10);
 
 impl<'a> Monitor<'a> {
     #[must_use]
-    pub fn new(context: &'a Context<'a>, role: Role, watch: Watch, tree: Tree) -> Self {
+    pub fn new(context: &'a Context<'a>, role: Role, watch: Watch<'a>, tree: Tree) -> Self {
         Self {
             context,
             role,
@@ -90,13 +88,9 @@ impl<'a> Monitor<'a> {
             killer: Killer::noting(context.report.map(|report| report.ledger)),
             notifier: context.notifier.as_ref(),
             alone: job_control::Alone::default(),
-            found: None,
             next_reap: NextReap::OnSignal,
             killed: 0,
-            hangup_asked: false,
-            unasked: None,
             stopping_since: None,
-            count_due: false,
         }
     }
 
@@ -107,7 +101,6 @@ impl<'a> Monitor<'a> {
         let heir = Self::new(context, Role::Heir, Watch::signals_only(), tree);
         Self {
             notifier: heir.notifier.filter(|_| !namespace),
-            found: Some(Trigger::MonitorKilled),
             next_reap: NextReap::Now,
             ..heir
         }
@@ -115,11 +108,10 @@ impl<'a> Monitor<'a> {
 
     /// A process without a server, which has to stop its orphans.
     #[must_use]
-    pub fn of_orphans(context: &'a Context<'a>) -> Self {
+    pub fn for_orphans(context: &'a Context<'a>) -> Self {
         let tree = Tree::new(None, Vec::new(), Hold::Descent);
         let role = Role::Alone { parent: None };
         Self {
-            found: Some(Trigger::Terminate),
             next_reap: NextReap::Now,
             ..Self::new(context, role, Watch::signals_only(), tree)
         }
@@ -133,25 +125,19 @@ impl World for Monitor<'_> {
 
     fn next_event(&mut self, deadline: Option<Duration>) -> Event {
         self.count_signalled();
-        let event = self.wait_for_event(deadline);
-        if let Event::Trigger(trigger) = event {
-            self.note_loss(trigger);
-            log::info!("trigger: {trigger}");
-            let asked = std::mem::take(&mut self.hangup_asked) && trigger == Trigger::Hangup;
-            // If stdin and stdout have both hung up, the first one began the drain: the second is not the reason.
-            if !(trigger.drains() && self.context.board.trigger().is_some()) {
-                self.unasked = Some(trigger).filter(|_| !asked);
-            }
-        }
-        event
+        self.wait_for_event(deadline)
     }
 
-    fn planned(&mut self, before: &Plan, after: &Plan) {
+    fn planned(&mut self, event: Event, before: &Plan, after: &Plan) {
+        if let Event::Trigger(trigger) | Event::Requested(trigger) = event {
+            self.record_loss(trigger);
+            log::info!("trigger: {trigger}");
+        }
         let terminating = |plan: &Plan| matches!(plan.state(), State::Terminating { .. });
         if terminating(after) && !terminating(before) {
             self.stopping_since = Some(clock::now());
         }
-        self.note_state(before, after);
+        self.record_state(before, after);
         self.context.board.set_plan(after);
         if before.is_running() != after.is_running() {
             self.watch.set_running(after.is_running());
@@ -159,20 +145,14 @@ impl World for Monitor<'_> {
         if before.is_running() && !after.is_running() {
             self.wake_shim();
         }
-        if !before.is_running() && after.is_running() {
-            self.watch.watch_stdin_again();
-            if self.context.config.stdout == StdoutMode::Watch {
-                self.watch.watch_stdout_again();
-            }
-        }
         if self.context.board.failure().is_none() {
-            report::new_state(before, after);
+            messages::log_state(before, after);
         }
     }
 
-    fn apply(&mut self, plan: &Plan, action: Action) -> Option<Event> {
+    fn apply(&mut self, event: Event, plan: &Plan, action: Action) -> Option<Event> {
         match action {
-            Action::StopServer => self.stop_server(plan),
+            Action::StopServer => self.stop_server(event, plan),
             Action::EnsureServerStop => {
                 let signal = self.stop_signal(plan);
                 let _ = self.tree.ensure_server_stop(signal);
@@ -200,49 +180,42 @@ impl World for Monitor<'_> {
 }
 
 impl Monitor<'_> {
+    /// Does what is due, and then waits for the next event or the next time at which something is due.
     fn wait_for_event(&mut self, deadline: Option<Duration>) -> Event {
         loop {
-            if let Some(trigger) = self.found.take() {
-                return Event::Trigger(trigger);
-            }
             if self.next_reap == NextReap::Now {
                 return self.reap();
             }
-            let until = |at: Duration| at.saturating_sub(clock::now());
-            let timeout = deadline.map(until);
+            let now = clock::now();
+            let is_due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
             // Deadlines come first: many other events must not delay them.
-            if timeout == Some(Duration::ZERO) {
+            if is_due(deadline) {
                 return self.overdue();
             }
-            let retry = self
-                .notifier
-                .and_then(|notifier| notifier.retry(self.context.board.server()));
-            let continues_at = self.killer.continues_at();
-            if continues_at.is_some_and(|at| at <= clock::now()) {
+            if is_due(self.killer.continues_at()) {
                 self.killer.continue_stop(&mut self.tree);
-                continue;
             }
-            let timeout = earlier(timeout, continues_at.map(until));
-            let patience = match self.next_reap {
-                NextReap::Now | NextReap::Soon => Some(Duration::ZERO),
-                NextReap::AfterPause => earlier(timeout, Some(REAP_PAUSE)),
-                NextReap::OnSignal => timeout,
-            };
-            let retry = retry.filter(|retry| patience.is_none_or(|patience| *retry < patience));
-            let event = match self.watch.wait(retry.or(patience)) {
-                Woken::TimedOut | Woken::Nothing if self.next_reap != NextReap::OnSignal => {
-                    Some(self.reap())
-                }
-                Woken::TimedOut if retry.is_some() => None,
-                Woken::Nothing => None,
-                Woken::TimedOut => Some(self.overdue()),
-                Woken::CgroupChanged => {
+            if let Some(notifier) = self.notifier.filter(|notifier| is_due(notifier.retry_at())) {
+                notifier.send_messages(self.context.board.server());
+            }
+            let times = [
+                deadline,
+                self.killer.continues_at(),
+                self.notifier.and_then(Notifier::retry_at),
+                self.next_reap.time(),
+            ];
+            let event = match self.watch.wait(times.into_iter().flatten().min()) {
+                Some(Woken::Trigger(trigger)) => Some(Event::Trigger(trigger)),
+                Some(Woken::Signal(arrival)) => self.on_signal(arrival),
+                Some(Woken::CgroupChanged) => {
                     self.read_cgroup_events();
                     Some(self.reap())
                 }
-                Woken::Trigger(Trigger::RelayKilled) => self.news_of_relay().map(Event::Trigger),
-                Woken::Trigger(trigger) => Some(Event::Trigger(trigger)),
-                Woken::Signal(arrival) => self.on_signal(arrival),
+                None => {
+                    let now = clock::now();
+                    let reaps = self.next_reap.time().is_some_and(|at| at <= now);
+                    reaps.then(|| self.reap())
+                }
             };
             if let Some(event) = event {
                 return event;
@@ -257,11 +230,6 @@ impl Monitor<'_> {
             unread: fd::unread(fd::STDIN) + relay.map_or(0, Handle::unread),
             hung_up: relay.is_some_and(Handle::has_ended) || !self.watch.stdin_is_back(),
         }
-    }
-
-    /// The relay has said something, or has ended.
-    fn news_of_relay(&self) -> Option<Trigger> {
-        self.context.relay.as_ref().and_then(Handle::news)
     }
 
     /// The exit status after the loop. Logs a line if processes had to be killed.
@@ -289,7 +257,8 @@ impl Monitor<'_> {
         self.context.config.success.map(status)
     }
 
-    fn stop_server(&mut self, plan: &Plan) {
+    /// `event`: that which has begun the stop.
+    fn stop_server(&mut self, event: Event, plan: &Plan) {
         let signal = self.stop_signal(plan);
         if !self.tree.stop_server(signal) {
             return;
@@ -297,8 +266,14 @@ impl Monitor<'_> {
         if self.tree.has_sent_stop() {
             self.context.board.set_stop_sent();
         }
+        let unasked = match event {
+            Event::Trigger(trigger) => Some(trigger),
+            Event::Requested(_) => None,
+            // The end of a drain.
+            _ => plan.trigger(),
+        };
         // After the signal, so that the message does not delay the stop.
-        if let Some(trigger) = self.unasked.take() {
+        if let Some(trigger) = unasked {
             progress::stopped_unasked(trigger, signal);
         }
     }
@@ -325,8 +300,7 @@ impl Monitor<'_> {
     /// After giving up: reaps the survivors until no process is left.
     pub fn reap_to_the_end(&mut self) {
         while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
-            let again = (self.next_reap == NextReap::Soon).then_some(Duration::ZERO);
-            if let Woken::CgroupChanged = self.watch.wait(again) {
+            if let Some(Woken::CgroupChanged) = self.watch.wait(self.next_reap.time()) {
                 self.read_cgroup_events();
             }
         }
@@ -360,7 +334,7 @@ impl Monitor<'_> {
         let mut reaped = Reaped::default();
         let context = self.context;
         let left = reap::drain(&mut self.tree, &mut reaped, &mut |end| {
-            report::end_of_child(context, end);
+            messages::report_end(context, end);
         });
         if let Some(relay) = &context.relay {
             relay.keep_awake();
@@ -371,8 +345,10 @@ impl Monitor<'_> {
         let populated = left == Left::Empty && self.tree.has_members();
         let empty = left == Left::Empty && !populated;
         self.next_reap = match left {
-            Left::More => NextReap::Soon,
-            Left::Empty if populated && matches!(self.role, Role::Heir) => NextReap::AfterPause,
+            Left::More => NextReap::At(Duration::ZERO),
+            Left::Empty if populated && matches!(self.role, Role::Heir) => {
+                NextReap::At(clock::now() + REAP_PAUSE)
+            }
             Left::Empty | Left::Living => NextReap::OnSignal,
         };
         if let Some(ended) = reaped.server {
@@ -418,12 +394,5 @@ impl Monitor<'_> {
         if let Role::Monitor { shim } = &self.role {
             shim.signal(signal);
         }
-    }
-}
-
-fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
     }
 }

@@ -10,11 +10,12 @@ use crate::pair::context::Context;
 use crate::pair::link;
 use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
+use crate::streams::notify::Notifier;
 use crate::sys::arrival::{self, Arrival};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, Found};
-use crate::sys::{Errno, pidfd, proc};
+use crate::sys::{Errno, clock, pidfd, proc};
 
 /// Why the shim no longer guards the monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,12 +100,9 @@ impl Shim<'_> {
     /// arrives itself. So the shim looks at the monitor after every signal.
     pub fn run(&mut self) -> End {
         loop {
-            let retry = self
-                .context
-                .notifier
-                .as_ref()
-                .and_then(|notifier| notifier.retry(self.server_pid()));
-            let arrival = arrival::wait_any(retry);
+            let notifier = self.context.notifier.as_ref();
+            let retry_at = notifier.and_then(Notifier::retry_at);
+            let arrival = arrival::wait_any(retry_at.map(|at| at.saturating_sub(clock::now())));
             if let Some(arrival) = arrival.filter(|arrival| !link::is_from_monitor(arrival)) {
                 self.handle(&arrival);
             }

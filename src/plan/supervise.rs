@@ -14,27 +14,27 @@ pub trait World {
     /// Waits for the next event. At `deadline` that is [`Event::Deadline`].
     fn next_event(&mut self, deadline: Option<Duration>) -> Event;
 
-    /// Called with every new plan before its actions are done.
-    fn planned(&mut self, before: &Plan, after: &Plan);
+    /// Called with every new plan, and the event that has led to it, before its actions are done.
+    fn planned(&mut self, event: Event, before: &Plan, after: &Plan);
 
-    /// Does `action` of `plan`. Returns the event that answers it, if there is one. A failure is logged, and the stop
-    /// goes on.
-    fn apply(&mut self, plan: &Plan, action: Action) -> Option<Event>;
+    /// Does `action` of `plan`, which follows from `event`. Returns the event that answers it, if there is one. A
+    /// failure is logged, and the stop goes on.
+    fn apply(&mut self, event: Event, plan: &Plan, action: Action) -> Option<Event>;
 }
 
-/// Runs `plan` to its end. There is no other way out.
-pub fn run(world: &mut impl World, mut plan: Plan) -> Plan {
-    let mut answer: Option<Event> = None;
+/// Runs `plan` to its end. There is no other way out. `first`: what has happened already.
+pub fn run(world: &mut impl World, mut plan: Plan, first: Option<Event>) -> Plan {
+    let mut known = first;
     while !plan.is_over() {
-        let event = match answer.take() {
+        let event = match known.take() {
             Some(event) => event,
             None => world.next_event(plan.deadline()),
         };
         let before = plan;
         let actions = plan.advance(event, world.now());
-        world.planned(&before, &plan);
+        world.planned(event, &before, &plan);
         for action in actions.iter() {
-            answer = world.apply(&plan, action).or(answer);
+            known = world.apply(event, &plan, action).or(known);
         }
     }
     plan

@@ -7,6 +7,7 @@ use crate::output::status;
 use crate::pair::board::Board;
 use crate::pair::context::Context;
 use crate::pair::monitor::Monitor;
+use crate::plan::event::{Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
 use crate::serve::Request;
@@ -45,9 +46,9 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         notifier: None,
         relay: None,
     };
-    let mut monitor = Monitor::of_orphans(&context);
+    let mut monitor = Monitor::for_orphans(&context);
     let plan = Plan::resume(request.config.policy, State::Running, None, true);
-    let plan = supervise::run(&mut monitor, plan);
+    let plan = supervise::run(&mut monitor, plan, Some(Event::Trigger(Trigger::Terminate)));
     Ok(match plan.state() {
         State::Survived => status::SURVIVORS,
         _ => 0,

@@ -15,7 +15,7 @@ use crate::spawn;
 use crate::streams::idle;
 use crate::streams::notify::Notifier;
 use crate::sys::exec::Image;
-use crate::sys::poll::News;
+use crate::sys::writes::Writes;
 use crate::sys::{pid, prctl};
 
 /// What is prepared for the start of the server.
@@ -24,7 +24,7 @@ pub struct Start {
     pub image: Image,
     pub cgroup: Option<Cgroup>,
     /// What the host writes to stdin, for `--idle`.
-    pub writes: Option<News>,
+    pub writes: Option<Writes>,
     /// Those of treaper, if the relay has put others in their place for the server.
     pub streams: Option<HostStreams>,
 }

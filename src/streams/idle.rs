@@ -1,21 +1,25 @@
-//! `--idle`: whether the host has lately written something to stdin. treaper notices each write, and reads nothing.
+//! `--idle`: whether something was lately written to the server's stdin. treaper notices each write, and reads nothing.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-use crate::output::error::Error;
+use crate::output::error::{self, Error};
+use crate::relay::Handle;
 use crate::sys::fd::{self, Kind};
-use crate::sys::poll::{HANG_UP, News};
-use crate::sys::{Errno, clock};
+use crate::sys::writes::Writes;
+use crate::sys::{Errno, clock, poll};
 
-/// The clock of `--idle`. Each write of the host restarts it.
+/// The clock of `--idle`. Each write restarts it.
 #[derive(Debug)]
-pub struct Idle {
-    writes: News,
+pub struct Idle<'a> {
+    writes: Writes,
+    relay: Option<&'a Handle>,
+    /// How many messages the relay had injected at the last look.
+    injected: u64,
     time: Duration,
-    /// When the time is over. `None`: the other end has hung up, so no process can write.
-    due: Option<Duration>,
+    /// When the time is over. `None`: no process can write.
+    ends_at: Option<Duration>,
     /// Whether no stop has begun, and no drain.
     running: bool,
 }
@@ -23,72 +27,97 @@ pub struct Idle {
 /// Prepares to notice writes to stdin.
 ///
 /// # Errors
-/// It is impossible for this kind of stdin.
-pub fn open() -> Result<News, Error> {
+/// It is impossible for this kind of stdin, or the kernel refuses it.
+pub fn open() -> Result<Writes, Error> {
+    const OPTION: &str = "--idle or TREAPER_IDLE";
     if fd::describe(fd::STDIN).0 == Kind::Other {
-        return Err(Error::Misuse(
-            "--idle or TREAPER_IDLE: stdin is not a pipe, FIFO, socket or terminal, so treaper cannot see what the host writes"
-                .to_owned(),
-        ));
+        return Err(Error::Misuse(format!(
+            "{OPTION}: stdin is not a pipe, FIFO, socket or terminal, so treaper cannot notice what is written to it"
+        )));
     }
-    let failed = |errno: Errno| Error::kernel("watch what is written to stdin", errno);
-    News::and_data_of(fd::STDIN).map_err(failed)
+    Writes::of(fd::STDIN).map_err(|errno| {
+        let reason = error::describe(errno);
+        let hint = match errno {
+            Errno::MFILE => " (or too many instances of inotify: fs.inotify.max_user_instances)",
+            Errno::NOENT => " (is /proc mounted?)",
+            _ => "",
+        };
+        Error::Unavailable(format!(
+            "{OPTION}: cannot notice what is written to stdin: {reason}{hint}"
+        ))
+    })
 }
 
-impl Idle {
+impl<'a> Idle<'a> {
     /// Starts the clock.
     #[must_use]
-    pub fn start(writes: News, time: Duration) -> Self {
+    pub fn start(writes: Writes, time: Duration, relay: Option<&'a Handle>) -> Self {
         Self {
             writes,
+            relay,
+            injected: 0,
             time,
-            due: Some(clock::now() + time),
+            ends_at: Some(clock::now() + time),
             running: true,
         }
     }
 
-    /// The descriptor that can be read when something is new.
+    /// The descriptor that is readable after a write.
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.writes.as_raw_fd()
     }
 
-    /// Takes what is new on stdin. A write, or a new writer of a FIFO, restarts the clock. A hang-up stops it.
-    pub fn look(&mut self) {
-        let new = self.writes.take();
-        if !new.is_empty() {
-            self.due = (!new.intersects(HANG_UP)).then(|| clock::now() + self.time);
+    /// Restarts the clock if the host has written something.
+    pub fn take_writes(&mut self) {
+        if self.writes.take() {
+            self.restart();
         }
+    }
+
+    fn restart(&mut self) {
+        self.ends_at = Some(clock::now() + self.time);
     }
 
     /// The clock stands during a drain and a stop. If a drain ends without a stop, it restarts.
     pub fn set_running(&mut self, running: bool) {
         self.running = running;
-        self.due = self.due.map(|_| clock::now() + self.time);
+        self.ends_at = self.ends_at.map(|_| clock::now() + self.time);
     }
 
-    /// How long the host may still be silent. `None`: the clock stands.
+    /// No process can write any more.
+    pub fn stand_still(&mut self) {
+        self.ends_at = None;
+    }
+
+    /// When the time is over. `None`: the clock stands.
     #[must_use]
-    pub fn left(&self) -> Option<Duration> {
-        let due = self.due.filter(|_| self.running)?;
-        Some(due.saturating_sub(clock::now()))
+    pub fn ends_at(&self) -> Option<Duration> {
+        self.ends_at.filter(|_| self.running)
     }
 
-    /// Whether the host has written nothing for the whole time. If the pipe may be full, the host may be waiting to
-    /// write, so the clock restarts.
+    /// Whether nothing was written for the whole time.
     pub fn is_over(&mut self) -> bool {
-        if self.left() != Some(Duration::ZERO) {
+        let is_due = |idle: &Self| idle.ends_at().is_some_and(|at| at <= clock::now());
+        if !is_due(self) {
             return false;
         }
         // treaper itself may not have run for a while, as after a suspension of the machine.
-        self.look();
-        if self.left() != Some(Duration::ZERO) {
-            return false;
+        self.take_writes();
+        let injected = self.relay.map_or(0, |relay| relay.counts().0);
+        if std::mem::replace(&mut self.injected, injected) != injected
+            || self.writes.may_be_going_on()
+        {
+            self.restart();
         }
-        if fd::may_be_full(fd::STDIN) {
-            self.due = Some(clock::now() + self.time);
-            return false;
+        let has_ended = match self.relay {
+            Some(relay) => relay.has_ended(),
+            None => poll::has_hung_up(fd::STDIN),
+        };
+        if has_ended {
+            // Until the next writer of a FIFO writes.
+            self.ends_at = None;
         }
-        true
+        is_due(self)
     }
 }

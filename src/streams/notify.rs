@@ -76,14 +76,11 @@ impl Notifier {
         }
     }
 
-    /// Tries again if it is time. Returns how long to wait until the next attempt, if one is needed.
-    ///
-    /// It does not use a timer, since RLIMIT_SIGPENDING may allow none.
-    pub fn retry(&self, server: Option<Pid>) -> Option<Duration> {
-        if self.retry_at.get()? <= clock::now() {
-            self.send_messages(server);
-        }
-        Some(self.retry_at.get()?.saturating_sub(clock::now()))
+    /// When [`Self::send_messages`] is to be called again, if the manager's queue was full. It is no timer of the kernel,
+    /// since RLIMIT_SIGPENDING may allow none.
+    #[must_use]
+    pub fn retry_at(&self) -> Option<Duration> {
+        self.retry_at.get()
     }
 
     /// Passes on the last messages before this process exits.

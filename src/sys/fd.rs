@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::net::sockopt;
 
 use super::poll::{Events, poll_one};
 use super::signal::Signal;
@@ -80,25 +81,18 @@ pub fn unread(fd: i32) -> u64 {
     rustix::io::ioctl_fionread(std_fd(fd)).unwrap_or(0)
 }
 
-/// Whether so much input is unread that its writer may be waiting for room. A pipe without room is at least half full in
-/// bytes, since two messages that follow each other do not fit into one page. A Unix socket counts what it keeps
-/// for each message: with messages of 50 bytes it has no room left at a sixteenth of its size. See `pipe(7)`, `socket(7)`.
+/// Whether the other end of stdin may be waiting for room, and so in the middle of a write. A pipe without room is at
+/// least half full in bytes, since two messages that follow each other do not fit into one page. A Unix socket counts what
+/// it keeps for each message: with messages of 50 bytes it has no room left at a sixteenth of its size. See `pipe(7)`,
+/// `socket(7)`.
 #[must_use]
 pub fn may_be_full(fd: i32) -> bool {
     let (size, part) = match describe(fd).0 {
-        // SAFETY: takes numbers.
-        Kind::Pipe => (unsafe { libc::fcntl(fd, libc::F_GETPIPE_SZ) }, 2),
-        Kind::Socket => {
-            let mut size: libc::c_int = 0;
-            let mut len = size_of_val(&size) as libc::socklen_t;
-            let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVBUF);
-            // SAFETY: room for the number, and a live length.
-            unsafe { libc::getsockopt(fd, level, name, (&raw mut size).cast(), &raw mut len) };
-            (size, 16)
-        }
+        Kind::Pipe => (rustix::pipe::fcntl_getpipe_size(std_fd(fd)), 2),
+        Kind::Socket => (sockopt::socket_recv_buffer_size(std_fd(fd)), 16),
         Kind::Terminal | Kind::Other => return false,
     };
-    size > 0 && unread(fd) * part >= size as u64
+    size.is_ok_and(|size| unread(fd) * part >= size as u64)
 }
 
 /// When `fd` was last written to, in seconds and nanoseconds. See `st_mtim` in `stat(3type)`.

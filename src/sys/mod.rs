@@ -30,6 +30,7 @@ pub mod startup;
 pub mod stream;
 pub mod tty;
 pub mod wait;
+pub mod writes;
 
 pub use rustix::io::Errno;
 

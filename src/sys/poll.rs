@@ -70,17 +70,8 @@ impl News {
         Self::with(libc::EPOLLRDHUP, fd)
     }
 
-    /// As [`News::of`], and each write of the other end is news as well, also while older data is unread. What the
-    /// process at this end reads or writes is none. Linux 5.5 to 5.13 have versions that leave out a write to a pipe that
-    /// has unread data.
-    ///
-    /// # Errors
-    /// Also `EPERM`: a file, or a device that never waits.
-    pub fn and_data_of(fd: i32) -> Result<Self, Errno> {
-        Self::with(libc::EPOLLIN | libc::EPOLLRDHUP, fd)
-    }
-
-    fn with(events: i32, fd: i32) -> Result<Self, Errno> {
+    /// As [`News::of`], with other events of epoll.
+    pub(super) fn with(events: i32, fd: i32) -> Result<Self, Errno> {
         // SAFETY: takes a number.
         let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }.into())?;
         // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.

@@ -41,7 +41,6 @@ pub struct Sim {
     /// The number of the call at which the monitor is killed.
     pub killed_at_call: Option<u64>,
     calls: u64,
-    pending: Option<Event>,
     reap_first: bool,
     /// The processes that a round of SIGKILL has met.
     met: BTreeSet<u32>,
@@ -77,7 +76,6 @@ impl Sim {
             board,
             killed_at_call: None,
             calls: 0,
-            pending: None,
             reap_first: false,
             met: BTreeSet::new(),
             server_gone: None,
@@ -95,7 +93,6 @@ impl Sim {
     /// disarmed.
     pub fn inherit(&mut self) {
         self.killed_at_call = None;
-        self.pending = Some(Event::Trigger(Trigger::MonitorKilled));
         self.reap_first = true;
         self.plan = None;
         self.last_end = Some(self.table.now);
@@ -181,9 +178,6 @@ impl World for Sim {
 
     fn next_event(&mut self, deadline: Option<Duration>) -> Event {
         self.call();
-        if let Some(event) = self.pending.take() {
-            return event;
-        }
         if std::mem::take(&mut self.reap_first) {
             return self.reap();
         }
@@ -231,7 +225,7 @@ impl World for Sim {
         }
     }
 
-    fn planned(&mut self, before: &Plan, after: &Plan) {
+    fn planned(&mut self, _: Event, before: &Plan, after: &Plan) {
         if let Some(last) = self.plan {
             assert_eq!(last, *before, "a plan was not reported");
         }
@@ -246,7 +240,7 @@ impl World for Sim {
         self.call();
     }
 
-    fn apply(&mut self, _: &Plan, action: Action) -> Option<Event> {
+    fn apply(&mut self, _: Event, _: &Plan, action: Action) -> Option<Event> {
         let began = self.table.now;
         let mut answer = None;
         self.done.push((began, action));

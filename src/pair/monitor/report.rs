@@ -1,82 +1,65 @@
-//! The messages of the monitor.
+//! What the monitor adds to the report of the run, see `--report`.
 #![forbid(unsafe_code)]
 
 use super::Monitor;
-use crate::output::progress::{Seconds, Step, Victims};
-use crate::pair::context::Context;
+use crate::output::ledger::Lost;
+use crate::output::report::Facts;
 use crate::plan::event::Trigger;
-use crate::plan::machine::{Plan, State};
-use crate::tree::reap::End;
+use crate::plan::machine::Plan;
+use crate::relay::Handle;
+use crate::sys::clock;
+use crate::sys::pid::Pid;
 
 impl Monitor<'_> {
-    /// Logs which processes the stop waits for. From then on Ctrl-C kills them, except if the shim is gone: then the
-    /// shell has its terminal back.
-    pub(super) fn name_waiting(&mut self, plan: &Plan) {
-        let (named, count) = self.tree.living();
-        if count == 0 || !log::log_enabled!(log::Level::Warn) {
+    /// Records each new state of the plan.
+    pub(super) fn record_state(&self, before: &Plan, after: &Plan) {
+        let Some(report) = self.context.report else {
             return;
-        }
-        let offer = if self.shim_is_gone() {
-            ""
-        } else {
-            self.context.board.set_named();
-            "; Ctrl-C kills them now"
         };
-        let named = &named;
-        let trigger = plan.trigger().map_or("?", Trigger::name);
-        let waiting = Victims { named, count };
-        log::warn!("{trigger}: waiting for {waiting} to end{offer}");
+        let (old, new) = (before.state(), after.state());
+        if std::mem::discriminant(&old) != std::mem::discriminant(&new) {
+            report.ledger.set_state(new, clock::now());
+        }
     }
 
-    pub(super) fn report_killed(&self, plan: &Plan) {
-        if self.killed == 0 {
+    /// Counts the living processes once, after the stop signal was sent.
+    pub(super) fn count_signalled(&mut self) {
+        let Some(report) = self.context.report else {
             return;
-        }
-        let trigger = plan.trigger().map_or("?", Trigger::name);
-        let named = &self.killer.victims;
-        let victims = Victims {
-            named,
-            count: self.killed as usize,
         };
-        let (signal, since) = (self.stop_signal(plan), self.stopping_since);
-        let time = self.killer.killing_since.zip(since);
-        if let Some(time) = time.map(|(kill, stop)| Seconds::about(kill.saturating_sub(stop))) {
-            log::warn!("{trigger}: had to SIGKILL {victims}, alive {time} after {signal}");
-        } else {
-            log::warn!("{trigger}: had to SIGKILL {victims}, alive after {signal}");
+        if self.stopping_since.is_some() && report.ledger.signalled().is_none() {
+            report.ledger.set_signalled(self.tree.count_signalled());
         }
     }
-}
 
-/// Reports the end of a child. If the exec of the server has failed, that is reported as an error after the loop.
-pub(super) fn end_of_child(context: &Context<'_>, end: End) {
-    if end.is_server && context.board.failure().is_some() {
-        return;
+    pub(super) fn record_loss(&self, trigger: Trigger) {
+        let lost = match trigger {
+            Trigger::ShimKilled => Lost::Shim,
+            Trigger::MonitorKilled => Lost::Monitor,
+            Trigger::RelayKilled => Lost::Relay,
+            _ => return,
+        };
+        if let Some(report) = self.context.report {
+            report.ledger.set_lost(lost);
+        }
     }
-    context.voice.report(&Step::Reaped {
-        pid: end.pid,
-        ended: end.ended,
-        server: end.is_server,
-    });
-    if end.is_server {
-        let signal = context.config.signal;
-        context.voice.report(&Step::StoppingRest { signal });
-    }
-}
 
-/// Logs each new state of the plan, for `-v`.
-pub(super) fn new_state(before: &Plan, after: &Plan) {
-    if before.trigger().is_none() && after.trigger() == Some(Trigger::ServerExit) {
-        log::info!("trigger: {}", Trigger::ServerExit);
-    }
-    if std::mem::discriminant(&before.state()) == std::mem::discriminant(&after.state()) {
-        return;
-    }
-    match after.state() {
-        State::Done | State::Survived => {}
-        State::Running => log::info!("stdin has a writer again, so the server goes on"),
-        State::Draining { .. } => log::info!("draining: the server may exit by itself"),
-        State::Terminating { .. } => log::info!("terminating"),
-        State::Killing { .. } => log::info!("killing: the grace period has ended"),
+    /// Writes the report. `status`: the exit status.
+    pub fn write_report(&self, plan: &Plan, status: u8) {
+        let Some(report) = self.context.report else {
+            return;
+        };
+        if self.shim_is_gone() {
+            self.record_loss(Trigger::ShimKilled);
+        }
+        report.write(&Facts {
+            trigger: plan.trigger(),
+            server_pid: self.context.board.server().map(Pid::get),
+            server_ended: self.context.board.ended(),
+            exit_status: status,
+            relay: self.context.relay.as_ref().map(Handle::counts),
+            memory_peak: self.tree.memory_peak(),
+            ..self.context.config.facts()
+        });
     }
 }

@@ -13,10 +13,13 @@ use crate::sys::signal::{self, Signal};
 
 impl Monitor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
-        if arrival.signal == Signal::CHLD
-            && let Some(notifier) = self.notifier
-        {
+        let is_child = arrival.signal == Signal::CHLD;
+        if let Some(notifier) = self.notifier.filter(|_| is_child) {
             notifier.send_messages(self.context.board.server());
+        }
+        if self.is_kill_key(&arrival) {
+            self.next_reap = NextReap::Now;
+            return Some(Event::KillNow);
         }
         let gone = self.check_parent();
         if gone.is_some() {
@@ -25,17 +28,13 @@ impl Monitor<'_> {
         if arrival.signal == Signal::CONT {
             self.resume_shim(&arrival);
         }
-        if self.is_kill_key(&arrival) {
-            self.found = gone;
-            self.next_reap = NextReap::Now;
-            return Some(Event::KillNow);
-        }
-        self.hangup_asked = arrival.signal == Signal::HUP
-            && !arrival.by_kernel
-            && !self.context.board.terminal_gone();
+        let is_request = !arrival.by_kernel && !self.context.board.terminal_gone();
         match self.context.rules().route(&arrival) {
             // This signal has only announced the end of the parent.
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
+            Route::Trigger(trigger) if gone.is_none() && is_request => {
+                return Some(Event::Requested(trigger));
+            }
             Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
             Route::Child => return Some(self.reap()),
             Route::Forward(_) if self.is_also_for_shim(&arrival) => {}
