@@ -45,7 +45,7 @@ complete -c treaper -n __treaper_options -l hup -x -a "auto stop forward" -d 'Wh
 complete -c treaper -n __treaper_options -l term -x -a "stop forward" -d 'What SIGTERM does: stop, forward [stop]'
 complete -c treaper -n __treaper_options -l forward-to -x -a "server group tree" -d 'Forward other signals to: server, group, tree [server]'
 complete -c treaper -n __treaper_options -l rewrite -x -d 'Treat signal FROM as TO; TO 0 drops it'
-complete -c treaper -n __treaper_options -l contain -x -a "auto group cgroup pidns" -d 'Hold the tree by: auto, group, cgroup, pidns [auto]'
+complete -c treaper -n __treaper_options -l contain -x -a "group cgroup pidns" -d 'Hold the tree by: group, cgroup, pidns [group]'
 complete -c treaper -n __treaper_options -l no-guard -d 'One process instead of two; leaks if SIGKILLed'
 complete -c treaper -n __treaper_options -l no-new-privs -d 'Deny setuid programs to the whole tree'
 complete -c treaper -n __treaper_options -l inject -x -d 'Also write messages from fd:N or unix:PATH to the server\'s stdin'

@@ -1,7 +1,7 @@
 //! Signalling the server, the rest of the tree, and all of it: which process gets which signal how often, and what is
 //! logged.
 //!
-//! Each scene is played in a PID namespace of its own, whose first process is the killer. The others record which
+//! Each scene is played in a PID namespace of its own, whose first process is the tree. The others record which
 //! signals they get. The logger acts in the middle of a walk, at a message of that walk.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -16,13 +16,11 @@ use common::family::{
     Cell, cell, child, end, gone, is_set, kill, live, live_and_reap, number_next, play, play_with,
 };
 use common::{proc, skip, special, sys, until, until_state};
+use treaper::contain::Containment;
 use treaper::sys::clock;
 use treaper::sys::pid::Pid;
-use treaper::sys::proc::Name;
 use treaper::sys::signal::Signal;
-use treaper::tree::kill::Killer;
-use treaper::tree::survivors::MAX_NAMED;
-use treaper::tree::{Hold, Server, StopSent, Tree};
+use treaper::tree::{Server, StopSent, Tree};
 
 /// The recorded signal that arrives last, if all are pending.
 const MARK: i32 = libc::SIGWINCH;
@@ -35,7 +33,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// A child of the calling process, which may itself be a fork of the killer.
+    /// A child of the calling process, which may itself be a fork of the tree.
     fn start(pid: Cell, counts: [Cell; 3], first: impl FnOnce()) -> i32 {
         sys::mask(libc::SIG_BLOCK, &RECORDED);
         child(Some(pid), || {
@@ -88,83 +86,31 @@ fn server(pid: i32, leads_group: bool) -> Server {
     Server::new(Pid::new(pid).unwrap(), sys::pidfd(pid).ok(), leads_group)
 }
 
-/// A killer with its tree.
-struct Subject {
-    tree: Tree,
-    killer: Killer,
+fn tree(server: Option<Server>, containment: Containment) -> Tree {
+    Tree::new(server, Vec::new(), containment, None)
 }
 
-impl Subject {
-    fn new(server: Option<Server>, hold: Hold) -> Self {
-        Self {
-            tree: Tree::new(server, Vec::new(), hold),
-            killer: Killer::new(),
-        }
-    }
-
-    fn of_namespace(self) -> Self {
-        Self::new(self.tree.server, Hold::Namespace)
-    }
-
-    fn living_server(&self) -> Option<Pid> {
-        self.tree.living_server()
-    }
-
-    fn has_sent_stop(&self) -> bool {
-        self.tree.has_sent_stop()
-    }
-
-    fn signal_server(&self, signal: Signal, value: Option<u64>) -> bool {
-        self.tree.signal_server(signal, value)
-    }
-
-    fn stop_server(&mut self, signal: Signal) -> bool {
-        self.tree.stop_server(signal)
-    }
-
-    fn ensure_server_stop(&mut self, signal: Signal) -> bool {
-        self.tree.ensure_server_stop(signal)
-    }
-
-    fn stop_rest(&mut self, signal: Signal) {
-        self.killer.stop_rest(&mut self.tree, signal);
-    }
-
-    fn continues_at(&self) -> Option<Duration> {
-        self.killer.continues_at()
-    }
-
-    fn continue_stop(&mut self) {
-        self.killer.continue_stop(&mut self.tree);
-    }
-
-    fn signal_tree(&mut self, signal: Signal) {
-        self.tree.signal_tree(signal);
-    }
-
-    fn signal_group(&mut self, signal: Signal) {
-        self.tree.signal_group(signal);
-    }
-
-    fn kill_round(&mut self) -> bool {
-        self.killer.kill_round(&mut self.tree)
-    }
-
-    fn living(&mut self) -> ([Option<(Pid, Name)>; MAX_NAMED], usize) {
-        self.tree.living()
-    }
-
-    fn name_survivors(&mut self) {
-        self.tree.name_survivors();
-    }
+fn tree_of(server: Server) -> Tree {
+    tree(Some(server), Containment::Group)
 }
 
-fn killer_of(server: Server) -> Subject {
-    Subject::new(Some(server), Hold::Descent)
+fn tree_in_namespace(server: Server) -> Tree {
+    tree(Some(server), Containment::Pidns)
 }
 
-fn killer() -> Subject {
-    Subject::new(None, Hold::Descent)
+/// One more process of the tree ends, and is reaped.
+fn reap_one_more(tree: &mut Tree) {
+    let one = child(None, live);
+    kill(one);
+    until("it is reaped", || {
+        let mut reaped = false;
+        tree.reap(&mut |pid, _, _| reaped |= pid == one);
+        reaped
+    });
+}
+
+fn tree_without_server() -> Tree {
+    tree(None, Containment::Group)
 }
 
 type Hook = Option<Box<dyn FnMut(&str) + Send>>;
@@ -240,27 +186,27 @@ fn the_server_is_signalled_while_it_is_there_and_gets_the_stop_signal_once() {
 #[ignore = "a scene"]
 fn scene_server() {
     let it = Recorder::new(|| {});
-    let mut killer = killer_of(server(it.pid, false));
-    assert!(killer.signal_server(Signal::CONT, None));
+    let mut tree = tree_of(server(it.pid, false));
+    assert!(tree.signal_server(Signal::CONT, None));
     assert_eq!(it.got(), [0, 1]);
-    assert_eq!(killer.living_server(), Pid::new(it.pid));
-    assert!(!killer.has_sent_stop());
+    assert_eq!(tree.living_server(), Pid::new(it.pid));
+    assert!(!tree.has_sent_stop());
     for _ in 0..2 {
-        assert!(killer.stop_server(Signal::TERM));
-        assert!(killer.ensure_server_stop(Signal::TERM));
-        assert!(killer.has_sent_stop());
+        assert!(tree.stop_server(Signal::TERM));
+        assert!(tree.ensure_server_stop(Signal::TERM));
+        assert!(tree.has_sent_stop());
         // SIGCONT only if it is suspended.
         assert_eq!(it.got(), [1, 1]);
     }
     // Its number may be that of another process now.
     let mut gone = server(it.pid, false);
     gone.reaped = true;
-    let mut killer = killer_of(gone);
-    assert!(!killer.signal_server(Signal::CONT, None));
-    assert!(!killer.stop_server(Signal::TERM));
-    assert!(!killer.ensure_server_stop(Signal::TERM));
-    assert!(!killer.has_sent_stop());
-    assert_eq!(killer.living_server(), None);
+    let mut tree = tree_of(gone);
+    assert!(!tree.signal_server(Signal::CONT, None));
+    assert!(!tree.stop_server(Signal::TERM));
+    assert!(!tree.ensure_server_stop(Signal::TERM));
+    assert!(!tree.has_sent_stop());
+    assert_eq!(tree.living_server(), None);
     assert_eq!(it.got(), [1, 1]);
 }
 
@@ -275,13 +221,13 @@ fn signalled_by_the_kernel(it: &Recorder, suspended: Option<bool>) -> [i64; 2] {
     server.stop_sent = StopSent::PerhapsByKernel;
     server.suspended = suspended;
     let before = it.got();
-    let mut killer = killer_of(server);
-    assert!(killer.stop_server(Signal::TERM));
+    let mut tree = tree_of(server);
+    assert!(tree.stop_server(Signal::TERM));
     let after = it.got();
     let got = [after[0] - before[0], after[1] - before[1]];
-    assert_eq!(killer.has_sent_stop(), got[0] == 1);
+    assert_eq!(tree.has_sent_stop(), got[0] == 1);
     // Asked for it in any case.
-    assert!(killer.ensure_server_stop(Signal::TERM));
+    assert!(tree.ensure_server_stop(Signal::TERM));
     assert_eq!(it.got()[0], before[0] + 1);
     got
 }
@@ -311,7 +257,7 @@ fn scene_signalled_by_the_kernel() {
         let mut server = server(it.pid, false);
         server.stop_sent = StopSent::PerhapsByKernel;
         server.suspended = if taken { None } else { Some(false) };
-        assert!(killer_of(server).stop_server(Signal::TERM));
+        assert!(tree_of(server).stop_server(Signal::TERM));
         assert_eq!(it.got(), [1, 1], "{taken}");
     }
 }
@@ -343,10 +289,10 @@ fn scene_rest() {
     let [near, far] = recorder_above(|| {}, || {});
     let [stranger, below] = recorder_above(|| {}, || {});
     // In the group of the server, which is alive, and would get the signal a second time.
-    let mut killer = killer_of(server(main.pid, true));
-    killer.tree.strangers = vec![stranger.pid];
-    killer.stop_rest(Signal::TERM);
-    assert_eq!(killer.continues_at(), None);
+    let mut tree = tree_of(server(main.pid, true));
+    tree.strangers = vec![stranger.pid];
+    tree.stop_rest(Signal::TERM);
+    assert_eq!(tree.continues_at(), None);
     let lines = logged();
     assert_eq!(
         count(&lines, "to the rest of the tree: 2 processes"),
@@ -356,13 +302,13 @@ fn scene_rest() {
     let each = format!("DEBUG SIGTERM to pid {}: done", near.pid);
     assert_eq!(count(&lines, &each), 1, "{lines:#?}");
     let later = Recorder::new(|| {});
-    killer.stop_rest(Signal::TERM);
+    tree.stop_rest(Signal::TERM);
     let lines = logged();
     assert!(
         lines.iter().any(|line| line.ends_with("tree: 1 process")),
         "{lines:#?}"
     );
-    killer.stop_rest(Signal::TERM);
+    tree.stop_rest(Signal::TERM);
     assert_eq!(count(&logged(), "tree: 0 processes"), 1);
     for process in [&near, &far, &later] {
         assert_eq!(process.got(), [1, 1]);
@@ -371,13 +317,13 @@ fn scene_rest() {
         assert_eq!(other.got(), [0, 0]);
     }
     // No process has to be resumed.
-    killer.continue_stop();
+    tree.continue_stop();
     assert_eq!(count(&logged(), "rest of the tree"), 0);
 }
 
 /// A server that is gone, with a member of its group, a process below that one outside of the group, and another one.
 struct Group {
-    killer: Subject,
+    tree: Tree,
     member: Recorder,
     deep: Recorder,
     outside: Recorder,
@@ -410,7 +356,7 @@ fn group() -> Group {
     sys::wait_for(leader);
     server.reaped = true;
     Group {
-        killer: killer_of(server),
+        tree: tree_of(server),
         member,
         deep,
         outside,
@@ -435,14 +381,14 @@ fn scene_group() {
     // The first step lasts for 75 ms at most. A machine may be too slow to see that at once.
     loop {
         let Group {
-            mut killer,
+            mut tree,
             member,
             deep,
             outside,
         } = group();
         let before = clock::now();
-        killer.stop_rest(Signal::TERM);
-        assert!(killer.continues_at().unwrap() >= before + QUIET);
+        tree.stop_rest(Signal::TERM);
+        assert!(tree.continues_at().unwrap() >= before + QUIET);
         for process in [&member, &outside] {
             assert_eq!(process.got(), [1, 1]);
         }
@@ -458,14 +404,14 @@ fn scene_group() {
             "{lines:#?}"
         );
         // More have ended since, so there is no walk yet.
-        killer.killer.reaped += 1;
+        reap_one_more(&mut tree);
         let again = clock::now();
-        killer.continue_stop();
+        tree.continue_stop();
         let in_time = clock::now() < before + FIRST_STEP;
-        let next = killer.continues_at();
+        let next = tree.continues_at();
         // None has ended since.
-        killer.continue_stop();
-        assert_eq!(killer.continues_at(), None);
+        tree.continue_stop();
+        assert_eq!(tree.continues_at(), None);
         assert_eq!(deep.got(), [1, 1]);
         for process in [&member, &outside] {
             assert_eq!(process.got(), [1, 1], "once");
@@ -477,24 +423,24 @@ fn scene_group() {
     }
     // The walk comes soon.
     let Group {
-        mut killer,
+        mut tree,
         member,
         deep,
         ..
     } = group();
-    killer.stop_rest(Signal::TERM);
+    tree.stop_rest(Signal::TERM);
     let end = clock::now() + FIRST_STEP;
     until("the end of the first step", || clock::now() > end);
-    killer.killer.reaped += 1;
-    killer.continue_stop();
-    assert_eq!(killer.continues_at(), None);
+    reap_one_more(&mut tree);
+    tree.continue_stop();
+    assert_eq!(tree.continues_at(), None);
     assert_eq!((member.got(), deep.got()), ([1, 1], [1, 1]));
     // SIGKILL makes the second step needless.
-    let Group { mut killer, .. } = group();
-    killer.stop_rest(Signal::TERM);
-    assert!(killer.continues_at().is_some());
-    killer.kill_round();
-    assert_eq!(killer.continues_at(), None);
+    let Group { mut tree, .. } = group();
+    tree.stop_rest(Signal::TERM);
+    assert!(tree.continues_at().is_some());
+    tree.kill_round();
+    assert_eq!(tree.continues_at(), None);
 }
 
 #[test]
@@ -514,15 +460,15 @@ fn scene_reused_group() {
     let stranger = Recorder::new(sys::setpgid);
     assert_eq!((stranger.pid, stranger.got()), (leader, [0, 0]));
     for pidfd in [gone.pidfd.take(), None] {
-        let mut killer = killer_of(Server {
+        let mut tree = tree_of(Server {
             pidfd,
             ..server(leader, true)
         });
-        killer.tree.strangers = vec![stranger.pid];
-        killer.tree.server.as_mut().unwrap().reaped = true;
-        killer.stop_rest(Signal::TERM);
-        killer.signal_group(Signal::TERM);
-        killer.kill_round();
+        tree.strangers = vec![stranger.pid];
+        tree.server.as_mut().unwrap().reaped = true;
+        tree.stop_rest(Signal::TERM);
+        tree.signal_group(Signal::TERM);
+        tree.kill_round();
         assert_eq!(stranger.got(), [0, 0]);
     }
 }
@@ -540,11 +486,11 @@ fn scene_group_and_tree() {
     let (other, stranger) = (Recorder::new(sys::setpgid), Recorder::new(|| {}));
     let all = [&main, &near, &other, &stranger];
     assert_eq!(all.map(Recorder::got), [[0, 0]; 4]);
-    let mut killer = killer_of(server(main.pid, false));
-    killer.tree.strangers = vec![stranger.pid];
-    killer.signal_group(Signal::CONT);
+    let mut tree = tree_of(server(main.pid, false));
+    tree.strangers = vec![stranger.pid];
+    tree.signal_group(Signal::CONT);
     assert_eq!(all.map(Recorder::got), [[0, 1], [0, 1], [0, 0], [0, 0]]);
-    killer.signal_tree(Signal::TERM);
+    tree.signal_tree(Signal::TERM);
     assert_eq!(all.map(Recorder::got), [[1, 1], [1, 1], [1, 0], [0, 0]]);
     end(&[main.pid, other.pid, stranger.pid]);
 
@@ -554,8 +500,8 @@ fn scene_group_and_tree() {
         assert_eq!([&main, &near, &far].map(Recorder::got), [[0, 0]; 3]);
         let mut server = server(main.pid, true);
         server.pidfd = server.pidfd.filter(|_| pidfd);
-        let mut killer = killer_of(server);
-        killer.signal_group(Signal::TERM);
+        let mut tree = tree_of(server);
+        tree.signal_group(Signal::TERM);
         assert_eq!(
             [&main, &near, &far].map(Recorder::got),
             [[1, 0], [1, 0], [0, 0]]
@@ -575,13 +521,13 @@ fn scene_kill_round() {
     listen();
     let pids = [(); 5].map(|()| child(None, live));
     let stranger = child(None, live);
-    let mut killer = killer();
-    killer.tree.strangers = vec![stranger];
-    assert!(killer.kill_round());
-    assert!(killer.killer.killing_since.is_some());
+    let mut tree = tree_without_server();
+    tree.strangers = vec![stranger];
+    assert!(tree.kill_round());
+    assert!(tree.sigkill.since.is_some());
     // As many as a message lists, and no stranger.
-    let victims: Vec<i32> = killer
-        .killer
+    let victims: Vec<i32> = tree
+        .sigkill
         .victims
         .iter()
         .map(|v| v.unwrap().0.get())
@@ -593,11 +539,11 @@ fn scene_kill_round() {
         let each = format!("DEBUG SIGKILL to pid {pid}: done");
         assert_eq!(count(&lines, &each), 1, "{lines:#?}");
     }
-    assert!(!killer.kill_round(), "no process is new");
+    assert!(!tree.kill_round(), "no process is new");
     assert_eq!(count(&logged(), "SIGKILL to pid"), 0);
     assert!(proc::Process::read(stranger).unwrap().is_alive());
     let later = child(None, live);
-    assert!(killer.kill_round());
+    assert!(tree.kill_round());
     assert_eq!(
         count(&logged(), &format!("SIGKILL to pid {later}: done")),
         1
@@ -616,15 +562,15 @@ fn scene_living() {
     let pids = [(); 6].map(|()| child(None, live));
     let dead = child(None, || {});
     until("its end", || !proc::Process::read(dead).unwrap().is_alive());
-    let mut killer = killer();
+    let mut tree = tree_without_server();
     for left in [6, 3] {
-        let (named, count) = killer.living();
+        let (named, count) = tree.living();
         assert_eq!(count, left);
         let named: Vec<i32> = named.iter().flatten().map(|(pid, _)| pid.get()).collect();
         assert_eq!(named.len(), left.min(4));
         assert!(named.iter().all(|pid| pids.contains(pid)));
         logged();
-        killer.name_survivors();
+        tree.name_survivors();
         let lines = logged();
         assert_eq!(count_all(&lines), (left, left), "{lines:#?}");
         for &pid in &pids[..3] {
@@ -636,8 +582,8 @@ fn scene_living() {
         kill(pid);
         until("its end", || !proc::Process::read(pid).unwrap().is_alive());
     }
-    assert_eq!(killer.living().1, 0);
-    killer.name_survivors();
+    assert_eq!(tree.living().1, 0);
+    tree.name_survivors();
     let lines = logged();
     assert_eq!(
         (count_all(&lines).0, count(&lines, "state Z, uid ")),
@@ -645,7 +591,7 @@ fn scene_living() {
         "{lines:#?}"
     );
     while !matches!(sys::wait(libc::WNOHANG), sys::Waited::NoChildren) {}
-    killer.name_survivors();
+    tree.name_survivors();
     assert_eq!(
         logged(),
         ["ERROR some processes could not be killed; treaper cannot see which"]
@@ -672,12 +618,12 @@ fn scene_foreign() {
     let pidfd = sys::pidfd(dead).unwrap();
     let deadline = Some(common::patience());
     sys::poll(&[(pidfd.as_raw_fd(), libc::POLLIN)], deadline);
-    let mut killer = killer();
+    let mut tree = tree_without_server();
     // It is not looked up which of them are dead.
-    assert_eq!(killer.living().1, 2);
+    assert_eq!(tree.living().1, 2);
     let lines = logged();
     assert_eq!(count(&lines, "WARN /proc cannot be used"), 1, "{lines:#?}");
-    killer.name_survivors();
+    tree.name_survivors();
     assert_eq!(
         logged(),
         [format!("ERROR survivor: pid {alive} '?', state ?")]
@@ -695,12 +641,12 @@ fn scene_not_permitted() {
     listen();
     let pid = child(None, live);
     special::become_uid(65534).unwrap();
-    let mut killer = killer();
-    killer.stop_rest(Signal::TERM);
+    let mut tree = tree_without_server();
+    tree.stop_rest(Signal::TERM);
     let lines = logged();
     let text = format!("WARN cannot send SIGTERM to pid {pid}: not permitted");
     assert_eq!(count(&lines, &text), 1, "{lines:#?}");
-    killer.kill_round();
+    tree.kill_round();
     let lines = logged();
     let text = format!("DEBUG SIGKILL to pid {pid}: not permitted");
     assert_eq!(
@@ -742,7 +688,7 @@ fn scene_handed_over() {
         kill(near);
         gone(near);
     });
-    killer_of(server(main, false)).stop_rest(Signal::TERM);
+    tree_of(server(main, false)).stop_rest(Signal::TERM);
     assert_eq!(far.got(), [1, 1]);
 }
 
@@ -759,20 +705,20 @@ fn where_proc_is_foreign_a_member_of_the_group_gets_the_stop_signal_once_as_well
 fn scene_foreign_group() {
     listen();
     let Group {
-        mut killer,
+        mut tree,
         member,
         outside,
         ..
     } = group();
-    killer.stop_rest(Signal::TERM);
+    tree.stop_rest(Signal::TERM);
     for each in [&member, &outside] {
         assert_eq!(each.got(), [1, 1]);
     }
-    killer.continue_stop();
+    tree.continue_stop();
     for each in [&member, &outside] {
         assert_eq!(each.got(), [1, 1], "once");
     }
-    killer.kill_round();
+    tree.kill_round();
 }
 
 #[test]
@@ -788,29 +734,30 @@ fn scene_first_step() {
         let [near, far] = recorder_above(|| {}, || {});
         let others = [(); 20].map(|()| child(None, live));
         let leader = child(None, live);
-        let mut killer = killer_of(server(leader, false));
+        let mut tree = if namespace {
+            tree_in_namespace(server(leader, false))
+        } else {
+            tree_of(server(leader, false))
+        };
         kill(leader);
         sys::wait_for(leader);
-        killer.tree.server.as_mut().unwrap().reaped = true;
-        if namespace {
-            killer = killer.of_namespace();
-        }
-        let mut cost = |act: fn(&mut Subject)| {
+        tree.server.as_mut().unwrap().reaped = true;
+        let mut cost = |act: fn(&mut Tree)| {
             let before = reads();
-            act(&mut killer);
+            act(&mut tree);
             reads() - before
         };
-        let walk = cost(|killer| {
-            let _ = killer.living();
+        let walk = cost(|tree| {
+            let _ = tree.living();
         });
-        let first_step = cost(|killer| killer.stop_rest(Signal::TERM));
+        let first_step = cost(|tree| tree.stop_rest(Signal::TERM));
         // It reads the list of the children, and nothing of each of them.
         assert!(first_step < walk / 2, "{first_step} and {walk} reads");
         assert_eq!((near.got(), far.got()), ([1, 1], [0, 0]));
-        killer.continue_stop();
-        assert_eq!(killer.continues_at(), None);
+        tree.continue_stop();
+        assert_eq!(tree.continues_at(), None);
         assert_eq!((near.got(), far.got()), ([1, 1], [1, 1]));
-        killer.kill_round();
+        tree.kill_round();
         end(&others);
     }
 }
@@ -837,8 +784,8 @@ fn scene_namespace() {
         assert_eq!(Recorder::start(pid, counts, || {}), hole);
         BORN.store(true, SeqCst);
     });
-    let mut killer = killer_of(server(main, false)).of_namespace();
-    killer.stop_rest(Signal::TERM);
+    let mut tree = tree_in_namespace(server(main, false));
+    tree.stop_rest(Signal::TERM);
     assert!(BORN.load(SeqCst));
     let later = Recorder {
         pid: is_set(pid),
@@ -863,17 +810,17 @@ fn reads() -> u64 {
 #[ignore = "a scene"]
 fn scene_quiet() {
     let pids = [(); 5].map(|()| child(None, live));
-    let with_server = || killer_of(server(pids[0], false));
-    for mut killer in [with_server(), with_server().of_namespace()] {
-        let mut cost = |act: fn(&mut Subject)| {
+    let server = || server(pids[0], false);
+    for mut tree in [tree_of(server()), tree_in_namespace(server())] {
+        let mut cost = |act: fn(&mut Tree)| {
             let before = reads();
-            act(&mut killer);
+            act(&mut tree);
             reads() - before
         };
         // One walk, and one more look at the children.
-        let once = cost(|killer| killer.signal_tree(Signal::CONT));
-        let stop = cost(|killer| killer.stop_rest(Signal::TERM));
-        let again = cost(|killer| killer.stop_rest(Signal::TERM));
+        let once = cost(|tree| tree.signal_tree(Signal::CONT));
+        let stop = cost(|tree| tree.stop_rest(Signal::TERM));
+        let again = cost(|tree| tree.stop_rest(Signal::TERM));
         assert!(
             stop.max(again) <= 2 * once,
             "{once} reads, then {stop} and {again}"

@@ -91,8 +91,12 @@ impl Cgroup {
     }
 
     /// Calls `each` with the pid of every member that is not in a group below.
-    pub fn members(&self, each: &mut dyn FnMut(i32)) {
-        let _ = sys::members(self.dir.as_fd(), each);
+    pub fn members(&self, each: &mut dyn FnMut(Pid)) {
+        let _ = sys::members(self.dir.as_fd(), &mut |number| {
+            if let Some(pid) = Pid::new(number) {
+                each(pid);
+            }
+        });
     }
 
     /// For Linux before 5.14. Frozen members cannot fork while they are signalled.
@@ -100,21 +104,19 @@ impl Cgroup {
         if let Err(errno) = sys::freeze(self.dir.as_fd(), true) {
             log::info!("cannot freeze the cgroup: {errno}");
         }
-        self.members(&mut |number| {
+        self.members(&mut |pid| {
             // All members are of the tree. The pidfd is opened first, so that the signal reaches this member only.
-            if let Some(pid) = Pid::new(number)
-                && let Ok(fd) = pidfd::of(pid)
-                && self.has_member(number)
-            {
+            let Ok(fd) = pidfd::of(pid) else { return };
+            if self.has_member(pid) {
                 let _ = pidfd::send(fd.as_fd(), Signal::KILL);
             }
         });
         let _ = sys::freeze(self.dir.as_fd(), false);
     }
 
-    fn has_member(&self, wanted: i32) -> bool {
+    fn has_member(&self, wanted: Pid) -> bool {
         let mut found = false;
-        self.members(&mut |number| found |= number == wanted);
+        self.members(&mut |pid| found |= pid == wanted);
         found
     }
 }

@@ -10,11 +10,10 @@ use crate::output::error::Error;
 use cgroup::Cgroup;
 
 /// `--contain`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// The same as `group`. The other levels cost time at each start, as measured (`benches/README.md`), or change what
-    /// the server sees, so they are used only if the user asks for them.
-    Auto,
+    /// The other levels cost time at each start, as measured (`benches/README.md`), or change what the server sees.
+    #[default]
     Group,
     Cgroup,
     Pidns,
@@ -22,54 +21,55 @@ pub enum Level {
 
 impl Level {
     /// Every level by its name.
-    pub const NAMES: [(&'static str, Self); 4] = [
-        ("auto", Self::Auto),
+    pub const NAMES: [(&'static str, Self); 3] = [
         ("group", Self::Group),
         ("cgroup", Self::Cgroup),
         ("pidns", Self::Pidns),
     ];
 
-    /// The name of the level that is chosen.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto | Self::Group => "group",
-            Self::Cgroup => "cgroup",
-            Self::Pidns => "pidns",
-        }
+        Self::NAMES[self as usize].0
     }
 }
 
-/// The level of this run, prepared.
+/// The level of this run, with what was made for it: by which kernel object, apart from descent, the processes of the
+/// tree are known.
 #[derive(Debug)]
 pub enum Containment {
+    /// Descent alone.
     Group,
+    /// The members of this group are of the tree as well.
     Cgroup(Cgroup),
-    /// Entered when the monitor is made.
+    /// The process that starts the server is the init of a PID namespace: every process in it is of the tree.
     Pidns,
 }
 
 impl Containment {
-    /// The cgroup, if the level has one.
+    /// Prepares `level`, in the process that becomes the shim. A PID namespace is entered when the monitor is made.
+    ///
+    /// # Errors
+    /// It cannot be used here: the cause and the remedy.
+    pub fn prepare(level: Level) -> Result<Self, Error> {
+        match level {
+            Level::Group => Ok(Self::Group),
+            Level::Cgroup => Cgroup::make().map(Self::Cgroup).map_err(|why| {
+                Error::Unavailable(format!("--contain=cgroup cannot be used here: {why}"))
+            }),
+            Level::Pidns => Ok(Self::Pidns),
+        }
+    }
+
     #[must_use]
-    pub fn into_cgroup(self) -> Option<Cgroup> {
+    pub const fn cgroup(&self) -> Option<&Cgroup> {
         match self {
             Self::Cgroup(cgroup) => Some(cgroup),
             Self::Group | Self::Pidns => None,
         }
     }
-}
 
-/// Prepares `level`, in the process that becomes the shim.
-///
-/// # Errors
-/// It cannot be used here: the cause and the remedy.
-pub fn prepare(level: Level) -> Result<Containment, Error> {
-    match level {
-        Level::Auto | Level::Group => Ok(Containment::Group),
-        Level::Cgroup => Cgroup::make().map(Containment::Cgroup).map_err(|why| {
-            Error::Unavailable(format!("--contain=cgroup cannot be used here: {why}"))
-        }),
-        Level::Pidns => Ok(Containment::Pidns),
+    #[must_use]
+    pub const fn is_namespace(&self) -> bool {
+        matches!(self, Self::Pidns)
     }
 }

@@ -17,7 +17,8 @@ use crate::contain::Level;
 use crate::contain::cgroup::Cgroup;
 use crate::output::error;
 use crate::output::progress::{Own, Voice};
-use crate::serve::{self, Request};
+use crate::pair::context::Request;
+use crate::serve;
 use crate::settings::cli::Args;
 use crate::settings::config::{self, Config, DoctorFormat};
 use crate::settings::manner::Manner;
@@ -39,7 +40,6 @@ struct Check {
 /// One level, and why it is not available.
 struct Offer {
     level: Level,
-    name: &'static str,
     missing: Option<String>,
 }
 
@@ -54,10 +54,7 @@ pub fn examine(
 ) -> (String, bool) {
     let offers = offers(&|level| try_start(level, arguments, inherited));
     let checks = checks(config, inherited);
-    let chosen = match config.contain {
-        Level::Auto => Level::Group,
-        level => level,
-    };
+    let chosen = config.contain;
     let available = offers
         .iter()
         .any(|offer| offer.level == chosen && offer.missing.is_none());
@@ -250,11 +247,9 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
 
 fn offers(start: Start<'_>) -> Vec<Offer> {
     let levels = Level::NAMES.into_iter();
-    let levels = levels.filter(|(_, level)| *level != Level::Auto);
     levels
         .map(|(name, level)| Offer {
             level,
-            name,
             missing: start(name).err().map(|message| reason(&message).to_owned()),
         })
         .collect()
@@ -271,11 +266,7 @@ fn reason(message: &str) -> &str {
 
 /// Each event, and what is left after it at the level `chosen` on this machine.
 fn left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let column = match chosen {
-        Level::Auto | Level::Group => 0,
-        Level::Cgroup => 1,
-        Level::Pidns => 2,
-    };
+    let column = chosen as usize;
     guarantees::ROWS.into_iter().map(move |(event, left)| {
         let left = match left[column] {
             _ if event == OTHER_UIDS && !prctl::uids_out_of_reach() => "nothing",
@@ -316,9 +307,9 @@ fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> 
     for offer in offers {
         let mark = if offer.missing.is_none() { "yes" } else { "no" };
         let detail = offer.missing.as_deref().unwrap_or("available");
-        let _ = writeln!(text, "  {:18} {mark:4} {detail}", offer.name);
+        let _ = writeln!(text, "  {:18} {mark:4} {detail}", offer.level.name());
     }
-    let name = name(offers, chosen);
+    let name = chosen.name();
     let verdict = if available { "chosen" } else { "NOT available" };
     let _ = writeln!(
         text,
@@ -345,20 +336,13 @@ fn as_json(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -
             (check.name.to_owned(), json!({ "ok": check.ok, "detail": check.detail }))
         }).collect()),
         "levels": pairs(offers.iter().map(|offer| {
-            (offer.name.to_owned(), json!({ "available": offer.missing.is_none(), "reason": offer.missing }))
+            (offer.level.name().to_owned(), json!({ "available": offer.missing.is_none(), "reason": offer.missing }))
         }).collect()),
-        "chosen": name(offers, chosen),
+        "chosen": chosen.name(),
         "available": available,
         "left": pairs(left(chosen).map(|(event, left)| (plain(event).to_owned(), json!(plain(left)))).collect()),
         "notes": pairs(left(chosen).filter_map(|row| {
             Some((plain(row.0).to_owned(), json!(NOTES.get(note_of(row)? - 1)?)))
         }).collect()),
     })
-}
-
-fn name(offers: &[Offer], level: Level) -> &'static str {
-    offers
-        .iter()
-        .find(|offer| offer.level == level)
-        .map_or("group", |offer| offer.name)
 }

@@ -8,11 +8,11 @@ use super::getopt::{Getopt, Grammar, Long};
 use super::{Answer, Asked, OWN_VERSION, Start, Variables, What, option, variable};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
-use crate::output::status::Ended;
 use crate::output::stderr;
 use crate::settings::cli::Args;
 use crate::settings::manner::Manner;
 use crate::sys::pid;
+use crate::sys::wait::Ended;
 
 /// catatonit calls itself tini here, since `docker info` looks for that.
 const VERSION: &str = "tini version 0.1.7_catatonit";

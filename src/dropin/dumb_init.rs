@@ -8,11 +8,11 @@ use super::getopt::{Getopt, Grammar, Long};
 use super::{Answer, Asked, OWN_VERSION, Start, Variables, What, leading_number, option, variable};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
-use crate::output::status::Ended;
 use crate::output::stderr;
 use crate::settings::cli::Args;
 use crate::settings::manner::Manner;
 use crate::sys::signal::Signal;
+use crate::sys::wait::Ended;
 
 const VERSION: &str = "dumb-init v1.2.5";
 /// The greatest signal number that `--rewrite` takes.

@@ -7,11 +7,11 @@ use super::getopt::{Getopt, Grammar};
 use super::{Answer, Asked, OWN_VERSION, Start, Variables, What, leading_number, option, variable};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Step, Voice};
-use crate::output::status::Ended;
 use crate::output::stderr;
 use crate::settings::cli::Args;
 use crate::settings::manner::Manner;
 use crate::sys::signal::Signal;
+use crate::sys::wait::Ended;
 use crate::sys::{Errno, pid};
 
 /// The version of tini that has this command line. `docker info` looks for the first words.

@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use crate::output::error::Error;
-use crate::output::status::Ended;
 use crate::plan::event::Trigger;
 use crate::plan::policy::Policy;
 use crate::settings::config::{Config, HupMode, SignalUse, StdinMode};
@@ -12,6 +11,7 @@ use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::startup::Inherited;
+use crate::sys::wait::Ended;
 use crate::sys::{arrival, environment, proc, tty, wait};
 
 /// What was found out about this place.
@@ -43,14 +43,14 @@ impl Place {
     ///
     /// # Errors
     /// stdin cannot be watched as an option asks for.
-    pub fn look(
+    pub fn examine(
         inherited: &Inherited,
         config: &Config,
         name: Name,
         server_descriptors: Vec<i32>,
     ) -> Result<Self, Error> {
         let mut strangers = Vec::new();
-        if wait::have_children() {
+        if wait::have_children().map_err(|errno| Error::kernel("wait for children", errno))? {
             let listed = proc::children(pid::own(), &mut |child| strangers.push(child));
             if listed == Err(proc::FOREIGN) {
                 strangers.extend(wait::children().map(Pid::get));
@@ -59,15 +59,11 @@ impl Place {
         let (job_control, group) = (tty::have_controlling_terminal(), pid::group());
         let is_unit = environment::names_this_process("SYSTEMD_EXEC_PID");
         let is_managed = is_unit || pid::own() == 1;
-        let policy = Policy {
-            // Both kinds of managers kill what is left at a deadline of their own, which treaper does not know.
-            manager_has_deadline: is_managed && name == Name::Own && !config.grace_is_set,
-            at_terminal: job_control,
-            ..config.policy
-        };
+        // Both kinds of managers kill what is left at a deadline of their own, which treaper does not know.
+        let manager_has_deadline = is_managed && name == Name::Own && !config.grace_is_set;
         Ok(Self {
             job_control,
-            policy,
+            policy: config.policy(manager_has_deadline, job_control),
             hup: match config.hup {
                 HupMode::Auto if is_managed || inherited.sighup_ignored => SignalUse::Forward,
                 HupMode::Auto | HupMode::Stop => SignalUse::Stop,
@@ -84,10 +80,10 @@ impl Place {
 
     /// A place without a terminal, a manager or a host, where SIGHUP asks for nothing.
     #[must_use]
-    pub fn nowhere(policy: Policy) -> Self {
+    pub fn nowhere(config: &Config) -> Self {
         Self {
             job_control: false,
-            policy,
+            policy: config.policy(false, false),
             hup: SignalUse::Forward,
             manager: None,
             dies_as_server: false,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::plan::machine::State;
 use crate::sys::pid::Pid;
-use crate::sys::proc;
+use crate::sys::proc::{self, Name};
 use crate::sys::shared::{Word, Words, shared_words};
 
 /// How many processes a list can hold.
@@ -48,25 +48,22 @@ pub struct Process {
     pub uid: Option<u32>,
     /// The letter of `/proc/PID/stat`, or `?` if that cannot be read.
     pub state: u8,
-    /// At most 15 bytes, then zeros.
-    pub name: [u8; 16],
+    pub name: Name,
 }
 
 impl Process {
     /// Reads the process from `/proc`. `None`: it is gone.
     #[must_use]
-    pub fn look(pid: Pid) -> Option<Self> {
+    pub fn read(pid: Pid) -> Option<Self> {
         let mut process = Self {
             pid: pid.get(),
             uid: proc::owner(pid.get()).ok(),
             state: b'?',
-            name: [0; 16],
+            name: Name::default(),
         };
         match proc::stat(pid.get()) {
             Ok(stat) => {
-                let name = stat.name.as_bytes();
-                process.name[..name.len()].copy_from_slice(name);
-                process.state = stat.state;
+                (process.name, process.state) = (stat.name, stat.state);
                 Some(process)
             }
             Err(proc::FOREIGN) => Some(process),
@@ -74,34 +71,31 @@ impl Process {
         }
     }
 
-    /// Whether it is a zombie, or is just being reaped.
-    #[must_use]
-    pub const fn is_dead(&self) -> bool {
-        matches!(self.state, b'Z' | b'X')
-    }
-
     fn encode(&self) -> [u64; ENTRY] {
-        let half = |at: usize| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&self.name[at..at + 8]);
-            u64::from_le_bytes(bytes)
-        };
+        let mut halves = [0_u64; 2];
+        for (byte, at) in self.name.as_bytes().iter().zip(0..) {
+            halves[at / 8] |= u64::from(*byte) << (at % 8 * 8);
+        }
         let uid = u64::from(self.uid.unwrap_or_default());
         let known = u64::from(self.uid.is_some());
         let ids = uid << 32 | u64::from(self.pid as u32);
-        [ids, known << 8 | u64::from(self.state), half(0), half(8)]
+        [
+            ids,
+            known << 8 | u64::from(self.state),
+            halves[0],
+            halves[1],
+        ]
     }
 
     fn decode(words: [u64; ENTRY]) -> Self {
         let [ids, state, first, second] = words;
-        let mut name = [0; 16];
-        name[..8].copy_from_slice(&first.to_le_bytes());
-        name[8..].copy_from_slice(&second.to_le_bytes());
+        let bytes = [first, second].map(u64::to_le_bytes);
+        let name = bytes.as_flattened().split(|byte| *byte == 0).next();
         Self {
             pid: ids as i32,
             uid: (state >> 8 != 0).then_some((ids >> 32) as u32),
             state: state as u8,
-            name,
+            name: Name::new(name.unwrap_or_default()),
         }
     }
 }
@@ -237,7 +231,7 @@ mod tests {
             pid,
             uid: (pid % 2 == 0).then_some(u32::MAX),
             state: b'S',
-            name: *b"fifteen bytes x\0",
+            name: Name::new(b"fifteen bytes x"),
         }
     }
 

@@ -7,12 +7,12 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::output::error::{Error, Shown};
-use crate::output::status::Ended;
 use crate::output::stderr;
 use crate::plan::event::Trigger;
 use crate::sys::pid::Pid;
 use crate::sys::proc::Name;
 use crate::sys::signal::Signal;
+use crate::sys::wait::Ended;
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug)]

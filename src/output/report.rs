@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use crate::output::error::{self, Error, Shown};
 use crate::output::ledger::{Ledger, List, Lost, Process};
-use crate::output::status::Ended;
 use crate::plan::event::Trigger;
 use crate::sys::signal::Signal;
+use crate::sys::wait::Ended;
 use crate::sys::wait::{self, Usage};
 use crate::sys::{Errno, clock, fd};
 
@@ -206,10 +206,9 @@ fn signal_name(number: u8) -> String {
 }
 
 fn describe(process: &Process) -> Value {
-    let name = process.name.split(|byte| *byte == 0).next();
     json!({
         "pid": process.pid,
-        "name": String::from_utf8_lossy(name.unwrap_or_default()),
+        "name": String::from_utf8_lossy(process.name.as_bytes()),
         "uid": process.uid,
         "state": char::from(process.state).to_string(),
     })

@@ -8,11 +8,11 @@ mod stop;
 
 use std::sync::atomic::AtomicU64;
 
-use crate::output::status::Ended;
 use crate::sys::exec::{Failure, Text};
 use crate::sys::pid::Pid;
 use crate::sys::shared::{Word, Words, shared_words};
 use crate::sys::signal::Signal;
+use crate::sys::wait::Ended;
 
 shared_words! {
     /// The words. In each, zero means "not yet".

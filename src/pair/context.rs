@@ -15,6 +15,15 @@ use crate::streams::notify::Notifier;
 use crate::sys::signal::Signal;
 use crate::sys::startup::Inherited;
 
+/// What the user asked for, and the state in which this process was started.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub config: &'a Config,
+    pub manner: Manner,
+    pub voice: &'a dyn Voice,
+    pub inherited: &'a Inherited,
+}
+
 /// What the user asked for, what was found at the start, and what the processes share.
 #[derive(Debug)]
 pub struct Context<'a> {

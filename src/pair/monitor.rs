@@ -7,6 +7,7 @@ mod signals;
 
 use std::time::Duration;
 
+use crate::contain::Containment;
 use crate::job_control;
 use crate::output::progress::{self, Seconds, Step};
 use crate::output::status;
@@ -19,10 +20,10 @@ use crate::relay::Handle;
 use crate::streams::notify::Notifier;
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::signal::Signal;
-use crate::sys::{clock, fd, proc};
-use crate::tree::kill::Killer;
-use crate::tree::reap::{self, JobChange, Left, Reaped};
-use crate::tree::{Hold, Tree};
+use crate::sys::wait::Change;
+use crate::sys::{Errno, clock, clone, fd, proc};
+use crate::tree::Tree;
+use crate::tree::reap::Left;
 
 /// Which process runs the loop, and which parent it watches by `getppid()`.
 #[derive(Debug)]
@@ -63,13 +64,10 @@ pub struct Monitor<'a> {
     role: Role,
     watch: Watch<'a>,
     tree: Tree,
-    killer: Killer,
     /// Only in the process that the service manager knows.
     notifier: Option<&'a Notifier>,
     alone: job_control::Alone,
     next_reap: NextReap,
-    /// How many processes ended by SIGKILL after treaper had begun to send it.
-    killed: u32,
     /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
     stopping_since: Option<Duration>,
 }
@@ -85,11 +83,9 @@ impl<'a> Monitor<'a> {
             role,
             watch,
             tree,
-            killer: Killer::noting(context.report.map(|report| report.ledger)),
             notifier: context.notifier.as_ref(),
             alone: job_control::Alone::default(),
             next_reap: NextReap::OnSignal,
-            killed: 0,
             stopping_since: None,
         }
     }
@@ -109,7 +105,7 @@ impl<'a> Monitor<'a> {
     /// A process without a server, which has to stop its orphans.
     #[must_use]
     pub fn for_orphans(context: &'a Context<'a>) -> Self {
-        let tree = Tree::new(None, Vec::new(), Hold::Descent);
+        let tree = Tree::new(None, Vec::new(), Containment::Group, None);
         let role = Role::Alone { parent: None };
         Self {
             next_reap: NextReap::Now,
@@ -159,10 +155,10 @@ impl World for Monitor<'_> {
             }
             Action::StopRest => {
                 let signal = self.stop_signal(plan);
-                self.killer.stop_rest(&mut self.tree, signal);
+                self.tree.stop_rest(signal);
             }
             Action::KillAll => {
-                let progress = self.killer.kill_round(&mut self.tree);
+                let progress = self.tree.kill_round();
                 // SIGCHLD signals may have been merged, so a child may have ended without one.
                 self.next_reap = NextReap::Now;
                 return Some(Event::Swept { progress });
@@ -170,9 +166,6 @@ impl World for Monitor<'_> {
             Action::NameWaiting => self.name_waiting(plan),
             Action::NameSurvivors => {
                 self.tree.name_survivors();
-                if let Some(report) = self.context.report {
-                    self.tree.note_survivors(report.ledger);
-                }
             }
         }
         None
@@ -192,15 +185,15 @@ impl Monitor<'_> {
             if is_due(deadline) {
                 return self.overdue();
             }
-            if is_due(self.killer.continues_at()) {
-                self.killer.continue_stop(&mut self.tree);
+            if is_due(self.tree.continues_at()) {
+                self.tree.continue_stop();
             }
             if let Some(notifier) = self.notifier.filter(|notifier| is_due(notifier.retry_at())) {
                 notifier.send_messages(self.context.board.server());
             }
             let times = [
                 deadline,
-                self.killer.continues_at(),
+                self.tree.continues_at(),
                 self.notifier.and_then(Notifier::retry_at),
                 self.next_reap.time(),
             ];
@@ -241,7 +234,7 @@ impl Monitor<'_> {
         if plan.state() == State::Survived {
             log::error!(
                 "{} after SIGKILL some processes are left; see above",
-                Seconds(self.context.config.policy.kill_timeout)
+                Seconds(self.context.config.kill_timeout)
             );
             return status::SURVIVORS;
         }
@@ -329,13 +322,30 @@ impl Monitor<'_> {
         }
     }
 
+    /// A call on which the loop rests has failed in a way that its manual does not foresee. Only SIGKILL is left, without
+    /// a pause between the rounds, since no call that waits can be trusted.
+    pub fn give_up(&mut self, what: &str, errno: Errno) -> ! {
+        log::error!("cannot {what}: {errno}; the tree gets SIGKILL");
+        let end = clock::now() + self.context.config.kill_timeout;
+        loop {
+            let progress = self.tree.kill_round();
+            let left = self.tree.reap(&mut |_, _, _| {}).left;
+            if left == Left::Empty || !progress && clock::now() >= end {
+                clone::exit_child(status::OWN_FAILURE.into())
+            }
+        }
+    }
+
     fn reap(&mut self) -> Event {
         self.note_foreground();
-        let mut reaped = Reaped::default();
         let context = self.context;
-        let left = reap::drain(&mut self.tree, &mut reaped, &mut |end| {
-            messages::report_end(context, end);
+        let reaped = self.tree.reap(&mut |pid, ended, is_server| {
+            messages::report_end(context, pid, ended, is_server);
         });
+        let left = reaped.left;
+        if let Left::Unknown(errno) = left {
+            self.give_up("wait for children", errno);
+        }
         if let Some(relay) = &context.relay {
             relay.keep_awake();
         }
@@ -349,26 +359,24 @@ impl Monitor<'_> {
             Left::Empty if populated && matches!(self.role, Role::Heir) => {
                 NextReap::At(clock::now() + REAP_PAUSE)
             }
-            Left::Empty | Left::Living => NextReap::OnSignal,
+            Left::Empty | Left::Living | Left::Unknown(_) => NextReap::OnSignal,
         };
         if let Some(ended) = reaped.server {
             self.context.board.set_ended(ended);
         }
         match reaped.server_job.filter(|_| self.context.place.job_control) {
             // During a stop treaper must not be suspended: no shell would resume it.
-            Some(JobChange::Suspended(signal)) if self.context.board.trigger().is_none() => {
-                self.suspend_with_server(signal);
+            Some(Change::Suspended(number)) if self.context.board.trigger().is_none() => {
+                if let Some(signal) = Signal::from_number(number.into()) {
+                    self.suspend_with_server(signal);
+                }
             }
-            Some(JobChange::Resumed) => {
+            Some(Change::Resumed) => {
                 self.context.board.withdraw_suspension();
                 self.alone.server_resumed();
                 self.wake_shim();
             }
-            Some(JobChange::Suspended(_)) | None => {}
-        }
-        self.killer.reaped += reaped.ended;
-        if self.killer.killing_since.is_some() {
-            self.killed += reaped.killed;
+            Some(_) | None => {}
         }
         Event::Reaped {
             server_gone: reaped.server.is_some(),

@@ -14,17 +14,8 @@ use crate::streams::notify::Notifier;
 use crate::sys::arrival::{self, Arrival};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
-use crate::sys::wait::{self, Change, Found};
+use crate::sys::wait::{self, Change, Ended};
 use crate::sys::{Errno, clock, pidfd, proc};
-
-/// Why the shim no longer guards the monitor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The monitor has exited, or lets the shim exit before it: the exit status.
-    Exit(u8),
-    /// A signal has ended the monitor, so the tree now belongs to the shim.
-    MonitorKilled,
-}
 
 /// Which process sends a forwarded signal to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,11 +85,15 @@ impl<'a> Shim<'a> {
 }
 
 impl Shim<'_> {
-    /// Waits until the monitor has ended.
+    /// Waits until the monitor has ended, or lets the shim exit before it. Returns how it ended. If a signal has ended
+    /// it, the tree now belongs to the shim.
+    ///
+    /// # Errors
+    /// The shim cannot wait any more, and has sent SIGKILL to the monitor: what it cannot do, and why.
     ///
     /// The kernel reports the monitor's end by SIGCONT. A signal that suspends removes a pending SIGCONT, and then
     /// arrives itself. So the shim looks at the monitor after every signal.
-    pub fn run(&mut self) -> End {
+    pub fn run(&mut self) -> Result<Ended, (&'static str, Errno)> {
         loop {
             let notifier = self.context.notifier.as_ref();
             let retry_at = notifier.and_then(Notifier::retry_at);
@@ -111,8 +106,12 @@ impl Shim<'_> {
             if news && let Some(notifier) = self.context.notifier.as_ref() {
                 notifier.send_messages(self.server_pid());
             }
-            if let Some(end) = self.look_at_monitor() {
-                return end;
+            let ended = self.look_at_monitor().map_err(|errno| {
+                let _ = signal::kill(self.monitor, Signal::KILL);
+                ("wait for children", errno)
+            })?;
+            if let Some(ended) = ended {
+                return Ok(ended);
             }
             self.suspend(arrival.as_ref());
         }
@@ -139,38 +138,35 @@ impl Shim<'_> {
         }
     }
 
-    fn look_at_monitor(&mut self) -> Option<End> {
+    fn look_at_monitor(&mut self) -> Result<Option<Ended>, Errno> {
         if let Some(bell) = &self.bell {
             link::silence(bell.as_fd());
         }
         if let Some(status) = self.context.board.early_status() {
-            return Some(End::Exit(status));
+            return Ok(Some(Ended::Exited(status)));
         }
         loop {
-            match wait::any() {
-                Found::Child(pid, change) if pid == self.monitor.get() => match change {
-                    Change::Exited(status) => return Some(End::Exit(status)),
-                    Change::Killed(_) => return Some(End::MonitorKilled),
+            match wait::any()? {
+                Some((pid, change)) if pid == self.monitor.get() => match change {
+                    Change::Ended(ended) => return Ok(Some(ended)),
                     // A suspended monitor sees nothing, so it is resumed at once.
                     Change::Suspended(_) => self.signal_monitor(Signal::CONT, None),
                     Change::Trapped | Change::Resumed => {}
                 },
                 // Its pid is free now, and a process of the tree may get it.
-                Found::Child(pid, Change::Exited(_) | Change::Killed(_)) => {
+                Some((pid, Change::Ended(_))) => {
                     if let Some(strangers) = &mut self.strangers {
                         strangers.retain(|stranger| *stranger != pid);
                     }
                 }
-                Found::Child(..) => {}
-                Found::Nothing => {
+                Some(_) => {}
+                None => {
                     if let Some(relay) = &self.context.relay {
                         relay.keep_awake();
                     }
                     self.note_strangers();
-                    return None;
+                    return Ok(None);
                 }
-                // This cannot happen: no other process can reap the monitor.
-                Found::NoChildren => return Some(End::MonitorKilled),
             }
         }
     }
@@ -224,11 +220,11 @@ impl Shim<'_> {
     /// nothing here, so then it may be any child of the monitor.
     fn server_may_be_suspended(&self) -> bool {
         if let Some(server) = self.server_pid() {
-            return may_be_suspended(server.get());
+            return proc::may_be_suspended(server.get());
         }
         let mut found = false;
         let read = proc::children(self.monitor.get(), &mut |child| {
-            found = found || may_be_suspended(child);
+            found = found || proc::may_be_suspended(child);
         });
         found || read.is_err()
     }
@@ -341,9 +337,4 @@ impl Shim<'_> {
             log::warn!("cannot send {signal} to the monitor: {errno}");
         }
     }
-}
-
-/// Whether `pid` is suspended, or `/proc` does not show that. SIGCONT changes that at once, not when it is delivered.
-fn may_be_suspended(pid: i32) -> bool {
-    proc::is_suspended(pid).unwrap_or_else(|errno| !matches!(errno, Errno::NOENT | Errno::SRCH))
 }

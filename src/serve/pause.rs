@@ -5,15 +5,13 @@ use crate::origin::place::Place;
 use crate::output::error::Error;
 use crate::output::status;
 use crate::pair::board::Board;
-use crate::pair::context::Context;
+use crate::pair::context::{Context, Request};
 use crate::pair::monitor::Monitor;
 use crate::plan::event::{Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
-use crate::serve::Request;
 use crate::sys::signal::Signal;
-use crate::sys::wait::{self, Found};
-use crate::sys::{arrival, pid, prctl};
+use crate::sys::{arrival, pid, prctl, wait};
 
 /// Reaps until SIGINT or SIGTERM, then stops the orphans that this process has adopted. Returns the exit status.
 ///
@@ -29,10 +27,10 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     loop {
         match arrival::wait_any(None).map(|arrival| arrival.signal) {
             Some(Signal::TERM | Signal::INT) => break,
-            _ => while matches!(wait::any(), Found::Child(..)) {},
+            _ => while let Ok(Some(_)) = wait::any() {},
         }
     }
-    if !wait::have_children() {
+    if wait::have_children() == Ok(false) {
         return Ok(0);
     }
     let context = Context {
@@ -40,14 +38,14 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         manner: request.manner,
         voice: request.voice,
         inherited: request.inherited,
-        place: Place::nowhere(request.config.policy),
+        place: Place::nowhere(request.config),
         board,
         report: None,
         notifier: None,
         relay: None,
     };
     let mut monitor = Monitor::for_orphans(&context);
-    let plan = Plan::resume(request.config.policy, State::Running, None, true);
+    let plan = Plan::resume(context.place.policy, State::Running, None, true);
     let plan = supervise::run(&mut monitor, plan, Some(Event::Trigger(Trigger::Terminate)));
     Ok(match plan.state() {
         State::Survived => status::SURVIVORS,

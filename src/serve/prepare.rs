@@ -1,16 +1,14 @@
 //! What comes before the monitor and the server: everything that can be found out, or can fail.
 #![forbid(unsafe_code)]
 
-use crate::contain::cgroup::Cgroup;
-use crate::contain::{self, Containment};
+use crate::contain::Containment;
 use crate::origin::hosts::{self, Hosts};
 use crate::origin::place::Place;
 use crate::output::error::Error;
 use crate::output::report::Report;
 use crate::pair::board::Board;
-use crate::pair::context::Context;
+use crate::pair::context::{Context, Request};
 use crate::relay::{self, HostStreams};
-use crate::serve::Request;
 use crate::spawn;
 use crate::streams::idle;
 use crate::streams::notify::Notifier;
@@ -19,10 +17,10 @@ use crate::sys::writes::Writes;
 use crate::sys::{pid, prctl};
 
 /// What is prepared for the start of the server.
-pub struct Start {
+pub struct Prepared {
     pub hosts: Hosts,
     pub image: Image,
-    pub cgroup: Option<Cgroup>,
+    pub containment: Containment,
     /// What the host writes to stdin, for `--idle`.
     pub writes: Option<Writes>,
     /// Those of treaper, if the relay has put others in their place for the server.
@@ -30,14 +28,14 @@ pub struct Start {
 }
 
 /// Everything that can be found out, or can fail, before there is a monitor or a server. Only the relay is made here.
-/// The `bool`: whether the monitor gets a PID namespace of its own. Not inlined, since its stack frame is twice as large
-/// as all later ones: on a small stack (`ulimit -s 32`) the stop needs that room.
+/// Not inlined, since its stack frame is twice as large as all later ones: on a small stack (`ulimit -s 32`) the stop
+/// needs that room.
 #[inline(never)]
 pub fn prepare<'a>(
     request: Request<'a>,
     report: Option<&'a Report>,
     mut descriptors: Vec<i32>,
-) -> Result<(Context<'a>, Start, bool), Error> {
+) -> Result<(Context<'a>, Prepared), Error> {
     let Request {
         config,
         manner,
@@ -54,13 +52,12 @@ pub fn prepare<'a>(
     adopt_orphans()?;
     hosts.watch_parent()?;
     let sources = relay::open(&config.writers, &mut descriptors)?;
-    let mut place = Place::look(inherited, config, manner.name, descriptors)?;
+    let mut place = Place::examine(inherited, config, manner.name, descriptors)?;
     let writes = config.idle.map(|_| idle::open()).transpose()?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
-    let containment = contain::prepare(config.contain)?;
-    let namespace = matches!(containment, Containment::Pidns);
+    let containment = Containment::prepare(config.contain)?;
     let started = sources
-        .map(|sources| sources.start(&config.writers, config.policy.drain))
+        .map(|sources| sources.start(&config.writers, config.drain))
         .transpose()?;
     let (handle, streams) = started.unzip();
     // A child of this process, and not of the tree.
@@ -78,14 +75,14 @@ pub fn prepare<'a>(
         notifier,
         relay: handle,
     };
-    let start = Start {
+    let prepared = Prepared {
         hosts,
         image,
-        cgroup: containment.into_cgroup(),
+        containment,
         writes,
         streams,
     };
-    Ok((context, start, namespace))
+    Ok((context, prepared))
 }
 
 /// From now on this process adopts the orphans among its descendants. PID 1 does so anyway.

@@ -104,10 +104,14 @@ impl ForwardTo {
     reason = "each is a switch of its own that users set"
 )]
 pub struct Config {
-    /// How a stop goes, as far as options set it.
-    pub policy: Policy,
+    pub drain: Duration,
+    pub grace: Duration,
     /// Whether the grace period was set by the user, and is not the default.
     pub grace_is_set: bool,
+    pub stage: Option<Duration>,
+    pub kill_timeout: Duration,
+    pub kill_mode: KillMode,
+    pub until: Until,
     /// The stop signal.
     pub signal: Signal,
     pub stdin: StdinMode,
@@ -176,20 +180,6 @@ fn doctor(given: &Given, command: &[OsString]) -> Result<Option<DoctorFormat>, E
     }))
 }
 
-/// The settings of the plan that options set. The other two are set when the place is known.
-fn policy(given: &Given) -> Result<Policy, Error> {
-    Ok(Policy {
-        drain: given.one("drain", Duration::from_secs(5), value::duration)?,
-        grace: given.one("grace", Duration::from_secs(10), value::duration)?,
-        stage: given.one("stage", None, |text| value::duration(text).map(Some))?,
-        kill_timeout: given.one("kill-timeout", Duration::from_secs(5), value::kill_timeout)?,
-        kill_mode: given.word("kill-mode", KillMode::Staged, &KILL_MODES)?,
-        until: given.word("until", Until::Server, &UNTIL)?,
-        manager_has_deadline: false,
-        at_terminal: false,
-    })
-}
-
 fn success(given: &Given) -> Result<SuccessSet, Error> {
     let mut success = SuccessSet::default();
     for code in given.many("success", value::status)? {
@@ -234,6 +224,21 @@ fn verbosity(text: &str) -> Result<u8, String> {
 }
 
 impl Config {
+    /// How a stop goes. The two are facts about the place, see [`Policy`].
+    #[must_use]
+    pub const fn policy(&self, manager_has_deadline: bool, at_terminal: bool) -> Policy {
+        Policy {
+            drain: self.drain,
+            grace: self.grace,
+            stage: self.stage,
+            kill_timeout: self.kill_timeout,
+            kill_mode: self.kill_mode,
+            until: self.until,
+            manager_has_deadline,
+            at_terminal,
+        }
+    }
+
     /// What a report says of a server that was not started.
     #[must_use]
     pub fn facts(&self) -> Facts<'_> {
@@ -263,9 +268,14 @@ pub fn resolve(
     let (given, unknown_variables) = Given::new(&args, environment);
     let doctor = doctor(&given, &command)?;
     Ok(Config {
-        policy: policy(&given)?,
-        success: success(&given)?,
+        drain: given.one("drain", Duration::from_secs(5), value::duration)?,
+        grace: given.one("grace", Duration::from_secs(10), value::duration)?,
         grace_is_set: given.has("grace"),
+        stage: given.one("stage", None, |text| value::duration(text).map(Some))?,
+        kill_timeout: given.one("kill-timeout", Duration::from_secs(5), value::kill_timeout)?,
+        kill_mode: given.word("kill-mode", KillMode::Staged, &KILL_MODES)?,
+        until: given.word("until", Until::Server, &UNTIL)?,
+        success: success(&given)?,
         signal: given.one("signal", Signal::TERM, value::signal)?,
         stdin: given.word("stdin", StdinMode::Auto, &StdinMode::WORDS)?,
         stdout: given.word("stdout", StdoutMode::Ignore, &StdoutMode::WORDS)?,
@@ -277,7 +287,7 @@ pub fn resolve(
         idle: given.one("idle", None, |text| value::idle(text).map(Some))?,
         forward_to: given.word("forward-to", ForwardTo::Server, &ForwardTo::WORDS)?,
         rewrites: given.many("rewrite", value::rewrite)?,
-        contain: given.word("contain", Level::Auto, &Level::NAMES)?,
+        contain: given.word("contain", Level::Group, &Level::NAMES)?,
         guard: !given.switch("no-guard")?,
         no_new_privs: given.switch("no-new-privs")?,
         writers: writers(&given)?,

@@ -145,7 +145,7 @@ pub const OPTIONS: &[Opt] = &[
     opt(
         "contain",
         Takes::One("LEVEL"),
-        "Hold the tree by: auto, group, cgroup, pidns [auto]",
+        "Hold the tree by: group, cgroup, pidns [group]",
     ),
     rare(
         "no-guard",

@@ -115,6 +115,16 @@ pub struct Name {
 }
 
 impl Name {
+    /// The first 16 bytes of `raw`.
+    #[must_use]
+    pub fn new(raw: &[u8]) -> Self {
+        let mut name = Self::default();
+        let len = raw.len().min(name.bytes.len());
+        name.bytes[..len].copy_from_slice(&raw[..len]);
+        name.len = len as u8;
+        name
+    }
+
     /// The raw bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -144,7 +154,7 @@ pub fn stat(pid: i32) -> Result<Stat, Errno> {
 ///
 /// # Errors
 /// As [`View::stat`]; [`FOREIGN`].
-pub fn is_suspended(pid: i32) -> Result<bool, Errno> {
+fn is_suspended(pid: i32) -> Result<bool, Errno> {
     let is_stop = |stat: &Stat| matches!(stat.state, b'T' | b't');
     let main = stat(pid)?;
     if main.state != b'Z' {
@@ -159,6 +169,18 @@ pub fn is_suspended(pid: i32) -> Result<bool, Errno> {
         found |= stat.is_ok_and(|stat| is_stop(&stat));
     })?;
     Ok(found)
+}
+
+/// Whether the process is a zombie, or is just being reaped. `state`: that of [`Stat`].
+#[must_use]
+pub const fn is_dead(state: u8) -> bool {
+    matches!(state, b'Z' | b'X')
+}
+
+/// Whether `pid` is suspended, or `/proc` does not show that. SIGCONT changes that at once, not when it is delivered.
+#[must_use]
+pub fn may_be_suspended(pid: i32) -> bool {
+    is_suspended(pid).unwrap_or_else(|errno| !matches!(errno, Errno::NOENT | Errno::SRCH))
 }
 
 /// As [`View::owner`], on the result of [`view`].
@@ -308,10 +330,6 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let start = text.iter().position(|b| *b == b'(')? + 1;
     let end = text.iter().rposition(|b| *b == b')')?;
     let raw = text.get(start..end)?;
-    let mut name = Name::default();
-    let len = raw.len().min(name.bytes.len());
-    name.bytes[..len].copy_from_slice(&raw[..len]);
-    name.len = len as u8;
     let mut fields = text.get(end + 2..)?.split(|b| *b == b' ');
     let state = *fields.next()?.first()?;
     let parent = number(fields.next()?)?;
@@ -325,7 +343,7 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     // Fields 22 and 33 of the manual page, which counts from 1. Field 8 was the last one that was taken.
     let (started, ignored) = (number_after(13), number_after(10));
     Some(Stat {
-        name,
+        name: Name::new(raw),
         state,
         parent,
         group,

@@ -33,73 +33,50 @@ pub const STOP_WALKS: Duration = Duration::from_millis(50);
 /// The server's process group and the children of this process have got the stop signal, and most of the tree is
 /// ending.
 #[derive(Clone, Copy, Debug)]
-struct FirstStep {
+pub(super) struct FirstStep {
     signal: Signal,
     /// The group, if one call has reached it.
     group: Option<i32>,
     since: Duration,
-    /// When to look which processes are left; `None`: that was done.
-    look_at: Option<Duration>,
-    /// How many processes had been reaped at the last look.
+    /// When the rest of the tree is walked; `None`: that was done.
+    walk_at: Option<Duration>,
+    /// How many processes had been reaped when that time was set.
     reaped: u64,
 }
 
-/// Signals a tree, and remembers what it did for the message at the end.
+/// What SIGKILL has done, for the message at the end.
 #[derive(Debug, Default)]
-pub struct Killer {
-    first_step: Option<FirstStep>,
-    /// How many processes have been reaped.
-    pub reaped: u64,
-    /// When SIGKILL was sent for the first time.
-    pub killing_since: Option<Duration>,
-    /// The first processes that were still there when SIGKILL was sent.
+pub struct Sigkill {
+    /// When it was sent for the first time.
+    pub since: Option<Duration>,
+    /// The first processes that were still there then.
     pub victims: [Option<(Pid, Name)>; MAX_NAMED],
-    /// Where the processes are noted to which SIGKILL is sent, for `--report`.
-    ledger: Option<Ledger>,
+    /// How many processes have ended by it since then.
+    pub ended: u32,
 }
 
-impl Killer {
-    /// As [`Self::new`]. `ledger`: where the processes are noted to which SIGKILL is sent.
-    #[must_use]
-    pub const fn noting(ledger: Option<Ledger>) -> Self {
-        Self {
-            ledger,
-            ..Self::new()
-        }
-    }
-
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            first_step: None,
-            reaped: 0,
-            killing_since: None,
-            victims: [None; MAX_NAMED],
-            ledger: None,
-        }
-    }
-
+impl Tree {
     /// Sends the stop signal to the rest of the tree, then SIGCONT. SIGCONT is sent to all: that is cheaper than
     /// finding out which processes are suspended, and harmless to the others.
     ///
     /// If the server is gone, its process group gets the signal by one call, and so does each child of this process.
     /// The others get it from [`Self::continue_stop`], after these had time to end: looking for the children of a
     /// thousand processes that are ending takes as long as their end.
-    pub fn stop_rest(&mut self, tree: &mut Tree, signal: Signal) {
-        if let Some(server) = tree.living_server() {
+    pub fn stop_rest(&mut self, signal: Signal) {
+        if let Some(server) = self.living_server() {
             STOP_SENT.insert(server);
-            return self.signal_rest(tree, signal);
+            return self.signal_rest(signal);
         }
-        let group = tree.stop_group(signal);
+        let group = self.stop_group(signal);
         let mut count = 0;
-        tree.each_child(&mut |member| count += send_stop(member, signal, group));
+        self.each_child(&mut |member| count += send_stop(member, signal, group));
         log_count(signal, count);
         let since = clock::now();
         self.first_step = Some(FirstStep {
             signal,
             group,
             since,
-            look_at: Some(since + QUIET_TIME),
+            walk_at: Some(since + QUIET_TIME),
             reaped: self.reaped,
         });
     }
@@ -107,106 +84,98 @@ impl Killer {
     /// When [`Self::continue_stop`] is to be called.
     #[must_use]
     pub fn continues_at(&self) -> Option<Duration> {
-        self.first_step.and_then(|stop| stop.look_at)
+        self.first_step.and_then(|stop| stop.walk_at)
     }
 
     /// The second step of [`Self::stop_rest`], once processes no longer end one after the other.
-    pub fn continue_stop(&mut self, tree: &mut Tree) {
+    pub fn continue_stop(&mut self) {
         let now = clock::now();
         let Some(stop) = &mut self.first_step else {
             return;
         };
         if self.reaped != stop.reaped && now < stop.since + FIRST_STEP_TIME {
-            (stop.reaped, stop.look_at) = (self.reaped, Some(now + QUIET_TIME));
+            (stop.reaped, stop.walk_at) = (self.reaped, Some(now + QUIET_TIME));
             return;
         }
-        stop.look_at = None;
+        stop.walk_at = None;
         let signal = stop.signal;
-        self.signal_rest(tree, signal);
+        self.signal_rest(signal);
     }
 
     /// Sends the stop signal to each process that has not got it yet.
-    fn signal_rest(&self, tree: &mut Tree, signal: Signal) {
+    fn signal_rest(&mut self, signal: Signal) {
         let mut count = 0;
         let group = self.first_step.and_then(|step| step.group);
         walk::repeat(&clock::now, STOP_WALKS, &mut || {
             let before = count;
-            let missed = tree.each_closely(&mut |member| count += send_stop(member, signal, group));
+            let missed = self.each_closely(&mut |member| count += send_stop(member, signal, group));
             // The list of a namespace lacks processes that were born while it was read.
-            missed || tree.is_namespace() && count > before
+            missed || self.containment.is_namespace() && count > before
         });
         log_count(signal, count);
     }
 
     /// Sends SIGKILL to all processes, once. Returns whether it found one that no earlier round has found.
-    pub fn kill_round(&mut self, tree: &mut Tree) -> bool {
-        if self.killing_since.is_none() {
-            self.note_all(tree);
+    pub fn kill_round(&mut self) -> bool {
+        if self.sigkill.since.is_none() {
+            self.record_all();
         }
         let now = clock::now();
-        let began = *self.killing_since.get_or_insert(now);
+        let began = *self.sigkill.since.get_or_insert(now);
         self.first_step = None;
         // The groups come first: one call reaches all members of a group, also while they fork.
-        if self.kill_cgroup(tree) && now < began + FIRST_STEP_TIME {
+        if self.kill_cgroup() && now < began + FIRST_STEP_TIME {
             return false;
         }
-        if let Some(server) = tree.server.as_ref().filter(|server| server.leads_group) {
+        if let Some(server) = self.server.as_ref().filter(|server| server.leads_group) {
             let _ = signal_whole_group(server, Signal::KILL);
         }
         let mut progress = false;
-        let (mut victims, ledger) = (self.victims, self.ledger);
-        tree.each(&mut |member| {
+        let (mut victims, ledger) = (self.sigkill.victims, self.ledger);
+        self.each(&mut |member| {
             let new = KILLED.insert(member.pid);
             if new {
                 progress = true;
                 remember(&mut victims, member.pid);
-                note(ledger, member.pid);
+                if let Some(ledger) = ledger {
+                    record(ledger, member.pid);
+                }
             }
             let result = member.send(Signal::KILL);
             if new || result.is_err() {
                 log_sent(member.pid, Signal::KILL, result);
             }
         });
-        self.victims = victims;
+        self.sigkill.victims = victims;
         progress
     }
 
-    /// Notes all processes that are alive, if a report needs them: after SIGKILL their states say nothing any more.
-    fn note_all(&self, tree: &mut Tree) {
-        if self.ledger.is_none() {
+    /// Records all processes that are alive, if a report needs them: after SIGKILL their states say nothing any more.
+    fn record_all(&mut self) {
+        let Some(ledger) = self.ledger else {
             return;
-        }
-        tree.each(&mut |member| note(self.ledger, member.pid));
-        if let Some(cgroup) = tree.cgroup() {
-            cgroup.members(&mut |number| {
-                if let Some(pid) = Pid::new(number) {
-                    note(self.ledger, pid);
-                }
-            });
+        };
+        self.each(&mut |member| record(ledger, member.pid));
+        if let Some(cgroup) = self.cgroup() {
+            cgroup.members(&mut |pid| record(ledger, pid));
         }
     }
 
     /// Sends SIGKILL to the members of the cgroup. Returns whether there were any, and one call has reached them all.
-    fn kill_cgroup(&mut self, tree: &Tree) -> bool {
-        let Some(cgroup) = tree.cgroup() else {
+    fn kill_cgroup(&mut self) -> bool {
+        let Some(cgroup) = self.containment.cgroup() else {
             return false;
         };
         if cgroup.is_populated() == Ok(false) {
             return false;
         }
-        if self.victims[0].is_none() {
-            let victims = &mut self.victims;
-            cgroup.members(&mut |number| {
-                if let Some(pid) = Pid::new(number) {
-                    remember(victims, pid);
-                }
-            });
+        let victims = &mut self.sigkill.victims;
+        if victims[0].is_none() {
+            cgroup.members(&mut |pid| remember(victims, pid));
         }
         cgroup.kill()
     }
-}
 
-impl Tree {
     /// Sends `signal` to the server. Returns whether the server was there. `value`: that of `sigqueue(3)`.
     pub fn signal_server(&self, signal: Signal, value: Option<u64>) -> bool {
         let Some(server) = self.server.as_ref().filter(|server| !server.reaped) else {
@@ -299,12 +268,9 @@ fn log_count(signal: Signal, count: u32) {
     log::info!("sent {signal} to the rest of the tree: {count} process{plural}");
 }
 
-/// Notes a process that is about to get SIGKILL.
-fn note(ledger: Option<Ledger>, pid: Pid) {
-    if let Some(ledger) = ledger
-        && let Some(process) = Process::look(pid)
-        && !process.is_dead()
-    {
+/// Records a process that is about to get SIGKILL.
+fn record(ledger: Ledger, pid: Pid) {
+    if let Some(process) = Process::read(pid).filter(|process| !proc::is_dead(process.state)) {
         ledger.add(List::Sigkilled, &process);
     }
 }
@@ -352,7 +318,7 @@ fn is_suspended(server: &Server) -> bool {
         Some(change) => matches!(change, Change::Suspended(_)),
         None => server
             .suspended
-            .unwrap_or_else(|| proc::is_suspended(server.pid.get()).unwrap_or(true)),
+            .unwrap_or_else(|| proc::may_be_suspended(server.pid.get())),
     }
 }
 

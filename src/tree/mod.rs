@@ -9,8 +9,11 @@ pub mod walk;
 
 use std::os::fd::OwnedFd;
 
+use crate::contain::Containment;
 use crate::contain::cgroup::Cgroup;
+use crate::output::ledger::Ledger;
 use crate::sys::pid::Pid;
+use kill::{FirstStep, Sigkill};
 use walk::{Member, Reach, Scope, Search};
 
 /// The main process of the tree.
@@ -55,55 +58,48 @@ pub enum StopSent {
     ByTreaper,
 }
 
-/// By which kernel object, apart from descent, the processes of the tree are known.
-#[derive(Debug)]
-pub enum Hold {
-    /// Descent alone.
-    Descent,
-    /// The members of this group are of the tree as well.
-    Cgroup(Cgroup),
-    /// This process is the init of a PID namespace: every process in it is of the tree.
-    Namespace,
-}
-
-/// The server, what it has started, and how these processes are found.
+/// The server, what it has started, and how these processes are found, signalled and reaped.
 #[derive(Debug)]
 pub struct Tree {
     pub server: Option<Server>,
-    /// Children that this process had before it executed treaper. They and their descendants are not of the tree.
+    /// Children of this process that are not of the tree, as it had them before it executed treaper. They and their
+    /// descendants are left alone.
     pub strangers: Vec<i32>,
-    hold: Hold,
+    containment: Containment,
     /// How the children were found by the last walk.
     search: Search,
+    /// Where the processes are noted that got SIGKILL or have survived it, for `--report`.
+    ledger: Option<Ledger>,
+    first_step: Option<FirstStep>,
+    /// How many processes have been reaped.
+    reaped: u64,
+    pub sigkill: Sigkill,
 }
 
 impl Tree {
     #[must_use]
-    pub fn new(server: Option<Server>, strangers: Vec<i32>, hold: Hold) -> Self {
-        let search = match hold {
-            Hold::Namespace => Search::Namespace,
-            Hold::Descent | Hold::Cgroup(_) => Search::Files,
-        };
+    pub fn new(
+        server: Option<Server>,
+        strangers: Vec<i32>,
+        containment: Containment,
+        ledger: Option<Ledger>,
+    ) -> Self {
         Self {
             server,
             strangers,
-            hold,
-            search,
+            containment,
+            search: Search::Files,
+            ledger,
+            first_step: None,
+            reaped: 0,
+            sigkill: Sigkill::default(),
         }
     }
 
     /// The group that holds the tree, if there is one.
     #[must_use]
-    pub fn cgroup(&self) -> Option<&Cgroup> {
-        match &self.hold {
-            Hold::Cgroup(cgroup) => Some(cgroup),
-            Hold::Descent | Hold::Namespace => None,
-        }
-    }
-
-    #[must_use]
-    pub const fn is_namespace(&self) -> bool {
-        matches!(self.hold, Hold::Namespace)
+    pub const fn cgroup(&self) -> Option<&Cgroup> {
+        self.containment.cgroup()
     }
 
     /// Whether the group has a living process. A group that cannot be read has none.
@@ -150,7 +146,7 @@ impl Tree {
 
     fn walk(&mut self, watchful: bool, reach: Reach, visit: &mut dyn FnMut(&Member)) -> bool {
         // The list of the namespace is tried again, even if it could not be read last time.
-        let start = if self.is_namespace() {
+        let start = if self.containment.is_namespace() {
             Search::Namespace
         } else {
             self.search

@@ -1,132 +1,107 @@
 //! Reaping: takes every child that has ended, and finds out whether it is the server or an orphan.
 #![forbid(unsafe_code)]
 
-use crate::output::status::Ended;
 use crate::sys::signal::Signal;
-use crate::sys::wait::{self, Change, Found};
-use crate::sys::{pid, proc};
+use crate::sys::wait::{self, Change, Ended};
+use crate::sys::{Errno, pid, proc};
 use crate::tree::Tree;
 
-/// What one drain found.
-#[derive(Clone, Copy, Debug, Default)]
+/// What [`Tree::reap`] has found.
+#[derive(Clone, Copy, Debug)]
 pub struct Reaped {
+    pub left: Left,
     /// How the server ended, if it did.
     pub server: Option<Ended>,
-    /// The last suspension or resumption of the server.
-    pub server_job: Option<JobChange>,
-    /// How many children have ended.
-    pub ended: u64,
-    /// How many ended by SIGKILL.
-    pub killed: u32,
+    /// The last suspension or resumption of the server by job control.
+    pub server_job: Option<Change>,
 }
 
-/// What job control did to the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobChange {
-    /// Suspended by this signal.
-    Suspended(Signal),
-    Resumed,
-}
-
-/// What is left after a drain.
+/// What is left after reaping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     /// No process of the tree.
     Empty,
     /// Processes that have not ended.
     Living,
-    /// There is more to take. The caller drains again after it has handled everything else.
+    /// There is more to take. The caller reaps again after it has handled everything else.
     More,
+    /// The kernel does not say: wait has failed in a way that no manual foresees.
+    Unknown(Errno),
 }
 
-/// The most changes that one drain takes. A tree can make orphans as fast as they are reaped, and
+/// The most changes that are taken at once. A tree can make orphans as fast as they are reaped, and
 /// deadlines and triggers must not wait until it no longer does.
 const BATCH: usize = 1000;
 
-/// A child that has ended.
-#[derive(Clone, Copy, Debug)]
-pub struct End {
-    pub pid: i32,
-    pub ended: Ended,
-    pub is_server: bool,
-}
-
-/// Takes changes until there are none, at most [`BATCH`]. Calls `each` for each child that has ended.
-pub fn drain(tree: &mut Tree, reaped: &mut Reaped, each: &mut dyn FnMut(End)) -> Left {
-    for _ in 0..BATCH {
-        match wait::any() {
-            Found::NoChildren => return Left::Empty,
-            Found::Nothing if only_strangers_left(tree) => return Left::Empty,
-            Found::Nothing => return Left::Living,
-            Found::Child(pid, change) => take(tree, reaped, (pid, change), each),
-        }
-    }
-    Left::More
-}
-
-fn take(
-    tree: &mut Tree,
-    reaped: &mut Reaped,
-    (pid, change): (i32, Change),
-    each: &mut dyn FnMut(End),
-) {
-    let ended = match change {
-        Change::Exited(code) => Some(Ended::Exited(code)),
-        Change::Killed(signal) => Some(Ended::Killed(signal)),
-        Change::Suspended(_) | Change::Trapped | Change::Resumed => None,
-    };
-    reaped.ended += u64::from(ended.is_some());
-    tree.strangers
-        .retain(|stranger| ended.is_none() || *stranger != pid);
-    if let Some(server) = tree
-        .server
-        .as_mut()
-        .filter(|server| server.pid.get() == pid && !server.reaped)
-    {
-        reaped.server_job = match change {
-            Change::Suspended(number) => {
-                Signal::from_number(number.into()).map(JobChange::Suspended)
-            }
-            Change::Resumed => Some(JobChange::Resumed),
-            // A tracing stop is no suspension by job control: a shell could not resume the server.
-            Change::Trapped => reaped.server_job,
-            Change::Exited(_) | Change::Killed(_) => None,
+impl Tree {
+    /// Takes changes of children until there are none, at most [`BATCH`]. Calls `each` for each child that has ended:
+    /// its pid, how it ended, and whether it was the server.
+    pub fn reap(&mut self, each: &mut dyn FnMut(i32, Ended, bool)) -> Reaped {
+        let mut reaped = Reaped {
+            left: Left::More,
+            server: None,
+            server_job: None,
         };
-        server.suspended = Some(matches!(change, Change::Suspended(_)));
-        if let Some(ended) = ended {
-            server.reaped = true;
-            reaped.server = Some(ended);
-            let is_server = true;
-            each(End {
-                pid,
-                ended,
-                is_server,
-            });
+        for _ in 0..BATCH {
+            reaped.left = match wait::any() {
+                Ok(Some((pid, change))) => {
+                    self.take(&mut reaped, pid, change, each);
+                    continue;
+                }
+                Ok(None) if self.only_strangers_left() => Left::Empty,
+                Ok(None) => Left::Living,
+                Err(Errno::CHILD) => Left::Empty,
+                Err(errno) => Left::Unknown(errno),
+            };
+            break;
         }
-    } else if let Some(ended) = ended {
-        let is_server = false;
-        each(End {
-            pid,
-            ended,
-            is_server,
-        });
+        reaped
     }
-    if ended == Some(Ended::Killed(Signal::KILL.number())) {
-        reaped.killed += 1;
-    }
-}
 
-/// Whether only children are left that this process had before it executed treaper. They are not of the tree, so the
-/// tree is empty then.
-fn only_strangers_left(tree: &Tree) -> bool {
-    let strangers = &tree.strangers;
-    if strangers.is_empty() || tree.living_server().is_some() {
-        return false;
+    fn take(
+        &mut self,
+        reaped: &mut Reaped,
+        pid: i32,
+        change: Change,
+        each: &mut dyn FnMut(i32, Ended, bool),
+    ) {
+        let server = self.server.as_mut();
+        let server = server.filter(|server| server.pid.get() == pid && !server.reaped);
+        let is_server = server.is_some();
+        if let Some(server) = server {
+            server.suspended = Some(matches!(change, Change::Suspended(_)));
+            match change {
+                Change::Ended(ended) => {
+                    server.reaped = true;
+                    (reaped.server, reaped.server_job) = (Some(ended), None);
+                }
+                Change::Suspended(_) | Change::Resumed => reaped.server_job = Some(change),
+                // A tracing stop is no suspension by job control: a shell could not resume the server.
+                Change::Trapped => {}
+            }
+        }
+        if let Change::Ended(ended) = change {
+            self.reaped += 1;
+            if self.sigkill.since.is_some() && ended == Ended::Killed(Signal::KILL.number()) {
+                self.sigkill.ended += 1;
+            }
+            self.strangers.retain(|stranger| *stranger != pid);
+            each(pid, ended, is_server);
+        }
     }
-    let mut all = true;
-    match proc::children(pid::own(), &mut |child| all &= strangers.contains(&child)) {
-        Ok(()) => all,
-        Err(proc::FOREIGN) => wait::children().all(|child| strangers.contains(&child.get())),
-        Err(_) => false,
+
+    /// Whether only children are left that this process had before it executed treaper. They are not of the tree, so
+    /// the tree is empty then.
+    fn only_strangers_left(&self) -> bool {
+        let strangers = &self.strangers;
+        if strangers.is_empty() || self.living_server().is_some() {
+            return false;
+        }
+        let mut all = true;
+        match proc::children(pid::own(), &mut |child| all &= strangers.contains(&child)) {
+            Ok(()) => all,
+            Err(proc::FOREIGN) => wait::children().all(|child| strangers.contains(&child.get())),
+            Err(_) => false,
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::output::ledger::{Ledger, List, Process};
+use crate::output::ledger::{List, Process};
 use crate::sys::clock;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, Name};
@@ -23,7 +23,7 @@ impl Tree {
     pub fn living(&mut self) -> ([Option<(Pid, Name)>; MAX_NAMED], usize) {
         let (mut named, mut count) = ([None; MAX_NAMED], 0);
         self.each(&mut |member| match proc::stat(member.pid.get()) {
-            Ok(stat) if is_dead(stat.state) => {}
+            Ok(stat) if proc::is_dead(stat.state) => {}
             Ok(stat) => {
                 if let Some(slot) = named.get_mut(count) {
                     *slot = Some((member.pid, stat.name));
@@ -43,7 +43,7 @@ impl Tree {
         walk::repeat(&clock::now, COUNT_WALKS, &mut || {
             self.each_closely(&mut |member| {
                 let counts = match proc::stat(member.pid.get()) {
-                    Ok(stat) => !is_dead(stat.state) || stat.parent == own,
+                    Ok(stat) => !proc::is_dead(stat.state) || stat.parent == own,
                     Err(errno) => errno == proc::FOREIGN,
                 };
                 count += u64::from(counts && COUNTED.insert(member.pid));
@@ -52,54 +52,37 @@ impl Tree {
         count
     }
 
-    /// Notes the survivors: the living, or if there are none, the dead.
-    pub fn note_survivors(&mut self, ledger: Ledger) {
+    /// Lists each process that is left, and notes it for the report: the living ones, or if there are none, the dead
+    /// ones. Those cannot be reaped while a tracer has not reaped them.
+    pub fn name_survivors(&mut self) {
         for dead in [false, true] {
+            let (mut count, ledger) = (0, self.ledger);
             self.each(&mut |member| {
-                let process = Process::look(member.pid);
-                if let Some(process) = process.filter(|process| process.is_dead() == dead) {
+                let Some(mut process) = Process::read(member.pid) else {
+                    return;
+                };
+                if process.state == b'?' && member.has_ended() {
+                    process.state = b'Z';
+                }
+                if proc::is_dead(process.state) != dead {
+                    return;
+                }
+                count += 1;
+                if let Some(ledger) = ledger {
                     ledger.add(List::Survivors, &process);
                 }
+                let (pid, name, state) = (process.pid, process.name, char::from(process.state));
+                match process.uid {
+                    Some(uid) => {
+                        log::error!("survivor: pid {pid} '{name}', state {state}, uid {uid}");
+                    }
+                    None => log::error!("survivor: pid {pid} '{name}', state {state}"),
+                }
             });
-            if ledger.list(List::Survivors).next().is_some() {
+            if count > 0 {
                 return;
             }
         }
+        log::error!("some processes could not be killed; treaper cannot see which");
     }
-
-    /// Lists each process that is left: the living ones, or if there are none, the dead ones. Those cannot be reaped
-    /// while a tracer has not reaped them.
-    pub fn name_survivors(&mut self) {
-        if self.name_those(&|state| !is_dead(state)) == 0 && self.name_those(&is_dead) == 0 {
-            log::error!("some processes could not be killed; treaper cannot see which");
-        }
-    }
-
-    /// Lists the processes in a `wanted` state. Returns how many there are.
-    fn name_those(&mut self, wanted: &dyn Fn(u8) -> bool) -> usize {
-        let mut count = 0;
-        self.each(&mut |member| {
-            let (name, state) = match proc::stat(member.pid.get()) {
-                Ok(stat) => (stat.name, stat.state),
-                Err(proc::FOREIGN) if member.has_ended() => (Name::default(), b'Z'),
-                Err(proc::FOREIGN) => (Name::default(), b'?'),
-                Err(_) => return,
-            };
-            if !wanted(state) {
-                return;
-            }
-            count += 1;
-            let (pid, state) = (member.pid, char::from(state));
-            match proc::owner(pid.get()) {
-                Ok(uid) => log::error!("survivor: pid {pid} '{name}', state {state}, uid {uid}"),
-                Err(_) => log::error!("survivor: pid {pid} '{name}', state {state}"),
-            }
-        });
-        count
-    }
-}
-
-/// Whether it is a zombie, or is just being reaped.
-fn is_dead(state: u8) -> bool {
-    matches!(state, b'Z' | b'X')
 }

@@ -121,8 +121,7 @@ impl Sim {
         self.table.sigchld = false;
         if server_gone {
             self.server_gone = Some(self.table.now);
-            self.board
-                .set_ended(treaper::output::status::Ended::Exited(0));
+            self.board.set_ended(treaper::sys::wait::Ended::Exited(0));
         }
         Event::Reaped {
             server_gone,

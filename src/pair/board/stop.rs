@@ -71,9 +71,9 @@ fn nanos(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::status::Ended;
     use crate::plan::event::Event;
     use crate::plan::policy::Until;
+    use crate::sys::wait::Ended;
 
     fn board() -> Board {
         Board::shared().unwrap()

@@ -6,7 +6,7 @@ use crate::output::progress::{Seconds, Step, Victims};
 use crate::pair::context::Context;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
-use crate::tree::reap::End;
+use crate::sys::wait::Ended;
 
 impl Monitor<'_> {
     /// Logs which processes the stop waits for. From then on Ctrl-C kills them, except if the shim is gone: then the
@@ -29,17 +29,17 @@ impl Monitor<'_> {
     }
 
     pub(super) fn report_killed(&self, plan: &Plan) {
-        if self.killed == 0 {
+        let sigkill = &self.tree.sigkill;
+        if sigkill.ended == 0 {
             return;
         }
         let trigger = plan.trigger().map_or("?", Trigger::name);
-        let named = &self.killer.victims;
         let victims = Victims {
-            named,
-            count: self.killed as usize,
+            named: &sigkill.victims,
+            count: sigkill.ended as usize,
         };
         let (signal, since) = (self.stop_signal(plan), self.stopping_since);
-        let time = self.killer.killing_since.zip(since);
+        let time = sigkill.since.zip(since);
         if let Some(time) = time.map(|(kill, stop)| Seconds::about(kill.saturating_sub(stop))) {
             log::warn!("{trigger}: had to SIGKILL {victims}, alive {time} after {signal}");
         } else {
@@ -49,16 +49,12 @@ impl Monitor<'_> {
 }
 
 /// Reports the end of a child. If the exec of the server has failed, that is reported as an error after the loop.
-pub(super) fn report_end(context: &Context<'_>, end: End) {
-    if end.is_server && context.board.failure().is_some() {
+pub(super) fn report_end(context: &Context<'_>, pid: i32, ended: Ended, server: bool) {
+    if server && context.board.failure().is_some() {
         return;
     }
-    context.voice.report(&Step::Reaped {
-        pid: end.pid,
-        ended: end.ended,
-        server: end.is_server,
-    });
-    if end.is_server {
+    context.voice.report(&Step::Reaped { pid, ended, server });
+    if server {
         let signal = context.config.signal;
         context.voice.report(&Step::StoppingRest { signal });
     }

@@ -1,0 +1,50 @@
+//! What every process does last: the loop, and the way in which treaper ends.
+#![forbid(unsafe_code)]
+
+use crate::output::error::Error;
+use crate::pair::context::Context;
+use crate::pair::monitor::Monitor;
+use crate::plan::event::Event;
+use crate::plan::machine::{Plan, State};
+use crate::plan::supervise;
+use crate::spawn;
+
+/// Runs the loop until the tree is empty, or treaper gives up, and reports that. `first`: an event from before the
+/// loop. Returns the last plan, and the exit status.
+///
+/// # Errors
+/// The exec of the server has failed. Then the status of the new process means nothing.
+pub fn run_loop(
+    context: &Context<'_>,
+    monitor: &mut Monitor<'_>,
+    plan: Plan,
+    first: Option<Event>,
+) -> Result<(Plan, u8), Error> {
+    let plan = supervise::run(monitor, plan, first);
+    if let Some(relay) = &context.relay {
+        relay.hang_up();
+    }
+    if let Some(failure) = context
+        .board
+        .failure()
+        .filter(|_| plan.state() == State::Done)
+    {
+        let interpreter = context.board.interpreter();
+        return Err(spawn::error(failure, context.command(), interpreter));
+    }
+    let status = monitor.finish(&plan);
+    monitor.write_report(&plan, status);
+    Ok((plan, status))
+}
+
+/// In the process that the host knows: passes on what the tree has written last, and ends as the server has.
+pub fn end_treaper(context: &Context<'_>, status: u8) {
+    if let Some(relay) = &context.relay {
+        relay.finish();
+    }
+    let board = context.board;
+    let in_foreground = board.in_foreground();
+    context
+        .place
+        .end_as_server(board.ended(), in_foreground, status);
+}

@@ -1,0 +1,75 @@
+//! The life of the monitor: a child of the shim that starts the server, and runs the loop.
+#![forbid(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+
+use crate::origin::hosts::{self, Watched};
+use crate::origin::place::Place;
+use crate::output::error::Error;
+use crate::output::ledger::Lost;
+use crate::pair::context::Context;
+use crate::pair::link::Link;
+use crate::pair::monitor::Role;
+use crate::plan::event::Trigger;
+use crate::plan::machine::{Plan, State};
+use crate::serve::finish;
+use crate::serve::prepare::Prepared;
+use crate::serve::server;
+use crate::sys::pid::{self, Pid};
+use crate::sys::signal::Signal;
+use crate::sys::{prctl, startup};
+
+/// What the monitor gets of the shim, from before the fork.
+pub enum ShimEnd {
+    /// Its pid, and a pidfd of it.
+    Parent(i32, Option<OwnedFd>),
+    /// Its bell, since the monitor is in a PID namespace of its own.
+    Bell(OwnedFd),
+}
+
+/// Starts the server, and stops everything that it has started. Returns the exit status of the monitor.
+///
+/// # Errors
+/// The server was not started.
+pub fn run(context: &Context<'_>, mut prepared: Prepared, shim: ShimEnd) -> Result<u8, Error> {
+    separate_from_shim(&context.place)?;
+    let shim = match shim {
+        ShimEnd::Bell(write) => Link::Bell(write),
+        ShimEnd::Parent(pid, pidfd) => {
+            // A shim that ended before the parent-death signal was set causes no signal, so its pid is compared.
+            let Some(shim) = Pid::new(pid).filter(|_| pid::parent() == pid) else {
+                if let Some(report) = context.report {
+                    report.ledger.set_lost(Lost::Shim);
+                }
+                return Err(Error::Gone("the shim is gone, so COMMAND was not started"));
+            };
+            let trigger = Trigger::ShimKilled;
+            let watched = pidfd.map(|fd| Watched { pid, fd, trigger });
+            prepared.hosts.watched.extend(watched);
+            Link::Parent(shim)
+        }
+    };
+    // Other children of the shim are not children of the monitor, so it has no strangers.
+    let mut monitor = server::start(context, prepared, Role::Monitor { shim }, Vec::new())?;
+    let plan = Plan::new(context.place.policy);
+    let (plan, status) = finish::run_loop(context, &mut monitor, plan, None)?;
+    if plan.state() == State::Survived && monitor.release_shim(status) {
+        monitor.reap_to_the_end();
+    }
+    Ok(status)
+}
+
+/// Signals to the shim's group or by its name do not reach the monitor.
+fn separate_from_shim(place: &Place) -> Result<(), Error> {
+    // A process group of its own, but no session: the scheduler divides processor time between sessions (autogroup), so
+    // a new one would wait behind every busy one. With job control the monitor leaves the session later, after it has
+    // started the server.
+    if !place.job_control {
+        let _ = prctl::new_group();
+    }
+    prctl::become_subreaper().map_err(|errno| Error::kernel("become a subreaper", errno))?;
+    let _ = prctl::signal_on_parent_exit(Signal::CONT);
+    prctl::set_name(hosts::MONITOR);
+    startup::set_command_line("tree-monitor");
+    Ok(())
+}

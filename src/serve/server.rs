@@ -1,0 +1,104 @@
+//! The start of the server, in the process that runs the loop.
+#![forbid(unsafe_code)]
+
+use std::os::fd::AsFd;
+
+use crate::output::error::Error;
+use crate::output::progress::Step;
+use crate::pair::context::Context;
+use crate::pair::link::Link;
+use crate::pair::monitor::{Monitor, Role};
+use crate::serve::prepare::Prepared;
+use crate::settings::config::{StdinMode, StdoutMode};
+use crate::spawn;
+use crate::streams::idle::Idle;
+use crate::streams::watch::Watch;
+use crate::sys::arrival::SignalFd;
+use crate::sys::clone::{Group, Setup};
+use crate::sys::{fd, prctl};
+use crate::tree::{Server, Tree};
+
+/// Starts the server. Returns what runs the loop.
+///
+/// # Errors
+/// No process could be made.
+pub fn start<'a>(
+    context: &'a Context<'a>,
+    prepared: Prepared,
+    role: Role,
+    strangers: Vec<i32>,
+) -> Result<Monitor<'a>, Error> {
+    let Prepared {
+        hosts,
+        image,
+        containment,
+        writes,
+        streams,
+    } = prepared;
+    let signals = SignalFd::new().map_err(|errno| Error::kernel("make a signalfd", errno))?;
+    let group = context.place.server_group();
+    let setup = Setup {
+        inherited: *context.inherited,
+        group,
+        parent_death_signal: context.config.signal,
+        no_new_privs: context.config.no_new_privs,
+        announce: context.board.server_word(),
+        failure: context.board.failure_word(),
+        interpreter: context.board.interpreter(),
+    };
+    let (name, cgroup) = (context.command(), containment.cgroup());
+    context.place.keep_early_keys();
+    let (pid, pidfd) = spawn::start(image, &setup, cgroup.map(|cgroup| cgroup.dir.as_fd()), name)?;
+    let session = group == Group::Own;
+    context.voice.report(&Step::Started {
+        name,
+        pid: pid.get(),
+        session,
+    });
+    if let Some(streams) = streams {
+        streams.restore();
+    }
+    // From here on the only way out is an empty tree, whether the server's exec is done or not.
+    if context.place.job_control && matches!(role, Role::Monitor { .. }) {
+        // The kernel takes a parent in another group of the same session for a shell, which resumes what the terminal
+        // suspends. The monitor does not do that, so it leaves the session. Then the kernel suspends the job only if
+        // there is a shell that can resume it. See `setpgid(2)`.
+        let _ = prctl::new_session();
+    }
+    context.place.release_inherited();
+    let mut watch = Watch::new(signals);
+    for watched in hosts.watched {
+        watch.add_process(watched.fd, watched.trigger);
+    }
+    // treaper's copies of stdin and stdout must not keep a pipe open that the server has closed.
+    match context.place.stdin {
+        Some(trigger) => watch.add_stdin(trigger, context.config.stdin == StdinMode::Auto),
+        // treaper needs its copy of stdin to ask how many bytes are unread.
+        None if writes.is_some() => {}
+        None => fd::replace_by_stderr(fd::STDIN),
+    }
+    if context.config.stdout == StdoutMode::Watch {
+        watch.add_stdout();
+    } else {
+        fd::replace_by_stderr(fd::STDOUT);
+    }
+    if let Some(relay) = &context.relay {
+        watch.add_relay(relay);
+    }
+    if let Some(cgroup) = cgroup {
+        watch.add_cgroup_events(cgroup.events.as_fd());
+    }
+    if let Some((writes, time)) = writes.zip(context.config.idle) {
+        watch.add_idle(Idle::start(writes, time, context.relay.as_ref()));
+    }
+    if let Role::Monitor {
+        shim: Link::Bell(bell),
+    } = &role
+    {
+        watch.add_bell(bell.as_fd());
+    }
+    let server = Server::new(pid, pidfd, session);
+    let ledger = context.report.map(|report| report.ledger);
+    let tree = Tree::new(Some(server), strangers, containment, ledger);
+    Ok(Monitor::new(context, role, watch, tree))
+}

@@ -1,0 +1,91 @@
+//! The life of the shim: it guards the monitor, and if that is killed, it stops the tree itself.
+#![forbid(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+
+use crate::contain::Containment;
+use crate::output::error::Error;
+use crate::pair::context::Context;
+use crate::pair::monitor::Monitor;
+use crate::pair::shim::Shim;
+use crate::plan::event::{Event, Trigger};
+use crate::serve::finish;
+use crate::serve::prepare::Prepared;
+use crate::sys::pid::Pid;
+use crate::sys::signal::Signal;
+use crate::sys::wait::{self, Ended};
+use crate::sys::{Errno, clock, fd};
+use crate::tree::{Server, StopSent, Tree};
+
+/// Guards `monitor`. `bell`: if the monitor is in a PID namespace of its own. Returns the exit status of treaper.
+///
+/// # Errors
+/// The server was not started.
+pub fn run(
+    context: &Context<'_>,
+    prepared: Prepared,
+    monitor: Pid,
+    bell: Option<OwnedFd>,
+) -> Result<u8, Error> {
+    // The shim keeps no pidfd of the host, and starts nothing.
+    let (parent, containment) = (prepared.hosts.parent, prepared.containment);
+    drop((prepared.hosts.watched, prepared.image));
+    drop((prepared.writes, prepared.streams));
+    let mut shim = Shim::new(context, monitor, parent, bell);
+    fd::replace_by_stderr(fd::STDIN);
+    fd::replace_by_stderr(fd::STDOUT);
+    context.place.release_inherited();
+    let status = match shim.run() {
+        Ok(Ended::Exited(status)) => {
+            shim.finish();
+            status
+        }
+        Ok(Ended::Killed(_)) => take_over(shim, context, containment, None)?,
+        Err(broken) => take_over(shim, context, containment, Some(broken))?,
+    };
+    finish::end_treaper(context, status);
+    Ok(status)
+}
+
+/// The monitor was killed, so the shim becomes the *heir*, and stops the tree. `broken`: why the shim cannot wait.
+fn take_over(
+    shim: Shim<'_>,
+    context: &Context<'_>,
+    containment: Containment,
+    broken: Option<(&str, Errno)>,
+) -> Result<u8, Error> {
+    let board = context.board;
+    let namespace = containment.is_namespace();
+    if namespace && board.ended().is_none() {
+        // The monitor was the init of a namespace. With it the kernel has killed all processes in it.
+        board.set_ended(Ended::Killed(Signal::KILL.number()));
+    }
+    let strangers = shim.into_strangers();
+    // If it is not a child of this process by now, its pid may belong to another process.
+    let server = board.server().map(|pid| Server {
+        pid,
+        pidfd: None,
+        leads_group: !context.place.job_control,
+        reaped: board.ended().is_some() || !wait::is_child(pid) || strangers.contains(&pid.get()),
+        suspended: None,
+        stop_sent: if board.stop_sent() {
+            StopSent::ByTreaper
+        } else {
+            StopSent::PerhapsByKernel
+        },
+    });
+    let containment = if namespace {
+        Containment::Group
+    } else {
+        containment
+    };
+    let ledger = context.report.map(|report| report.ledger);
+    let tree = Tree::new(server, strangers, containment, ledger);
+    let mut monitor = Monitor::heir(context, tree, namespace);
+    if let Some((what, errno)) = broken {
+        monitor.give_up(what, errno);
+    }
+    let plan = board.resume(context.place.policy, clock::now());
+    let killed = Event::Trigger(Trigger::MonitorKilled);
+    finish::run_loop(context, &mut monitor, plan, Some(killed)).map(|(_, status)| status)
+}
