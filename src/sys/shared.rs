@@ -24,7 +24,8 @@ macro_rules! shared_words {
             pub fn shared() -> Result<Self, $crate::sys::Errno> {
                 let size = 0 $(+ <$type>::SIZE)+;
                 let mut rest = $crate::sys::shared::map(size)?;
-                Ok(Self { $($field: <$type>::split_from(&mut rest),)+ })
+                let fields = (|| Some(Self { $($field: <$type>::split_from(&mut rest)?,)+ }))();
+                fields.ok_or($crate::sys::Errno::NOMEM)
             }
         }
     };
@@ -38,9 +39,10 @@ pub struct Word(&'static AtomicU64);
 impl Word {
     pub(crate) const SIZE: usize = 1;
 
-    pub(crate) fn split_from(rest: &mut &'static [AtomicU64]) -> Self {
-        let [word] = Words::split_from(rest).0;
-        Self(word)
+    pub(crate) fn split_from(rest: &mut &'static [AtomicU64]) -> Option<Self> {
+        let (word, after) = rest.split_first()?;
+        *rest = after;
+        Some(Self(word))
     }
 
     #[must_use]
@@ -74,12 +76,10 @@ pub struct Words<const N: usize>(pub &'static [AtomicU64; N]);
 impl<const N: usize> Words<N> {
     pub(crate) const SIZE: usize = N;
 
-    pub(crate) fn split_from(rest: &mut &'static [AtomicU64]) -> Self {
-        let all = *rest;
-        #[expect(clippy::expect_used, reason = "the struct's own sizes were mapped")]
-        let (words, after) = all.split_first_chunk().expect("words are left");
+    pub(crate) fn split_from(rest: &mut &'static [AtomicU64]) -> Option<Self> {
+        let (words, after) = rest.split_first_chunk()?;
         *rest = after;
-        Self(words)
+        Some(Self(words))
     }
 }
 
