@@ -315,3 +315,19 @@ fn kill_rounds_pause_for_200_us_that_double_up_to_10_ms_until_one_meets_a_new_pr
     let (_, pause) = pause_after(plan, false, now);
     assert_eq!(pause, us(400));
 }
+
+#[test]
+fn a_cancel_timeout_is_the_reason_of_the_stop_also_if_a_drain_has_begun() {
+    for first in Trigger::ALL {
+        let mut stop = Stop::by(first, POLICY);
+        let drains = matches!(stop.plan.state(), State::Draining { .. });
+        stop.on(ms(1000), Event::Trigger(Trigger::CancelTimeout));
+        let reported = if drains {
+            Trigger::CancelTimeout
+        } else {
+            first
+        };
+        assert_eq!(stop.plan.trigger(), Some(reported));
+        assert!(!drains || matches!(stop.plan.state(), State::Terminating { .. }));
+    }
+}

@@ -239,7 +239,7 @@ impl Monitor<'_> {
             return status::SURVIVORS;
         }
         if plan.trigger() == Some(Trigger::CancelTimeout) {
-            return status::CANCEL_TIMEOUT;
+            return self.context.config.success.map(status::CANCEL_TIMEOUT);
         }
         let Some(ended) = self.context.board.ended() else {
             log::error!("it is unknown how the server ended");

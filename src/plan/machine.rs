@@ -66,7 +66,8 @@ pub struct Plan {
     policy: Policy,
     state: State,
     server_gone: bool,
-    /// The first trigger. Later ones can only make a deadline earlier.
+    /// The first trigger, or a cancel-timeout that has ended the drain of another one. Later ones can only make a deadline
+    /// earlier.
     trigger: Option<Trigger>,
 }
 
@@ -181,7 +182,13 @@ impl Plan {
             }
             State::Running => self.terminate(trigger, now),
             // During a drain a second hang-up changes nothing. Every other trigger ends the drain.
-            State::Draining { .. } if !trigger.drains() => self.terminate(trigger, now),
+            State::Draining { .. } if !trigger.drains() => {
+                // This one decides the exit status, so the message and the report must name it as well.
+                if trigger == Trigger::CancelTimeout {
+                    self.trigger = Some(trigger);
+                }
+                self.terminate(trigger, now)
+            }
             // A manager that is gone has no deadline any more. Also see `grace_for`.
             State::Terminating { .. } if trigger.is_end_of_process() => {
                 self.bound(self.policy.grace_for(trigger), now);

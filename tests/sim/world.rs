@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use treaper::pair::board::Board;
 use treaper::plan::event::{Action, Event, Trigger};
-use treaper::plan::machine::Plan;
+use treaper::plan::machine::{Plan, State};
 use treaper::plan::supervise::World;
 use treaper::tree::walk::Member;
 
@@ -232,6 +232,12 @@ impl World for Sim {
         self.board.set_plan(after);
         if after.trigger().is_none() {
             self.triggered = None;
+        }
+        // The only one that takes the place of an earlier one, of which only a drain has begun.
+        if let (State::Draining { .. }, Some(Trigger::CancelTimeout), Some((at, _))) =
+            (before.state(), after.trigger(), self.triggered)
+        {
+            self.triggered = Some((at, Trigger::CancelTimeout));
         }
         if let (None, Some(trigger)) = (before.trigger(), after.trigger()) {
             self.triggered = self.triggered.or(Some((self.table.now, trigger)));
