@@ -303,7 +303,8 @@ fn the_heir_signals_the_server(
     late: Duration,
 ) {
     let gone_before = |kill| sim.server_gone.is_some_and(|gone| gone < kill);
-    let stop_sent = sim.board.stop_sent() || !sim.disarmed || first_kill.is_some_and(gone_before);
+    let stop_sent =
+        sim.board.stop_sent.get() || !sim.disarmed || first_kill.is_some_and(gone_before);
     let has_stage = policy.stage_of(policy.grace) > late;
     assert!(
         stop_sent || sim.pressed.is_some() || !has_stage,

@@ -257,7 +257,7 @@ impl Monitor<'_> {
             return;
         }
         if self.tree.has_sent_stop() {
-            self.context.board.set_stop_sent();
+            self.context.board.stop_sent.set(true);
         }
         let unasked = match event {
             Event::Trigger(trigger) => Some(trigger),
@@ -318,7 +318,7 @@ impl Monitor<'_> {
         if let Ok(stat) = proc::stat(server.get()) {
             let front = stat.foreground;
             let is_ours = front == stat.group || proc::is_descendant(front) == Ok(true);
-            self.context.board.set_in_foreground(is_ours);
+            self.context.board.in_foreground.set(is_ours);
         }
     }
 

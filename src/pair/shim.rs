@@ -133,7 +133,7 @@ impl Shim<'_> {
     fn check_parent(&mut self) {
         if self.parent.is_some_and(|parent| pid::parent() != parent) {
             self.parent = None;
-            self.context.board.set_host_gone();
+            self.context.board.host_gone.set(true);
             self.signal_monitor(Signal::CHLD, None);
         }
     }
@@ -236,8 +236,8 @@ impl Shim<'_> {
             return;
         }
         let rules = self.context.rules();
-        if rules.is_interrupt_key(arrival) && self.context.board.named() {
-            self.context.board.set_kill_now();
+        if rules.is_interrupt_key(arrival) && self.context.board.named.get() {
+            self.context.board.kill_now.set(true);
             self.signal_monitor(Signal::CHLD, None);
             return;
         }
@@ -283,7 +283,7 @@ impl Shim<'_> {
     /// Sends the monitor what has arrived here.
     fn inform_monitor(&self, arrival: &Arrival) {
         if arrival.signal == Signal::HUP && arrival.by_kernel {
-            self.context.board.set_terminal_gone();
+            self.context.board.terminal_gone.set(true);
         }
         self.signal_monitor(arrival.signal, arrival.value);
     }

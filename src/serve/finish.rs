@@ -43,7 +43,7 @@ pub fn end_treaper(context: &Context<'_>, status: u8) {
         relay.finish();
     }
     let board = context.board;
-    let in_foreground = board.in_foreground();
+    let in_foreground = board.in_foreground.get();
     context
         .place
         .end_as_server(board.ended(), in_foreground, status);

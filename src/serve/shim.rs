@@ -68,7 +68,7 @@ fn take_over(
         leads_group: !context.place.job_control,
         reaped: board.ended().is_some() || !wait::is_child(pid) || strangers.contains(&pid.get()),
         suspended: None,
-        stop_sent: if board.stop_sent() {
+        stop_sent: if board.stop_sent.get() {
             StopSent::ByTreaper
         } else {
             StopSent::PerhapsByKernel

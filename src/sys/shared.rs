@@ -4,16 +4,16 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use super::{Errno, check};
 
-/// Makes a struct of [`Word`]s and [`Words`] in one mapping, and its `shared()`. Each is 0 at first, and the pair of shim
+/// Makes a struct of [`Word`]s, [`Flag`]s and [`Words`] in one mapping, and its `shared()`. Each is 0 at first, and the pair of shim
 /// and monitor takes that for "not yet".
 macro_rules! shared_words {
     ($(#[$doc:meta])* pub struct $name:ident {
-        $($(#[$field_doc:meta])* $field:ident: $type:ty,)+
+        $($(#[$field_doc:meta])* $field_vis:vis $field:ident: $type:ty,)+
     }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $name {
-            $($(#[$field_doc])* $field: $type,)+
+            $($(#[$field_doc])* $field_vis $field: $type,)+
         }
 
         impl $name {
@@ -69,6 +69,33 @@ impl Word {
     }
 }
 
+/// A shared word that is a yes or no.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag(Word);
+
+impl Flag {
+    pub(crate) const SIZE: usize = Word::SIZE;
+
+    pub(crate) fn split_from(rest: &mut &'static [AtomicU64]) -> Option<Self> {
+        Word::split_from(rest).map(Self)
+    }
+
+    #[must_use]
+    pub fn get(self) -> bool {
+        self.0.get() != 0
+    }
+
+    pub fn set(self, value: bool) {
+        self.0.set(value.into());
+    }
+
+    /// Whether it was set since the last call.
+    #[must_use]
+    pub fn take(self) -> bool {
+        self.0.replace(0) != 0
+    }
+}
+
 /// `N` shared words.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<const N: usize>(pub &'static [AtomicU64; N]);
@@ -97,4 +124,33 @@ pub(crate) fn map(count: usize) -> Result<&'static [AtomicU64], Errno> {
     // SAFETY: fresh, zeroed, page-aligned memory of this size that is never unmapped; zero is a valid atomic,
     // and atomics are all that is ever made of it.
     Ok(unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), count) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    shared_words! {
+        pub struct Fields {
+            word: Word,
+            words: Words<3>,
+            flag: Flag,
+        }
+    }
+
+    #[test]
+    fn each_field_has_words_of_its_own() {
+        let fields = Fields::shared().unwrap();
+        assert!(fields.word.get() == 0 && !fields.flag.get());
+        fields.word.set(u64::MAX);
+        for word in fields.words.0 {
+            assert_eq!(word.swap(7, SeqCst), 0);
+        }
+        assert!(!fields.flag.take());
+        fields.flag.set(true);
+        fields.word.add(2);
+        assert_eq!(fields.word.replace(0), 1);
+        assert!(fields.words.0.iter().all(|word| word.load(SeqCst) == 7));
+        assert!(fields.flag.get() && fields.flag.take() && !fields.flag.take());
+    }
 }

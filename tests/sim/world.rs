@@ -96,7 +96,7 @@ impl Sim {
         self.reap_first = true;
         self.plan = None;
         self.last_end = Some(self.table.now);
-        self.seems_told = !self.board.stop_sent();
+        self.seems_told = !self.board.stop_sent.get();
         if !self.disarmed {
             self.table.stop_signal(SERVER);
         }
@@ -198,7 +198,7 @@ impl World for Sim {
             }
             if self.keys.front().is_some_and(|at| *at <= self.table.now) {
                 self.keys.pop_front();
-                let offered = self.board.named().then_some(self.table.now);
+                let offered = self.board.named.get().then_some(self.table.now);
                 self.pressed = self.pressed.or(offered);
                 return Event::KillNow;
             }
@@ -252,13 +252,13 @@ impl World for Sim {
         match action {
             Action::StopServer if self.seems_told => {}
             Action::StopServer | Action::EnsureServerStop => {
-                if self.server_gone.is_none() && !self.board.stop_sent() {
+                if self.server_gone.is_none() && !self.board.stop_sent.get() {
                     self.table.stop_signal(SERVER);
                     self.table.go_on(SERVER);
-                    self.board.set_stop_sent();
+                    self.board.stop_sent.set(true);
                 }
             }
-            Action::NameWaiting => self.board.set_named(),
+            Action::NameWaiting => self.board.named.set(true),
             Action::StopRest => {
                 let mut signalled = BTreeSet::from([SERVER]);
                 self.walk(true, &mut |table, pid| {

@@ -54,7 +54,7 @@ impl Board {
                     at => at.saturating_sub(stage),
                 }),
                 rest_at: (policy.kill_mode != KillMode::Mixed).then_some(now),
-                name_at: (policy.at_terminal && !self.named()).then_some(now + NAME_AFTER),
+                name_at: (policy.at_terminal && !self.named.get()).then_some(now + NAME_AFTER),
                 kill_at,
             }
         } else {
@@ -215,7 +215,7 @@ mod tests {
         let board = stopping(at_terminal);
         assert_eq!(name_at(board, at_terminal), Some(secs(102)));
         assert_eq!(name_at(board, POLICY), None);
-        board.set_named();
+        board.named.set(true);
         assert_eq!(name_at(board, at_terminal), None);
     }
 }

@@ -19,7 +19,7 @@ impl Monitor<'_> {
         let offer = if self.shim_is_gone() {
             ""
         } else {
-            self.context.board.set_named();
+            self.context.board.named.set(true);
             "; Ctrl-C kills them now"
         };
         let named = &named;

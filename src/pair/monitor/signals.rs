@@ -28,7 +28,7 @@ impl Monitor<'_> {
         if arrival.signal == Signal::CONT {
             self.resume_shim(&arrival);
         }
-        let is_request = !arrival.by_kernel && !self.context.board.terminal_gone();
+        let is_request = !arrival.by_kernel && !self.context.board.terminal_gone.get();
         match self.context.rules().route(&arrival) {
             // This signal has only announced the end of the parent.
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
@@ -61,8 +61,8 @@ impl Monitor<'_> {
     /// Whether it is the Ctrl-C that was offered. A monitor does not get it from the terminal, so the shim reports it.
     fn is_kill_key(&self, arrival: &Arrival) -> bool {
         let pressed = self.context.rules().is_interrupt_key(arrival);
-        let forwarded = arrival.signal == Signal::CHLD && self.context.board.take_kill_now();
-        forwarded || pressed && self.context.board.named()
+        let forwarded = arrival.signal == Signal::CHLD && self.context.board.kill_now.take();
+        forwarded || pressed && self.context.board.named.get()
     }
 
     fn suspend_after(&mut self, arrival: &Arrival) {
@@ -114,7 +114,7 @@ impl Monitor<'_> {
                 self.role = Role::Monitor { shim: Link::Gone };
                 Some(Trigger::ShimKilled)
             }
-            Role::Monitor { .. } if self.context.board.take_host_gone() => {
+            Role::Monitor { .. } if self.context.board.host_gone.take() => {
                 Some(Trigger::ParentExit)
             }
             Role::Alone { .. } | Role::Monitor { .. } | Role::Heir => None,
