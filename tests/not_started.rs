@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use common::place::Place;
 use common::scene::Directory;
-use common::{Scene, TREAPER, skip, sys};
+use common::{ACTOR, Scene, TREAPER, Wrap, skip, sys};
 
 fn program(directory: &Path, name: &str, text: &[u8]) -> String {
     let path = directory.join(name);
@@ -135,4 +135,24 @@ fn a_name_that_is_not_utf8_is_shown_escaped() {
     let (status, text) = failed(&[], OsStr::from_bytes(b"/no/such\xff\xfe\x1b[2J"));
     let expected = "treaper: cannot find '/no/such\\xff\\xfe\\u{1b}[2J': No such file or directory";
     assert_eq!((status, text.as_str()), (127, expected));
+}
+
+/// An empty tree could not be told from any other, so there is none.
+#[test]
+fn nothing_is_started_where_a_filter_refuses_to_wait_for_children() {
+    for options in [&[][..], &["--no-guard"], &["--contain=pidns"]] {
+        let server = Wrap::Treaper(options).command(&["echo", "started"]);
+        let before = [ACTOR, "faults", "waitid=EPERM", "--"];
+        let words: Vec<&str> = before
+            .into_iter()
+            .chain(server.iter().map(String::as_str))
+            .collect();
+        let mut run = Scene::new().start(&words);
+        assert_eq!(run.wait_clean().code(), Some(125), "{options:?}");
+        assert_eq!(run.stdout(), "", "{options:?}");
+        let printed = run.stderr();
+        let says = "cannot wait for children: ";
+        assert_eq!(printed.matches(says).count(), 1, "{options:?}: {printed}");
+        assert_eq!(printed.lines().count(), 1, "{options:?}: {printed}");
+    }
 }

@@ -13,7 +13,6 @@ const RULES: &[&[&str]] = &[
     &["rt_sigtimedwait=ENOSYS"],
     &["ppoll=EPERM"],
     &["ppoll=ENOSYS"],
-    &["waitid=EPERM"],
     &["wait4=EPERM"],
     &["wait4=ENOSYS", "ppoll=EPERM", "rt_sigtimedwait=EPERM"],
 ];
