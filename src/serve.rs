@@ -1,8 +1,7 @@
 //! Which processes there are: a pair, or one process in both roles. Each has a file that is its life from its first step
-//! to its last: `serve/monitor.rs`, `serve/shim.rs`, `serve/alone.rs`, `serve/pause.rs`.
+//! to its last: `serve/monitor.rs`, `serve/shim.rs`, `serve/pause.rs`; that of the only process is [`alone`].
 #![forbid(unsafe_code)]
 
-mod alone;
 mod finish;
 mod monitor;
 pub mod pause;
@@ -15,6 +14,8 @@ use crate::output::error::Error;
 use crate::output::report::{Facts, Report};
 use crate::pair::context::{Context, Request};
 use crate::pair::link;
+use crate::pair::monitor::Role;
+use crate::plan::machine::Plan;
 use crate::settings::config::Config;
 use crate::sys::clone::{self, Fork};
 use crate::sys::{fd, pid, pidfd};
@@ -52,8 +53,21 @@ fn start<'a>(
     if prepared.containment.is_namespace() || *guard && pid::own() != 1 {
         pair(context, prepared)
     } else {
-        alone::run(&context, prepared)
+        alone(&context, prepared)
     }
+}
+
+/// One process in both roles.
+fn alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
+    let role = Role::Alone {
+        parent: prepared.hosts.parent,
+    };
+    let strangers = context.place.strangers.clone();
+    let mut monitor = server::start(context, prepared, role, strangers)?;
+    let plan = Plan::new(context.place.policy);
+    let (_, status) = finish::run_loop(context, &mut monitor, plan, None)?;
+    finish::end_treaper(context, status);
+    Ok(status)
 }
 
 /// The shim, and in its child the monitor.

@@ -194,33 +194,31 @@ fn remove_tree(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
 /// namespace. The lock does: a group that can be locked belongs to no living instance.
 fn sweep(parent: &OwnedFd) {
     for name in fd::directories_in(parent.as_fd()).unwrap_or_default() {
-        if maker_is_dead(name.to_bytes())
-            && let Ok(dir) = fd::open_directory(parent.as_fd(), &name)
-            && sys::hold(dir.as_fd()).is_ok()
-        {
+        if !maker_is_dead(name.to_bytes()) {
+            continue;
+        }
+        let Ok(dir) = fd::open_directory(parent.as_fd(), &name) else {
+            continue;
+        };
+        // It stays locked until it is removed.
+        if sys::hold(dir.as_fd()).is_ok() {
             let _ = remove_tree(parent, &name);
         }
     }
 }
 
 fn maker_is_dead(name: &[u8]) -> bool {
-    let fields = std::str::from_utf8(name)
-        .ok()
-        .and_then(|name| name.strip_prefix(PREFIX))
-        .map(|name| name.split('-'));
-    let Some(mut fields) = fields else {
-        return false;
-    };
-    let (pid, started) = (fields.next(), fields.next());
-    let (Some(Ok(pid)), Some(Ok(started))) =
-        (pid.map(str::parse::<i32>), started.map(str::parse::<u64>))
-    else {
-        return false;
-    };
-    match proc::stat(pid) {
+    maker(name).is_some_and(|(pid, started)| match proc::stat(pid) {
         Ok(stat) => stat.started != started,
         Err(errno) => matches!(errno, Errno::NOENT | Errno::SRCH),
-    }
+    })
+}
+
+/// The pid and the start time of the treaper that has made the group `name`.
+fn maker(name: &[u8]) -> Option<(i32, u64)> {
+    let name = std::str::from_utf8(name).ok()?.strip_prefix(PREFIX)?;
+    let mut fields = name.split('-');
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
 /// The directory of the group in which this process is.

@@ -9,7 +9,7 @@ use crate::settings::manner::Name;
 use crate::sys::clone::Group;
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
-use crate::sys::signal::{self, Signal};
+use crate::sys::signal;
 use crate::sys::startup::Inherited;
 use crate::sys::wait::Ended;
 use crate::sys::{arrival, environment, proc, tty, wait};
@@ -129,11 +129,8 @@ impl Place {
         if in_foreground {
             tty::reclaim_foreground(self.group);
         }
-        if self.dies_as_server
-            && let Some(ended @ Ended::Killed(number)) = ended
-            && ended.code() == status
-            && let Some(signal) = Signal::from_number(number.into())
-        {
+        let ended = ended.filter(|ended| self.dies_as_server && ended.code() == status);
+        if let Some(signal) = ended.and_then(Ended::signal) {
             signal::die_of(signal);
         }
     }

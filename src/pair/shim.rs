@@ -19,7 +19,7 @@ use crate::sys::{Errno, clock, pidfd, proc};
 
 /// Which process sends a forwarded signal to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Sender {
     /// The shim, by a pidfd.
     Direct,
     /// The shim, but the monitor sends real-time signals: it had to send one, and later ones must not overtake that
@@ -41,7 +41,7 @@ pub struct Shim<'a> {
     bell: Option<OwnedFd>,
     /// A pidfd of the server, opened for the first signal.
     server: Option<OwnedFd>,
-    way: Way,
+    sender: Sender,
     /// The last order to suspend itself that the shim has obeyed.
     obeyed: Suspension,
     /// Children of the shim that are not of the tree: children that this process had before it executed treaper, and
@@ -65,16 +65,10 @@ impl<'a> Shim<'a> {
             parent,
             bell,
             server: None,
-            way: Way::Direct,
+            sender: Sender::Direct,
             obeyed: Suspension::default(),
             strangers: (!strangers.is_empty()).then(|| strangers.clone()),
         }
-    }
-
-    /// Whether the monitor is in a PID namespace of its own.
-    #[must_use]
-    pub const fn has_bell(&self) -> bool {
-        self.bell.is_some()
     }
 
     /// The children that are not of the tree, for the heir.
@@ -88,11 +82,11 @@ impl Shim<'_> {
     /// Waits until the monitor has ended, or lets the shim exit before it. Returns how it ended. If a signal has ended
     /// it, the tree now belongs to the shim.
     ///
-    /// # Errors
-    /// The shim cannot wait any more, and has sent SIGKILL to the monitor: what it cannot do, and why.
-    ///
     /// The kernel reports the monitor's end by SIGCONT. A signal that suspends removes a pending SIGCONT, and then
     /// arrives itself. So the shim looks at the monitor after every signal.
+    ///
+    /// # Errors
+    /// The shim cannot wait any more, and has sent SIGKILL to the monitor: what it cannot do, and why.
     pub fn run(&mut self) -> Result<Ended, (&'static str, Errno)> {
         loop {
             let notifier = self.context.notifier.as_ref();
@@ -103,7 +97,7 @@ impl Shim<'_> {
             }
             self.check_parent();
             let news = arrival.is_none_or(|a| matches!(a.signal, Signal::CHLD | Signal::CONT));
-            if news && let Some(notifier) = self.context.notifier.as_ref() {
+            if let Some(notifier) = notifier.filter(|_| news) {
                 notifier.send_messages(self.server_pid());
             }
             let ended = self.look_at_monitor().map_err(|errno| {
@@ -291,10 +285,10 @@ impl Shim<'_> {
     /// Sends the signal to the server directly, which wakes one process less. Returns false if the monitor has to send
     /// it.
     fn signal_server(&mut self, signal: Signal, value: Option<u64>) -> bool {
-        match self.way {
-            Way::Direct => {}
-            Way::RealTimeByMonitor if !signal.is_real_time() => {}
-            Way::RealTimeByMonitor | Way::AllByMonitor => return false,
+        match self.sender {
+            Sender::Direct => {}
+            Sender::RealTimeByMonitor if !signal.is_real_time() => {}
+            Sender::RealTimeByMonitor | Sender::AllByMonitor => return false,
         }
         if self.server.is_none() {
             self.server = self.open_server();
@@ -307,8 +301,8 @@ impl Shim<'_> {
             ),
             None => false,
         };
-        if signal.is_real_time() && !sent && self.way == Way::Direct {
-            self.way = Way::RealTimeByMonitor;
+        if signal.is_real_time() && !sent && self.sender == Sender::Direct {
+            self.sender = Sender::RealTimeByMonitor;
         }
         sent
     }
@@ -318,7 +312,7 @@ impl Shim<'_> {
         let pid = self.server_pid()?;
         let opened = pidfd::of(pid);
         if matches!(opened, Err(Errno::NOSYS)) {
-            self.way = Way::AllByMonitor;
+            self.sender = Sender::AllByMonitor;
         }
         let server = opened.ok()?;
         let parent = pidfd::parent(server.as_fd())

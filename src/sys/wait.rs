@@ -25,6 +25,15 @@ impl Ended {
         }
     }
 
+    /// The signal that has ended it.
+    #[must_use]
+    pub fn signal(self) -> Option<Signal> {
+        match self {
+            Self::Exited(_) => None,
+            Self::Killed(number) => Signal::from_number(number.into()),
+        }
+    }
+
     /// As one non-zero number, for shared memory.
     #[must_use]
     pub const fn encode(self) -> u32 {
