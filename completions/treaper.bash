@@ -18,7 +18,7 @@ _treaper() {
         --)
             at=$((at + 1))
             break ;;
-        --watch-pid|--watch-ancestor|--stdin|--idle|--stdout|--until|-s|--signal|-k|--kill-mode|-d|--drain|-g|--grace|--stage|--kill-timeout|--hup|--term|--forward-to|--rewrite|--contain|--inject|--cancel|--boundary|--cancel-drain|--framing|--max-message|--stderr|--report|--success)
+        --watch-pid|--watch-ancestor|--stdin|--idle|--stdout|--until|-s|--signal|-k|--kill-mode|-d|--drain|-g|--grace|--stage|--kill-timeout|--hup|--term|--forward-to|--rewrite|--contain|--inject|--turn|--cancel|--boundary|--cancel-drain|--stderr|--report|--success)
             at=$((at + 2))
             if [[ ${COMP_WORDS[at - 1]} == '=' ]]; then at=$((at + 1)); fi ;;
         =)
@@ -62,9 +62,7 @@ _treaper() {
         --forward-to)
             words="server group tree" ;;
         --contain)
-            words="group cgroup pidns" ;;
-        --framing)
-            words="lines headers" ;;
+            words="auto group cgroup pidns" ;;
         --stderr)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
@@ -76,7 +74,7 @@ _treaper() {
         --doctor)
             words="json" ;;
         *)
-            words='--no-parent --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --no-guard --no-new-privs --inject --cancel --boundary --cancel-drain --framing --max-message --stderr --report --report-arguments --success --verbose --doctor --help --version' ;;
+            words='--no-parent --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --no-guard --no-new-privs --inject --turn --cancel --boundary --cancel-drain --stderr --report --report-arguments --success --verbose --doctor --help --version' ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

@@ -10,7 +10,7 @@ function __treaper_command
             case --
                 set -e words[1]
                 break
-            case -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --inject --cancel --boundary --cancel-drain --framing --max-message --stderr --report --success
+            case -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --inject --turn --cancel --boundary --cancel-drain --stderr --report --success
                 set -e words[1..2]
             case '-*'
                 set -e words[1]
@@ -27,7 +27,7 @@ function __treaper_options
 end
 
 complete -c treaper -f
-complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --inject --cancel --boundary --cancel-drain --framing --max-message --stderr --report --success)'
+complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --inject --turn --cancel --boundary --cancel-drain --stderr --report --success)'
 complete -c treaper -n __treaper_options -l no-parent -d 'Do not stop when the parent process is gone'
 complete -c treaper -n __treaper_options -l watch-pid -x -a "(__fish_complete_pids)" -d 'Stop when process PID is gone'
 complete -c treaper -n __treaper_options -l watch-ancestor -x -d 'Stop when the nearest ancestor NAME is gone'
@@ -48,12 +48,11 @@ complete -c treaper -n __treaper_options -l rewrite -x -d 'Treat signal FROM as 
 complete -c treaper -n __treaper_options -l contain -x -a "group cgroup pidns" -d 'Hold the tree by: group, cgroup, pidns [group]'
 complete -c treaper -n __treaper_options -l no-guard -d 'One process instead of two; leaks if SIGKILLed'
 complete -c treaper -n __treaper_options -l no-new-privs -d 'Deny setuid programs to the whole tree'
-complete -c treaper -n __treaper_options -l inject -x -d 'Also write messages from fd:N or unix:PATH to the server\'s stdin'
-complete -c treaper -n __treaper_options -l cancel -x -d 'The same; each message must end the turn that runs'
-complete -c treaper -n __treaper_options -l boundary -x -d 'The JSON member of a message on stdout that ends a turn'
+complete -c treaper -n __treaper_options -l inject -x -d 'Other processes write messages to the server by a socket'
+complete -c treaper -n __treaper_options -l turn -x -d 'The messages to the server that begin a turn'
+complete -c treaper -n __treaper_options -l cancel -x -d 'The messages to the server that cancel the turn that runs'
+complete -c treaper -n __treaper_options -l boundary -x -d 'The messages from the server that end a turn'
 complete -c treaper -n __treaper_options -l cancel-drain -x -d 'Time in which a cancelled turn must end [5s]'
-complete -c treaper -n __treaper_options -l framing -x -a "lines headers" -d 'How messages end: lines, headers [lines]'
-complete -c treaper -n __treaper_options -l max-message -x -d 'Longest message of --inject and --cancel [1M]'
 complete -c treaper -n __treaper_options -l stderr -r -F -d 'Append stderr of the server and of treaper to FILE'
 complete -c treaper -n __treaper_options -l report -r -F -d 'Append a JSON object about the run to FILE or fd:N'
 complete -c treaper -n __treaper_options -l report-arguments -d 'Name the arguments of COMMAND in the report'

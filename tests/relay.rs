@@ -25,7 +25,7 @@ use std::time::Duration;
 use common::proc;
 use common::scene::Directory;
 use common::{ACTOR, PATIENCE, Run, Scene, TREAPER, Wrap, skip, sys, until};
-use messages::{Framing, acknowledged, connect, inject, read_all, sockets, torn, write_all};
+use messages::{acknowledged, answered, connect, inject, read_all, sockets, torn, write_all};
 
 fn count() -> usize {
     std::env::var("RELAY_MESSAGES").map_or(60, |text| text.parse().unwrap())
@@ -55,7 +55,7 @@ fn line_begins(run: &mut Run, text: &str) {
     until(text, || run.stdout() == text);
 }
 
-fn exchange(framing: Framing, writers: usize, on_socket: bool, slow: bool) {
+fn exchange(writers: usize, on_socket: bool, slow: bool) {
     let mut scene = Scene::new();
     let path = scene.directory().join("socket");
     let mut host: Option<Box<dyn Write + Send>> = None;
@@ -69,17 +69,17 @@ fn exchange(framing: Framing, writers: usize, on_socket: bool, slow: bool) {
         scene = scene.stdin_pipe();
     }
     let source = format!("unix:{}", path.display());
-    let options = ["--inject", &source, "--framing", framing.word()];
+    let options = ["--inject", &source];
     let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
     until("the socket", || path.exists());
     let host = host.unwrap_or_else(|| Box::new(File::from(run.stdin.take().unwrap())));
     let output = run.take_stdout();
     let reader = std::thread::spawn(move || read_all(output, slow));
-    let writer = write_all(host, framing, "h", (count(), LARGE));
+    let writer = write_all(host, "h", (count(), LARGE));
     let names = ["a", "b", "c", "d", "e"];
     let injecting: Vec<_> = names[..writers]
         .iter()
-        .map(|name| inject(path.clone(), framing, name, (count(), SMALL)))
+        .map(|name| inject(path.clone(), name, (count(), SMALL)))
         .collect();
     for thread in injecting {
         thread.join().unwrap();
@@ -88,8 +88,8 @@ fn exchange(framing: Framing, writers: usize, on_socket: bool, slow: bool) {
     let text = reader.join().unwrap();
     let mut expected = vec![("h", count(), LARGE)];
     expected.extend(names[..writers].iter().map(|name| (*name, count(), SMALL)));
-    let bad = torn(&text, framing, &expected);
-    let which = format!("{framing:?}, {writers} writers, socket {on_socket}, slow {slow}");
+    let bad = torn(&text, &expected);
+    let which = format!("{writers} writers, socket {on_socket}, slow {slow}");
     assert_eq!(bad, 0, "{which}: {}", run.stderr());
     run.wait_clean();
     assert!(!path.exists());
@@ -97,11 +97,9 @@ fn exchange(framing: Framing, writers: usize, on_socket: bool, slow: bool) {
 
 #[test]
 fn messages_of_all_writers_are_whole_and_in_order() {
-    exchange(Framing::Lines, 1, false, false);
-    exchange(Framing::Headers, 1, false, false);
-    exchange(Framing::Lines, 5, true, false);
-    exchange(Framing::Headers, 5, true, false);
-    exchange(Framing::Lines, 5, false, true);
+    exchange(1, false, false);
+    exchange(5, true, false);
+    exchange(5, false, true);
 }
 
 #[test]
@@ -124,15 +122,15 @@ fn torn_on_one_pipe() -> usize {
     let pipe = File::from(run.stdin.take().unwrap());
     let other = pipe.try_clone().unwrap();
     let writers = [
-        write_all(pipe, Framing::Lines, "h", (count(), LARGE)),
-        write_all(other, Framing::Lines, "a", (count() * 20, SMALL)),
+        write_all(pipe, "h", (count(), LARGE)),
+        write_all(other, "a", (count() * 20, SMALL)),
     ];
     for writer in writers {
         drop(writer.join().unwrap());
     }
     let text = reader.join().unwrap();
     let expected = [("h", count(), LARGE), ("a", count() * 20, SMALL)];
-    torn(&text, Framing::Lines, &expected)
+    torn(&text, &expected)
 }
 
 /// Writes the first bytes of a message, and is SIGKILLed.
@@ -150,86 +148,70 @@ fn killed_writer(path: &PathBuf, bytes: &[u8]) {
 
 #[test]
 fn nothing_arrives_of_a_message_whose_writer_is_killed() {
-    for framing in [Framing::Lines, Framing::Headers] {
-        let (mut run, path) = start(&["--framing", framing.word()], &["cat"]);
-        until("the socket", || path.exists());
-        let message = match framing {
-            Framing::Lines => "never seen\n",
-            Framing::Headers => "Content-Length: 5\r\n\r\nnever",
-        };
-        let good = message.replace("never", "right");
-        for end in 0..message.len() {
-            killed_writer(&path, &message.as_bytes()[..end]);
-            let mut next = connect(&path);
-            next.write_all(good.as_bytes()).unwrap();
-            acknowledged(next);
-        }
-        // And one that had written all of it.
-        killed_writer(&path, message.as_bytes());
-        until("the last one", || run.stdout().ends_with(message));
-        let expected = good.repeat(message.len()) + message;
-        assert_eq!(run.stdout(), expected);
-        let dropped = run
-            .stderr()
-            .matches("it ended in the middle of a message")
-            .count();
-        assert_eq!(dropped, message.len() - 1);
-        run.close_stdin();
-        run.wait_clean();
+    let (mut run, path) = start(&[], &["cat"]);
+    until("the socket", || path.exists());
+    let (message, good) = ("never seen\n", "right seen\n");
+    for end in 0..message.len() {
+        killed_writer(&path, &message.as_bytes()[..end]);
+        let mut next = connect(&path);
+        next.write_all(good.as_bytes()).unwrap();
+        acknowledged(next);
     }
+    // And one that had written all of it.
+    killed_writer(&path, message.as_bytes());
+    until("the last one", || run.stdout().ends_with(message));
+    let expected = good.repeat(message.len()) + message;
+    assert_eq!(run.stdout(), expected);
+    let refused = run.stderr().matches("it has no newline").count();
+    assert_eq!(refused, message.len() - 1);
+    run.close_stdin();
+    run.wait_clean();
 }
 
 #[test]
-fn a_message_that_is_too_long_or_badly_framed_is_not_passed_on() {
-    let (mut run, path) = start(&["--max-message", "10"], &["cat"]);
+fn each_writer_is_told_at_once_what_became_of_its_messages() {
+    let (mut run, path) = start(&[], &["sh", "-c", "exec cat >/dev/null"]);
     until("the socket", || path.exists());
-    let mut long = connect(&path);
-    let _ = long.write_all(b"12345678901\n");
-    let _ = long.read(&mut [0]);
-    let mut fits = connect(&path);
-    fits.write_all(b"123456789\n").unwrap();
-    acknowledged(fits);
-    line(&mut run, "123456789");
-    assert!(
-        run.stderr().contains("longer than 10 bytes"),
-        "{}",
-        run.stderr()
-    );
-    assert_eq!(run.stdout(), "123456789\n");
-
-    let (mut run, path) = start(&["--framing", "headers"], &["cat"]);
-    until("the socket", || path.exists());
-    let mut broken = connect(&path);
-    let _ = broken.write_all(b"{\"a\":1}\n");
-    let _ = broken.read(&mut [0]);
-    until("a message", || run.stderr().contains("is not framed"));
-    assert_eq!(run.stdout(), "");
-}
-
-/// What a writer reads whose messages are not all written to the server.
-fn reset(mut writer: UnixStream) {
-    let _ = writer.shutdown(std::net::Shutdown::Write);
+    let longest = 16 << 20;
+    let fits = [&vec![b'x'; longest - 1], &b"\n"[..]].concat();
+    for (bytes, answer) in [
+        (&b"one\ntwo\n"[..], "ok\n"),
+        (b"", "ok\n"),
+        (&fits, "ok\n"),
+        (
+            b"one\nhalf",
+            "error: the last message is incomplete: it has no newline\n",
+        ),
+        (
+            &vec![b'x'; longest + 100],
+            "error: the message is longer than 16 MiB\n",
+        ),
+    ] {
+        let mut writer = connect(&path);
+        // All of it is taken, also what is not passed on: a writer that is not finished could not read the answer.
+        writer.write_all(bytes).unwrap();
+        assert_eq!(answered(writer), answer);
+    }
+    // An answer that comes before the writer is finished.
+    let mut writer = connect(&path);
+    writer.write_all(&vec![b'x'; longest]).unwrap();
+    let mut answer = String::new();
     writer.set_read_timeout(Some(PATIENCE)).unwrap();
-    let result = writer.read(&mut [0]).map_err(|error| error.kind());
-    assert_eq!(result, Err(ErrorKind::ConnectionReset));
+    writer.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "error: the message is longer than 16 MiB\n");
+    run.close_stdin();
+    run.wait_clean();
+    let stderr = run.stderr();
+    assert_eq!(stderr.matches("refused a message").count(), 3, "{stderr}");
 }
 
 #[test]
 fn a_message_that_is_not_written_is_not_acknowledged() {
-    for (options, message) in [
-        (["--max-message", "10"], &b"12345678901"[..]),
-        (["--max-message", "10"], b"fits\n12345678901\n"),
-        (["--framing", "headers"], b"{\"a\":1}\n"),
+    for (victim, expected) in [
+        ("none", "error: stdin has ended\n"),
+        ("server", "error: the server is gone, or reads no more\n"),
+        ("tree-relay", ""),
     ] {
-        let (mut run, path) = start(&options, &["cat"]);
-        until("the socket", || path.exists());
-        let mut writer = connect(&path);
-        writer.write_all(message).unwrap();
-        reset(writer);
-        run.close_stdin();
-        run.wait_clean();
-    }
-    for victim in ["none", "tree-relay"] {
         let (mut run, path) = start(&["--grace", "100ms"], &["cat"]);
         until("the socket", || path.exists());
         // A message of stdin that does not end keeps all others waiting.
@@ -239,32 +221,16 @@ fn a_message_that_is_not_written_is_not_acknowledged() {
         writer.write_all(b"waits\n").unwrap();
         let relay = run.named("tree-relay")[0].pid;
         common::until_it_rests(relay);
-        if victim == "none" {
-            run.close_stdin();
-        } else {
-            sys::kill(relay, libc::SIGKILL).unwrap();
+        match victim {
+            "none" => run.close_stdin(),
+            "server" => sys::kill(run.named("cat")[0].pid, libc::SIGKILL).unwrap(),
+            _ => sys::kill(relay, libc::SIGKILL).unwrap(),
         }
-        reset(writer);
+        assert_eq!(answered(writer), expected, "{victim}");
         run.close_stdin();
         run.wait_empty();
         assert_eq!(run.stdout(), "half");
     }
-}
-
-#[test]
-fn stdin_that_is_badly_framed_is_passed_on_and_other_writers_are_refused() {
-    let (mut run, path) = start(&["--framing", "headers"], &["cat"]);
-    until("the socket", || path.exists());
-    run.write_stdin(b"{\"a\":1}\n");
-    line(&mut run, "{\"a\":1}");
-    until("a message", || {
-        run.stderr().contains("other writers are refused")
-    });
-    until("no listener", || UnixStream::connect(&path).is_err());
-    run.write_stdin(b"and so on\n");
-    line(&mut run, "and so on");
-    run.close_stdin();
-    run.wait_clean();
 }
 
 #[test]
@@ -285,37 +251,12 @@ fn a_message_of_stdin_keeps_its_turn_until_it_ends() {
     );
     assert_eq!(run.stdout(), "begun ");
     run.write_stdin(b"and ended\nlast");
-    other.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!(other.read(&mut [0]).unwrap(), 0);
+    acknowledged(other);
     // A last line without a newline is passed on, as without treaper.
     run.close_stdin();
     assert_eq!(run.wait_clean().code(), Some(0));
     let text = run.stdout();
     assert_eq!(text, "begun and ended\nother\nlast");
-}
-
-#[test]
-fn an_inherited_pipe_is_a_source_and_the_server_does_not_get_it() {
-    let (read, mut write) = std::io::pipe().unwrap();
-    let fd = read.as_raw_fd();
-    let scene = Scene::new()
-        .stdin_pipe()
-        .before_exec(move || sys::dup2(fd, 17));
-    let command = [
-        "sh",
-        "-c",
-        "ls /proc/self/fd | tr '\\n' ' '; echo; exec cat",
-    ];
-    let mut run = scene.start(&Wrap::Treaper(&["--inject", "fd:17"]).command(&command));
-    drop(read);
-    write.write_all(b"by the pipe\n").unwrap();
-    line(&mut run, "by the pipe");
-    assert!(!run.stdout().contains("17"), "{}", run.stdout());
-    drop(write);
-    run.write_stdin(b"still there\n");
-    line(&mut run, "still there");
-    run.close_stdin();
-    run.wait_clean();
 }
 
 #[test]
@@ -455,8 +396,7 @@ fn a_source_that_cannot_be_used_is_an_error_before_the_start() {
         (path("live"), "a process listens on this socket"),
         (path("none/socket"), "its folder: No such file or directory"),
         (path(&"x".repeat(100)), "has at most 107"),
-        ("fd:99".to_owned(), "it is closed"),
-        ("tcp:1".to_owned(), "expected fd:N or unix:PATH"),
+        ("fd:99".to_owned(), "expected unix:PATH"),
     ] {
         let told = refused(&["--inject", &source]);
         assert!(told.contains(text) && told.contains("--inject"), "{told}");
@@ -472,10 +412,6 @@ fn a_source_that_cannot_be_used_is_an_error_before_the_start() {
             .is_socket()
     );
     drop(live);
-    let told = refused(&["--cancel", &path("c")]);
-    assert!(told.contains("--boundary"), "{told}");
-    let told = refused(&["--boundary", "type=result"]);
-    assert!(told.contains("--cancel"), "{told}");
     // Where stdin is no pipe.
     let mut treaper = Command::new(TREAPER);
     let treaper = treaper
@@ -576,13 +512,13 @@ fn the_socket_of_a_dead_run_is_replaced_and_a_new_one_is_not_removed() {
 #[test]
 fn with_both_directions_full_each_byte_arrives_and_the_relay_takes_little_memory() {
     let size = 64 << 20;
-    for boundary in [false, true] {
+    for both in [false, true] {
         let scene = Scene::new().stdin_pipe();
         let path = scene.directory().join("socket");
         let source = format!("unix:{}", path.display());
         let mut options = vec!["--inject", &source];
-        if boundary {
-            options.extend(["--boundary", "type=result"]);
+        if both {
+            options.extend(["--turn=method=p", "--cancel=method=c"]);
         }
         let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
         let mut host = File::from(run.stdin.take().unwrap());
@@ -628,7 +564,7 @@ fn an_error_queue_ends_no_stream_and_keeps_no_processor_busy() {
     sys::time_stamps(far.as_raw_fd());
     let scene = Scene::new();
     let source = format!("unix:{}", scene.directory().join("socket").display());
-    let options = ["--inject", &source, "--boundary", "type=result"];
+    let options = ["--inject", &source, "--turn=method=p", "--cancel=method=c"];
     let mut run = scene
         .with(|command| {
             command.stdin(OwnedFd::from(far.try_clone().unwrap()));
@@ -755,26 +691,6 @@ fn a_writer_without_a_place_waits_and_that_is_reported_once() {
     assert_eq!(run.stdout(), "0\n1\n2\n");
     let stderr = run.stderr();
     assert_eq!(stderr.matches("--inject has").count(), 1, "{stderr}");
-}
-
-#[test]
-fn more_inherited_sources_than_places_are_an_error() {
-    let scene = Scene::new()
-        .stdin_pipe()
-        .before_exec(|| (20..29).for_each(|number| sys::dup2(0, number)));
-    let sources: Vec<_> = (20..29)
-        .map(|number| format!("--cancel=fd:{number}"))
-        .collect();
-    let mut options: Vec<&str> = sources.iter().map(String::as_str).collect();
-    options.push("--boundary=type=result");
-    let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
-    let exit = run.wait();
-    let stderr = run.stderr();
-    assert_eq!(exit.code(), Some(125), "{stderr}");
-    assert!(
-        stderr.contains("--cancel: 9 descriptors were given, and there can be 8 writers"),
-        "{stderr}"
-    );
 }
 
 #[test]

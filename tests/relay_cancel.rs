@@ -1,74 +1,65 @@
-//! `--cancel`: a turn that was cancelled ends at its boundary, or the server is stopped, with status 124.
+//! `--turn`, `--cancel`, `--boundary`: a turn that was cancelled ends in time, or the server is stopped, with status 124.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod common;
+#[path = "relay/messages.rs"]
+mod messages;
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{PATIENCE, Run, Scene, Wrap, sys, until};
+use common::{Run, Scene, TREAPER, Wrap, sys, until};
+use messages::{answered, connect};
 
-/// Answers `end` with a boundary, `nested` with texts that are none, and any other line with itself.
-const ANSWERS: &str = "while read -r line; do case $line in \
-    end) echo '{\"type\":\"result\"}' ;; \
-    nested) echo '{\"x\":{\"type\":\"result\"}}'; echo '{\"x\":\"\\\"type\\\":\\\"result\\\"\"}'; echo 'type=result' ;; \
-    *) echo \"got $line\" ;; esac; done";
+/// Answers `"id":N` with a result if the line says so, and echoes each line to stderr.
+const ANSWERS: &str = "while read -r line; do echo \"$line\" >&2; case $line in \
+    *end-1*) echo '{\"id\":1,\"result\":{}}' ;; \
+    *end-one*) echo '{\"id\":\"1\",\"error\":{}}' ;; \
+    *ask-1*) echo '{\"id\":1,\"method\":\"fs/read\"}'; echo '{\"params\":{\"id\":1,\"result\":1}}'; echo '\"id\":1,\"result\":1' ;; \
+    *done*) echo '{\"type\":\"system\",\"request\":{\"type\":\"result\"}}'; echo '{\"type\":\"result\"}' ;; \
+    esac; done";
+const JSON_RPC: [&str; 4] = [
+    "--turn=method=prompt",
+    "--cancel=method=cancel",
+    "--grace",
+    "300ms",
+];
+const TURN: &str = "{\"id\":1,\"method\":\"prompt\"}";
+const CANCEL: &str = "{\"method\":\"cancel\"}";
 const A_WHILE: Duration = Duration::from_millis(700);
 /// Time enough for a boundary on a busy machine, and longer than that.
-const LONG: &str = "4s";
+const LONG: &str = "--cancel-drain=4s";
 const LONGER: Duration = Duration::from_millis(4500);
+const SHORT: &str = "--cancel-drain=300ms";
 
-struct Talk {
-    run: Run,
-    cancel: PathBuf,
-    inject: PathBuf,
-}
-
-/// `drain`: how long a cancelled turn may take.
-fn start(drain: &str, more: &[&str], script: &str) -> Talk {
+fn start(options: &[&str], script: &str) -> (Run, PathBuf) {
     let scene = Scene::new().stdin_pipe();
-    let (cancel, inject) = (
-        scene.directory().join("cancel"),
-        scene.directory().join("inject"),
-    );
-    let sources = [&cancel, &inject].map(|path| format!("unix:{}", path.display()));
-    let options = [
-        "--cancel",
-        &sources[0],
-        "--inject",
-        &sources[1],
-        "--boundary",
-        "type=result",
-        "--cancel-drain",
-        drain,
-        "--grace",
-        "300ms",
-    ];
-    let options = [&options, more].concat();
+    let path = scene.directory().join("socket");
+    let source = format!("unix:{}", path.display());
+    let options = [&JSON_RPC[..], &["--inject", &source], options].concat();
     let run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", script]));
-    until("the sockets", || cancel.exists() && inject.exists());
-    Talk {
-        run,
-        cancel,
-        inject,
-    }
+    until("the socket", || path.exists());
+    (run, path)
 }
 
-/// Writes a message, and waits for the acknowledgement.
-fn send(path: &PathBuf, text: &str) {
-    let mut socket = UnixStream::connect(path).unwrap();
-    socket.write_all(format!("{text}\n").as_bytes()).unwrap();
-    socket.shutdown(std::net::Shutdown::Write).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!(socket.read(&mut [0]).unwrap(), 0);
+/// Writes a line to stdin, and waits until the server has read it.
+fn say(run: &mut Run, line: &str) {
+    let count = run.stderr().matches(line).count();
+    run.write_stdin(format!("{line}\n").as_bytes());
+    until(line, || run.stderr().matches(line).count() > count);
 }
 
-fn said(run: &mut Run, text: &str) {
-    until(text, || run.stdout().contains(text));
+/// The same by another writer.
+fn inject(run: &mut Run, path: &PathBuf, line: &str) {
+    let count = run.stderr().matches(line).count();
+    let mut socket = connect(path);
+    socket.write_all(format!("{line}\n").as_bytes()).unwrap();
+    assert_eq!(answered(socket), "ok\n");
+    until(line, || run.stderr().matches(line).count() > count);
 }
 
 fn times_out(mut run: Run) {
@@ -81,86 +72,131 @@ fn times_out(mut run: Run) {
     );
 }
 
+fn goes_on(mut run: Run, time: Duration) {
+    assert!(!run.ends_within(time), "{}", run.stderr());
+    run.close_stdin();
+    assert_eq!(run.wait_clean().code(), Some(0), "{}", run.stderr());
+}
+
 #[test]
-fn a_cancelled_turn_that_does_not_end_in_time_ends_the_server() {
+fn a_cancelled_turn_that_does_not_end_in_time_ends_the_server_whoever_writes() {
     for more in [&[][..], &["--no-guard"], &["--contain=pidns"]] {
-        let mut scene = start("200ms", more, ANSWERS);
-        scene.run.write_stdin(b"begin\n");
-        said(&mut scene.run, "got begin");
+        let (mut run, _) = start(&[&[SHORT], more].concat(), ANSWERS);
+        say(&mut run, TURN);
         let before = sys::now_ms();
-        send(&scene.cancel, "stop it");
-        times_out(scene.run);
-        assert!(sys::now_ms() - before >= 200);
+        say(&mut run, CANCEL);
+        times_out(run);
+        assert!(sys::now_ms() - before >= 300);
+    }
+    let (mut run, path) = start(&[SHORT], ANSWERS);
+    inject(&mut run, &path, TURN);
+    say(&mut run, CANCEL);
+    times_out(run);
+    let (mut run, path) = start(&[SHORT], ANSWERS);
+    say(&mut run, TURN);
+    inject(&mut run, &path, CANCEL);
+    times_out(run);
+    // Both in one write: the turn has not begun yet when the cancel is read.
+    let (run, _) = start(&[SHORT], ANSWERS);
+    run.write_stdin(format!("{TURN}\n{CANCEL}\n").as_bytes());
+    times_out(run);
+}
+
+#[test]
+fn the_answer_to_the_message_that_began_the_turn_ends_it() {
+    let (mut run, _) = start(&[LONG], ANSWERS);
+    for id in ["1", "\"1\""] {
+        say(&mut run, &TURN.replace("1", id));
+        say(&mut run, CANCEL);
+        say(&mut run, if id == "1" { "end-1" } else { "end-one" });
+    }
+    goes_on(run, LONGER);
+}
+
+#[test]
+fn what_only_looks_like_the_answer_ends_no_turn() {
+    // A request of the server's own with the same id, and the answer to another id.
+    for other in ["ask-1", "end-one"] {
+        let (mut run, _) = start(&["--cancel-drain=500ms"], ANSWERS);
+        say(&mut run, TURN);
+        say(&mut run, CANCEL);
+        say(&mut run, other);
+        times_out(run);
     }
 }
 
 #[test]
-fn a_boundary_in_time_stops_the_clock_and_the_next_message_is_delivered() {
-    let mut scene = start(LONG, &[], ANSWERS);
-    for round in 1..=2 {
-        scene.run.write_stdin(b"begin\n");
-        send(&scene.cancel, "end");
-        until("the boundary", || {
-            scene.run.stdout().matches("result").count() == round
-        });
+fn a_boundary_ends_a_turn_and_one_that_waits_in_the_queue_counts() {
+    let boundary = [
+        "--boundary",
+        "type=result",
+        "--turn",
+        "type=user",
+        "--cancel",
+        "request.subtype=interrupt",
+    ];
+    let user = "{\"type\":\"user\",\"message\":{\"type\":\"control\"}}";
+    let interrupt = "{\"type\":\"control\",\"request\":{\"x\":[{}],\"subtype\":\"interrupt\"}}";
+    let (mut run, path) = start(&[&boundary[..], &[LONG]].concat(), ANSWERS);
+    say(&mut run, user);
+    inject(&mut run, &path, interrupt);
+    say(&mut run, "done");
+    goes_on(run, LONGER);
+    // Two have begun, and one has ended.
+    let (mut run, path) = start(&[&boundary[..], &[SHORT]].concat(), ANSWERS);
+    say(&mut run, user);
+    say(&mut run, user);
+    say(&mut run, "done");
+    until("the boundary", || {
+        run.stdout().contains("{\"type\":\"result\"}\n")
+    });
+    inject(&mut run, &path, interrupt);
+    times_out(run);
+}
+
+#[test]
+fn a_cancel_while_no_turn_runs_starts_no_clock() {
+    let (mut run, path) = start(&["--cancel-drain=100ms"], ANSWERS);
+    // Neither does any other request begin a turn, nor a message that has the member deeper, in an array or in a string.
+    for other in [
+        "{\"id\":1,\"method\":\"initialize\"}",
+        "{\"params\":{\"id\":1,\"method\":\"prompt\"}}",
+        "{\"id\":1,\"x\":[\"method\",\"prompt\"],\"y\":\"\\\"method\\\":\\\"prompt\\\"\"}",
+        // Nobody can answer it.
+        "{\"method\":\"prompt\"}",
+        "{\"id\":null,\"method\":\"prompt\"}",
+    ] {
+        say(&mut run, other);
     }
-    assert!(!scene.run.ends_within(LONGER), "{}", scene.run.stderr());
-    send(&scene.inject, "after");
-    said(&mut scene.run, "got after");
-    scene.run.close_stdin();
-    assert_eq!(scene.run.wait_clean().code(), Some(0));
-}
-
-#[test]
-fn a_text_that_only_looks_like_a_boundary_stops_no_clock() {
-    let mut scene = start("500ms", &[], ANSWERS);
-    scene.run.write_stdin(b"begin\n");
-    send(&scene.cancel, "nested");
-    said(&mut scene.run, "type=result");
-    times_out(scene.run);
-}
-
-#[test]
-fn a_cancel_while_no_turn_runs_is_passed_on_and_starts_no_clock() {
-    let mut scene = start("100ms", &[], ANSWERS);
-    send(&scene.cancel, "early");
-    said(&mut scene.run, "got early");
-    assert!(!scene.run.ends_within(A_WHILE), "{}", scene.run.stderr());
+    inject(&mut run, &path, CANCEL);
+    say(&mut run, CANCEL);
+    assert!(!run.ends_within(A_WHILE), "{}", run.stderr());
     // And after a turn.
-    scene.run.write_stdin(b"end\n");
-    said(&mut scene.run, "result");
-    send(&scene.cancel, "late");
-    said(&mut scene.run, "got late");
-    assert!(!scene.run.ends_within(A_WHILE), "{}", scene.run.stderr());
-    // The control: an injected message begins a turn.
-    send(&scene.inject, "begin");
-    send(&scene.cancel, "now");
-    times_out(scene.run);
+    say(&mut run, &TURN.replace('}', ",\"x\":\"end-1\"}"));
+    until("the answer", || run.stdout().contains("result"));
+    say(&mut run, CANCEL);
+    goes_on(run, A_WHILE);
 }
 
 #[test]
 fn of_two_cancels_the_first_one_sets_the_time_and_one_boundary_ends_both() {
-    let mut scene = start(LONG, &[], ANSWERS);
-    scene.run.write_stdin(b"begin\n");
-    said(&mut scene.run, "got begin");
+    let (mut run, path) = start(&[LONG], ANSWERS);
+    say(&mut run, TURN);
     let before = sys::now_ms();
-    send(&scene.cancel, "first");
+    say(&mut run, CANCEL);
     sys::pause_for(Duration::from_secs(3));
-    send(&scene.cancel, "second");
-    times_out(scene.run);
+    inject(&mut run, &path, CANCEL);
+    times_out(run);
     let took = sys::now_ms() - before;
     // From the second one on it would be 7 s.
     assert!((4000..7000).contains(&took), "{took} ms");
 
-    let mut scene = start(LONG, &[], ANSWERS);
-    scene.run.write_stdin(b"begin\n");
-    said(&mut scene.run, "got begin");
-    send(&scene.cancel, "first");
-    send(&scene.cancel, "end");
-    said(&mut scene.run, "result");
-    assert!(!scene.run.ends_within(LONGER), "{}", scene.run.stderr());
-    scene.run.close_stdin();
-    scene.run.wait_clean();
+    let (mut run, path) = start(&[LONG], ANSWERS);
+    say(&mut run, TURN);
+    say(&mut run, CANCEL);
+    inject(&mut run, &path, CANCEL);
+    say(&mut run, "end-1");
+    goes_on(run, LONGER);
 }
 
 /// Writes to the server until its stdin, the relay and our pipe are full.
@@ -169,7 +205,7 @@ fn fill(run: &Run) {
     sys::set_nonblocking(host.as_raw_fd());
     let mut since = sys::now_ms();
     while sys::now_ms() < since + 500 {
-        match (&host).write(&b"begin\n".repeat(1000)) {
+        match (&host).write(&format!("{TURN}\n").repeat(1000).into_bytes()) {
             Ok(_) => since = sys::now_ms(),
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
         }
@@ -179,63 +215,94 @@ fn fill(run: &Run) {
 
 #[test]
 fn a_server_that_reads_nothing_is_stopped_in_time() {
-    // The second one ends its first turn before the cancel, and does not take the next one.
-    for boundary in [false, true] {
-        let script =
-            "until [ -e \"$0\" ]; do sleep 0.02; done; echo '{\"type\":\"result\"}'; sleep 1000";
-        let mut scene = start("300ms", &[], &script.replace("$0", "$ACTOR_LOG.go"));
-        fill(&scene.run);
-        if boundary {
-            let mut name = scene.run.log.path.clone().into_os_string();
-            name.push(".go");
-            File::create(name).unwrap();
-            said(&mut scene.run, "result");
-        }
-        let mut socket = UnixStream::connect(&scene.cancel).unwrap();
-        socket.write_all(b"stop it\n").unwrap();
-        times_out(scene.run);
-    }
-}
-
-#[test]
-fn a_cancel_in_the_middle_of_a_message_of_stdin_starts_the_clock() {
-    // Also if the message has begun before the last boundary.
-    for boundary in [false, true] {
-        let mut scene = start("300ms", &[], "cat; sleep 1000");
-        scene.run.write_stdin(b"begun, ");
-        said(&mut scene.run, "begun, ");
-        if boundary {
-            scene
-                .run
-                .write_stdin(b"ended\n{\"type\":\"result\"}\nbegun again");
-            said(&mut scene.run, "begun again");
-        }
-        let mut socket = UnixStream::connect(&scene.cancel).unwrap();
-        socket.write_all(b"stop it\n").unwrap();
-        times_out(scene.run);
-    }
-}
-
-#[test]
-fn headers_have_their_boundaries_too() {
-    let frame = |body: &str| format!("Content-Length: {}\r\n\r\n{body}", body.len());
-    let (begin, end) = (frame("begin"), frame("end"));
-    let script = format!(
-        "head -c {} >/dev/null; echo begun >&2; head -c {} >/dev/null; \
-         printf 'Content-Length: 17\\r\\n\\r\\n{{\"type\":\"result\"}}'; cat >&2; sleep 1000",
-        begin.len(),
-        end.len()
+    let (run, path) = start(&[SHORT], "exec sleep 1000");
+    fill(&run);
+    let mut socket = connect(&path);
+    socket.write_all(format!("{CANCEL}\n").as_bytes()).unwrap();
+    times_out(run);
+    assert_eq!(
+        answered(socket),
+        "error: the server is gone, or reads no more\n"
     );
-    let mut scene = start("2s", &["--framing", "headers"], &script);
-    scene.run.write_stdin(begin.as_bytes());
-    until("a turn", || scene.run.stderr().contains("begun"));
-    let mut socket = UnixStream::connect(&scene.cancel).unwrap();
-    socket.write_all(end.as_bytes()).unwrap();
-    said(&mut scene.run, "result");
-    let longer = Duration::from_millis(2500);
-    assert!(!scene.run.ends_within(longer), "{}", scene.run.stderr());
-    scene.run.write_stdin(frame("again").as_bytes());
-    until("a turn", || scene.run.stderr().contains("again"));
-    socket.write_all(frame("a turn").as_bytes()).unwrap();
-    times_out(scene.run);
+}
+
+/// The members of the report of a run.
+fn report(run: &Run) -> serde_json::Value {
+    let path = run.log.path.with_file_name("report");
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn message_report_and_status_name_the_same_trigger_if_the_time_ends_in_a_drain() {
+    for success in [false, true] {
+        let scene = Scene::new().stdin_pipe();
+        let file = scene.directory().join("report");
+        let file = file.to_str().unwrap();
+        let mut options = [
+            &JSON_RPC[..],
+            &[
+                "--cancel-drain=1s",
+                "--report",
+                file,
+                "--drain=20s",
+                "--stdin=watch",
+            ],
+        ]
+        .concat();
+        if success {
+            options.push("--success=124");
+        }
+        let script = format!("{ANSWERS}; echo end >&2; sleep 1000");
+        let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", &script]));
+        say(&mut run, TURN);
+        say(&mut run, CANCEL);
+        run.close_stdin();
+        let exit = run.wait_clean();
+        let (stderr, report) = (run.stderr(), report(&run));
+        let expected = if success { 0 } else { 124 };
+        assert_eq!(exit.code(), Some(expected), "{stderr}");
+        assert!(stderr.contains("cancel-timeout: "), "{stderr}");
+        assert_eq!(report["trigger"], "cancel-timeout");
+        assert_eq!(report["exit_status"], expected);
+    }
+}
+
+#[test]
+fn options_that_do_not_belong_together_are_an_error() {
+    let mut many = vec!["--turn=a=b"];
+    many.extend(["--cancel=a=b"; 33]);
+    for (options, text) in [
+        (&["--cancel=a=b"][..], "--cancel: needs --turn"),
+        (&["--turn=a=b"], "--turn: has no effect without --cancel"),
+        (
+            &["--boundary=a=b"],
+            "--boundary: has no effect without --cancel",
+        ),
+        (
+            &["--cancel-drain=1s"],
+            "--cancel-drain: has no effect without --cancel",
+        ),
+        (
+            &["--turn=a"],
+            "--turn: invalid value 'a': expected PATH=VALUE",
+        ),
+        (
+            &["--cancel==b"],
+            "--cancel: invalid value '=b': expected PATH=VALUE",
+        ),
+        (&many, "--cancel: can be given 32 times at most"),
+    ] {
+        let mut treaper = Command::new(TREAPER);
+        treaper
+            .args(options)
+            .args(["echo", "started"])
+            .stdin(Stdio::piped());
+        let output = treaper.output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(125), "{stderr}");
+        assert!(
+            stderr.contains(text) && output.stdout.is_empty(),
+            "{stderr}"
+        );
+    }
 }

@@ -10,11 +10,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use common::rng::Rng;
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, seed, skip, sys, until};
+use common::{ACTOR, Run, Scene, Wrap, seed, skip, sys, until};
 
 const TREE: &str = "server:ignore=TERM[worker:setsid:ignore=TERM,deep:daemon:ignore=TERM]";
 
@@ -30,8 +29,8 @@ fn start(level: &str, command: &[&str]) -> (Run, PathBuf) {
     let options = [
         "--inject",
         &source,
-        "--boundary",
-        "type=result",
+        "--turn=method=p",
+        "--cancel=method=c",
         &contain,
         "--grace",
         "50ms",
@@ -94,9 +93,11 @@ fn nothing_is_left_whichever_process_is_killed_and_when() {
                 let (mut run, path) = start(level, &[ACTOR, "tree", TREE]);
                 let time = random.below(15_000);
                 sys::pause_for(Duration::from_micros(time));
-                let (mut killed, mut monitor) = (false, false);
+                let (mut killed, mut others) = (false, false);
                 for name in victims {
-                    monitor |= pid_of(&run, "tree-monitor").is_some();
+                    others |= ["tree-monitor", "tree-relay"]
+                        .iter()
+                        .any(|other| other != name && pid_of(&run, other).is_some());
                     if let Some(pid) = pid_of(&run, name) {
                         killed |= sys::kill(pid, libc::SIGKILL).is_ok();
                     }
@@ -111,11 +112,9 @@ fn nothing_is_left_whichever_process_is_killed_and_when() {
                 let result =
                     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.wait_empty()));
                 assert!(result.is_ok(), "{described}");
-                // If shim and relay are killed before there is a monitor, no process is left that removes the socket.
-                let both = ["treaper", "tree-relay"]
-                    .iter()
-                    .all(|name| victims.contains(name));
-                assert!(both && !monitor || !path.exists(), "{described}");
+                // If the shim is killed while it is alone with the socket, no process is left that removes it.
+                let alone = victims.contains(&"treaper") && !others;
+                assert!(alone || !path.exists(), "{described}");
             }
         }
     }
@@ -131,53 +130,12 @@ fn sockets_in(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Kills this process while the socket has its temporary name. Returns the names of the sockets that are left.
-fn killed_in_the_middle(victim: &str) -> (Vec<String>, Run) {
+#[test]
+fn the_next_run_removes_what_a_killed_process_left_at_the_start() {
     let scene = Scene::new().stdin_pipe();
     let path = scene.directory().join("socket");
-    let source = format!("unix:{}", path.display());
-    let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e"];
-    let slow = ["trace=listen", "-e", "inject=listen:delay_enter=1000000"];
-    let treaper = [TREAPER, "--inject", &source, "--", "sleep", "1000"];
-    let mut run = scene.start(&[&strace[..], &slow, &treaper].concat());
-    let folder = path.parent().unwrap();
-    until("a socket", || !sockets_in(folder).is_empty());
-    let pid = run.named(victim)[0].pid;
-    sys::kill(pid, libc::SIGKILL).unwrap();
-    run.wait_empty();
-    (sockets_in(folder), run)
-}
-
-#[test]
-fn a_shim_that_is_killed_at_the_start_leaves_no_socket() {
-    if Command::new("strace").arg("-V").output().is_err() {
-        return skip("needs strace");
-    }
-    let (left, _) = killed_in_the_middle("treaper");
-    assert_eq!(left, [""; 0]);
-}
-
-#[test]
-fn a_relay_that_is_killed_at_the_start_leaves_no_socket_and_no_server_starts() {
-    if Command::new("strace").arg("-V").output().is_err() {
-        return skip("needs strace");
-    }
-    let (left, mut run) = killed_in_the_middle("tree-relay");
-    assert_eq!(left, [""; 0]);
-    let stderr = run.stderr();
-    assert_eq!(run.wait().code(), Some(125), "{stderr}");
-    assert!(
-        stderr.contains("the relay was killed, so COMMAND was not started"),
-        "{stderr}"
-    );
-}
-
-#[test]
-fn the_next_run_removes_what_two_killed_processes_left_at_the_start() {
-    let scene = Scene::new().stdin_pipe();
-    let path = scene.directory().join("socket");
-    // What is left if the relay and the shim are killed before the socket has its name.
-    drop(UnixListener::bind(scene.directory().join(".socket.new")).unwrap());
+    // What is left if the shim is killed before the socket has its name.
+    drop(UnixListener::bind(scene.directory().join(".socket.0")).unwrap());
     let source = format!("unix:{}", path.display());
     let mut run = scene.start(&Wrap::Treaper(&["--inject", &source]).command(&["cat"]));
     until("the socket", || path.exists());
@@ -234,7 +192,7 @@ fn the_last_output_arrives_when_the_shim_or_the_monitor_is_killed() {
     for victim in ["treaper", "tree-monitor"] {
         let scene = Scene::new().stdin_pipe();
         let source = format!("unix:{}", scene.directory().join("socket").display());
-        let options = ["--inject", &source, "--boundary", "type=result"];
+        let options = ["--inject", &source, "--turn=method=p", "--cancel=method=c"];
         let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", script]));
         until("ready", || run.stdout() == "ready\n");
         let pid = wait_for(&run, victim);
@@ -252,7 +210,7 @@ fn the_last_output_arrives_when_the_shim_or_the_monitor_is_killed() {
 fn a_process_outside_of_the_tree_that_writes_on_keeps_no_relay_alive() {
     let scene = Scene::new().stdin_pipe();
     let source = format!("unix:{}", scene.directory().join("socket").display());
-    let options = ["--inject", &source, "--boundary", "type=result"];
+    let options = ["--inject", &source, "--turn=method=p", "--cancel=method=c"];
     let mut run = scene.start(&Wrap::Treaper(&options).command(&["sleep", "1000"]));
     until("a server", || !run.named("sleep").is_empty());
     let server = run.named("sleep")[0].pid;
@@ -292,8 +250,8 @@ fn a_host_that_reads_nothing_keeps_no_tree_and_no_relay_alive() {
     let options = [
         "--inject",
         &source,
-        "--boundary",
-        "type=result",
+        "--turn=method=p",
+        "--cancel=method=c",
         "--grace",
         "200ms",
     ];

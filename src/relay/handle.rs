@@ -4,24 +4,20 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use crate::output::error::Error;
 use crate::plan::event::Trigger;
-use crate::relay::socket_file::{self, Identity, Place, SocketFile};
+use crate::relay::socket_file::SocketFiles;
 use crate::relay::words::Words;
 use crate::sys::pid::{self, Pid};
 use crate::sys::poll::{Events, poll_one};
 use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Change};
-use crate::sys::{Errno, clock, pidfd, proc, stream};
+use crate::sys::{clock, pidfd, proc, stream};
 
 /// A relay that passes nothing on for this long after the end of the tree is killed. It gives up by itself a little
 /// earlier.
 const PATIENCE: Duration = Duration::from_secs(7);
 /// The pause between two looks at the relay.
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// What the relay sends first if its sockets are there: this byte, and which files they are. Otherwise the reason.
-pub const READY: u8 = b'.';
 
 /// The relay, as shim and monitor know it.
 #[derive(Debug)]
@@ -32,12 +28,12 @@ pub struct Handle {
     pidfd: Option<OwnedFd>,
     line: OwnedFd,
     words: Words,
-    files: Vec<SocketFile>,
+    files: SocketFiles,
 }
 
 impl Handle {
     /// The child that was just made.
-    pub fn new(pid: Pid, line: OwnedFd, words: Words) -> Self {
+    pub fn new(pid: Pid, line: OwnedFd, words: Words, files: SocketFiles) -> Self {
         Self {
             pid,
             top: pid::own(),
@@ -45,7 +41,7 @@ impl Handle {
             pidfd: pidfd::of(pid).ok(),
             line,
             words,
-            files: Vec::new(),
+            files,
         }
     }
 
@@ -92,6 +88,13 @@ impl Handle {
         self.words.has_ended()
     }
 
+    /// When bytes of another writer were last written to the server, on the one clock: `--idle` counts them as well. Zero:
+    /// never.
+    #[must_use]
+    pub fn injected(&self) -> Duration {
+        self.words.injected()
+    }
+
     /// How many messages of other writers were written to the server, and how often one was discarded.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
@@ -110,58 +113,7 @@ impl Handle {
         if pid::own() == self.top {
             self.wait();
         }
-        socket_file::remove(&self.files);
-    }
-
-    /// Waits for the sockets that the relay makes.
-    ///
-    /// # Errors
-    /// One of them cannot be made, or the relay was killed.
-    pub fn receive_files(&mut self, places: Vec<Place>) -> Result<(), Error> {
-        if places.is_empty() {
-            return Ok(());
-        }
-        let mut first = [0];
-        if !self.receive(&mut first) {
-            self.wait();
-            for place in &places {
-                place.clean();
-            }
-            return Err(Error::Gone(
-                "the relay was killed, so COMMAND was not started",
-            ));
-        }
-        if first[0] != READY {
-            let mut text = vec![first[0]];
-            while self.receive(&mut first) {
-                text.push(first[0]);
-            }
-            return Err(Error::Misuse(String::from_utf8_lossy(&text).into_owned()));
-        }
-        for place in places {
-            let mut bytes = [0; Identity::SIZE];
-            if self.receive(&mut bytes) {
-                let identity = Identity::of_bytes(&bytes);
-                self.files.push(SocketFile::new(place, identity));
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits until the relay has sent so many bytes. False: it has ended.
-    fn receive(&self, mut bytes: &mut [u8]) -> bool {
-        while !bytes.is_empty() {
-            match stream::receive(self.line.as_fd(), bytes) {
-                Ok(count @ 1..) => bytes = &mut bytes[count..],
-                Err(Errno::AGAIN | Errno::INTR) => {
-                    if poll_one(self.line.as_raw_fd(), Events::IN, PAUSE).is_empty() {
-                        self.keep_awake();
-                    }
-                }
-                Ok(0) | Err(_) => return false,
-            }
-        }
-        true
+        self.files.remove();
     }
 
     fn wait(&self) {

@@ -1,25 +1,26 @@
-//! The server's stdin: what is written to it, in whose turn, and when it ends.
+//! The server's stdin: what is written to it, by which writer, and when it ends.
 #![forbid(unsafe_code)]
 
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use crate::relay::connections::Connections;
 use crate::relay::inbox::HostInbox;
-use crate::relay::others::{Input, Others};
-use crate::relay::run::{Polled, Wanted};
-use crate::relay::schedule::{Schedule, Turn};
+use crate::relay::schedule::{Next, Schedule};
+use crate::relay::turns::Turns;
+use crate::relay::wanted::{For, Polled, Wanted};
 use crate::relay::words::Words;
-use crate::settings::writers::{Use, Writers};
-use crate::sys::poll::Events;
 use crate::sys::stream::{Ended, Stream};
 use crate::sys::{Errno, clock};
 
 /// How often to look whether the server takes its last input, since nothing reports that.
 const LAST_INPUT_CHECK: Duration = Duration::from_millis(20);
 
-/// The server's stdin.
+/// Why nothing more can be written.
+pub const NO_READER: &str = "the server is gone, or reads no more";
+
+/// The relay's end of the server's stdin.
 #[derive(Debug)]
-enum Sink {
+enum Server {
     Open(Stream),
     /// The relay has ended it. The server may still read what is in it.
     Ending {
@@ -34,101 +35,79 @@ enum Sink {
 
 /// Everything that is to be written to the server's stdin.
 #[derive(Debug)]
-pub struct Inputs<'a> {
+pub struct Input {
     /// The relay no longer waits if the server takes nothing of its last input for this long.
     drain: Duration,
     host: Option<Stream>,
     inbox: HostInbox,
-    sink: Sink,
+    server: Server,
     /// The server's stdin is full.
-    blocked: bool,
-    others: Others<'a>,
+    is_blocked: bool,
+    others: Connections,
     schedule: Schedule,
     /// The writer of the message that is being written, or is the next one.
-    turn: Option<Turn>,
-    /// A message that begins a turn was written since the last boundary.
-    begun: bool,
+    turn: Option<Next>,
     words: Words,
 }
 
-impl<'a> Inputs<'a> {
+impl Input {
     pub fn new(
-        settings: &'a Writers,
         drain: Duration,
-        (host, sink): (Stream, Stream),
-        sources: Vec<Input>,
+        (host, server): (Stream, Stream),
+        others: Connections,
         words: Words,
     ) -> Self {
         Self {
             drain,
             host: Some(host),
-            inbox: HostInbox::new(settings.framing),
-            sink: Sink::Open(sink),
-            blocked: false,
-            others: Others::new(settings, sources, words),
+            inbox: HostInbox::default(),
+            server: Server::Open(server),
+            is_blocked: false,
+            others,
             schedule: Schedule::default(),
             turn: None,
-            begun: false,
             words,
         }
     }
 
     /// Whether nothing will be written to the server any more.
     pub const fn is_over(&self) -> bool {
-        matches!(self.sink, Sink::Gone)
-    }
-
-    /// Whether a turn runs: a message that begins one was written since the last boundary, or is being written. The
-    /// server may take nothing of it.
-    pub fn turn_runs(&self) -> bool {
-        let is_being_written = match self.turn {
-            None => false,
-            Some(Turn::Host) => true,
-            Some(Turn::Writer(place)) => self.others.injects(place),
-        };
-        self.begun || is_being_written
-    }
-
-    /// A boundary has come.
-    pub const fn turn_ended(&mut self) {
-        self.begun = false;
+        matches!(self.server, Server::Gone)
     }
 
     /// What is to be waited for.
     pub fn list(&self, wanted: &mut Wanted) {
-        if let Some(host) = &self.host
-            && self.inbox.is_empty()
-        {
-            wanted.add(Polled::Host, host.as_raw_fd(), Events::IN);
+        if let Some(host) = self.host.as_ref().filter(|_| self.inbox.rest().is_empty()) {
+            wanted.add(Polled::Host, host, For::Input);
         }
-        if let Sink::Open(sink) = &self.sink {
-            let events = if self.blocked {
-                Events::OUT
+        if let Server::Open(server) = &self.server {
+            let wait = if self.is_blocked {
+                For::Room
             } else {
-                Events::empty()
+                For::Error
             };
-            wanted.add(Polled::Sink, sink.as_raw_fd(), events);
+            wanted.add(Polled::Server, server, wait);
         }
         self.others.list(wanted);
     }
 
     /// When to look again though poll reports nothing.
     pub fn due(&self) -> Option<Duration> {
-        let check = match self.sink {
-            Sink::Ending { check, .. } => Some(check),
-            Sink::Open(_) | Sink::Gone => None,
+        let check = match self.server {
+            Server::Ending { check, .. } => Some(check),
+            Server::Open(_) | Server::Gone => None,
         };
         [check, self.others.due()].into_iter().flatten().min()
     }
 
     pub fn check_times(&mut self, now: Duration) {
         self.others.check_times(now);
-        let Sink::Ending {
+        let Server::Ending {
             ended,
             unread,
             since,
             check,
-        } = &mut self.sink
+        } = &mut self.server
         else {
             return;
         };
@@ -142,19 +121,20 @@ impl<'a> Inputs<'a> {
         *check = now + LAST_INPUT_CHECK;
         self.words.set_unread(*unread);
         if *unread == 0 || now >= *since + self.drain {
-            self.sink = Sink::Gone;
+            self.server = Server::Gone;
         }
     }
 
     /// There are bytes on stdin, or its end.
-    pub fn read_host(&mut self) {
-        let Some(host) = self.host.as_ref().filter(|_| self.inbox.is_empty()) else {
+    pub fn read_host(&mut self, turns: &mut Turns) {
+        let Some(host) = self.host.as_ref().filter(|_| self.inbox.rest().is_empty()) else {
             return;
         };
         // Bytes that are in the relay must not count as read by the server.
         self.words.set_unread(self.words.unread() + host.readable());
         match self.inbox.fill(|bytes| host.read(bytes)) {
-            Ok(1..) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(1..) => turns.host_read(self.inbox.rest(), clock::now()),
+            Err(Errno::AGAIN | Errno::INTR) => {}
             // An error of the connection is its end.
             Ok(0) | Err(_) => {
                 self.inbox.ended = true;
@@ -163,122 +143,87 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The server reads no more, whatever else poll has said.
-    pub fn check_sink(&mut self, hung_up: bool) {
-        if hung_up {
-            self.leave("the server reads no more");
-        }
-    }
-
-    /// There are bytes of a writer, or its end.
-    pub fn read_writer(&mut self, place: usize) {
-        self.others.read(place);
+    /// There are bytes of another writer, or its end.
+    pub fn read_other(&mut self, place: usize, turns: &mut Turns) {
+        self.others.read(place, turns);
     }
 
     /// Another process has connected.
-    pub fn accept(&mut self, at: usize, now: Duration) {
-        self.others.accept(at, now);
-    }
-
-    /// Whether a message that cancels has become complete since the last call.
-    pub const fn take_cancel(&mut self) -> bool {
-        std::mem::replace(&mut self.others.cancelled, false)
+    pub fn accept(&mut self, source: usize, now: Duration) {
+        self.others.accept(source, now);
     }
 
     /// Writes what can be written now.
-    pub fn pump(&mut self) {
-        self.blocked = false;
-        while matches!(self.sink, Sink::Open(_)) && self.write_some() {}
-        if let Sink::Open(sink) = &self.sink {
-            let unread = self.inbox.len() as u64 + sink.unread();
+    pub fn pump(&mut self, turns: &mut Turns) {
+        self.is_blocked = false;
+        while matches!(self.server, Server::Open(_)) && self.write_some(turns) {}
+        if let Server::Open(server) = &self.server {
+            let unread = self.inbox.rest().len() as u64 + server.unread();
             self.words.set_unread(unread);
         }
     }
 
     /// Writes once. Returns whether there may be more to write.
-    fn write_some(&mut self) -> bool {
-        let (cancel, inject) = (
-            self.others.ready(Use::Cancel),
-            self.others.ready(Use::Inject),
-        );
+    fn write_some(&mut self, turns: &mut Turns) -> bool {
+        let others = self.others.ready();
         if self.turn.is_none() {
-            self.turn = self.schedule.next(!self.inbox.is_empty(), cancel, inject);
+            self.turn = self.schedule.next(!self.inbox.rest().is_empty(), others);
         }
         let bytes = match self.turn {
             None => &[],
-            Some(Turn::Host) => self.inbox.writable(cancel | inject != 0),
-            Some(Turn::Writer(place)) => self.others.writable(place),
+            Some(Next::Host) => self.inbox.writable(others != 0),
+            Some(Next::Other(place)) => self.others.writable(place),
         };
         if bytes.is_empty() {
             // If it is the turn of stdin, the rest of its message has to come, unless stdin has ended.
             if self.inbox.ended {
-                self.end_sink();
+                self.end_server();
             }
             return false;
         }
-        let Sink::Open(sink) = &self.sink else {
+        let Server::Open(server) = &self.server else {
             return false;
         };
-        match sink.write(bytes) {
-            Ok(count) => self.written(count),
+        match server.write(bytes) {
+            Ok(count) => {
+                let has_ended = match self.turn {
+                    Some(Next::Other(place)) => self.others.written(place, count, turns),
+                    Some(Next::Host) | None => {
+                        let (written, has_ended) = self.inbox.written(count);
+                        turns.host_written(written, clock::now());
+                        has_ended
+                    }
+                };
+                self.turn = self.turn.filter(|_| !has_ended);
+            }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                self.blocked = true;
+                self.is_blocked = true;
                 return false;
             }
             Err(_) => {
-                self.leave("the server reads no more");
+                self.leave(NO_READER);
                 return false;
             }
         }
         true
     }
 
-    fn written(&mut self, count: usize) {
-        match self.turn {
-            None => {}
-            Some(Turn::Host) => {
-                self.begun = true;
-                if self.inbox.written(count) {
-                    self.turn = None;
-                } else if self.inbox.is_broken() {
-                    self.refuse();
-                }
-            }
-            Some(Turn::Writer(place)) => {
-                self.begun |= self.others.injects(place);
-                if self.others.written(place, count) {
-                    self.turn = None;
-                }
-            }
-        }
-    }
-
-    /// The framing of stdin is broken, so nothing says where another message could go.
-    fn refuse(&mut self) {
-        if !self.others.is_empty() {
-            log::warn!(
-                "stdin is not framed as --framing says: it is passed on, and other writers are refused from now on"
-            );
-            self.others.drop_all();
-        }
-    }
-
-    /// Ends the server's stdin: nothing more will come from the host, and all that has come is written.
-    fn end_sink(&mut self) {
-        let Sink::Open(sink) = std::mem::replace(&mut self.sink, Sink::Gone) else {
+    /// Ends the server's stdin: nothing more will come from the host, and all that was complete is written.
+    fn end_server(&mut self) {
+        let Server::Open(server) = std::mem::replace(&mut self.server, Server::Gone) else {
             return;
         };
         let now = clock::now();
-        let ended = sink.end();
-        self.sink = Sink::Ending {
+        let ended = server.end();
+        self.server = Server::Ending {
             unread: ended.unread(),
             ended,
             since: now,
             check: now,
         };
         self.words.set_ended();
-        self.others.drop_all();
+        self.others.close("stdin has ended");
     }
 
     /// Nothing more can be written.
@@ -287,9 +232,9 @@ impl<'a> Inputs<'a> {
             return;
         }
         log::info!("relay: {why}");
-        (self.sink, self.host) = (Sink::Gone, None);
+        (self.server, self.host) = (Server::Gone, None);
         self.words.set_ended();
         self.words.set_unread(0);
-        self.others.drop_all();
+        self.others.close(why);
     }
 }

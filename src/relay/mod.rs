@@ -1,142 +1,74 @@
-//! Several writers of the server's stdin: a third process that reads from all of them, and writes whole messages.
+//! Several writers of the server's stdin: a third process that reads from all of them, and writes whole messages. It also
+//! follows the turns of the server.
 //!
 //! It exists only with `--inject` or `--cancel`. The process that the host knows makes it before anything else, so it
 //! is no process of the tree. The shim and the monitor never read a byte of these streams.
 #![forbid(unsafe_code)]
 
-pub mod boundary;
-pub mod framing;
+mod connections;
+mod courier;
 mod handle;
 pub mod inbox;
 mod input;
-mod others;
 mod output;
 mod peer;
 mod run;
+pub mod scanner;
 pub mod schedule;
 mod socket_file;
+pub mod turns;
+mod wanted;
 mod words;
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use crate::output::error::Error;
-use crate::settings::writers::{Source, Use, Writers};
+use crate::output::error::{self, Error};
+use crate::settings::writers::{Socket, Writers};
 use crate::sys::clone::{self, Fork};
 use crate::sys::fd::{self, Kind};
-use crate::sys::stream::{self, Given, Stream};
-use crate::sys::{prctl, proc, startup};
+use crate::sys::stream::{self, Stream};
+use crate::sys::{Errno, prctl, proc, startup};
+use connections::{Connections, Source};
 pub use handle::Handle;
-use handle::READY;
-use others::{Input, Origin};
+use output::HostOutput;
+use peer::Family;
 use run::Ends;
-use socket_file::{Place, SocketFile};
+use socket_file::{Place, SocketFile, SocketFiles};
 use words::Words;
 
 /// The command name of the relay.
 pub const NAME: &CStr = c"tree-relay";
 
-/// The sources, checked before anything is started.
-#[derive(Debug)]
-pub struct Sources {
-    inputs: Vec<Input>,
-    sockets: Vec<Unmade>,
-}
-
-/// A socket that the relay makes.
-#[derive(Debug)]
-struct Unmade {
-    place: Place,
-    /// Which one of the inputs it is.
-    input: usize,
-    /// The option that asks for it.
-    option: &'static str,
-}
-
-/// Checks the sources. Those that were inherited are removed from `inherited`, the descriptors that the server gets.
+/// Whether there can be a relay here. To be called before anything is started.
 ///
 /// # Errors
-/// A source cannot be used; stdin cannot have further writers.
-pub fn open(settings: &Writers, inherited: &mut Vec<i32>) -> Result<Option<Sources>, Error> {
-    if settings.sources.is_empty() {
-        return Ok(None);
+/// stdin cannot have further writers; a socket cannot be made.
+pub fn check(settings: &Writers) -> Result<(), Error> {
+    if !settings.are_used() {
+        return Ok(());
     }
-    let stdin = fd::describe(fd::STDIN).0;
-    let usable = match stdin {
-        Kind::Pipe => stream::look(fd::STDIN) == Given::Pipe,
-        Kind::Socket => stream::look(fd::STDIN) == Given::Socket,
-        Kind::Terminal | Kind::Other => false,
-    };
-    if !usable {
-        return Err(Error::Misuse(format!(
-            "{}: stdin is not a pipe, FIFO or stream socket, so it cannot have further writers",
-            settings.sources[0].0.option()
+    let first = settings.sockets.first();
+    let source = first.map_or("--cancel", |socket| &socket.source);
+    check_stdin().map_err(|why| Error::Misuse(format!("{source}: {why}")))?;
+    if !settings.sockets.is_empty() && !proc::is_of_own_namespace() {
+        return Err(Error::Unavailable(format!(
+            "{source}: cannot check which process connects: /proc is missing, or is that of another PID namespace"
         )));
     }
-    let mut sources = Sources {
-        inputs: Vec::new(),
-        sockets: Vec::new(),
-    };
-    for (does, source) in &settings.sources {
-        let option = does.option();
-        let origin = match source {
-            Source::Descriptor(number) => {
-                Some(Origin::Stream(take_inherited(*number, inherited, option)?))
-            }
-            Source::Socket(path) => {
-                if !proc::is_of_own_namespace() {
-                    return Err(Error::Unavailable(format!(
-                        "{option}: cannot check who connects to a socket: /proc is missing, or is that of another PID namespace"
-                    )));
-                }
-                sources.sockets.push(Unmade {
-                    place: Place::open(path, option)?,
-                    input: sources.inputs.len(),
-                    option,
-                });
-                None
-            }
-        };
-        sources.inputs.push(Input {
-            name: source.to_string(),
-            does: *does,
-            origin,
-        });
+    for socket in &settings.sockets {
+        let checked = Place::open(&socket.path).and_then(|place| place.check());
+        checked.map_err(|why| unmade(socket, &why))?;
     }
-    for does in [Use::Inject, Use::Cancel] {
-        let inherited = |input: &&Input| input.does == does && input.origin.is_some();
-        let (count, most) = (
-            sources.inputs.iter().filter(inherited).count(),
-            others::most(does),
-        );
-        if count > most {
-            return Err(Error::Misuse(format!(
-                "{}: {count} descriptors were given, and there can be {most} writers at a time",
-                does.option()
-            )));
-        }
-    }
-    Ok(Some(sources))
+    Ok(())
 }
 
-fn take_inherited(number: i32, inherited: &mut Vec<i32>, option: &str) -> Result<Stream, Error> {
-    let unusable =
-        |why: &str| Error::Misuse(format!("{option}: cannot read from fd:{number}: {why}"));
-    let given = stream::look(number);
-    let at = inherited.iter().position(|fd| *fd == number);
-    match (given, at) {
-        (Given::Closed, _) => Err(unusable("it is closed")),
-        (Given::Unusable, _) => Err(unusable(
-            "it is neither a pipe that can be read from nor a connected stream socket",
-        )),
-        (Given::Pipe | Given::Socket, None) => {
-            Err(unusable("it is given twice, or was not inherited"))
-        }
-        (Given::Pipe | Given::Socket, Some(at)) => {
-            inherited.remove(at);
-            Ok(stream::adopt(number, given))
-        }
+fn check_stdin() -> Result<(), &'static str> {
+    if stream::stdin_can_be_relayed() {
+        Ok(())
+    } else {
+        Err("stdin is not a pipe, FIFO or stream socket, so the relay cannot pass it on")
     }
 }
 
@@ -157,129 +89,166 @@ impl HostStreams {
     }
 }
 
-impl Sources {
-    /// Starts the relay. Puts the server's stdin in the place of that of treaper and, with a boundary, its stdout.
-    ///
-    /// # Errors
-    /// `EAGAIN`, `EMFILE`, ...; a socket cannot be made.
-    pub fn start(
-        self,
-        settings: &Writers,
-        drain: Duration,
-    ) -> Result<(Handle, HostStreams), Error> {
-        let cannot = |errno| Error::kernel("start the relay", errno);
-        let words = Words::shared().map_err(cannot)?;
-        let (line, far) = stream::line().map_err(cannot)?;
-        let (stdin, stdout) = (fd::describe(fd::STDIN).0, fd::describe(fd::STDOUT).0);
-        let host_input = stream::copy_of(fd::STDIN).map_err(cannot)?;
-        let (to_server, server_stdin) = stream::outgoing(stdin).map_err(cannot)?;
-        let between = !settings.boundaries.is_empty();
-        let (mut output, mut server_stdout) = (None, None);
-        if between {
-            let host_output = stream::copy_of(fd::STDOUT).map_err(cannot)?;
-            let (from_server, theirs) = stream::incoming(stdout).map_err(cannot)?;
-            output = Some((from_server, host_output));
-            server_stdout = Some(theirs);
+/// A standard stream of treaper, as the relay can use it.
+#[derive(Debug)]
+enum Standard {
+    Own(Stream),
+    /// Using it may wait, so a courier has to.
+    Shared(OwnedFd),
+}
+
+impl Standard {
+    fn open(number: i32, kind: Kind) -> Result<Self, Errno> {
+        match stream::of_standard(number, kind) {
+            Some(own) => Ok(Self::Own(own)),
+            None => stream::copy_of(number).map(Self::Shared),
         }
-        let forked = clone::fork_plainly().map_err(cannot)?;
-        let Fork::Parent(pid) = forked else {
-            let ends = Ends {
-                input: (Stream::new(host_input, stdin), to_server),
-                output: output.map(|(from, to)| (from, Stream::new(to, stdout))),
-                others: self.inputs,
-                line: far,
-                words,
-            };
-            become_relay(ends, self.sockets, settings, drain);
-        };
-        // Otherwise the line would not hang up when the relay ends.
-        drop(far);
-        let mut handle = Handle::new(pid, line, words);
-        handle.receive_files(
-            self.sockets
-                .into_iter()
-                .map(|socket| socket.place)
-                .collect(),
-        )?;
-        fd::redirect(server_stdin.as_fd(), fd::STDIN);
-        if let Some(server_stdout) = &server_stdout {
-            fd::redirect(server_stdout.as_fd(), fd::STDOUT);
+    }
+
+    /// To be called in the relay: the courier ends with the process that starts it.
+    fn input(self) -> Result<Stream, Errno> {
+        match self {
+            Self::Own(stream) => Ok(stream),
+            Self::Shared(stdin) => courier::from(stdin),
         }
-        let streams = HostStreams {
-            stdin: host_input,
-            stdout: output.map(|(_, to)| to),
+    }
+
+    /// As [`Self::input`].
+    fn output(self) -> Result<HostOutput, Errno> {
+        Ok(match self {
+            Self::Own(stream) => HostOutput {
+                stream,
+                has_courier: false,
+            },
+            Self::Shared(stdout) => HostOutput {
+                stream: courier::to(stdout)?,
+                has_courier: true,
+            },
+        })
+    }
+}
+
+/// The sockets, made.
+fn make_sockets(settings: &Writers) -> Result<(SocketFiles, Vec<Source>), Error> {
+    let (mut files, mut sources) = (SocketFiles::default(), Vec::new());
+    for socket in &settings.sockets {
+        let made = Place::open(&socket.path).and_then(Place::make);
+        let (file, listener) = made.map_err(|why| unmade(socket, &why))?;
+        files.0.push(file);
+        let name = format!("unix:{}", socket.path.display());
+        sources.push(Source { name, listener });
+    }
+    Ok((files, sources))
+}
+
+fn unmade(Socket { path, source }: &Socket, why: &str) -> Error {
+    let path = path.display();
+    Error::Misuse(format!("{source}: cannot make the socket '{path}': {why}"))
+}
+
+/// Starts the relay, if there is to be one. Puts the server's stdin in the place of that of treaper and, if turns are
+/// followed, its stdout. `strangers`: children from before treaper, which are none of the tree.
+///
+/// # Errors
+/// `EAGAIN`, `EMFILE`, ...; a socket cannot be made.
+pub fn start(
+    settings: &Writers,
+    drain: Duration,
+    strangers: &[i32],
+) -> Result<Option<(Handle, HostStreams)>, Error> {
+    if !settings.are_used() {
+        return Ok(None);
+    }
+    let cannot = |errno| Error::kernel("start the relay", errno);
+    let words = Words::shared().map_err(cannot)?;
+    let (line, far) = stream::line().map_err(cannot)?;
+    let (stdin, stdout) = (fd::describe(fd::STDIN).0, fd::describe(fd::STDOUT).0);
+    let mut streams = HostStreams {
+        stdin: stream::copy_of(fd::STDIN).map_err(cannot)?,
+        stdout: None,
+    };
+    let input = Standard::open(fd::STDIN, stdin).map_err(cannot)?;
+    let (to_server, server_stdin) = stream::outgoing(stdin).map_err(cannot)?;
+    let (mut output, mut server_stdout) = (None, None);
+    if settings.follow_turns() {
+        streams.stdout = Some(stream::copy_of(fd::STDOUT).map_err(cannot)?);
+        let (from_server, theirs) = stream::incoming(stdout).map_err(cannot)?;
+        output = Some((
+            from_server,
+            Standard::open(fd::STDOUT, stdout).map_err(cannot)?,
+        ));
+        server_stdout = Some(theirs);
+    }
+    let family = Family::of_this_process(strangers);
+    let (files, sources) = make_sockets(settings)?;
+    let Fork::Parent(pid) = clone::fork_plainly().map_err(cannot)? else {
+        let parts = Parts {
+            input: (input, to_server),
+            output,
+            others: Connections::new(sources, family, words),
+            line: far,
+            words,
         };
-        Ok((handle, streams))
+        become_relay(parts, &files, settings, drain);
+    };
+    fd::redirect(server_stdin.as_fd(), fd::STDIN);
+    if let Some(server_stdout) = &server_stdout {
+        fd::redirect(server_stdout.as_fd(), fd::STDOUT);
+    }
+    // The other ends are dropped here: the line would not hang up when the relay ends, and a socket would accept
+    // connections.
+    Ok(Some((Handle::new(pid, line, words, files), streams)))
+}
+
+/// What the new process makes the ends of the relay of.
+struct Parts {
+    input: (Standard, Stream),
+    output: Option<(Stream, Standard)>,
+    others: Connections,
+    line: OwnedFd,
+    words: Words,
+}
+
+impl Parts {
+    fn into_ends(self) -> Result<Ends, Errno> {
+        let (host, server) = self.input;
+        let output = self
+            .output
+            .map(|(server, host)| Ok((server, host.output()?)));
+        Ok(Ends {
+            input: (host.input()?, server),
+            output: output.transpose()?,
+            others: self.others,
+            line: self.line,
+            words: self.words,
+        })
     }
 }
 
 /// Runs in the new process. A signal to the group or the name of the shim does not reach it, and all signals are
 /// blocked.
-fn become_relay(mut ends: Ends, sockets: Vec<Unmade>, settings: &Writers, drain: Duration) -> ! {
+fn become_relay(parts: Parts, files: &SocketFiles, settings: &Writers, drain: Duration) -> ! {
     let _ = prctl::new_session();
     prctl::set_name(NAME);
     startup::set_command_line("tree-relay");
-    // The host may kill the shim at any time. Then the relay removes the sockets, so the relay makes them.
-    let Some(files) = make_sockets(sockets, &mut ends) else {
-        clone::exit_child(1);
-    };
     let _ = std::env::set_current_dir("/");
-    fd::replace_by_stderr(fd::STDIN);
-    fd::replace_by_stderr(fd::STDOUT);
-    let mut kept = kept(&ends);
-    kept.extend(files.iter().map(SocketFile::folder));
-    stream::close_all_except(&kept);
-    // Each writer needs a descriptor.
-    fd::raise_limit();
-    let done = run::run(ends, settings, drain);
-    // The shim and the monitor may both be gone.
-    socket_file::remove(&files);
-    clone::exit_child(i32::from(!done))
-}
-
-/// Makes the sockets, and reports that to the shim. `None`: one of them cannot be made.
-fn make_sockets(sockets: Vec<Unmade>, ends: &mut Ends) -> Option<Vec<SocketFile>> {
-    let mut files = Vec::new();
-    let mut report = vec![READY];
-    for Unmade {
-        place,
-        input,
-        option,
-    } in sockets
-    {
-        match place.make(option) {
-            Ok((identity, listener)) => {
-                ends.others[input].origin = Some(Origin::Listener(listener));
-                report.extend(identity.to_bytes());
-                files.push(SocketFile::new(place, identity));
-            }
-            Err(error) => {
-                stream::send(ends.line.as_fd(), error.to_string().as_bytes());
-                socket_file::remove(&files);
-                return None;
-            }
+    let done = match parts.into_ends() {
+        Ok(ends) => {
+            fd::replace_by_stderr(fd::STDIN);
+            fd::replace_by_stderr(fd::STDOUT);
+            let mut kept = ends.descriptors();
+            kept.extend(files.0.iter().map(SocketFile::folder));
+            stream::close_all_except(&kept);
+            // Each writer needs a descriptor.
+            fd::raise_limit();
+            run::run(ends, settings, drain)
         }
-    }
-    if !files.is_empty() {
-        stream::send(ends.line.as_fd(), &report);
-    }
-    Some(files)
-}
-
-fn kept(ends: &Ends) -> Vec<i32> {
-    let mut kept = vec![
-        ends.input.0.as_raw_fd(),
-        ends.input.1.as_raw_fd(),
-        ends.line.as_raw_fd(),
-    ];
-    if let Some((from, to)) = &ends.output {
-        kept.extend([from.as_raw_fd(), to.as_raw_fd()]);
-    }
-    for input in &ends.others {
-        kept.extend(input.origin.as_ref().map(|origin| match origin {
-            Origin::Stream(stream) => stream.as_raw_fd(),
-            Origin::Listener(listener) => listener.as_raw_fd(),
-        }));
-    }
-    kept
+        Err(errno) => {
+            log::error!("cannot start the relay: {}", error::describe(errno));
+            false
+        }
+    };
+    // The shim and the monitor may both be gone.
+    files.remove();
+    clone::exit_child(i32::from(!done))
 }

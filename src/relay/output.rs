@@ -1,122 +1,136 @@
-//! The server's stdout: passed on to the host as it comes, and searched for boundaries.
+//! The server's stdout: passed on to the host as it comes, and searched for the end of a turn.
 #![forbid(unsafe_code)]
 
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 
-use crate::relay::boundary::Output;
 use crate::relay::inbox::CHUNK;
-use crate::relay::run::{Polled, Wanted};
+use crate::relay::turns::Turns;
+use crate::relay::wanted::{For, Polled, Wanted};
 use crate::relay::words::Words;
-use crate::settings::writers::Writers;
 use crate::sys::Errno;
 use crate::sys::fd::Kind;
-use crate::sys::poll::Events;
-use crate::sys::stream::Stream;
+use crate::sys::stream::{self, Stream};
+
+/// Where the output goes.
+#[derive(Debug)]
+pub struct HostOutput {
+    pub stream: Stream,
+    /// A courier writes it to stdout.
+    pub has_courier: bool,
+}
 
 /// The server's stdout on its way to that of treaper.
 #[derive(Debug)]
-pub struct Way {
+pub struct Output {
     /// Until it has ended.
     from: Option<Stream>,
     /// How much of it is to be read, once the tree is gone.
     left: Option<u64>,
-    to: Stream,
+    /// `None`: nothing more can be written, or has to be.
+    to: Option<HostOutput>,
+    /// Everything was given to the courier, which has not written all of it.
+    is_ending: bool,
     bytes: Box<[u8]>,
     /// How many of them are passed on.
     start: usize,
     end: usize,
-    scan: Output,
-    /// It was reported that no boundary can be found any more.
-    warned: bool,
     words: Words,
 }
 
-impl Way {
-    pub fn new(settings: &Writers, (from, to): (Stream, Stream), words: Words) -> Self {
+impl Output {
+    pub fn new((from, to): (Stream, HostOutput), words: Words) -> Self {
         Self {
             from: Some(from),
             left: None,
-            to,
+            to: Some(to),
+            is_ending: false,
             bytes: vec![0; CHUNK].into(),
             start: 0,
             end: 0,
-            scan: Output::new(settings.framing, &settings.boundaries),
-            warned: false,
             words,
         }
     }
 
-    pub const fn is_empty(&self) -> bool {
+    const fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
     /// Whether everything was passed on.
     pub const fn is_over(&self) -> bool {
-        self.from.is_none() && self.is_empty()
-    }
-
-    /// Whether more could be read.
-    pub const fn can_read(&self) -> bool {
-        self.from.is_some() && self.is_empty()
+        self.to.is_none()
     }
 
     pub fn list(&self, wanted: &mut Wanted) {
         if let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) {
-            wanted.add(Polled::From, from.as_raw_fd(), Events::IN);
+            wanted.add(Polled::Output, from, For::Input);
         }
-        if !self.is_empty() {
-            wanted.add(Polled::To, self.to.as_raw_fd(), Events::OUT);
-        } else if self.to.kind() == Kind::Pipe {
-            // A pipe without a reader reports an error.
-            wanted.add(Polled::To, self.to.as_raw_fd(), Events::empty());
+        if let Some(to) = &self.to {
+            if !self.is_empty() {
+                wanted.add(Polled::HostOutput, &to.stream, For::Room);
+            } else if to.has_courier || to.stream.kind() == Kind::Pipe {
+                // A pipe without a reader reports an error, and so does a courier that has ended.
+                wanted.add(Polled::HostOutput, &to.stream, For::Error);
+            }
         }
     }
 
     /// The tree is gone, and what it has written is there by now. Only that is passed on: a process outside of the tree
     /// may hold this stream, too, and write to it without end.
-    pub fn finish(&mut self) {
+    pub fn finish(&mut self, turns: &mut Turns) {
         self.left = self.from.as_ref().map(Stream::readable);
+        self.read(turns);
     }
 
-    /// Reads what is there, and passes on what fits. Returns how many boundaries it had.
-    pub fn read(&mut self) -> usize {
-        let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) else {
-            return 0;
-        };
-        let room = self.left.map_or(CHUNK, |left| CHUNK.min(left as usize));
-        let result = from.read(&mut self.bytes[..room]);
-        (self.start, self.end) = (0, *result.as_ref().unwrap_or(&0));
-        self.left = self.left.map(|left| left - self.end as u64);
-        let at_end = self.left.is_some();
-        match result {
-            Ok(1..) => {}
-            Err(Errno::AGAIN | Errno::INTR) if !at_end => return 0,
-            Err(Errno::INTR) => return 0,
-            Ok(0) | Err(_) => {
-                self.from = None;
-                return 0;
+    /// Reads what is there, and passes on what fits.
+    pub fn read(&mut self, turns: &mut Turns) {
+        while let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) {
+            let room = self.left.map_or(CHUNK, |left| CHUNK.min(left as usize));
+            let result = from.read(&mut self.bytes[..room]);
+            (self.start, self.end) = (0, *result.as_ref().unwrap_or(&0));
+            self.left = self.left.map(|left| left - self.end as u64);
+            match result {
+                Ok(1..) => {}
+                Err(Errno::AGAIN) if self.left.is_none() => return,
+                Err(Errno::INTR) => return,
+                Ok(0) | Err(_) => {
+                    self.from = None;
+                    self.end_courier();
+                    return;
+                }
+            }
+            turns.output_read(&self.bytes[..self.end]);
+            self.write();
+            if self.left.is_none() {
+                return;
             }
         }
-        let found = self.scan.take(&self.bytes[..self.end]);
-        if self.scan.is_broken() && !self.warned {
-            self.warned = true;
-            log::warn!(
-                "stdout of the server is not framed as --framing says: no boundary is found from now on"
-            );
+    }
+
+    /// stdout of treaper has room, or its reader is gone. Returns whether something was passed on.
+    pub fn host_reported(&mut self, has_hung_up: bool, turns: &mut Turns) -> bool {
+        // While there is something to write, the write says whether the host still reads: an error in the queue of a
+        // socket is none.
+        if has_hung_up && self.is_empty() {
+            self.leave();
+            return false;
         }
-        self.write();
-        found
+        let did = self.write();
+        if self.left.is_some() {
+            self.read(turns);
+        }
+        did
     }
 
     /// Passes on what fits; whether something did.
-    pub fn write(&mut self) -> bool {
-        if self.is_empty() {
+    fn write(&mut self) -> bool {
+        let Some(to) = self.to.as_ref().filter(|_| self.start < self.end) else {
             return false;
-        }
-        match self.to.write(&self.bytes[self.start..self.end]) {
+        };
+        match to.stream.write(&self.bytes[self.start..self.end]) {
             Ok(count) => {
                 self.start += count;
                 self.words.add_passed(count as u64);
+                self.end_courier();
                 count > 0
             }
             Err(Errno::AGAIN | Errno::INTR) => false,
@@ -127,9 +141,24 @@ impl Way {
         }
     }
 
+    /// If everything was passed on: the end for stdout, and for its courier.
+    fn end_courier(&mut self) {
+        if self.from.is_some() || !self.is_empty() || self.is_ending {
+            return;
+        }
+        match &self.to {
+            Some(to) if to.has_courier => {
+                // The courier ends when it has written everything. Then this end hangs up.
+                stream::hang_up(to.stream.as_fd());
+                self.is_ending = true;
+            }
+            Some(_) | None => self.to = None,
+        }
+    }
+
     /// The host reads no more. The server's next write fails, as it would without treaper.
     pub fn leave(&mut self) {
-        self.from = None;
+        (self.from, self.to) = (None, None);
         (self.start, self.end) = (0, 0);
     }
 }

@@ -1,10 +1,10 @@
 //! Which processes may inject: those of the relay's own uid that are not of the tree.
 //!
 //! A process of the tree descends from the process that started the relay, since that one is a subreaper, and lives as
-//! long as the relay takes new writers. So a writer is of the tree if the chain of its parents leads there. The chain
-//! is read twice, with the time at which each of its processes was started. If both are the same, and the
-//! writer still lives, it was the chain of this writer at one moment in between. A writer that has ended before cannot
-//! be looked at, and is refused: it might have been of the tree.
+//! long as the relay takes new writers. So a writer is of the tree if the chain of its parents leads there, except
+//! through a child that was there before treaper. The chain is read twice, with the time at which each of its processes
+//! was started. If both are the same, and the writer still lives, it was the chain of this writer at one moment in
+//! between. A writer that has ended before cannot be looked at, and is refused: it might have been of the tree.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -47,11 +47,38 @@ const MAX_LOOKS: usize = 16;
 /// Longer than any chain of parents.
 const MAX_CHAIN: usize = 10_000;
 
-/// Whether the process that has connected `socket` may inject. `top`: the process that started the relay.
+/// A process, and the time of its start.
+type Link = (i32, u64);
+
+/// What is known of the tree.
+#[derive(Debug)]
+pub struct Family {
+    /// The process that started the relay.
+    top: i32,
+    /// Its children that were there before, which are none of the tree.
+    strangers: Vec<Link>,
+}
+
+impl Family {
+    /// To be called by the process that will start the relay.
+    #[must_use]
+    pub fn of_this_process(strangers: &[i32]) -> Self {
+        Self {
+            top: pid::own(),
+            strangers: strangers
+                .iter()
+                .filter_map(|number| Some((*number, look(*number)?.1)))
+                .collect(),
+        }
+    }
+}
+
+/// Whether the process that has connected `socket` may inject.
 ///
 /// # Errors
 /// Why not.
-pub fn check(socket: BorrowedFd<'_>, top: i32) -> Result<(), Refusal> {
+pub fn check(socket: BorrowedFd<'_>, family: &Family) -> Result<(), Refusal> {
+    let top = family.top;
     let Ok(Credentials { pid, uid }) = peer::credentials(socket) else {
         return Err(Refusal::Unknown { pid: 0 });
     };
@@ -69,9 +96,9 @@ pub fn check(socket: BorrowedFd<'_>, top: i32) -> Result<(), Refusal> {
         Err(Errno::NOPROTOOPT) => None,
         Err(_) => return Err(unknown),
     };
-    let mut before = chain(pid, top);
+    let mut before = chain(pid, family);
     for _ in 0..MAX_LOOKS {
-        let now = chain(pid, top);
+        let now = chain(pid, family);
         if now == before {
             break;
         }
@@ -82,9 +109,9 @@ pub fn check(socket: BorrowedFd<'_>, top: i32) -> Result<(), Refusal> {
         // Without its parent the relay does not know the tree.
         _ if !lives || pid::parent() != top => Err(unknown),
         Some(Chain {
-            leads_to_top: true, ..
+            is_of_tree: true, ..
         }) => Err(Refusal::OfTheTree { pid }),
-        Some(Chain { links, .. }) if chain(pid, top).is_some_and(|now| now.links == links) => {
+        Some(Chain { links, .. }) if chain(pid, family).is_some_and(|now| now.links == links) => {
             Ok(())
         }
         _ => Err(unknown),
@@ -93,30 +120,25 @@ pub fn check(socket: BorrowedFd<'_>, top: i32) -> Result<(), Refusal> {
 
 #[derive(PartialEq, Eq)]
 struct Chain {
-    /// Each process with the time of its start.
-    links: Vec<(i32, u64)>,
-    leads_to_top: bool,
+    links: Vec<Link>,
+    is_of_tree: bool,
 }
 
 /// `pid` and its parents. `None`: it cannot be read to its end.
-fn chain(pid: i32, top: i32) -> Option<Chain> {
+fn chain(pid: i32, family: &Family) -> Option<Chain> {
     let mut links = Vec::new();
     let mut current = pid;
     while links.len() < MAX_CHAIN {
-        if current == top {
+        let is_top = current == family.top;
+        if is_top || current == 0 {
+            let last = links.last();
             return Some(Chain {
+                is_of_tree: is_top && last.is_none_or(|link| !family.strangers.contains(link)),
                 links,
-                leads_to_top: true,
             });
         }
         let (parent, started) = look(current)?;
         links.push((current, started));
-        if parent == 0 {
-            return Some(Chain {
-                links,
-                leads_to_top: false,
-            });
-        }
         current = parent;
     }
     None

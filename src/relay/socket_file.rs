@@ -1,4 +1,9 @@
 //! The socket that other processes connect to: made before the server starts, removed at the end.
+//!
+//! A stale socket is replaced by the process that holds the claim on it: a socket of its own, whose name is made of the
+//! number of the stale one. `bind` makes such a name once. So two processes that have found the same stale socket do not
+//! both replace it, and none waits for the other. One gap is left: if a claim is stale too, since its process was
+//! killed in the few microseconds before the socket got its name, two processes can remove it after each other.
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
@@ -6,12 +11,18 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{
+    Access, AtFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags, StatxTimestamp,
+};
 
-use crate::output::error::{self, Error};
-use crate::sys::{Errno, clock, peer, poll};
+use crate::output::error;
+use crate::sys::{Errno, peer};
+
+/// How much of a name is part of the name of a claim: that one must fit into the address of a socket, too.
+const KEPT_NAME: usize = 60;
+/// How often it is tried again, because another process has changed the folder meanwhile.
+const ATTEMPTS: usize = 8;
 
 /// Where a socket is to be made. It stays the same whatever the working directory is.
 #[derive(Debug)]
@@ -31,69 +42,27 @@ pub struct SocketFile {
 
 /// Which file it is. A later file can have the same number, but not the same time as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    device: u64,
+struct Identity {
+    device: (u32, u32),
     number: u64,
-    made: (i64, u64),
+    made: (i64, u32),
 }
-
-impl Identity {
-    /// The size of its bytes.
-    pub const SIZE: usize = 32;
-
-    #[must_use]
-    pub fn to_bytes(self) -> [u8; Self::SIZE] {
-        let words = [
-            self.device,
-            self.number,
-            self.made.0.cast_unsigned(),
-            self.made.1,
-        ];
-        let mut bytes = [0; Self::SIZE];
-        for (place, byte) in bytes.iter_mut().zip(words.map(u64::to_ne_bytes).concat()) {
-            *place = byte;
-        }
-        bytes
-    }
-
-    #[must_use]
-    pub fn of_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at * 8..at * 8 + 8]);
-            u64::from_ne_bytes(word)
-        };
-        Self {
-            device: word(0),
-            number: word(1),
-            made: (word(2).cast_signed(), word(3)),
-        }
-    }
-}
-
-/// How long another treaper may take to make a socket in the same folder.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-/// The pause between two attempts.
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
-/// How much of a name is part of its temporary name: that one must fit into the address of a socket, too.
-const KEPT_NAME: usize = 60;
 
 impl Place {
-    /// The place that `path` names, for the socket that `option` asks for.
+    /// The place that `path` names.
     ///
     /// # Errors
     /// `path` is too long, or its folder cannot be opened.
-    pub fn open(path: &Path, option: &str) -> Result<Self, Error> {
-        let cannot = |why: &str| failure(path, option, why);
+    pub fn open(path: &Path) -> Result<Self, String> {
         let length = path.as_os_str().len();
         if length > peer::LONGEST_PATH {
-            return Err(cannot(&format!(
+            return Err(format!(
                 "the path has {length} bytes, and the name of a socket has at most {}",
                 peer::LONGEST_PATH
-            )));
+            ));
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(cannot("the path names a folder"));
+            return Err("the path names a folder".to_owned());
         };
         let parent = if parent.as_os_str().is_empty() {
             Path::new(".")
@@ -102,7 +71,7 @@ impl Place {
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(parent, flags, Mode::empty())
-            .map_err(|errno| cannot(&format!("its folder: {}", error::describe(errno))))?;
+            .map_err(|errno| format!("its folder: {}", error::describe(errno)))?;
         Ok(Self {
             folder,
             parent: parent.to_owned(),
@@ -110,50 +79,97 @@ impl Place {
         })
     }
 
-    /// Makes the socket, and replaces one whose process is gone. The socket listens before it gets its name, so it
-    /// accepts connections as soon as it can be seen.
+    /// Whether a socket could be made here.
     ///
     /// # Errors
-    /// Another file has this name, or no socket can be made there.
-    pub fn make(&self, option: &str) -> Result<(Identity, UnixListener), Error> {
-        let path = self.parent.join(&self.name);
-        self.try_to_make()
-            .map_err(|why| failure(&path, option, &why))
+    /// Why not.
+    pub fn check(&self) -> Result<(), String> {
+        let access = Access::WRITE_OK | Access::EXEC_OK;
+        rustix::fs::accessat(&self.folder, ".", access, AtFlags::EACCESS)
+            .map_err(|errno| format!("its folder: {}", error::describe(errno)))?;
+        self.stale(&self.name).map(drop)
     }
 
-    fn try_to_make(&self) -> Result<(Identity, UnixListener), String> {
-        // Between the look at an old socket and its removal no other treaper may put a new one there.
-        let _lock = Lock::of(&self.folder).ok_or("another process has locked its folder")?;
-        self.remove_dead(&self.name)?;
-        // A run whose processes were all killed at this point has left this one.
-        let temporary = self.temporary();
-        let in_the_way = |why| format!("'{}' is in its folder: {why}", temporary.display());
-        self.remove_dead(&temporary).map_err(in_the_way)?;
-        let kernel = |errno| error::describe(errno);
-        let listener = peer::listen(&self.address(&temporary)).map_err(kernel)?;
-        let named = identity(&self.folder, &temporary)
-            .and_then(|identity| self.rename(&temporary).map(|()| identity));
-        let identity = named.map_err(|errno| {
-            let _ = rustix::fs::unlinkat(&self.folder, &temporary, AtFlags::empty());
-            kernel(errno)
-        })?;
-        Ok((identity, listener))
+    /// Makes the socket, and replaces a stale one. The socket listens before it gets its name, so it accepts connections
+    /// as soon as it can be seen.
+    ///
+    /// # Errors
+    /// Another file has this name, or no socket can be made here.
+    pub fn make(self) -> Result<(SocketFile, UnixListener), String> {
+        for _ in 0..ATTEMPTS {
+            let stale = self.stale(&self.name)?;
+            let claim = self.claim(stale);
+            let listener = match peer::listen(&self.address(&claim)) {
+                Err(Errno::ADDRINUSE) => {
+                    self.stale(&claim)?;
+                    self.unlink(&claim);
+                    continue;
+                }
+                other => other.map_err(error::describe)?,
+            };
+            match self.take(&claim, stale) {
+                Ok(identity) => {
+                    let place = self;
+                    return Ok((SocketFile { place, identity }, listener));
+                }
+                Err(Errno::EXIST) => self.unlink(&claim),
+                Err(errno) => {
+                    self.unlink(&claim);
+                    return Err(error::describe(errno));
+                }
+            }
+        }
+        Err("other processes make sockets with this name at the same time".to_owned())
     }
 
-    /// Removes what a process has left that was killed while it made the socket.
-    pub fn clean(&self) {
-        let _lock = Lock::of(&self.folder);
-        for name in [&self.temporary(), &self.name] {
-            let _ = self.remove_dead(name);
+    /// Gives the claimed socket its name, in the place of the stale one. `EXIST`: that is no longer there, or there is
+    /// another file now.
+    fn take(&self, claim: &OsStr, stale: Option<Identity>) -> Result<Identity, Errno> {
+        let identity = self.identity(claim)?;
+        let folder = &self.folder;
+        if let Some(stale) = stale {
+            if self.identity(&self.name) != Ok(stale) {
+                return Err(Errno::EXIST);
+            }
+            rustix::fs::renameat(folder, claim, folder, &self.name)?;
+        } else {
+            let flags = RenameFlags::NOREPLACE;
+            match rustix::fs::renameat_with(folder, claim, folder, &self.name, flags) {
+                // The file system does not know the flag.
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    rustix::fs::linkat(folder, claim, folder, &self.name, AtFlags::empty())?;
+                    self.unlink(claim);
+                }
+                other => other?,
+            }
+        }
+        Ok(identity)
+    }
+
+    /// The socket of this name, if its process is gone. `None`: there is no file.
+    fn stale(&self, name: &OsStr) -> Result<Option<Identity>, String> {
+        let Ok(stat) = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) else {
+            return Ok(None);
+        };
+        let identity = self.identity(name);
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+            return Err("there is a file already, which is not a socket".to_owned());
+        }
+        match peer::is_alive(&self.address(name)) {
+            Ok(false) => identity.map(Some).map_err(error::describe),
+            Ok(true) => Err("a process listens on this socket".to_owned()),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(format!("there is one already: {}", error::describe(errno))),
         }
     }
 
-    /// The name of the socket until it listens. Names that begin alike share it, and the lock of the folder keeps them
-    /// apart.
-    fn temporary(&self) -> OsString {
+    /// The name of the claim on this stale socket, or on a name that no file has.
+    fn claim(&self, stale: Option<Identity>) -> OsString {
         let name = self.name.as_bytes();
         let kept = &name[..name.len().min(KEPT_NAME)];
-        OsString::from_vec([b".", kept, b".new"].concat())
+        let number = stale.map_or(0, |stale| stale.number);
+        let end = format!(".{number:x}");
+        OsString::from_vec([b".", kept, end.as_bytes()].concat())
     }
 
     /// The address of a socket with this name: its path, or a shorter one if that is too long.
@@ -166,110 +182,51 @@ impl Place {
         Path::new(&folder).join(name)
     }
 
-    /// Gives the socket its name. It replaces no file that has appeared in the meantime.
-    fn rename(&self, temporary: &OsStr) -> Result<(), Errno> {
-        let (folder, flags) = (&self.folder, RenameFlags::NOREPLACE);
-        match rustix::fs::renameat_with(folder, temporary, folder, &self.name, flags) {
-            // The file system cannot do that.
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                rustix::fs::renameat(folder, temporary, folder, &self.name)
-            }
-            other => other,
-        }
+    fn identity(&self, name: &OsStr) -> Result<Identity, Errno> {
+        let wanted = StatxFlags::INO | StatxFlags::MTIME;
+        let found = rustix::fs::statx(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
+        let StatxTimestamp {
+            tv_sec, tv_nsec, ..
+        } = found.stx_mtime;
+        Ok(Identity {
+            device: (found.stx_dev_major, found.stx_dev_minor),
+            number: found.stx_ino,
+            made: (tv_sec, tv_nsec),
+        })
     }
 
-    /// Removes the socket of this name if its process is gone.
-    fn remove_dead(&self, name: &OsStr) -> Result<(), String> {
-        let Ok(stat) = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) else {
-            return Ok(());
-        };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-            return Err("there is a file already, which is not a socket".to_owned());
-        }
-        match peer::is_alive(&self.address(name)) {
-            Ok(false) => {}
-            Ok(true) => return Err("a process listens on this socket".to_owned()),
-            Err(errno) => {
-                return Err(format!("there is one already: {}", error::describe(errno)));
-            }
-        }
-        rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()).map_err(error::describe)
-    }
-}
-
-fn failure(path: &Path, option: &str, why: &str) -> Error {
-    let path = path.display();
-    Error::Misuse(format!("{option}: cannot make the socket '{path}': {why}"))
-}
-
-/// Removes these sockets, unless they were replaced.
-pub fn remove(files: &[SocketFile]) {
-    for file in files {
-        file.remove();
+    fn unlink(&self, name: &OsStr) {
+        let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
     }
 }
 
 impl SocketFile {
-    /// The socket that was made at `place`.
-    #[must_use]
-    pub const fn new(place: Place, identity: Identity) -> Self {
-        Self { place, identity }
-    }
-
     /// The descriptor of its folder.
     #[must_use]
     pub fn folder(&self) -> i32 {
         self.place.folder.as_raw_fd()
     }
 
+    /// Removes the socket, unless it was replaced.
     fn remove(&self) {
-        let Place { folder, name, .. } = &self.place;
-        let _lock = Lock::of(folder);
-        if identity(folder, name) == Ok(self.identity) {
-            let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+        if self.place.identity(&self.place.name) == Ok(self.identity) {
+            self.place.unlink(&self.place.name);
         }
     }
 }
 
-fn identity(folder: &OwnedFd, name: &OsStr) -> Result<Identity, Errno> {
-    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(Identity {
-        device: stat.st_dev,
-        number: stat.st_ino,
-        made: (stat.st_mtime, stat.st_mtime_nsec),
-    })
-}
+/// The sockets of this run. They are removed when this is dropped.
+#[derive(Debug, Default)]
+pub struct SocketFiles(pub Vec<SocketFile>);
 
-/// The lock of a folder, until it is dropped. See `flock(2)`.
-struct Lock(Option<OwnedFd>);
-
-impl Lock {
-    /// `None`: another process holds the lock for too long.
-    fn of(folder: &OwnedFd) -> Option<Self> {
-        // The lock belongs to the open file, which a fork shares. So it needs one of its own.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(own) = rustix::fs::openat(folder, ".", flags, Mode::empty()) else {
-            return Some(Self(None));
-        };
-        let end = clock::now() + LOCK_PATIENCE;
-        loop {
-            match rustix::fs::flock(&own, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::WOULDBLOCK) if clock::now() < end => {
-                    let _ = poll::poll(&mut [], Some(LOCK_PAUSE));
-                }
-                Err(Errno::WOULDBLOCK) => return None,
-                Err(Errno::INTR) => {}
-                // A file system without locks.
-                Ok(()) | Err(_) => return Some(Self(Some(own))),
-            }
-        }
+impl SocketFiles {
+    pub fn remove(&self) {
+        self.0.iter().for_each(SocketFile::remove);
     }
 }
 
-impl Drop for Lock {
+impl Drop for SocketFiles {
     fn drop(&mut self) {
-        if let Some(own) = &self.0 {
-            let _ = rustix::fs::flock(own, FlockOperation::Unlock);
-        }
+        self.remove();
     }
 }

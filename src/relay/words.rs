@@ -1,6 +1,8 @@
 //! What the relay says to the pair: a few words of shared memory.
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 use crate::sys::shared::{Word, shared_words};
 
 shared_words! {
@@ -13,6 +15,7 @@ shared_words! {
         messages: Word,
         discarded: Word,
         passed: Word,
+        injected: Word,
     }
 }
 
@@ -81,5 +84,16 @@ impl Words {
     #[must_use]
     pub fn passed(self) -> u64 {
         self.passed.get()
+    }
+
+    /// Relay: at this time of the clock, bytes of another writer were last written to the server.
+    pub fn set_injected(self, now: Duration) {
+        self.injected.set(now.as_nanos() as u64);
+    }
+
+    /// The pair: when that was, for `--idle`. Zero: never.
+    #[must_use]
+    pub fn injected(self) -> Duration {
+        Duration::from_nanos(self.injected.get())
     }
 }

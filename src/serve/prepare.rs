@@ -34,7 +34,7 @@ pub struct Prepared {
 pub fn prepare<'a>(
     request: Request<'a>,
     report: Option<&'a Report>,
-    mut descriptors: Vec<i32>,
+    descriptors: Vec<i32>,
 ) -> Result<(Context<'a>, Prepared), Error> {
     let Request {
         config,
@@ -51,7 +51,7 @@ pub fn prepare<'a>(
     let hosts = hosts::find(config, inherited.sighup_ignored)?;
     adopt_orphans()?;
     hosts.watch_parent()?;
-    let sources = relay::open(&config.writers, &mut descriptors)?;
+    let sources = relay::open(&config.writers, &descriptors)?;
     let mut place = Place::examine(inherited, config, manner.name, descriptors)?;
     let writes = config.idle.map(|_| idle::open()).transpose()?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;

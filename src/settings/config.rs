@@ -12,7 +12,7 @@ use crate::plan::policy::{KillMode, Policy, Until};
 use crate::settings::cli::Args;
 use crate::settings::given::Given;
 use crate::settings::value;
-use crate::settings::writers::{self, Framing, Use, Writers};
+use crate::settings::writers::{self, Socket, Writers};
 use crate::sys::signal::Signal;
 
 /// Whether the hang-up of stdin is a trigger.
@@ -188,32 +188,49 @@ fn success(given: &Given) -> Result<SuccessSet, Error> {
     Ok(success)
 }
 
-/// Further writers of the server's stdin.
+/// Several writers of the server's stdin, and cancelled turns.
 fn writers(given: &Given) -> Result<Writers, Error> {
-    let mut sources = Vec::new();
-    for (long, does) in [("inject", Use::Inject), ("cancel", Use::Cancel)] {
-        let found = given.many(long, writers::source)?;
-        sources.extend(found.into_iter().map(|source| (does, source)));
-    }
-    let boundaries = given.many("boundary", writers::boundary)?;
-    let cancels = sources.iter().any(|(does, _)| *does == Use::Cancel);
-    if cancels && boundaries.is_empty() {
-        return Err(Error::Misuse(
-            "--cancel: needs --boundary, which says what ends a turn".to_owned(),
-        ));
-    }
-    if sources.is_empty() && !boundaries.is_empty() {
-        return Err(Error::Misuse(
-            "--boundary: has no effect without --cancel or --inject".to_owned(),
-        ));
-    }
-    Ok(Writers {
-        sources,
-        boundaries,
+    let matches = |long| -> Result<_, Error> {
+        let found = given.many(long, writers::matching)?;
+        if found.len() > writers::MAX_MATCHES {
+            let most = writers::MAX_MATCHES;
+            return Err(Error::Misuse(format!(
+                "--{long}: can be given {most} times at most"
+            )));
+        }
+        Ok(found)
+    };
+    let source = given.source("inject");
+    let sockets = given.many("inject", writers::socket)?.into_iter();
+    let sockets = sockets.map(|path| Socket {
+        path,
+        source: source.clone(),
+    });
+    let writers = Writers {
+        sockets: sockets.collect(),
+        turns: matches("turn")?,
+        cancels: matches("cancel")?,
+        boundaries: matches("boundary")?,
         cancel_drain: given.one("cancel-drain", Duration::from_secs(5), value::duration)?,
-        framing: given.word("framing", Framing::Lines, &Framing::NAMES)?,
-        max_message: given.one("max-message", 1 << 20, writers::size)?,
-    })
+    };
+    if writers.follow_turns() {
+        if writers.turns.is_empty() {
+            return Err(Error::Misuse(format!(
+                "{}: needs --turn, which names the messages that begin a turn",
+                given.source("cancel")
+            )));
+        }
+        return Ok(writers);
+    }
+    for long in ["turn", "boundary", "cancel-drain"] {
+        if given.has(long) {
+            return Err(Error::Misuse(format!(
+                "{}: has no effect without --cancel",
+                given.source(long)
+            )));
+        }
+    }
+    Ok(writers)
 }
 
 fn verbosity(text: &str) -> Result<u8, String> {

@@ -101,6 +101,12 @@ impl<'a> Given<'a> {
         !self.all(long).is_empty()
     }
 
+    /// What sets `long`: the option, or its variable.
+    pub fn source(&self, long: &str) -> String {
+        let first = self.all(long).into_iter().next();
+        first.map_or_else(|| format!("--{long}"), |value| value.source)
+    }
+
     /// The last value of `long`, unchecked.
     pub fn text(&self, long: &str) -> Option<OsString> {
         self.all(long).pop().map(|given| given.text)

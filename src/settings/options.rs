@@ -159,33 +159,28 @@ pub const OPTIONS: &[Opt] = &[
     ),
     opt(
         "inject",
-        Takes::Many("SOURCE"),
-        "Also write messages from fd:N or unix:PATH to the server's stdin",
+        Takes::Many("unix:PATH"),
+        "Other processes write messages to the server by a socket",
+    ),
+    rare(
+        "turn",
+        Takes::Many("MATCH"),
+        "The messages to the server that begin a turn",
     ),
     rare(
         "cancel",
-        Takes::Many("SOURCE"),
-        "The same; each message must end the turn that runs",
+        Takes::Many("MATCH"),
+        "The messages to the server that cancel the turn that runs",
     ),
     rare(
         "boundary",
-        Takes::Many("MEMBER=VALUE"),
-        "The JSON member of a message on stdout that ends a turn",
+        Takes::Many("MATCH"),
+        "The messages from the server that end a turn",
     ),
     rare(
         "cancel-drain",
         Takes::One("TIME"),
         "Time in which a cancelled turn must end [5s]",
-    ),
-    rare(
-        "framing",
-        Takes::One("MODE"),
-        "How messages end: lines, headers [lines]",
-    ),
-    rare(
-        "max-message",
-        Takes::One("SIZE"),
-        "Longest message of --inject and --cancel [1M]",
     ),
     opt(
         "stderr",

@@ -1,131 +1,86 @@
-//! What was asked for about further writers of the server's stdin.
+//! What was asked for about several writers of the server's stdin, and about cancelled turns.
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where a message ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// With a newline.
-    Lines,
-    /// After as many bytes as its `Content-Length` says.
-    Headers,
-}
+/// How many members a path can name.
+pub const MAX_PATH: usize = 16;
+/// How often each option that names messages can be given.
+pub const MAX_MATCHES: usize = 32;
 
-impl Framing {
-    pub const NAMES: [(&'static str, Self); 2] =
-        [("lines", Self::Lines), ("headers", Self::Headers)];
-}
-
-/// What the messages of a source do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
-    Inject,
-    /// Each one also begins the cancel drain.
-    Cancel,
-}
-
-impl Use {
-    /// The option that asks for it.
-    #[must_use]
-    pub const fn option(self) -> &'static str {
-        match self {
-            Self::Inject => "--inject",
-            Self::Cancel => "--cancel",
-        }
-    }
-}
-
-/// Where further messages come from.
+/// A socket on which other processes give messages for the server's stdin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// An inherited pipe or socket.
-    Descriptor(i32),
-    /// A socket that treaper makes.
-    Socket(PathBuf),
+pub struct Socket {
+    pub path: PathBuf,
+    /// The option or the variable that asks for it, for messages.
+    pub source: String,
 }
 
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Descriptor(number) => write!(f, "fd:{number}"),
-            Self::Socket(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
+/// Names messages: JSON objects with this member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// The names of the members, from the top of the object.
+    pub path: Vec<String>,
+    /// The text of a string, a number as it is written, `true`, `false` or `null`.
+    pub value: String,
 }
 
-/// Everything about further writers.
+/// Everything about several writers, and cancelled turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writers {
-    pub sources: Vec<(Use, Source)>,
-    /// A member at the top of the JSON object that ends a turn, and its value.
-    pub boundaries: Vec<(String, String)>,
+    pub sockets: Vec<Socket>,
+    /// The messages to the server that begin a turn.
+    pub turns: Vec<Match>,
+    /// The messages to the server that cancel the turn that runs.
+    pub cancels: Vec<Match>,
+    /// The messages from the server that end a turn. If there are none, the answer of JSON-RPC ends it.
+    pub boundaries: Vec<Match>,
     /// How long a cancelled turn may take.
     pub cancel_drain: Duration,
-    pub framing: Framing,
-    /// Of an injected message, in bytes.
-    pub max_message: usize,
 }
 
-/// `fd:N` or `unix:PATH`.
-///
-/// # Errors
-/// A sentence that says what is expected.
-pub fn source(text: &str) -> Result<Source, String> {
-    if let Some(path) = text.strip_prefix("unix:") {
-        return if path.is_empty() {
-            Err("expected the path of a socket after 'unix:'".to_owned())
-        } else {
-            Ok(Source::Socket(path.into()))
-        };
+impl Writers {
+    /// Whether there is a relay.
+    #[must_use]
+    pub fn are_used(&self) -> bool {
+        !self.sockets.is_empty() || self.follow_turns()
     }
-    let number = text
-        .strip_prefix("fd:")
-        .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
-    match number.and_then(|number| number.parse().ok()) {
-        Some(0..=2) => Err("0, 1 and 2 are stdin, stdout and stderr".to_owned()),
-        Some(number) => Ok(Source::Descriptor(number)),
-        None => Err("expected fd:N or unix:PATH".to_owned()),
+
+    /// Whether the relay has to know which turns run. Only then it passes on the server's stdout.
+    #[must_use]
+    pub fn follow_turns(&self) -> bool {
+        !self.cancels.is_empty()
     }
 }
 
-/// `MEMBER=VALUE`.
+/// `unix:PATH`.
 ///
 /// # Errors
 /// A sentence that says what is expected.
-pub fn boundary(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((member, value)) if !member.is_empty() => Ok((member.to_owned(), value.to_owned())),
-        _ => Err("expected MEMBER=VALUE, such as type=result".to_owned()),
+pub fn socket(text: &str) -> Result<PathBuf, String> {
+    match text.strip_prefix("unix:") {
+        Some(path) if !path.is_empty() => Ok(path.into()),
+        _ => Err("expected unix:PATH".to_owned()),
     }
 }
 
-/// The largest size that can be set.
-const MAX_SIZE: u64 = 1 << 30;
-
-/// A number of bytes: `65536`, `64K`, `1M`, `1G`.
+/// `PATH=VALUE`.
 ///
 /// # Errors
 /// A sentence that says what is expected.
-pub fn size(text: &str) -> Result<usize, String> {
-    let (number, factor) = match text.as_bytes() {
-        [.., b'K'] => (&text[..text.len() - 1], 1 << 10),
-        [.., b'M'] => (&text[..text.len() - 1], 1 << 20),
-        [.., b'G'] => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("expected a size such as 65536, 64K or 1M".to_owned());
+pub fn matching(text: &str) -> Result<Match, String> {
+    let expected = || "expected PATH=VALUE, such as method=session/prompt".to_owned();
+    let (path, value) = text.split_once('=').ok_or_else(expected)?;
+    let path: Vec<String> = path.split('.').map(str::to_owned).collect();
+    if path.iter().any(String::is_empty) {
+        return Err(expected());
     }
-    let size = number
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(factor));
-    size.filter(|size| (1..=MAX_SIZE).contains(size))
-        .and_then(|size| usize::try_from(size).ok())
-        .ok_or_else(|| "out of range: from 1 byte to 1G".to_owned())
+    if path.len() > MAX_PATH {
+        return Err(format!("a path has at most {MAX_PATH} members"));
+    }
+    let value = value.to_owned();
+    Ok(Match { path, value })
 }
 
 #[cfg(test)]
@@ -133,49 +88,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_sizes_and_boundaries_are_checked() {
-        let parse = source;
-        assert_eq!(parse("fd:3"), Ok(Source::Descriptor(3)));
-        assert_eq!(parse("unix:/a b"), Ok(Source::Socket("/a b".into())));
-        for bad in [
-            "",
-            "fd:",
-            "fd:+3",
-            "fd:0",
-            "fd:2",
-            "fd:-1",
-            "fd:99999999999",
-            "unix:",
-            "/a",
-            "tcp:1",
-        ] {
-            assert!(parse(bad).is_err(), "{bad}");
+    fn sockets_and_matches_are_checked() {
+        assert_eq!(socket("unix:/a b"), Ok("/a b".into()));
+        for bad in ["", "unix:", "/a", "fd:3", "tcp:1"] {
+            assert!(socket(bad).is_err(), "{bad}");
         }
-        for (text, bytes) in [("1", 1), ("64K", 65536), ("1M", 1 << 20), ("1G", 1 << 30)] {
-            assert_eq!(size(text), Ok(bytes), "{text}");
-        }
-        for bad in [
-            "",
-            "0",
-            "K",
-            "1k",
-            "-1",
-            "+1",
-            "2G",
-            "1.5M",
-            "99999999999999999999G",
-        ] {
-            assert!(size(bad).is_err(), "{bad}");
-        }
-        let pair = |a: &str, b: &str| Ok((a.to_owned(), b.to_owned()));
+        let found = |path: &[&str], value: &str| {
+            let path = path.iter().map(|name| (*name).to_owned()).collect();
+            let value = value.to_owned();
+            Ok(Match { path, value })
+        };
         assert_eq!(
-            boundary("method=turn/completed"),
-            pair("method", "turn/completed")
+            matching("method=session/prompt"),
+            found(&["method"], "session/prompt")
         );
-        assert_eq!(boundary("a=b=c"), pair("a", "b=c"));
-        assert_eq!(boundary("a="), pair("a", ""));
-        for bad in ["", "=b", "a"] {
-            assert!(boundary(bad).is_err(), "{bad}");
+        assert_eq!(
+            matching("request.subtype=a=b.c"),
+            found(&["request", "subtype"], "a=b.c")
+        );
+        assert_eq!(matching("a="), found(&["a"], ""));
+        assert!(matching(&format!("{}a=b", "a.".repeat(15))).is_ok());
+        let too_deep = format!("{}a=b", "a.".repeat(16));
+        for bad in ["", "=b", "a", "a..b=c", ".a=b", "a.=b", &too_deep] {
+            assert!(matching(bad).is_err(), "{bad}");
         }
     }
 }

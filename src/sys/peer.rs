@@ -34,7 +34,8 @@ pub fn listen(path: &Path) -> Result<UnixListener, Errno> {
     Ok(listener)
 }
 
-/// Whether a process listens on the socket at `path`.
+/// Whether a process has the socket at `path` open. No connection is made: the attempt is one of another type, which the
+/// kernel refuses only after it has found the socket. See `EPROTOTYPE` in `connect(2)`.
 ///
 /// # Errors
 /// It cannot be known: `EACCES`, ...
@@ -49,7 +50,7 @@ pub fn is_alive(path: &Path) -> Result<bool, Errno> {
     for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
         *place = *byte as libc::c_char;
     }
-    let flags = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let flags = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     // SAFETY: takes numbers.
     let socket = check(unsafe { libc::socket(libc::AF_UNIX, flags, 0) }.into())?;
     // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
@@ -60,8 +61,8 @@ pub fn is_alive(path: &Path) -> Result<bool, Errno> {
     );
     // SAFETY: the address is live, and its length is passed with it.
     match check(unsafe { libc::connect(socket.as_raw_fd(), at, len) }.into()) {
-        // EAGAIN: it listens, and has many connections to accept. EPROTOTYPE: it is of another type, never one of treaper.
-        Ok(_) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Ok(true),
+        // A socket of treaper is a stream. One of datagrams belongs to another program.
+        Ok(_) | Err(Errno::PROTOTYPE) => Ok(true),
         Err(Errno::CONNREFUSED) => Ok(false),
         Err(errno) => Err(errno),
     }

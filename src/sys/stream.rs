@@ -1,26 +1,20 @@
 //! Streams that other processes share: read and written without waiting, and without a change of their flags.
 
-use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::ReadWriteFlags;
-use rustix::net::{RecvFlags, SendFlags, ipproto, sockopt};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketType, ipproto, sockopt};
 
 use super::fd::Kind;
 use super::{Errno, check};
 
-/// One direction of standard input or output, or one end of something that treaper has made.
+/// A socket, or a pipe that is open without waiting (`O_NONBLOCK`) for this process alone: the flag belongs to the open
+/// file, which a fork or a copy shares.
 #[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
     kind: Kind,
 }
-
-/// What a write to a pipe cannot wait for if poll says that there is room. See `pipe(7)`.
-const PIPE_BUF: usize = 4096;
-/// "Where the file is", for calls that take a position.
-const CURRENT: u64 = u64::MAX;
 
 impl Stream {
     #[must_use]
@@ -33,73 +27,35 @@ impl Stream {
         self.kind
     }
 
-    /// Reads what is there; 0 at the end. To be called if poll says that there is something. See `preadv2(2)`,
-    /// `RWF_NOWAIT`, and `recv(2)`.
+    /// Reads what is there; 0 at the end. Never waits. See `read(2)`, and `recv(2)`.
     ///
     /// # Errors
     /// `EAGAIN` there is nothing.
     pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
-        match self.kind {
-            Kind::Socket => {
-                let (at, len) = (bytes.as_mut_ptr().cast(), bytes.len());
-                // SAFETY: the buffer is live, and its length is passed with it.
-                let got = unsafe { libc::recv(self.fd.as_raw_fd(), at, len, libc::MSG_DONTWAIT) };
-                self.moved(check(got as libc::c_long))
-            }
-            Kind::Pipe | Kind::Terminal | Kind::Other => {
-                let mut one = [IoSliceMut::new(bytes)];
-                match rustix::io::preadv2(&self.fd, &mut one, CURRENT, ReadWriteFlags::NOWAIT) {
-                    Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                        rustix::io::read(&self.fd, bytes)
-                    }
-                    other => other,
-                }
-            }
+        if self.kind == Kind::Socket {
+            let received = rustix::net::recv(&self.fd, bytes, RecvFlags::DONTWAIT);
+            return self.moved(received.map(|(count, _)| count));
         }
+        rustix::io::read(&self.fd, bytes)
     }
 
-    /// Copies what is there, and leaves it there; 0 at the end. Only of a socket. See `MSG_PEEK` in `recv(2)`.
-    ///
-    /// # Errors
-    /// `EAGAIN` there is nothing.
-    pub fn peek(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        rustix::net::recv(&self.fd, bytes, flags).map(|(count, _)| count)
-    }
-
-    /// Writes what fits. To be called if poll says that something does. See `pwritev2(2)`, `RWF_NOWAIT`, and `send(2)`.
+    /// Writes what fits. Never waits. See `write(2)`, and `send(2)`.
     ///
     /// # Errors
     /// `EAGAIN` nothing fits; `EPIPE` there is no reader.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        match self.kind {
-            Kind::Socket => {
-                let (at, len) = (bytes.as_ptr().cast(), bytes.len());
-                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-                // SAFETY: the buffer is live, and its length is passed with it.
-                let sent = unsafe { libc::send(self.fd.as_raw_fd(), at, len, flags) };
-                self.moved(check(sent as libc::c_long))
-            }
-            Kind::Pipe => {
-                let one = [IoSlice::new(bytes)];
-                match rustix::io::pwritev2(&self.fd, &one, CURRENT, ReadWriteFlags::NOWAIT) {
-                    Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                        rustix::io::write(&self.fd, &bytes[..bytes.len().min(PIPE_BUF)])
-                    }
-                    other => other,
-                }
-            }
-            Kind::Terminal | Kind::Other => {
-                rustix::io::write(&self.fd, &bytes[..bytes.len().min(PIPE_BUF)])
-            }
+        if self.kind == Kind::Socket {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            return self.moved(rustix::net::send(&self.fd, bytes, flags));
         }
+        rustix::io::write(&self.fd, bytes)
     }
 
-    fn moved(&self, result: Result<libc::c_long, Errno>) -> Result<usize, Errno> {
+    fn moved(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
         if result == Err(Errno::AGAIN) {
             self.discard_reports();
         }
-        result.map(|count| count as usize)
+        result
     }
 
     /// Empties the error queue of a TCP socket. What is in it (`SO_TIMESTAMPING`, `MSG_ZEROCOPY`) does not end the
@@ -138,8 +94,7 @@ impl Stream {
     #[must_use]
     pub fn end(self) -> Ended {
         if self.kind == Kind::Socket {
-            // SAFETY: takes numbers.
-            unsafe { libc::shutdown(self.fd.as_raw_fd(), libc::SHUT_WR) };
+            hang_up(self.as_fd());
             return Ended::Socket(self);
         }
         let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
@@ -177,7 +132,7 @@ impl Ended {
             Self::Socket(stream) => stream.unread(),
             Self::Pipe(place) => {
                 let path = format!("/proc/self/fd/{}", place.as_raw_fd());
-                // A reader of a moment: nothing is read, and there is no writer that could miss the end of the others.
+                // A second reader for an instant: it reads nothing, and no writer is left to notice it.
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 rustix::fs::open(path, flags, Mode::empty())
                     .and_then(|reader| rustix::io::ioctl_fionread(&reader))
@@ -208,6 +163,30 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
     // SAFETY: as above.
     let second = unsafe { OwnedFd::from_raw_fd(ends[1]) };
     Ok((first, second))
+}
+
+/// A stream of its own for this process, of what `standard` is open on: a pipe is opened anew, so that no other process
+/// gets the flag. `None`: it is neither a pipe nor a socket, or cannot be opened (it belongs to another user, there is no
+/// `/proc`, or nothing reads the FIFO).
+#[must_use]
+pub fn of_standard(standard: i32, kind: Kind) -> Option<Stream> {
+    let copy = copy_of(standard).ok()?;
+    if kind == Kind::Socket {
+        return Some(Stream::new(copy, kind));
+    }
+    if kind != Kind::Pipe {
+        return None;
+    }
+    let direction = if standard == super::fd::STDIN {
+        OFlags::RDONLY
+    } else {
+        OFlags::WRONLY
+    };
+    let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
+    let flags = direction | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let own = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let file = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+    (file(&own) == file(&copy)).then(|| Stream::new(own, kind))
 }
 
 /// An end of [`pair`] of this kind that never waits.
@@ -253,78 +232,31 @@ pub fn send(line: BorrowedFd<'_>, bytes: &[u8]) {
     let _ = rustix::net::send(line, bytes, flags);
 }
 
-/// Receives what was sent; 0 at the end. Does not wait. See `recv(2)`.
-///
-/// # Errors
-/// `EAGAIN` there is nothing.
-pub fn receive(line: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize, Errno> {
-    rustix::net::recv(line, bytes, RecvFlags::DONTWAIT).map(|(count, _)| count)
-}
-
 /// Says that nothing more will be sent, for every process that has this end. See `shutdown(2)`.
 pub fn hang_up(line: BorrowedFd<'_>) {
-    // SAFETY: takes numbers.
-    unsafe { libc::shutdown(line.as_raw_fd(), libc::SHUT_WR) };
+    let _ = rustix::net::shutdown(line, Shutdown::Write);
 }
 
-/// What an inherited descriptor is, for one who wants to read messages from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
-    Pipe,
-    /// A connected stream socket.
-    Socket,
-    /// The writing end of a pipe, a datagram socket, a file, ...
-    Unusable,
-    Closed,
-}
-
-/// Looks at an inherited descriptor. See `fcntl(2)`, `F_GETFL`, and `socket(7)`.
+/// Whether stdin is a pipe that can be read from, or a connected stream socket. See `fcntl(2)`, `F_GETFL`, and
+/// `socket(7)`.
 #[must_use]
-pub fn look(number: i32) -> Given {
-    // SAFETY: takes numbers.
-    let flags = unsafe { libc::fcntl(number, libc::F_GETFL) };
-    if flags == -1 {
-        return Given::Closed;
-    }
-    // SAFETY: it is open, and nothing closes it meanwhile.
-    let fd = unsafe { BorrowedFd::borrow_raw(number) };
-    let kind = rustix::fs::fstat(fd).map(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode));
+pub fn stdin_can_be_relayed() -> bool {
+    let (kind, _) = super::fd::describe(super::fd::STDIN);
+    let Ok(stdin) = copy_of(super::fd::STDIN) else {
+        return false;
+    };
     match kind {
-        Ok(rustix::fs::FileType::Fifo) if flags & libc::O_ACCMODE != libc::O_WRONLY => Given::Pipe,
-        Ok(rustix::fs::FileType::Socket) if is_stream(fd) => Given::Socket,
-        _ => Given::Unusable,
+        Kind::Pipe => rustix::fs::fcntl_getfl(&stdin)
+            .is_ok_and(|flags| flags & OFlags::ACCMODE != OFlags::WRONLY),
+        Kind::Socket => is_stream(stdin.as_fd()),
+        Kind::Terminal | Kind::Other => false,
     }
 }
 
 /// Whether it is a stream socket that does not listen.
-#[must_use]
-pub fn is_stream(fd: BorrowedFd<'_>) -> bool {
-    option(fd, libc::SO_TYPE) == Some(libc::SOCK_STREAM)
-        && option(fd, libc::SO_ACCEPTCONN) == Some(0)
-}
-
-fn option(fd: BorrowedFd<'_>, name: i32) -> Option<i32> {
-    let mut value: libc::c_int = 0;
-    let mut len = size_of_val(&value) as libc::socklen_t;
-    let at = (&raw mut value).cast();
-    // SAFETY: room for an int, and a live length.
-    let result =
-        unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, at, &raw mut len) };
-    (result == 0).then_some(value)
-}
-
-/// Adopts an inherited descriptor: from now on only this process has it, and no child gets it.
-#[must_use]
-pub fn adopt(number: i32, given: Given) -> Stream {
-    // SAFETY: it was open before this program began, and the caller has taken it off the list of the server's.
-    let fd = unsafe { OwnedFd::from_raw_fd(number) };
-    let _ = rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC);
-    let kind = if given == Given::Socket {
-        Kind::Socket
-    } else {
-        Kind::Pipe
-    };
-    Stream::new(fd, kind)
+fn is_stream(fd: BorrowedFd<'_>) -> bool {
+    sockopt::socket_type(fd) == Ok(SocketType::STREAM)
+        && sockopt::socket_acceptconn(fd) == Ok(false)
 }
 
 /// A copy of a standard descriptor, above the standard ones, that no child gets. See `F_DUPFD_CLOEXEC` in `fcntl(2)`.

@@ -1,92 +1,35 @@
 //! Writers that run beside each other, and the reader of what came out.
+#![allow(dead_code, reason = "not every test program needs all of it")]
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
-use crate::common::{patience, sys};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    Lines,
-    Headers,
-}
-
-impl Framing {
-    pub fn word(self) -> &'static str {
-        match self {
-            Framing::Lines => "lines",
-            Framing::Headers => "headers",
-        }
-    }
-
-    fn frame(self, body: &str) -> String {
-        match self {
-            Framing::Lines => format!("{body}\n"),
-            Framing::Headers => format!("Content-Length: {}\r\n\r\n{body}", body.len()),
-        }
-    }
-
-    /// The bodies, and how many bytes are not of one.
-    fn split(self, mut text: &[u8]) -> (Vec<String>, usize) {
-        let (mut bodies, mut stray) = (Vec::new(), 0);
-        let string = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if self == Framing::Lines {
-            return (
-                text.split(|byte| *byte == b'\n')
-                    .filter(|line| !line.is_empty())
-                    .map(string)
-                    .collect(),
-                0,
-            );
-        }
-        while !text.is_empty() {
-            let head = text.strip_prefix(b"Content-Length: ").and_then(|rest| {
-                let end = rest
-                    .windows(4)
-                    .take(20)
-                    .position(|four| four == b"\r\n\r\n")?;
-                let length: usize = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
-                Some((&rest[end + 4..], length))
-            });
-            match head {
-                Some((rest, length)) if length <= rest.len() => {
-                    bodies.push(string(&rest[..length]));
-                    text = &rest[length..];
-                }
-                _ => {
-                    stray += 1;
-                    text = &text[1..];
-                }
-            }
-        }
-        (bodies, stray)
-    }
-}
+use crate::common::{PATIENCE, patience, sys};
 
 /// The message `number` of a writer: so long, and nothing in it is like another writer's.
-fn body(writer: &str, number: usize, size: usize) -> String {
+fn message(writer: &str, number: usize, size: usize) -> String {
     let start = format!("{writer}:{number}:");
     let fill = writer.chars().next().unwrap();
     let len = size.saturating_sub(start.len());
-    start + &fill.to_string().repeat(len)
+    format!("{start}{}\n", fill.to_string().repeat(len))
 }
 
 /// Writes `count` messages of `size` bytes, each in one call, and gives the writer back.
 pub fn write_all<W: Write + Send + 'static>(
     mut to: W,
-    framing: Framing,
     writer: &str,
     (count, size): (usize, usize),
 ) -> JoinHandle<W> {
     let writer = writer.to_owned();
     std::thread::spawn(move || {
         for number in 0..count {
-            let text = framing.frame(&body(&writer, number, size));
+            let text = message(&writer, number, size);
             to.write_all(text.as_bytes()).unwrap();
         }
         to
@@ -94,34 +37,31 @@ pub fn write_all<W: Write + Send + 'static>(
 }
 
 /// The same through a connection of its own, until all of it is acknowledged.
-pub fn inject(
-    path: PathBuf,
-    framing: Framing,
-    writer: &str,
-    (count, size): (usize, usize),
-) -> JoinHandle<()> {
-    let writer = writer.to_owned();
-    std::thread::spawn(move || {
-        let mut socket = connect(&path);
-        for number in 0..count {
-            let text = framing.frame(&body(&writer, number, size));
-            socket.write_all(text.as_bytes()).unwrap();
-        }
-        acknowledged(socket);
-    })
+pub fn inject(path: PathBuf, writer: &str, messages: (usize, usize)) -> JoinHandle<()> {
+    let writer = write_all(connect(&path), writer, messages);
+    std::thread::spawn(move || acknowledged(writer.join().unwrap()))
 }
 
 pub fn connect(path: &PathBuf) -> UnixStream {
     UnixStream::connect(path).unwrap()
 }
 
+/// The answer to a writer that writes no more.
+pub fn answered(mut socket: UnixStream) -> String {
+    let _ = socket.shutdown(Shutdown::Write);
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut text = Vec::new();
+    match socket.read_to_end(&mut text) {
+        Ok(_) => {}
+        // The relay has closed the socket before it had read everything.
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+    String::from_utf8(text).unwrap()
+}
+
 /// Waits until the relay has written all to the server.
-pub fn acknowledged(mut socket: UnixStream) {
-    socket.shutdown(std::net::Shutdown::Write).unwrap();
-    socket
-        .set_read_timeout(Some(crate::common::PATIENCE))
-        .unwrap();
-    assert_eq!(socket.read(&mut [0]).unwrap(), 0);
+pub fn acknowledged(socket: UnixStream) {
+    assert_eq!(answered(socket), "ok\n");
 }
 
 /// Everything until the end; `slow`: a piece each millisecond.
@@ -145,18 +85,18 @@ pub fn read_all(mut from: File, slow: bool) -> Vec<u8> {
 }
 
 /// How many messages are not as they were written: torn, lost, or out of order.
-pub fn torn(text: &[u8], framing: Framing, writers: &[(&str, usize, usize)]) -> usize {
-    let (bodies, stray) = framing.split(text);
+pub fn torn(text: &[u8], writers: &[(&str, usize, usize)]) -> usize {
+    let text = String::from_utf8_lossy(text);
     let mut next: HashMap<String, usize> = HashMap::new();
-    let mut bad = usize::from(stray > 0);
-    for found in &bodies {
+    let mut bad = 0;
+    for found in text.split_inclusive('\n') {
         let name = found.split(':').next().unwrap();
         let Some((writer, _, size)) = writers.iter().find(|(writer, ..)| *writer == name) else {
             bad += 1;
             continue;
         };
         let number = next.entry((*writer).to_owned()).or_default();
-        if *found == body(writer, *number, *size) {
+        if *found == message(writer, *number, *size) {
             *number += 1;
         } else {
             bad += 1;

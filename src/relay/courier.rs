@@ -1,0 +1,75 @@
+//! A process that waits in the place of the relay, for a stdin or stdout that cannot be used without waiting.
+//!
+//! A *courier* copies one stream to another one, and waits in each read and write as long as it takes. It ends with the
+//! relay.
+#![forbid(unsafe_code)]
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use crate::output::error;
+use crate::relay::inbox::CHUNK;
+use crate::sys::clone::{self, Fork};
+use crate::sys::fd::{self, Kind};
+use crate::sys::signal::Signal;
+use crate::sys::stream::{self, Stream};
+use crate::sys::{Errno, pid, prctl};
+
+/// The command name of a courier.
+pub const NAME: &CStr = c"tree-courier";
+
+/// The relay's end of a stream that a courier copies to `stdout`.
+///
+/// # Errors
+/// `EAGAIN`, `EMFILE`, ...
+pub fn to(stdout: OwnedFd) -> Result<Stream, Errno> {
+    let (near, far) = stream::incoming(Kind::Socket)?;
+    start(far, stdout)?;
+    Ok(near)
+}
+
+/// The relay's end of a stream that a courier copies from `stdin`.
+///
+/// # Errors
+/// As [`to`].
+pub fn from(stdin: OwnedFd) -> Result<Stream, Errno> {
+    let (near, far) = stream::incoming(Kind::Socket)?;
+    start(stdin, far)?;
+    Ok(near)
+}
+
+fn start(from: OwnedFd, to: OwnedFd) -> Result<(), Errno> {
+    let relay = pid::own();
+    let Fork::Child = clone::fork_plainly()? else {
+        return Ok(());
+    };
+    prctl::set_name(NAME);
+    let _ = prctl::signal_on_parent_exit(Signal::KILL);
+    if pid::parent() == relay {
+        fd::replace_by_stderr(fd::STDIN);
+        fd::replace_by_stderr(fd::STDOUT);
+        stream::close_all_except(&[from.as_raw_fd(), to.as_raw_fd()]);
+        copy(&from, &to);
+    }
+    clone::exit_child(0);
+}
+
+fn copy(from: &OwnedFd, to: &OwnedFd) {
+    let mut bytes = vec![0; CHUNK];
+    while let Ok(count @ 1..) = rustix::io::retry_on_intr(|| rustix::io::read(from, &mut bytes)) {
+        let mut rest = &bytes[..count];
+        while !rest.is_empty() {
+            match rustix::io::retry_on_intr(|| rustix::io::write(to, rest)) {
+                Ok(count) => rest = &rest[count..],
+                Err(Errno::PIPE) => return,
+                Err(errno) => {
+                    let why = error::describe(errno);
+                    log::warn!(
+                        "the server's output is lost, since stdout cannot be written: {why}"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What the relay waits for.
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use crate::sys::Errno;
+use crate::sys::poll::{self, Events, HANG_UP};
+
+/// What a polled descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// The line to the pair.
+    Line,
+    /// The stdin of treaper.
+    Host,
+    /// That of the server.
+    Server,
+    /// The stdout of the server.
+    Output,
+    /// That of treaper.
+    HostOutput,
+    /// A socket that listens.
+    Listener(usize),
+    /// A connection.
+    Other(usize),
+}
+
+/// What to wait for. Errors and hang-ups are always reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    Input,
+    Room,
+    /// The other end sends no more.
+    HangUp,
+    Error,
+}
+
+/// What poll is to wait for, and what it has reported.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    what: Vec<Polled>,
+    fds: Vec<poll::Polled>,
+}
+
+impl Wanted {
+    pub fn clear(&mut self) {
+        self.what.clear();
+        self.fds.clear();
+    }
+
+    pub fn add(&mut self, what: Polled, fd: &impl AsFd, wait: For) {
+        self.what.push(what);
+        let events = match wait {
+            For::Input => Events::IN,
+            For::Room => Events::OUT,
+            For::HangUp => Events::RDHUP,
+            For::Error => Events::empty(),
+        };
+        let fd = fd.as_fd().as_raw_fd();
+        self.fds.push(poll::Polled::new(fd, events));
+    }
+
+    /// Waits for one of them, or for this long. See `ppoll(2)`.
+    ///
+    /// # Errors
+    /// `EINTR`, `ENOMEM`.
+    pub fn wait(&mut self, time: Option<Duration>) -> Result<(), Errno> {
+        poll::poll(&mut self.fds, time).map(drop)
+    }
+
+    /// What poll has reported something of, and whether that is a hang-up or an error.
+    pub fn reported(&self) -> impl Iterator<Item = (Polled, bool)> + '_ {
+        let reports = self.fds.iter().map(|fd| fd.reported());
+        let all = self.what.iter().copied().zip(reports);
+        let end = HANG_UP | Events::ERR | Events::NVAL;
+        all.filter(|(_, events)| !events.is_empty())
+            .map(move |(what, events)| (what, events.intersects(end)))
+    }
+}
