@@ -94,10 +94,11 @@ impl Connections {
             }
         }
         for (at, connection) in self.places.iter().enumerate() {
-            if let Some(connection) = connection {
-                if connection.inbox.message().is_none() && !connection.inbox.ended {
-                    wanted.add(Polled::Other(at), &connection.stream, For::Input);
-                }
+            let wants = |connection: &&Connection| {
+                connection.inbox.message().is_none() && !connection.inbox.ended
+            };
+            if let Some(connection) = connection.as_ref().filter(wants) {
+                wanted.add(Polled::Other(at), &connection.stream, For::Input);
             }
         }
     }

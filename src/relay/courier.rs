@@ -11,45 +11,64 @@ use crate::output::error;
 use crate::relay::inbox::CHUNK;
 use crate::sys::clone::{self, Fork};
 use crate::sys::fd::{self, Kind};
-use crate::sys::signal::Signal;
+use crate::sys::pid::Pid;
+use crate::sys::signal::{self, Signal};
 use crate::sys::stream::{self, Stream};
-use crate::sys::{Errno, pid, prctl};
+use crate::sys::{Errno, pid, prctl, wait};
 
 /// The command name of a courier.
 pub const NAME: &CStr = c"tree-courier";
+
+/// stdin or stdout of treaper, as the relay uses it.
+#[derive(Debug)]
+pub struct HostStream {
+    pub stream: Stream,
+    /// It copies between the stream and stdin or stdout.
+    pub courier: Option<Courier>,
+}
+
+/// It is ended when this is dropped.
+#[derive(Debug)]
+pub struct Courier(Pid);
+
+impl Drop for Courier {
+    fn drop(&mut self) {
+        // It is not reaped yet, so its pid is its own.
+        let _ = signal::kill(self.0, Signal::KILL);
+        let _ = wait::for_success(self.0);
+    }
+}
 
 /// The relay's end of a stream that a courier copies to `stdout`.
 ///
 /// # Errors
 /// `EAGAIN`, `EMFILE`, ...
-pub fn to(stdout: OwnedFd) -> Result<Stream, Errno> {
+pub fn to(stdout: &OwnedFd) -> Result<(Stream, Courier), Errno> {
     let (near, far) = stream::incoming(Kind::Socket)?;
-    start(far, stdout)?;
-    Ok(near)
+    Ok((near, start(&far, stdout)?))
 }
 
 /// The relay's end of a stream that a courier copies from `stdin`.
 ///
 /// # Errors
 /// As [`to`].
-pub fn from(stdin: OwnedFd) -> Result<Stream, Errno> {
+pub fn from(stdin: &OwnedFd) -> Result<(Stream, Courier), Errno> {
     let (near, far) = stream::incoming(Kind::Socket)?;
-    start(stdin, far)?;
-    Ok(near)
+    Ok((near, start(stdin, &far)?))
 }
 
-fn start(from: OwnedFd, to: OwnedFd) -> Result<(), Errno> {
+fn start(from: &OwnedFd, to: &OwnedFd) -> Result<Courier, Errno> {
     let relay = pid::own();
-    let Fork::Child = clone::fork_plainly()? else {
-        return Ok(());
-    };
+    if let Fork::Parent(pid) = clone::fork_plainly()? {
+        return Ok(Courier(pid));
+    }
     prctl::set_name(NAME);
     let _ = prctl::signal_on_parent_exit(Signal::KILL);
     if pid::parent() == relay {
         fd::replace_by_stderr(fd::STDIN);
         fd::replace_by_stderr(fd::STDOUT);
         stream::close_all_except(&[from.as_raw_fd(), to.as_raw_fd()]);
-        copy(&from, &to);
+        copy(from, to);
     }
     clone::exit_child(0);
 }

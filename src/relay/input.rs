@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::relay::connections::Connections;
+use crate::relay::courier::HostStream;
 use crate::relay::inbox::HostInbox;
 use crate::relay::schedule::{Next, Schedule};
 use crate::relay::turns::Turns;
@@ -38,7 +39,7 @@ enum Server {
 pub struct Input {
     /// The relay no longer waits if the server takes nothing of its last input for this long.
     drain: Duration,
-    host: Option<Stream>,
+    host: Option<HostStream>,
     inbox: HostInbox,
     server: Server,
     /// The server's stdin is full.
@@ -53,7 +54,7 @@ pub struct Input {
 impl Input {
     pub fn new(
         drain: Duration,
-        (host, server): (Stream, Stream),
+        (host, server): (HostStream, Stream),
         others: Connections,
         words: Words,
     ) -> Self {
@@ -78,7 +79,7 @@ impl Input {
     /// What is to be waited for.
     pub fn list(&self, wanted: &mut Wanted) {
         if let Some(host) = self.host.as_ref().filter(|_| self.inbox.rest().is_empty()) {
-            wanted.add(Polled::Host, host, For::Input);
+            wanted.add(Polled::Host, &host.stream, For::Input);
         }
         if let Server::Open(server) = &self.server {
             let wait = if self.is_blocked {
@@ -131,8 +132,9 @@ impl Input {
             return;
         };
         // Bytes that are in the relay must not count as read by the server.
-        self.words.set_unread(self.words.unread() + host.readable());
-        match self.inbox.fill(|bytes| host.read(bytes)) {
+        self.words
+            .set_unread(self.words.unread() + host.stream.readable());
+        match self.inbox.fill(|bytes| host.stream.read(bytes)) {
             Ok(1..) => turns.host_read(self.inbox.rest(), clock::now()),
             Err(Errno::AGAIN | Errno::INTR) => {}
             // An error of the connection is its end.

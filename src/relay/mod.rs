@@ -31,8 +31,8 @@ use crate::sys::fd::{self, Kind};
 use crate::sys::stream::{self, Stream};
 use crate::sys::{Errno, prctl, proc, startup};
 use connections::{Connections, Source};
+use courier::{Courier, HostStream};
 pub use handle::Handle;
-use output::HostOutput;
 use peer::Family;
 use run::Ends;
 use socket_file::{Place, SocketFile, SocketFiles};
@@ -105,28 +105,21 @@ impl Standard {
         }
     }
 
-    /// To be called in the relay: the courier ends with the process that starts it.
-    fn input(self) -> Result<Stream, Errno> {
-        match self {
-            Self::Own(stream) => Ok(stream),
-            Self::Shared(stdin) => courier::from(stdin),
-        }
-    }
-
-    /// As [`Self::input`].
-    fn output(self) -> Result<HostOutput, Errno> {
-        Ok(match self {
-            Self::Own(stream) => HostOutput {
-                stream,
-                has_courier: false,
-            },
-            Self::Shared(stdout) => HostOutput {
-                stream: courier::to(stdout)?,
-                has_courier: true,
-            },
-        })
+    /// As the relay uses it. To be called in the relay: a courier ends with the process that starts it.
+    fn in_relay(self, courier: Begin) -> Result<HostStream, Errno> {
+        let (stream, courier) = match self {
+            Self::Own(stream) => (stream, None),
+            Self::Shared(standard) => {
+                let (stream, courier) = courier(&standard)?;
+                (stream, Some(courier))
+            }
+        };
+        Ok(HostStream { stream, courier })
     }
 }
+
+/// [`courier::from`] or [`courier::to`].
+type Begin = fn(&OwnedFd) -> Result<(Stream, Courier), Errno>;
 
 /// The sockets, made.
 fn make_sockets(settings: &Writers) -> Result<(SocketFiles, Vec<Source>), Error> {
@@ -216,7 +209,7 @@ impl Parts {
             .output
             .map(|(server, host)| Ok((server, host.output()?)));
         Ok(Ends {
-            input: (host.input()?, server),
+            input: (host.in_relay(courier::from)?, server),
             output: output.transpose()?,
             others: self.others,
             line: self.line,

@@ -3,6 +3,7 @@
 
 use std::os::fd::AsFd;
 
+use crate::relay::courier::HostStream;
 use crate::relay::inbox::CHUNK;
 use crate::relay::turns::Turns;
 use crate::relay::wanted::{For, Polled, Wanted};
@@ -10,14 +11,6 @@ use crate::relay::words::Words;
 use crate::sys::Errno;
 use crate::sys::fd::Kind;
 use crate::sys::stream::{self, Stream};
-
-/// Where the output goes.
-#[derive(Debug)]
-pub struct HostOutput {
-    pub stream: Stream,
-    /// A courier writes it to stdout.
-    pub has_courier: bool,
-}
 
 /// The server's stdout on its way to that of treaper.
 #[derive(Debug)]
@@ -27,7 +20,7 @@ pub struct Output {
     /// How much of it is to be read, once the tree is gone.
     left: Option<u64>,
     /// `None`: nothing more can be written, or has to be.
-    to: Option<HostOutput>,
+    to: Option<HostStream>,
     /// Everything was given to the courier, which has not written all of it.
     is_ending: bool,
     bytes: Box<[u8]>,
@@ -38,7 +31,7 @@ pub struct Output {
 }
 
 impl Output {
-    pub fn new((from, to): (Stream, HostOutput), words: Words) -> Self {
+    pub fn new((from, to): (Stream, HostStream), words: Words) -> Self {
         Self {
             from: Some(from),
             left: None,
@@ -67,7 +60,7 @@ impl Output {
         if let Some(to) = &self.to {
             if !self.is_empty() {
                 wanted.add(Polled::HostOutput, &to.stream, For::Room);
-            } else if to.has_courier || to.stream.kind() == Kind::Pipe {
+            } else if to.courier.is_some() || to.stream.kind() == Kind::Pipe {
                 // A pipe without a reader reports an error, and so does a courier that has ended.
                 wanted.add(Polled::HostOutput, &to.stream, For::Error);
             }
@@ -147,7 +140,7 @@ impl Output {
             return;
         }
         match &self.to {
-            Some(to) if to.has_courier => {
+            Some(to) if to.courier.is_some() => {
                 // The courier ends when it has written everything. Then this end hangs up.
                 stream::hang_up(to.stream.as_fd());
                 self.is_ending = true;

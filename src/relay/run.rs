@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::output::error;
 use crate::output::progress::Seconds;
 use crate::relay::connections::Connections;
+use crate::relay::courier::HostStream;
 use crate::relay::input::{Input, NO_READER};
-use crate::relay::output::{HostOutput, Output};
+use crate::relay::output::Output;
 use crate::relay::turns::Turns;
 use crate::relay::wanted::{For, Polled, Wanted};
 use crate::relay::words::Words;
@@ -23,9 +24,9 @@ const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Ends {
     /// The stdin of treaper, and that of the server.
-    pub input: (Stream, Stream),
+    pub input: (HostStream, Stream),
     /// The stdout of the server, and that of treaper.
-    pub output: Option<(Stream, HostOutput)>,
+    pub output: Option<(Stream, HostStream)>,
     pub others: Connections,
     /// To the pair. It hangs up when neither process of the pair is left, or when they say that the tree is gone.
     pub line: OwnedFd,
@@ -36,7 +37,7 @@ impl Ends {
     /// Their numbers.
     pub fn descriptors(&self) -> Vec<i32> {
         let mut all = self.others.descriptors();
-        all.extend([&self.input.0, &self.input.1].map(AsRawFd::as_raw_fd));
+        all.extend([&self.input.0.stream, &self.input.1].map(AsRawFd::as_raw_fd));
         all.push(self.line.as_raw_fd());
         if let Some((from, to)) = &self.output {
             all.extend([from.as_raw_fd(), to.stream.as_raw_fd()]);
@@ -127,12 +128,11 @@ impl Relay {
         for (what, has_hung_up) in wanted.reported() {
             match what {
                 Polled::Line if has_hung_up => self.finish(now),
-                Polled::Line | Polled::Output | Polled::HostOutput => {}
                 Polled::Host => self.input.read_host(&mut self.turns),
                 Polled::Server if has_hung_up => self.input.leave(NO_READER),
-                Polled::Server => {}
                 Polled::Listener(at) => self.input.accept(at, now),
                 Polled::Other(place) => self.input.read_other(place, &mut self.turns),
+                Polled::Line | Polled::Server | Polled::Output | Polled::HostOutput => {}
             }
         }
         self.input.pump(&mut self.turns);
@@ -159,14 +159,16 @@ impl Relay {
         let is_late = self
             .finishing
             .is_some_and(|since| now >= since + FLUSH_PATIENCE);
-        if let Some(output) = self.output.as_mut().filter(|_| is_late) {
-            if !output.is_over() {
-                log::warn!(
-                    "the end of the server's output is lost: the host has read nothing for {}",
-                    Seconds(FLUSH_PATIENCE)
-                );
-                output.leave();
-            }
+        let late = self
+            .output
+            .as_mut()
+            .filter(|output| is_late && !output.is_over());
+        if let Some(output) = late {
+            log::warn!(
+                "the end of the server's output is lost: the host has read nothing for {}",
+                Seconds(FLUSH_PATIENCE)
+            );
+            output.leave();
         }
     }
 }

@@ -9,6 +9,7 @@
 )]
 
 use std::ffi::{CString, OsStr};
+use std::fs::File;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -421,6 +422,14 @@ pub fn set_nonblocking(fd: RawFd) {
 pub fn fd_flags(fd: RawFd) -> Option<c_int> {
     // SAFETY: a plain system call on integers.
     check(unsafe { libc::fcntl(fd, libc::F_GETFD) }).ok()
+}
+
+/// Both ends of a new pipe, to read and to write, close-on-exec.
+pub fn pipe() -> Result<(File, File)> {
+    let mut ends = [-1; 2];
+    // SAFETY: an array of two, which the kernel fills.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    Ok((own(ends[0]).into(), own(ends[1]).into()))
 }
 
 /// Wraps an inherited descriptor.

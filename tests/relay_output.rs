@@ -1,0 +1,190 @@
+//! With `--cancel`, stdout passes through the relay: no kind of stdout, and no host that does not read, keeps the relay from
+//! passing on input or from following turns.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use common::{Run, Scene, Wrap, skip, special, sys, until};
+
+const OPTIONS: [&str; 5] = [
+    "--turn=method=prompt",
+    "--cancel=method=cancel",
+    "--cancel-drain=500ms",
+    "--grace",
+    "200ms",
+];
+const TURN: &str = "{\"id\":1,\"method\":\"prompt\"}\n";
+const CANCEL: &str = "{\"method\":\"cancel\"}\n";
+/// Writes without end, and says on stderr what it has read.
+const FLOODS: &str = "yes & while read -r line; do echo \"got $line\" >&2; done";
+
+struct Talk {
+    run: Run,
+    stderr: PathBuf,
+}
+
+impl Talk {
+    fn start(wrap: &Wrap<'_>, stdout: OwnedFd, script: &str, uid: Option<u32>) -> Talk {
+        let mut scene = Scene::new().stdin_pipe().no_capture();
+        let stderr = scene.directory().join("stderr");
+        let file = File::create(&stderr).unwrap();
+        scene = scene.with(|command| {
+            command.stdout(stdout).stderr(file);
+        });
+        if let Some(uid) = uid {
+            scene = scene.uid(uid);
+        }
+        let run = scene.start(&wrap.command(&["sh", "-c", script]));
+        Talk { run, stderr }
+    }
+
+    fn stderr(&self) -> String {
+        fs::read_to_string(&self.stderr).unwrap()
+    }
+
+    /// The output is full. Each of 50 requests arrives all the same.
+    fn takes_requests(&mut self) {
+        until("a flood", || !self.run.named("yes").is_empty());
+        common::until_it_rests(self.run.named("yes")[0].pid);
+        for number in 1..=50 {
+            self.run
+                .write_stdin(format!("request {number}\n").as_bytes());
+        }
+        until("all requests", || {
+            self.stderr().contains("got request 50\n")
+        });
+    }
+
+    fn times_out(mut self) {
+        self.takes_requests();
+        let couriers = self.run.named("tree-courier").len();
+        self.run.write_stdin(TURN.as_bytes());
+        self.run.write_stdin(CANCEL.as_bytes());
+        let exit = self.run.wait_clean();
+        let stderr = self.stderr();
+        assert_eq!(exit.code(), Some(124), "{couriers} {stderr}");
+    }
+}
+
+fn fifo(scene: &common::scene::Directory) -> (File, File) {
+    let path = scene.0.join("fifo");
+    sys::mkfifo(&path);
+    let reader = File::options().read(true).write(true).open(&path).unwrap();
+    (reader, File::options().write(true).open(&path).unwrap())
+}
+
+#[test]
+fn a_host_that_reads_nothing_stops_neither_requests_nor_the_clock_pipe() {
+    let (_reader, stdout) = sys::pipe().unwrap();
+    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), FLOODS, None);
+    talk.takes_requests();
+    assert!(talk.run.named("tree-courier").is_empty());
+    talk.times_out();
+}
+
+#[test]
+fn a_host_that_reads_nothing_stops_neither_requests_nor_the_clock_fifo() {
+    let directory = common::scene::Directory::new();
+    let (_reader, stdout) = fifo(&directory);
+    Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), FLOODS, None).times_out();
+}
+
+#[test]
+fn a_host_that_reads_nothing_stops_neither_requests_nor_the_clock_socket() {
+    let (_reader, stdout) = UnixStream::pair().unwrap();
+    Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), FLOODS, None).times_out();
+}
+
+#[test]
+fn a_host_that_reads_nothing_stops_neither_requests_nor_the_clock_terminal() {
+    let (_reader, stdout) = special::pty();
+    Talk::start(&Wrap::Treaper(&OPTIONS), stdout, FLOODS, None).times_out();
+}
+
+#[test]
+fn a_host_that_reads_nothing_stops_neither_requests_nor_the_clock_pipe_of_another_user() {
+    if !sys::is_root() {
+        return skip("only root can have another uid");
+    }
+    let (_reader, stdout) = sys::pipe().unwrap();
+    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), FLOODS, Some(65534));
+    talk.takes_requests();
+    // It cannot open either of the two pipes anew.
+    assert_eq!(talk.run.named("tree-courier").len(), 2);
+    talk.times_out();
+}
+
+#[test]
+fn control_bare_takes_requests_while_its_output_is_full() {
+    let (_reader, stdout) = sys::pipe().unwrap();
+    Talk::start(&Wrap::Bare, stdout.into(), FLOODS, None).takes_requests();
+}
+
+#[test]
+fn every_byte_arrives_by_a_courier_and_it_ends_with_the_relay() {
+    if !sys::is_root() {
+        return skip("only root can have another uid");
+    }
+    let (mut reader, stdout) = sys::pipe().unwrap();
+    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout, "exec cat", Some(65534));
+    let host = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).unwrap();
+        all
+    });
+    let text = b"0123456789abcde\n".repeat(1 << 18);
+    talk.run.write_stdin(&text);
+    talk.run.close_stdin();
+    let exit = talk.run.wait_clean();
+    assert_eq!(exit.code(), Some(0), "{}", talk.stderr());
+    assert!(host.join().unwrap() == text);
+}
+
+#[test]
+fn a_killed_relay_takes_its_courier_along() {
+    let (_reader, stdout) = special::pty();
+    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout, FLOODS, None);
+    talk.takes_requests();
+    assert_eq!(talk.run.named("tree-courier").len(), 1);
+    let relay = talk.run.named("tree-relay")[0].pid;
+    sys::kill(relay, libc::SIGKILL).unwrap();
+    talk.run.wait_clean();
+    assert!(talk.stderr().contains("relay-killed"), "{}", talk.stderr());
+}
+
+#[test]
+fn an_error_of_stdout_is_reported_and_reaches_the_server() {
+    let script =
+        "trap '' PIPE; while echo line; do sleep 0.02; done 2>/dev/null; echo ended >&2; cat";
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), full.into(), script, None);
+    until("an error", || talk.stderr().contains("ended"));
+    let stderr = talk.stderr();
+    assert!(
+        stderr.contains("since stdout cannot be written: No space left on device"),
+        "{stderr}"
+    );
+    talk.run.close_stdin();
+    talk.run.wait_clean();
+}
+
+#[test]
+fn a_file_gets_all_of_the_output() {
+    let directory = common::scene::Directory::new();
+    let path = directory.0.join("output");
+    let file = File::create(&path).unwrap();
+    let script = "head -c 3000000 /dev/zero; cat";
+    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), file.into(), script, None);
+    talk.run.write_stdin(b"end\n");
+    talk.run.close_stdin();
+    talk.run.wait_clean();
+    let found = fs::read(path).unwrap();
+    assert_eq!(found.len(), 3_000_004);
+    assert!(found.ends_with(b"end\n"));
+}
