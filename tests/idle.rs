@@ -1,5 +1,9 @@
-//! `idle`: the host has written nothing to stdin for the time of `--idle`.
-#![allow(clippy::unwrap_used, reason = "a test")]
+//! `idle`: nothing was written to the server's stdin for the time of `--idle`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test"
+)]
 
 mod common;
 
@@ -9,34 +13,53 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
-use common::{Run, Scene, TREAPER, Wrap, proc, sys};
+use common::scene::Directory;
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, proc, skip, sys};
+use treaper::sys::writes::Writes;
 
 /// Long enough for one write on a busy machine, and for treaper to see it.
 const TIME: u64 = 3000;
 const OPTIONS: &[&str] = &["--idle", "3s", "--grace", "5s"];
 const SERVER: &str = "server:on=TERM/3:record";
+/// It waits for input with poll.
+const READER: &str = "server:reads:on=TERM/3:record";
 
 /// The trigger is `idle`, and one line says so. Returns when the server got the signal.
 fn is_stopped(run: &mut Run) -> u64 {
     let signalled = run.log.wait("server", "signal");
     assert_eq!(signalled.number("sig"), i64::from(libc::SIGTERM));
     assert_eq!(run.wait_clean().code(), Some(3));
-    let printed = "treaper: idle: the host has written nothing to stdin for the time of --idle, so SIGTERM was sent to the server (a longer --idle changes that)\n";
+    let printed = "treaper: idle: nothing was written to the server's stdin for the time of --idle, so SIGTERM was sent to the server (a longer --idle changes that)\n";
     assert_eq!(run.stderr(), printed);
     signalled.number("at") as u64
 }
 
+/// Both ends of a FIFO that has no other writer.
+fn fifo() -> (OwnedFd, File) {
+    let directory = Directory::new();
+    let path = directory.0.join("fifo");
+    sys::mkfifo(&path);
+    let both = OpenOptions::new().read(true).write(true).open(&path);
+    let read = File::open(&path).unwrap();
+    let write = OpenOptions::new().write(true).open(&path).unwrap();
+    drop(both);
+    (read.into(), write)
+}
+
 /// Both ends of each kind of stdin.
 fn kinds() -> Vec<(&'static str, OwnedFd, File)> {
-    let (read, write) = std::io::pipe().unwrap();
+    let (read, write) = rustix::pipe::pipe().unwrap();
     let (near, far) = UnixStream::pair().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let served = listener.accept().unwrap().0;
+    let (fifo_read, fifo_write) = fifo();
     vec![
-        ("pipe", read.into(), File::from(OwnedFd::from(write))),
+        ("pipe", read, File::from(write)),
+        ("fifo", fifo_read, fifo_write),
         ("unix", near.into(), File::from(OwnedFd::from(far))),
         ("tcp", served.into(), File::from(OwnedFd::from(client))),
     ]
@@ -44,32 +67,144 @@ fn kinds() -> Vec<(&'static str, OwnedFd, File)> {
 
 #[test]
 fn a_silent_host_ends_the_server_and_each_write_restarts_the_clock() {
-    for (kind, stdin, mut host) in kinds() {
-        for options in [
-            OPTIONS,
-            &[OPTIONS, &["--stdin=ignore", "--no-guard"]].concat(),
-        ] {
-            let stdin = stdin.try_clone().unwrap();
-            let scene = Scene::new().with(|command| {
-                command.stdin(stdin);
+    let unguarded = [OPTIONS, &["--stdin=ignore", "--no-guard"]].concat();
+    let mut runs = Vec::new();
+    for (options, command) in [
+        (OPTIONS, &[ACTOR, "tree", SERVER][..]),
+        (&unguarded, &[ACTOR, "tree", SERVER]),
+        (OPTIONS, &[ACTOR, "tree", READER]),
+        // It waits in a read.
+        (OPTIONS, &["cat"]),
+    ] {
+        for (kind, stdin, host) in kinds() {
+            let scene = Scene::new().with(|treaper| {
+                treaper.stdin(stdin);
             });
-            let mut run = scene.start(&Wrap::Treaper(options).tree(SERVER));
-            run.log.ready("server");
-            let (start, mut last) = (sys::now_ms(), 0);
-            // The server reads none of it.
-            while sys::now_ms() < start + TIME * 3 / 2 {
-                host.write_all(b"x").unwrap();
-                last = sys::now_ms();
-                sys::pause_for(Duration::from_millis(100));
-                assert_eq!(run.log.all("server", "signal").len(), 0, "{kind}");
+            let mut run = scene.start(&Wrap::Treaper(options).command(command));
+            let is_cat = command.len() == 1;
+            if !is_cat {
+                run.log.ready("server");
             }
-            let signalled = is_stopped(&mut run);
-            assert!(
-                signalled >= last + TIME - 5,
-                "{kind}: {} ms",
-                signalled - last
-            );
+            runs.push((format!("{kind} {command:?}"), is_cat, run, host, 0));
         }
+    }
+    let start = sys::now_ms();
+    while sys::now_ms() < start + TIME * 3 / 2 {
+        for (name, _, run, host, last) in &mut runs {
+            host.write_all(b"x").unwrap();
+            *last = sys::now_ms();
+            assert!(!run.ends_within(Duration::ZERO), "{name}");
+            assert_eq!(run.log.all("server", "signal").len(), 0, "{name}");
+        }
+        sys::pause_for(Duration::from_millis(100));
+    }
+    for (name, is_cat, mut run, _host, last) in runs {
+        if is_cat {
+            assert_eq!(run.wait_clean().code(), Some(143), "{name}");
+            assert!(run.stderr().contains("idle: nothing"), "{name}");
+            continue;
+        }
+        let signalled = is_stopped(&mut run);
+        assert!(
+            signalled >= last + TIME - 5,
+            "{name}: {} ms",
+            signalled - last
+        );
+    }
+}
+
+#[test]
+fn a_write_that_the_server_has_read_while_treaper_was_suspended_restarts_the_clock() {
+    for (kind, stdin, mut host) in kinds() {
+        let scene = Scene::new().with(|treaper| {
+            treaper.stdin(stdin);
+        });
+        let options = ["--idle", "1s", "--no-guard"];
+        let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
+        host.write_all(b"1").unwrap();
+        common::until("the first", || run.stdout() == "1");
+        sys::pause_for(Duration::from_millis(200));
+        run.signal(libc::SIGSTOP);
+        common::until_state(&[run.main], 'T');
+        host.write_all(b"2").unwrap();
+        let last = sys::now_ms();
+        common::until("the second", || run.stdout() == "12");
+        sys::pause_for(Duration::from_millis(1000));
+        run.signal(libc::SIGCONT);
+        assert_eq!(run.wait_clean().code(), Some(143), "{kind}");
+        let time = sys::now_ms() - last;
+        assert!(time >= 2000, "{kind}: {time} ms");
+    }
+}
+
+#[test]
+fn none_of_a_thousand_writes_is_missed_although_each_is_read_at_once() {
+    for with_poll in [false, true] {
+        for (kind, stdin, mut host) in kinds() {
+            let (read, was_read) = mpsc::channel();
+            let writes = Writes::of(stdin.as_raw_fd()).unwrap();
+            let _ = writes.take();
+            let reader = std::thread::spawn(move || {
+                let mut server = File::from(stdin);
+                let mut is_open = true;
+                while is_open {
+                    if with_poll {
+                        sys::poll(&[(server.as_raw_fd(), libc::POLLIN)], None);
+                    }
+                    is_open = server.read(&mut [0; 9]).unwrap() > 0;
+                    read.send(()).unwrap();
+                }
+            });
+            let mut seen = 0;
+            for _ in 0..1000 {
+                host.write_all(b"x").unwrap();
+                was_read.recv().unwrap();
+                seen += u32::from(writes.take());
+            }
+            assert_eq!(seen, 1000, "{kind}");
+            drop(host);
+            was_read.recv().unwrap();
+            reader.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_the_server_reads_or_writes_is_no_write() {
+    for (kind, stdin, mut host) in kinds() {
+        let writes = Writes::of(stdin.as_raw_fd()).unwrap();
+        let mut server = File::from(stdin);
+        let _ = writes.take();
+        for _ in 0..10 {
+            host.write_all(b"x").unwrap();
+            assert!(writes.take(), "{kind}");
+            assert_eq!(server.read(&mut [0; 9]).unwrap(), 1);
+            assert!(!writes.take(), "{kind}: a read");
+            if ["unix", "tcp"].contains(&kind) {
+                server.write_all(b"x").unwrap();
+                assert!(!writes.take(), "{kind}: output");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_socket_without_room_for_output_may_hide_a_write() {
+    for (kind, stdin, mut host) in kinds() {
+        if !["unix", "tcp"].contains(&kind) {
+            continue;
+        }
+        let writes = Writes::of(stdin.as_raw_fd()).unwrap();
+        assert!(!writes.may_be_going_on(), "{kind}");
+        sys::set_nonblocking(stdin.as_raw_fd());
+        let mut server = File::from(stdin);
+        while server.write(&[0; 1000]).is_ok() {}
+        assert!(writes.may_be_going_on(), "{kind}");
+        sys::set_nonblocking(host.as_raw_fd());
+        let _ = writes.take();
+        while host.read(&mut [0; 4096]).is_ok() {}
+        common::until("room again", || writes.take());
+        assert!(!writes.may_be_going_on(), "{kind}");
     }
 }
 
@@ -91,11 +226,10 @@ fn without_a_write_the_time_begins_at_the_start_and_without_the_option_there_is_
 
 #[test]
 fn a_host_that_may_be_waiting_at_a_full_pipe_is_not_idle() {
-    for kind in ["pipe", "unix"] {
-        let (_, stdin, mut host) = kinds()
-            .into_iter()
-            .find(|(name, ..)| *name == kind)
-            .unwrap();
+    for (kind, stdin, mut host) in kinds() {
+        if !["pipe", "unix"].contains(&kind) {
+            continue;
+        }
         let scene = Scene::new().with(|command| {
             command.stdin(stdin.try_clone().unwrap());
         });
@@ -169,9 +303,9 @@ fn a_stdin_on_which_no_write_can_be_seen_is_an_error_before_the_start() {
 }
 
 #[test]
-fn keys_at_a_terminal_count_as_writes() {
+fn lines_at_a_terminal_count_as_writes_when_the_server_reads_them() {
     let (scene, master) = Scene::new().terminal();
-    let mut run = scene.start(&Wrap::Treaper(OPTIONS).tree(SERVER));
+    let mut run = scene.start(&Wrap::Treaper(OPTIONS).tree(READER));
     run.log.ready("server");
     let mut typist = File::from(master);
     let (start, mut last) = (sys::now_ms(), 0);
@@ -188,6 +322,70 @@ fn keys_at_a_terminal_count_as_writes() {
     let len = typist.read(&mut printed).unwrap();
     let printed = String::from_utf8_lossy(&printed[..len]).into_owned();
     assert!(printed.contains("treaper: idle: "), "{printed}");
+}
+
+#[test]
+fn what_a_server_prints_at_a_terminal_is_no_write() {
+    let (scene, _master) = Scene::new().terminal();
+    let loud = "trap 'exit 3' TERM; while sleep 0.05; do echo x >/dev/tty; done";
+    let wrap = Wrap::Treaper(&["--idle", "1s"]);
+    let mut run = scene.start(&wrap.command(&["sh", "-c", loud]));
+    assert_eq!(run.wait_clean().code(), Some(3));
+}
+
+#[test]
+fn what_is_injected_counts_as_a_write() {
+    let scene = Scene::new().stdin_pipe();
+    let path = scene.directory().join("socket");
+    let source = format!("unix:{}", path.display());
+    let options = [OPTIONS, &["--inject", &source]].concat();
+    let mut run = scene.start(&Wrap::Treaper(&options).tree(READER));
+    run.log.ready("server");
+    let start = sys::now_ms();
+    let mut last = 0;
+    while sys::now_ms() < start + TIME * 3 / 2 {
+        let mut writer = UnixStream::connect(&path).unwrap();
+        writer.write_all(b"{}\n").unwrap();
+        last = sys::now_ms();
+        sys::pause_for(Duration::from_millis(100));
+        assert_eq!(run.log.all("server", "signal").len(), 0);
+    }
+    let signalled = is_stopped(&mut run);
+    assert!(signalled >= last + TIME - 5, "{} ms", signalled - last);
+}
+
+#[test]
+fn where_the_kernel_refuses_it_nothing_is_started_and_the_error_says_why() {
+    if !sys::is_root() {
+        return skip("needs root to set the limits");
+    }
+    for (limit, named) in [
+        (
+            "echo 0 >/proc/sys/user/max_inotify_instances",
+            "max_user_instances",
+        ),
+        (
+            "echo 0 >/proc/sys/user/max_inotify_watches",
+            "No space left",
+        ),
+        ("mount -t tmpfs none /proc", "/proc"),
+    ] {
+        let shell = format!("{limit} && exec \"$@\"");
+        let words = ["unshare", "-rm", "sh", "-c", &shell, "sh"].map(str::to_owned);
+        let treaper = Wrap::Treaper(&["--idle", "5s"]).tree("server");
+        let scene = Scene::new().stdin_pipe();
+        let mut run = scene.start(&[&words[..], &treaper].concat());
+        let exit = run.wait_clean();
+        let stderr = run.stderr();
+        assert_eq!(exit.code(), Some(125), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        let begins = "treaper: --idle or TREAPER_IDLE: cannot notice what is written to stdin: ";
+        assert!(
+            stderr.starts_with(begins) && stderr.contains(named),
+            "{stderr}"
+        );
+        assert!(run.log.all("server", "ready").is_empty());
+    }
 }
 
 #[test]

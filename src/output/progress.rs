@@ -93,7 +93,7 @@ pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
             " (without that option the server goes on)",
         ),
         Trigger::Idle => (
-            "the host has written nothing to stdin for the time of --idle",
+            "nothing was written to the server's stdin for the time of --idle",
             " (a longer --idle changes that)",
         ),
         Trigger::StdoutClosed => (

@@ -39,6 +39,7 @@ pub fn open() -> Result<Writes, Error> {
         let reason = error::describe(errno);
         let hint = match errno {
             Errno::MFILE => " (or too many instances of inotify: fs.inotify.max_user_instances)",
+            Errno::ACCESS => " (another user has made this pipe or terminal)",
             Errno::NOENT => " (is /proc mounted?)",
             _ => "",
         };

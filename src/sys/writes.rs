@@ -1,42 +1,82 @@
 //! Writes to a stream that another process reads: noticed without reading any of it.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use super::Errno;
-use super::fd;
-use super::poll::News;
+use super::fd::{self, Kind};
+use super::poll::{self, Events, News};
 
-/// Notices each write to a stream.
+/// Notices each write to a stream, also one that is read at once.
+///
+/// An epoll that asks for input alone does not: when it is looked at, it asks the stream again, and forgets what another
+/// process has read by then.
 #[derive(Debug)]
 pub struct Writes {
     stream: RawFd,
-    epoll: News,
+    seen_by: SeenBy,
+}
+
+#[derive(Debug)]
+enum SeenBy {
+    /// Of a pipe, each write. Of a terminal, each read that has got something: there, a write is one to the screen. See
+    /// `inotify(7)`.
+    Inotify(OwnedFd),
+    /// Of a socket, which inotify does not know. An epoll that also asks for room to write keeps the event of a write as
+    /// long as there is room. If the socket is a Unix socket that is written to as well, each read of the other end is an
+    /// event, too.
+    Epoll(News),
 }
 
 impl Writes {
     /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOMEM`, `ENOSPC`; `EPERM` a file, or a device that never waits.
+    /// `EMFILE` also if the user has too many instances of inotify; `ENOSPC` too many watches; `EACCES` a pipe or terminal
+    /// of another user; `ENOENT` no `/proc`; `EINVAL` another kind of file.
     pub fn of(stream: RawFd) -> Result<Self, Errno> {
-        let epoll = News::with(libc::EPOLLIN | libc::EPOLLRDHUP, stream)?;
-        Ok(Self { stream, epoll })
+        let flags = match fd::describe(stream).0 {
+            Kind::Pipe => Some(WatchFlags::MODIFY),
+            Kind::Terminal => Some(WatchFlags::ACCESS),
+            Kind::Socket => None,
+            Kind::Other => return Err(Errno::INVAL),
+        };
+        let seen_by = if let Some(flags) = flags {
+            let notify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+            inotify::add_watch(&notify, format!("/proc/self/fd/{stream}"), flags)?;
+            SeenBy::Inotify(notify)
+        } else {
+            SeenBy::Epoll(News::with(libc::EPOLLIN | libc::EPOLLOUT, stream)?)
+        };
+        Ok(Self { stream, seen_by })
     }
 
     /// Whether there was a write since the last call. Never waits.
     #[must_use]
     pub fn take(&self) -> bool {
-        !self.epoll.take().is_empty()
+        match &self.seen_by {
+            SeenBy::Inotify(notify) => {
+                rustix::io::read(notify, &mut [0; 256]).is_ok_and(|len| len > 0)
+            }
+            SeenBy::Epoll(epoll) => !epoll.take().is_empty(),
+        }
     }
 
-    /// Whether a write may be going on that is not noticed yet: its process may be waiting for room.
+    /// Whether a write may be going on that is not noticed yet: its process may be waiting for room. Without room for
+    /// output, writes to a socket are not noticed.
     #[must_use]
     pub fn may_be_going_on(&self) -> bool {
-        fd::may_be_full(self.stream)
+        let has_room = || !poll::poll_one(self.stream, Events::OUT, Duration::ZERO).is_empty();
+        fd::may_be_full(self.stream) || matches!(self.seen_by, SeenBy::Epoll(_)) && !has_room()
     }
 }
 
 impl AsRawFd for Writes {
     /// Is readable after a write.
     fn as_raw_fd(&self) -> RawFd {
-        self.epoll.as_raw_fd()
+        match &self.seen_by {
+            SeenBy::Inotify(notify) => notify.as_raw_fd(),
+            SeenBy::Epoll(epoll) => epoll.as_raw_fd(),
+        }
     }
 }
