@@ -62,7 +62,7 @@ _treaper() {
         --forward-to)
             words="server group tree" ;;
         --contain)
-            words="auto group cgroup pidns" ;;
+            words="group cgroup pidns" ;;
         --stderr)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")

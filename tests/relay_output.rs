@@ -132,7 +132,12 @@ fn every_byte_arrives_by_a_courier_and_it_ends_with_the_relay() {
         return skip("only root can have another uid");
     }
     let (mut reader, stdout) = sys::pipe().unwrap();
-    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout, "exec cat", Some(65534));
+    let mut talk = Talk::start(
+        &Wrap::Treaper(&OPTIONS),
+        stdout.into(),
+        "exec cat",
+        Some(65534),
+    );
     let host = std::thread::spawn(move || {
         let mut all = Vec::new();
         reader.read_to_end(&mut all).unwrap();

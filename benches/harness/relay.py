@@ -82,7 +82,7 @@ def start(everyone, work):
     def shell(line):
         return ["/bin/sh", "-c", line]
 
-    boundary = ["--cancel", source("cancel"), "--boundary", "type=result"]
+    boundary = ["--turn", "type=user", "--cancel", "request.subtype=interrupt", "--boundary", "type=result"]
     return [
         Echo("the server alone", SERVER),
         Echo("treaper", [*treaper, "--", *SERVER]),
@@ -91,7 +91,7 @@ def start(everyone, work):
         Echo("the same, by another writer", [*treaper, "--inject", source("other"), "--", *SERVER], relay, os.path.join(work, "other")),
         Echo("`cat` before and behind it", shell("cat | cat | cat"), lambda pid: children(pid)[0]),
         Echo("socat", [path("socat"), "-", "EXEC:/bin/cat,pipes"], lambda pid: pid),
-        Echo("treaper --cancel --boundary", [*treaper, *boundary, "--", *SERVER], relay),
+        Echo("treaper --cancel", [*treaper, *boundary, "--", *SERVER], relay),
     ]
 
 
@@ -137,7 +137,7 @@ def measure(everyone, work, quick):
     text = (
         f"A server that says everything again (`cat`). A message of {len(LINE)} bytes there and back, {rounds} of each in turn; "
         f"{MEGABYTES} MiB in messages of 1,000 bytes, {repeats} times in turn. With `--inject` the relay is in one "
-        "direction, as `cat` before the server is. With `--boundary` it is in both, as socat is.\n\n"
+        "direction, as `cat` before the server is. With `--cancel` it is in both, as socat is.\n\n"
     )
     head = ["", "there and back, µs", "ratio", "10th percentile", "ratio", f"{MEGABYTES} MiB, GiB/s", "time, ratio"]
     between = (

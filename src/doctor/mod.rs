@@ -18,6 +18,7 @@ use crate::contain::cgroup::Cgroup;
 use crate::output::error;
 use crate::output::progress::{Own, Voice};
 use crate::pair::context::Request;
+use crate::relay;
 use crate::serve;
 use crate::settings::cli::Args;
 use crate::settings::config::{self, Config, DoctorFormat};
@@ -142,7 +143,7 @@ fn features() -> Vec<Check> {
 
 fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
     let children = proc::children(pid::own(), &mut |_| ());
-    vec![
+    let mut checks = vec![
         Check {
             name: "/proc",
             ok: Some(proc::is_of_own_namespace()),
@@ -160,6 +161,19 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
         ),
         host::host(config, inherited),
         host::stdin(config, inherited),
+    ];
+    if config.writers.are_used() {
+        let checked = relay::check(&config.writers);
+        checks.push(Check {
+            name: "several writers",
+            ok: Some(checked.is_ok()),
+            detail: checked.map_or_else(
+                |error| error.to_string(),
+                |()| "stdin can be passed on, and the sockets can be made".to_owned(),
+            ),
+        });
+    }
+    checks.extend([
         Check {
             name: "two processes",
             ok: None,
@@ -183,7 +197,8 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
                 "none: the server gets a session of its own".to_owned()
             },
         },
-    ]
+    ]);
+    checks
 }
 
 /// The container engine, if it has left a sign: a file or a variable.

@@ -29,7 +29,7 @@ pub struct HostStream {
 
 /// It is ended when this is dropped.
 #[derive(Debug)]
-pub struct Courier(Pid);
+pub struct Courier(pub Pid);
 
 impl Drop for Courier {
     fn drop(&mut self) {

@@ -142,6 +142,13 @@ impl Handle {
         {
             let _ = wait::child(self.pid);
         }
+        // If the relay was killed, its couriers end with it, and this process has adopted them.
+        for courier in self.words.couriers().into_iter().flatten() {
+            if let Some(pidfd) = pidfd::of(courier).ok().filter(|_| wait::is_child(courier)) {
+                let _ = poll_one(pidfd.as_raw_fd(), Events::IN, PAUSE);
+                let _ = wait::child(courier);
+            }
+        }
     }
 
     /// Whether it is gone within this time.

@@ -205,12 +205,17 @@ struct Parts {
 impl Parts {
     fn into_ends(self) -> Result<Ends, Errno> {
         let (host, server) = self.input;
-        let output = self
-            .output
-            .map(|(server, host)| Ok((server, host.output()?)));
+        let output = self.output.map(|(server, host)| {
+            let host = host.in_relay(courier::to)?;
+            Ok((server, host))
+        });
+        let (host, output) = (host.in_relay(courier::from)?, output.transpose()?);
+        let pid = |host: &HostStream| host.courier.as_ref().map(|courier| courier.0);
+        let of_output = output.as_ref().and_then(|(_, host)| pid(host));
+        self.words.set_couriers(pid(&host), of_output);
         Ok(Ends {
-            input: (host.in_relay(courier::from)?, server),
-            output: output.transpose()?,
+            input: (host, server),
+            output,
             others: self.others,
             line: self.line,
             words: self.words,

@@ -71,7 +71,7 @@ impl Wanted {
 
     /// What poll has reported something of, and whether that is a hang-up or an error.
     pub fn reported(&self) -> impl Iterator<Item = (Polled, bool)> + '_ {
-        let reports = self.fds.iter().map(|fd| fd.reported());
+        let reports = self.fds.iter().map(poll::Polled::reported);
         let all = self.what.iter().copied().zip(reports);
         let end = HANG_UP | Events::ERR | Events::NVAL;
         all.filter(|(_, events)| !events.is_empty())

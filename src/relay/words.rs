@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::sys::pid::Pid;
 use crate::sys::shared::{Word, shared_words};
 
 shared_words! {
@@ -16,6 +17,8 @@ shared_words! {
         discarded: Word,
         passed: Word,
         injected: Word,
+        input_courier: Word,
+        output_courier: Word,
     }
 }
 
@@ -95,5 +98,17 @@ impl Words {
     #[must_use]
     pub fn injected(self) -> Duration {
         Duration::from_nanos(self.injected.get())
+    }
+
+    /// Relay: the pids of its couriers.
+    pub fn set_couriers(self, input: Option<Pid>, output: Option<Pid>) {
+        let number = |pid: Option<Pid>| pid.map_or(0, |pid| pid.get() as u64);
+        self.input_courier.set(number(input));
+        self.output_courier.set(number(output));
+    }
+
+    #[must_use]
+    pub fn couriers(self) -> [Option<Pid>; 2] {
+        [self.input_courier, self.output_courier].map(|word| Pid::new(word.get() as i32))
     }
 }

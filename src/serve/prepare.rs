@@ -51,14 +51,12 @@ pub fn prepare<'a>(
     let hosts = hosts::find(config, inherited.sighup_ignored)?;
     adopt_orphans()?;
     hosts.watch_parent()?;
-    let sources = relay::open(&config.writers, &descriptors)?;
+    relay::check(&config.writers)?;
     let mut place = Place::examine(inherited, config, manner.name, descriptors)?;
     let writes = config.idle.map(|_| idle::open()).transpose()?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = Containment::prepare(config.contain)?;
-    let started = sources
-        .map(|sources| sources.start(&config.writers, config.drain))
-        .transpose()?;
+    let started = relay::start(&config.writers, config.drain, &place.strangers)?;
     let (handle, streams) = started.unzip();
     // A child of this process, and not of the tree.
     place

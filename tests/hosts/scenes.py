@@ -128,9 +128,25 @@ server.wait()
 """
 
 
-@scene("second-writer", "second-writer", "webhook", "webhook-python", quick=True)
+def failing_webhooks(stage):
+    """The error paths of the webhooks: a message that is too long, and no agent."""
+    python, node = ("/usr/bin/python3", "webhook-python", "no agent"), ("node", "webhook-node", "none.sock")
+    note = "the build has failed"
+    too_long = {"node": "' + 'x'.repeat(17 << 20) + '", "/usr/bin/python3": "' + b'x' * (17 << 20) + b'"}
+    for program, snippet, no_agent in (python, node):
+        for replaced, expected in (
+            ((note, too_long[program]), "error: the message is longer than 16 MiB"),
+            (("agent.sock", "none.sock"), no_agent),
+        ):
+            script = stage.snippet(snippet, "failing", replace=[replaced])
+            said = stage.run(["sh", "-c", f"{program} {script}; echo status $?"])
+            if expected not in said or not said.endswith("status 1\n"):
+                raise Failed(f"{snippet}: {said}")
+
+
+@scene("second-writer", "second-writer", "webhook", "webhook-python", "webhook-node", "bridge", quick=True)
 def _(stage):
-    stage.need("socat")
+    stage.need("socat", "node")
     stage.env["XDG_RUNTIME_DIR"] = stage.folder
     stage.write("bin/some-agent", AGENT.format(here=stage.folder), 0o755)
     host = stage.start(["/usr/bin/python3", "-c", HALF, stage.snippet("second-writer", "agent.sh")])
@@ -139,7 +155,15 @@ def _(stage):
     if not stage.control:
         stage.until("the socket", lambda: os.path.exists(stage.path("agent.sock")))
         stage.until("that half", lambda: stage.read("got").endswith("half of"))
-        second = [stage.shell("webhook"), stage.start(["/usr/bin/python3", stage.snippet("webhook-python", "webhook.py")])]
+        bridge = stage.snippet("bridge", "bridge.sh", replace=[("/run/agent", stage.folder), (",group=hooks", "")])
+        stage.spare(stage.start(["sh", bridge]).pid)
+        stage.until("the bridge", lambda: os.path.exists(stage.path("hooks.sock")))
+        second = [
+            stage.shell("webhook"),
+            stage.start(["/usr/bin/python3", stage.snippet("webhook-python", "webhook.py")]),
+            stage.start(["node", stage.snippet("webhook-node", "webhook.js")]),
+            stage.start(["/usr/bin/python3", stage.snippet("webhook-python", "bridged.py", replace=[("agent.sock", "hooks.sock")])]),
+        ]
         for process in second:
             stage.spare(process.pid)
         stage.passes(0.5)
@@ -151,8 +175,9 @@ def _(stage):
             if process.wait(60) != 0:
                 raise Failed("a webhook has failed")
         note = '{"type":"note","text":"the build has failed"}\n'
-        if stage.read("got") != '{"type":"user","text":"half of a message"}\n' + 2 * note:
+        if stage.read("got") != '{"type":"user","text":"half of a message"}\n' + 4 * note:
             raise Failed("the agent got: " + stage.read("got"))
+        failing_webhooks(stage)
     stage.kill(host)
 
 

@@ -24,11 +24,11 @@ def echo(server):
 LEFT_JOB = ("leave_job", {}, "answer")
 OPEN_JOB = ("run_job", {}, "progress")
 
-# For a second writer of stdin. MCP and ACP have no message that always ends a turn. So what shows that the server has read
-# the cancel is the answer to a ping behind it.
+# For a second writer of stdin. In ACP the answer to the prompt ends a turn; MCP has no answer to a cancelled request.
 INJECT = (*SHORT, "--inject", "unix:{folder}/inject")
 CANCEL_DRAIN = 1
-CANCEL = (*SHORT, "--cancel", "unix:{folder}/cancel", "--boundary", "id=operator", "--cancel-drain", f"{CANCEL_DRAIN}s",
+CANCEL = (*SHORT, "--inject", "unix:{folder}/cancel", "--turn", "method=session/prompt", "--cancel", "method=session/cancel",
+          "--cancel-drain", f"{CANCEL_DRAIN}s",
           "--report", "{folder}/report", "--stderr", "{folder}/log")
 
 
@@ -132,13 +132,12 @@ def second_writer():
         text = "a second process makes calls as well, then the host SIGKILLed"
         yield Scene(f"{server}-inject", text, server, "kill-host", [], "nothing", INJECT, limit=WINDOW + SLACK, flood=True, **same)
         yield Scene(f"{server}-inject-control", text, server, "kill-host", [], "torn", limit=SLACK, flood=True, **same)
-    for server in ("python", "acp"):
-        text = "a second process cancels, the server obeys: it lives on"
-        yield Scene(f"{server}-cancel-obeyed", text, server, "close", [("obedient", {}, "progress")], "nothing", CANCEL,
-                    limit=WINDOW + SLACK, cancel=True, **same)
-        text = "a second process cancels, the server does not listen"
-        deaf = [("deaf", {}, "progress")]
-        yield Scene(f"{server}-cancel-deaf", text, server, "cancel", deaf, "nothing", CANCEL, "cancel-timeout",
-                    limit=CANCEL_DRAIN + WINDOW + SLACK, cancel=True, **same)
-        yield Scene(f"{server}-cancel-deaf-control", text, server, "cancel", deaf, "survivors", limit=CANCEL_DRAIN + WINDOW,
-                    cancel=True, **same)
+    text = "a second process cancels, the server obeys: it lives on"
+    yield Scene("acp-cancel-obeyed", text, "acp", "close", [("obedient", {}, "progress")], "nothing", CANCEL,
+                limit=WINDOW + SLACK, cancel=True, **same)
+    text = "a second process cancels, the server does not listen"
+    deaf = [("deaf", {}, "progress")]
+    yield Scene("acp-cancel-deaf", text, "acp", "cancel", deaf, "nothing", CANCEL, "cancel-timeout",
+                limit=CANCEL_DRAIN + WINDOW + SLACK, cancel=True, **same)
+    yield Scene("acp-cancel-deaf-control", text, "acp", "cancel", deaf, "survivors", limit=CANCEL_DRAIN + WINDOW,
+                cancel=True, **same)

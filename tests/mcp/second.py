@@ -1,8 +1,7 @@
 """The second writer of a server's stdin: a process of its own, which reads no answers. Its arena gives it the commands.
 
     second.py inject TO COUNT     calls the tool `echo` so often
-    second.py cancel TO REQUEST   cancels a request of MCP, and asks for a sign of life
-    second.py cancel TO SESSION   cancels the turn of a session of ACP, and asks for a sign of life
+    second.py cancel TO SESSION   cancels the turn of a session of ACP
 
 TO is `unix:PATH`, a socket of treaper, or `pipe:PATH`, the server's stdin itself. Ends when all was taken.
 """
@@ -24,12 +23,7 @@ def messages(what, word):
         for at in range(int(word)):
             yield message(id=f"webhook-{at}", method="tools/call", params={"name": "echo", "arguments": {"message": "y" * SIZE}})
         return
-    if word.isdigit():
-        yield message(method="notifications/cancelled", params={"requestId": int(word), "reason": "the operator"})
-    else:
-        yield message(method="session/cancel", params={"sessionId": word})
-    # ACP does not know this method. It answers that.
-    yield message(id="operator", method="ping")
+    yield message(method="session/cancel", params={"sessionId": word})
 
 
 def main():
@@ -45,8 +39,9 @@ def main():
         for each in messages(what, word):
             connection.sendall(each)
         connection.shutdown(socket.SHUT_WR)
-        if connection.recv(1):
-            sys.exit("treaper has answered")
+        answer = connection.makefile().read()
+        if answer != "ok\n":
+            sys.exit(f"treaper has answered: {answer}")
 
 
 main()
