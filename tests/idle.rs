@@ -1,9 +1,5 @@
 //! `idle`: nothing was written to the server's stdin for the time of `--idle`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "a test"
-)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod common;
 
@@ -142,7 +138,7 @@ fn none_of_a_thousand_writes_is_missed_although_each_is_read_at_once() {
     for with_poll in [false, true] {
         for (kind, stdin, mut host) in kinds() {
             let (read, was_read) = mpsc::channel();
-            let writes = Writes::of(stdin.as_raw_fd()).unwrap();
+            let writes = Writes::watch(stdin.as_raw_fd()).unwrap();
             let _ = writes.take();
             let reader = std::thread::spawn(move || {
                 let mut server = File::from(stdin);
@@ -172,7 +168,7 @@ fn none_of_a_thousand_writes_is_missed_although_each_is_read_at_once() {
 #[test]
 fn what_the_server_reads_or_writes_is_no_write() {
     for (kind, stdin, mut host) in kinds() {
-        let writes = Writes::of(stdin.as_raw_fd()).unwrap();
+        let writes = Writes::watch(stdin.as_raw_fd()).unwrap();
         let mut server = File::from(stdin);
         let _ = writes.take();
         for _ in 0..10 {
@@ -194,7 +190,7 @@ fn a_socket_without_room_for_output_may_hide_a_write() {
         if !["unix", "tcp"].contains(&kind) {
             continue;
         }
-        let writes = Writes::of(stdin.as_raw_fd()).unwrap();
+        let writes = Writes::watch(stdin.as_raw_fd()).unwrap();
         assert!(!writes.may_be_going_on(), "{kind}");
         sys::set_nonblocking(stdin.as_raw_fd());
         let mut server = File::from(stdin);

@@ -5,6 +5,7 @@ mod messages;
 mod report;
 mod signals;
 
+use std::mem::discriminant;
 use std::time::Duration;
 
 use crate::contain::Containment;
@@ -129,20 +130,15 @@ impl World for Monitor<'_> {
             self.record_loss(trigger);
             log::info!("trigger: {trigger}");
         }
-        let terminating = |plan: &Plan| matches!(plan.state(), State::Terminating { .. });
-        if terminating(after) && !terminating(before) {
-            self.stopping_since = Some(clock::now());
-        }
-        self.record_state(before, after);
         self.context.board.set_plan(after);
+        if discriminant(&before.state()) != discriminant(&after.state()) {
+            self.enter_state(before, after);
+        }
         if before.is_running() != after.is_running() {
             self.watch.set_running(after.is_running());
         }
         if before.is_running() && !after.is_running() {
             self.wake_shim();
-        }
-        if self.context.board.failure().is_none() {
-            messages::log_state(before, after);
         }
     }
 
@@ -213,6 +209,19 @@ impl Monitor<'_> {
             if let Some(event) = event {
                 return event;
             }
+        }
+    }
+
+    fn enter_state(&mut self, before: &Plan, after: &Plan) {
+        let (state, now) = (after.state(), clock::now());
+        if matches!(state, State::Terminating { .. }) {
+            self.stopping_since = Some(now);
+        }
+        if let Some(report) = self.context.report {
+            report.ledger.set_state(state, now);
+        }
+        if self.context.board.failure().is_none() {
+            messages::log_state(before, after);
         }
     }
 

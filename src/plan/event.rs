@@ -128,12 +128,12 @@ impl Actions {
     pub const NONE: Self = Self([None; 3]);
 
     #[must_use]
-    pub const fn one(first: Action) -> Self {
+    pub const fn only(first: Action) -> Self {
         Self([Some(first), None, None])
     }
 
     #[must_use]
-    pub const fn two(first: Action, second: Action) -> Self {
+    pub const fn both(first: Action, second: Action) -> Self {
         Self([Some(first), Some(second), None])
     }
 

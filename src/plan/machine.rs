@@ -151,20 +151,14 @@ impl Plan {
     /// The plan after `event` at `now`, and what has to be done.
     #[must_use]
     pub fn step(mut self, event: Event, now: Duration) -> (Self, Actions) {
-        let actions = self.advance(event, now);
-        (self, actions)
-    }
-
-    /// As [`Self::step`], in place.
-    #[must_use]
-    pub fn advance(&mut self, event: Event, now: Duration) -> Actions {
-        match event {
+        let actions = match event {
             Event::Trigger(trigger) | Event::Requested(trigger) => self.on_trigger(trigger, now),
             Event::Reaped { server_gone, empty } => self.on_reaped(server_gone, empty, now),
             Event::Deadline { unread, hung_up } => self.on_deadline(unread, hung_up, now),
             Event::Swept { progress } => self.on_swept(progress, now),
             Event::KillNow => self.on_kill_now(now),
-        }
+        };
+        (self, actions)
     }
 
     fn on_trigger(&mut self, trigger: Trigger, now: Duration) -> Actions {
@@ -240,7 +234,7 @@ impl Plan {
         };
         *server_at = None;
         let waiting = rest_at.take();
-        waiting.map_or(Actions::NONE, |_| Actions::one(Action::StopRest))
+        waiting.map_or(Actions::NONE, |_| Actions::only(Action::StopRest))
     }
 
     fn on_deadline(&mut self, unread: u64, hung_up: bool, now: Duration) -> Actions {
@@ -281,7 +275,7 @@ impl Plan {
             State::Terminating { .. } => self.do_what_is_due(now),
             State::Killing { survivors_at, .. } if now >= survivors_at => {
                 self.state = State::Survived;
-                Actions::one(Action::NameSurvivors)
+                Actions::only(Action::NameSurvivors)
             }
             State::Killing {
                 next,
@@ -293,7 +287,7 @@ impl Plan {
                     pause,
                     survivors_at,
                 };
-                Actions::one(Action::KillAll)
+                Actions::only(Action::KillAll)
             }
             State::Running | State::Killing { .. } | State::Done | State::Survived => Actions::NONE,
         }
@@ -310,14 +304,12 @@ impl Plan {
         else {
             return Actions::NONE;
         };
-        let due = |at: &mut Option<Duration>, action| {
-            let due = at.is_some_and(|at| now >= at);
-            at.take_if(|_| due).map(|_| action)
-        };
+        let take_due =
+            |at: &mut Option<Duration>, action| at.take_if(|at| now >= *at).map(|_| action);
         Actions([
-            due(server_at, Action::EnsureServerStop),
-            due(rest_at, Action::StopRest),
-            due(name_at, Action::NameWaiting),
+            take_due(server_at, Action::EnsureServerStop),
+            take_due(rest_at, Action::StopRest),
+            take_due(name_at, Action::NameWaiting),
         ])
     }
 
@@ -335,7 +327,7 @@ impl Plan {
             pause: ROUND_MIN,
             survivors_at: now + self.policy.kill_timeout,
         };
-        Actions::one(Action::KillAll)
+        Actions::only(Action::KillAll)
     }
 
     fn on_swept(&mut self, progress: bool, now: Duration) -> Actions {
@@ -374,9 +366,9 @@ impl Plan {
             self.bound(self.policy.grace_for(trigger), now);
         }
         match (mode, lives) {
-            (KillMode::Staged | KillMode::Mixed, true) => Actions::one(Action::StopServer),
-            (KillMode::Staged | KillMode::Tree, false) => Actions::one(Action::StopRest),
-            (KillMode::Tree, true) => Actions::two(Action::StopServer, Action::StopRest),
+            (KillMode::Staged | KillMode::Mixed, true) => Actions::only(Action::StopServer),
+            (KillMode::Staged | KillMode::Tree, false) => Actions::only(Action::StopRest),
+            (KillMode::Tree, true) => Actions::both(Action::StopServer, Action::StopRest),
             (KillMode::Mixed, false) => Actions::NONE,
         }
     }

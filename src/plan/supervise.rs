@@ -30,9 +30,9 @@ pub fn run(world: &mut impl World, mut plan: Plan, first: Option<Event>) -> Plan
             Some(event) => event,
             None => world.next_event(plan.deadline()),
         };
-        let before = plan;
-        let actions = plan.advance(event, world.now());
-        world.planned(event, &before, &plan);
+        let (after, actions) = plan.step(event, world.now());
+        world.planned(event, &plan, &after);
+        plan = after;
         for action in actions.iter() {
             known = world.apply(event, &plan, action).or(known);
         }

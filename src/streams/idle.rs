@@ -35,7 +35,7 @@ pub fn open() -> Result<Writes, Error> {
             "{OPTION}: stdin is not a pipe, FIFO, socket or terminal, so treaper cannot notice what is written to it"
         )));
     }
-    Writes::of(fd::STDIN).map_err(|errno| {
+    Writes::watch(fd::STDIN).map_err(|errno| {
         let reason = error::describe(errno);
         let hint = match errno {
             Errno::MFILE => " (or too many instances of inotify: fs.inotify.max_user_instances)",

@@ -64,7 +64,7 @@ impl Notifier {
         self.retry_at.set(None);
         for _ in 0..BATCH {
             match self.send_next_message(server) {
-                Passed::One => {}
+                Passed::Message => {}
                 Passed::Nothing => return,
                 Passed::Later => return self.retry_at.set(Some(clock::now() + RETRY)),
             }
@@ -86,7 +86,7 @@ impl Notifier {
     /// Passes on the last messages before this process exits.
     pub fn finish(&self, server: Option<Pid>) {
         for _ in 0..MAX_FINAL_MESSAGES {
-            if self.send_next_message(server) != Passed::One {
+            if self.send_next_message(server) != Passed::Message {
                 return;
             }
         }
@@ -121,7 +121,7 @@ impl Notifier {
             Ok(()) => {}
         }
         self.sockets.discard();
-        Passed::One
+        Passed::Message
     }
 
     fn send_next(&self, sender: i32) -> io::Result<()> {
@@ -151,7 +151,7 @@ fn names_main_process(line: &[u8]) -> bool {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Passed {
-    One,
+    Message,
     Nothing,
     /// The manager's queue is full.
     Later,

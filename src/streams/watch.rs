@@ -45,14 +45,14 @@ enum Source<'a> {
     /// The `cgroup.events` of the cgroup.
     Cgroup,
     /// Stdin or stdout.
-    Stream(Stream),
+    Stream(StandardStream),
     /// Stdin, for `--idle`.
     Idle(Idle<'a>),
 }
 
 /// The hang-up of stdin or stdout. An error on these is no event.
 #[derive(Debug)]
-struct Stream {
+struct StandardStream {
     fd: i32,
     trigger: Trigger,
     /// What poll does not report without being asked.
@@ -143,7 +143,7 @@ impl<'a> Watch<'a> {
         // On a busy machine it may take a second from here to the first poll.
         let ended = lenient && poll::has_hung_up(fd::STDIN);
         let first_second = || clock::now() + FIRST_SECOND;
-        self.add_stream(Stream {
+        self.add_stream(StandardStream {
             fd: fd::STDIN,
             trigger,
             // A half-closed socket reports only POLLRDHUP, and only if that is asked for.
@@ -159,7 +159,7 @@ impl<'a> Watch<'a> {
     /// no longer writes, but may still read.
     pub fn add_stdout(&mut self) {
         let pipe = fd::describe(fd::STDOUT).0 == Kind::Pipe;
-        self.add_stream(Stream {
+        self.add_stream(StandardStream {
             fd: fd::STDOUT,
             trigger: Trigger::StdoutClosed,
             asked: Events::empty(),
@@ -174,7 +174,7 @@ impl<'a> Watch<'a> {
         });
     }
 
-    fn add_stream(&mut self, stream: Stream) {
+    fn add_stream(&mut self, stream: StandardStream) {
         let (fd, asked) = (stream.fd, stream.asked);
         self.add(Source::Stream(stream), fd, asked);
     }
@@ -301,7 +301,7 @@ impl Source<'_> {
     }
 }
 
-impl Stream {
+impl StandardStream {
     fn verify(&mut self, polled: &mut Polled) -> Meaning {
         let news = self.news.as_ref();
         let reported = news.map_or(polled.reported(), News::take);

@@ -31,10 +31,12 @@ enum SeenBy {
 }
 
 impl Writes {
+    /// Notices writes from now on.
+    ///
     /// # Errors
     /// `EMFILE` also if the user has too many instances of inotify; `ENOSPC` too many watches; `EACCES` a pipe or terminal
     /// of another user; `ENOENT` no `/proc`; `EINVAL` another kind of file.
-    pub fn of(stream: RawFd) -> Result<Self, Errno> {
+    pub fn watch(stream: RawFd) -> Result<Self, Errno> {
         let flags = match fd::describe(stream).0 {
             Kind::Pipe => Some(WatchFlags::MODIFY),
             Kind::Terminal => Some(WatchFlags::ACCESS),

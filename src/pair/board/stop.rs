@@ -105,7 +105,7 @@ mod tests {
         let mut plan = Plan::new(POLICY);
         board.set_plan(&plan);
         assert_eq!(board.resume(POLICY, secs(1)), plan);
-        let _ = plan.advance(Event::Trigger(Trigger::StdinEof), secs(1));
+        plan = plan.step(Event::Trigger(Trigger::StdinEof), secs(1)).0;
         board.set_plan(&plan);
         assert_eq!(board.trigger(), Some(Trigger::StdinEof));
         assert_eq!(resumed(board, POLICY, secs(1)), State::Running);
@@ -114,7 +114,7 @@ mod tests {
             unread: 0,
             hung_up: false,
         };
-        let _ = plan.advance(next_writer, secs(2));
+        plan = plan.step(next_writer, secs(2)).0;
         board.set_plan(&plan);
         assert_eq!(board.trigger(), None);
     }
@@ -129,7 +129,7 @@ mod tests {
                 ..POLICY
             };
             let mut plan = Plan::new(policy);
-            let _ = plan.advance(Event::Trigger(trigger), secs(100));
+            plan = plan.step(Event::Trigger(trigger), secs(100)).0;
             board.set_plan(&plan);
             let heir = board.resume(policy, secs(101));
             assert_eq!(heir.trigger(), Some(trigger));
@@ -140,13 +140,11 @@ mod tests {
                 kill_at: secs(102),
             };
             assert_eq!(heir.state(), expected, "{trigger}");
-            let _ = plan.advance(
-                Event::Deadline {
-                    unread: 0,
-                    hung_up: true,
-                },
-                secs(102),
-            );
+            let overdue = Event::Deadline {
+                unread: 0,
+                hung_up: true,
+            };
+            plan = plan.step(overdue, secs(102)).0;
             board.set_plan(&plan);
             let State::Killing {
                 next, survivors_at, ..
@@ -162,7 +160,7 @@ mod tests {
     fn stopping(policy: Policy) -> Board {
         let board = board();
         let mut plan = Plan::new(policy);
-        let _ = plan.advance(Event::Trigger(Trigger::Terminate), secs(100));
+        plan = plan.step(Event::Trigger(Trigger::Terminate), secs(100)).0;
         board.set_plan(&plan);
         board
     }

@@ -65,9 +65,6 @@ pub(super) fn log_state(before: &Plan, after: &Plan) {
     if before.trigger().is_none() && after.trigger() == Some(Trigger::ServerExit) {
         log::info!("trigger: {}", Trigger::ServerExit);
     }
-    if std::mem::discriminant(&before.state()) == std::mem::discriminant(&after.state()) {
-        return;
-    }
     match after.state() {
         State::Done | State::Survived => {}
         State::Running => log::info!("stdin has a writer again, so the server goes on"),

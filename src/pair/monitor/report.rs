@@ -7,21 +7,9 @@ use crate::output::report::Facts;
 use crate::plan::event::Trigger;
 use crate::plan::machine::Plan;
 use crate::relay::Handle;
-use crate::sys::clock;
 use crate::sys::pid::Pid;
 
 impl Monitor<'_> {
-    /// Records each new state of the plan.
-    pub(super) fn record_state(&self, before: &Plan, after: &Plan) {
-        let Some(report) = self.context.report else {
-            return;
-        };
-        let (old, new) = (before.state(), after.state());
-        if std::mem::discriminant(&old) != std::mem::discriminant(&new) {
-            report.ledger.set_state(new, clock::now());
-        }
-    }
-
     /// Counts the living processes once, after the stop signal was sent.
     pub(super) fn count_signalled(&mut self) {
         let Some(report) = self.context.report else {
