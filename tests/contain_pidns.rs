@@ -322,6 +322,28 @@ fn processes_that_cannot_be_killed_do_not_delay_the_host() {
     run.wait_empty();
 }
 
+/// The monitor is the init of the namespace, and so the kernel lets it end only after all others.
+#[test]
+fn a_killed_init_that_cannot_end_does_not_delay_the_host() {
+    let wrap = Wrap::Treaper(&["--contain=pidns", "--kill-timeout=300ms"]);
+    let mut run = Scene::new()
+        .start(&wrap.tree("server[stuck]"))
+        .ready(&["stuck"]);
+    let stuck = run.named("stuck")[0].pid.to_string();
+    let mut tracer = Scene::new().start(&[ACTOR, "trace", &stuck]);
+    if tracer.log.wait("tracer", "tried").text("error") != "none" {
+        return skip("tracing a stranger is not allowed here");
+    }
+    sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+    let exit = run.wait();
+    let stderr = run.stderr();
+    assert_eq!(exit.code(), Some(123), "{stderr}");
+    assert!(stderr.contains(&format!("survivor: pid {stuck} 'stuck'")));
+    assert_eq!(stderr.matches("survivor").count(), 1, "{stderr}");
+    drop(tracer);
+    run.wait_empty();
+}
+
 #[test]
 fn where_it_cannot_be_used_nothing_is_started_and_the_error_has_cause_and_remedy() {
     if !sys::is_root() {

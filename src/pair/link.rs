@@ -52,9 +52,10 @@ pub fn bell() -> Result<(OwnedFd, OwnedFd), Errno> {
     fd::signalling_pipe(Signal::CONT)
 }
 
-/// Empties the pipe, so that the next byte sends a signal again.
-pub fn silence(bell: BorrowedFd<'_>) {
-    fd::empty(bell);
+/// Empties the pipe, so that the next byte sends a signal again. Returns whether no process can ring it any more.
+#[must_use]
+pub fn silence(bell: BorrowedFd<'_>) -> bool {
+    fd::empty(bell)
 }
 
 /// Whether the kernel has sent this signal because of the bell, or of the end of the monitor.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use crate::job_control;
 use crate::pair::board::Suspension;
@@ -39,6 +40,8 @@ pub struct Shim<'a> {
     /// If the monitor is in a PID namespace of its own: from there it cannot signal the shim, and its pids
     /// mean nothing here.
     bell: Option<OwnedFd>,
+    /// Until when such a monitor has to end, since it has closed its files; `None`: it has not.
+    ends_by: Option<Duration>,
     /// A pidfd of the server, opened for the first signal.
     server: Option<OwnedFd>,
     sender: Sender,
@@ -64,6 +67,7 @@ impl<'a> Shim<'a> {
             monitor,
             parent,
             bell,
+            ends_by: None,
             server: None,
             sender: Sender::Direct,
             obeyed: Suspension::default(),
@@ -80,7 +84,7 @@ impl<'a> Shim<'a> {
 
 impl Shim<'_> {
     /// Waits until the monitor has ended, or lets the shim exit before it. Returns how it ended. If a signal has ended
-    /// it, the tree now belongs to the shim.
+    /// it, the tree now belongs to the shim; see also [`Self::ending_init`].
     ///
     /// The kernel reports the monitor's end by SIGCONT. A signal that suspends removes a pending SIGCONT, and then
     /// arrives itself. So the shim looks at the monitor after every signal.
@@ -91,7 +95,8 @@ impl Shim<'_> {
         loop {
             let notifier = self.context.notifier.as_ref();
             let retry_at = notifier.and_then(Notifier::retry_at);
-            let arrival = arrival::wait_any(retry_at.map(|at| at.saturating_sub(clock::now())));
+            let next = retry_at.into_iter().chain(self.ends_by).min();
+            let arrival = arrival::wait_any(next.map(|at| at.saturating_sub(clock::now())));
             if let Some(arrival) = arrival.filter(|arrival| !link::is_from_monitor(arrival)) {
                 self.handle(&arrival);
             }
@@ -109,6 +114,15 @@ impl Shim<'_> {
             }
             self.suspend(arrival.as_ref());
         }
+    }
+
+    /// The monitor, if it was the init of a PID namespace and was killed, but cannot end, since a process there cannot be
+    /// killed: the kernel lets an init end only after all others.
+    #[must_use]
+    pub fn ending_init(&self) -> Option<Pid> {
+        self.ends_by
+            .and(Some(self.monitor))
+            .filter(|pid| wait::is_child(*pid))
     }
 
     /// Passes on the last messages of the tree to the service manager.
@@ -133,8 +147,10 @@ impl Shim<'_> {
     }
 
     fn look_at_monitor(&mut self) -> Result<Option<Ended>, Errno> {
-        if let Some(bell) = &self.bell {
-            link::silence(bell.as_fd());
+        let closed = |bell: &OwnedFd| link::silence(bell.as_fd());
+        if self.bell.as_ref().is_some_and(closed) && self.ends_by.is_none() {
+            let latest = clock::now() + self.context.place.policy.kill_timeout;
+            self.ends_by = Some(self.context.board.set_monitor_ending(latest));
         }
         if let Some(status) = self.context.board.early_status() {
             return Ok(Some(Ended::Exited(status)));
@@ -159,7 +175,8 @@ impl Shim<'_> {
                         relay.keep_awake();
                     }
                     self.note_strangers();
-                    return Ok(None);
+                    let late = self.ends_by.is_some_and(|at| at <= clock::now());
+                    return Ok(late.then_some(Ended::Killed(Signal::KILL.number())));
                 }
             }
         }

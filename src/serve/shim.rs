@@ -56,13 +56,14 @@ fn take_over(
 ) -> Result<u8, Error> {
     let board = context.board;
     let namespace = containment.is_namespace();
-    if namespace && board.ended().is_none() {
+    let ending = shim.ending_init();
+    if namespace && ending.is_none() && board.ended().is_none() {
         // The monitor was the init of a namespace. With it the kernel has killed all processes in it.
         board.set_ended(Ended::Killed(Signal::KILL.number()));
     }
     let strangers = shim.into_strangers();
-    // If it is not a child of this process by now, its pid may belong to another process.
-    let server = board.server().map(|pid| Server {
+    // In a namespace, its pid means nothing here. If it is not a child of this process by now, its pid may belong to another process.
+    let server = board.server().filter(|_| !namespace).map(|pid| Server {
         pid,
         pidfd: None,
         leads_group: !context.place.job_control,
@@ -80,7 +81,8 @@ fn take_over(
         containment
     };
     let ledger = context.report.map(|report| report.ledger);
-    let tree = Tree::new(server, strangers, containment, ledger);
+    let mut tree = Tree::new(server, strangers, containment, ledger);
+    tree.ending_init = ending;
     let mut monitor = Monitor::heir(context, tree, namespace);
     if let Some((what, errno)) = broken {
         monitor.give_up(what, errno);

@@ -308,7 +308,7 @@ pub fn write_byte(pipe: BorrowedFd<'_>) {
     let _ = write_at_once(pipe, b"!");
 }
 
-/// Reads what is in a pipe, without waiting.
-pub fn empty(pipe: BorrowedFd<'_>) {
-    let _ = rustix::io::read(pipe, &mut [0_u8; 64]);
+/// Reads what is in a pipe, without waiting. Returns whether its other end is closed.
+pub fn empty(pipe: BorrowedFd<'_>) -> bool {
+    rustix::io::read(pipe, &mut [0_u8; 64]) == Ok(0)
 }

@@ -65,6 +65,8 @@ pub struct Tree {
     /// Children of this process that are not of the tree, as it had them before it executed treaper. They and their
     /// descendants are left alone.
     pub strangers: Vec<i32>,
+    /// A monitor that waits for the end of its PID namespace. It is not of the tree, and its descendants are.
+    pub ending_init: Option<Pid>,
     containment: Containment,
     /// How the children were found by the last walk.
     search: Search,
@@ -87,6 +89,7 @@ impl Tree {
         Self {
             server,
             strangers,
+            ending_init: None,
             containment,
             search: Search::Files,
             ledger,
@@ -157,7 +160,12 @@ impl Tree {
             watchful,
             reach,
         };
-        let gaps = walk::walk(scope, visit);
+        let ending = self.ending_init;
+        let gaps = walk::walk(scope, &mut |member| {
+            if ending != Some(member.pid) {
+                visit(member);
+            }
+        });
         if gaps.search != self.search {
             self.search = gaps.search;
             match gaps.search {

@@ -29,6 +29,18 @@ impl Board {
         Trigger::ALL.into_iter().find(|t| *t as u64 == number)
     }
 
+    /// Shim: the monitor was the init of a PID namespace and is ending, so the kernel has sent SIGKILL to all. Returns
+    /// until when they have to end: `latest`, or the time that the monitor has set before.
+    pub fn set_monitor_ending(self, latest: Duration) -> Duration {
+        if self.trigger().is_none() {
+            self.trigger.set(Trigger::MonitorKilled as u64);
+        }
+        if self.survivors_at.get() == 0 {
+            self.survivors_at.set(nanos(latest));
+        }
+        Duration::from_nanos(self.survivors_at.get())
+    }
+
     /// Shim: the plan after the death of the monitor. It keeps the deadlines of the monitor.
     #[must_use]
     pub fn resume(self, policy: Policy, now: Duration) -> Plan {
