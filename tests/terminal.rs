@@ -183,6 +183,46 @@ fn a_late_resumption_does_not_undo_the_next_suspension() {
     }
 }
 
+/// The shim is slow: Ctrl-Z comes before it forwards the SIGCONT, and the monitor sees what that does before the shim
+/// looks for Ctrl-Z again.
+#[test]
+fn a_slow_shim_does_not_lose_the_next_suspension() {
+    let (mut run, master) = start(WRAPS[0], "server");
+    let (main, server) = (run.main, run.log.ready("server"));
+    let mut strace = std::process::Command::new("strace");
+    let slow = "inject=pidfd_send_signal,rt_sigpending:delay_enter=300000";
+    strace.args(["-qq", "-o", "/dev/null", "-e", slow, "-p"]);
+    let strace = strace.arg(main.to_string());
+    let Ok(mut strace) = strace.stderr(std::process::Stdio::null()).spawn() else {
+        return skip("needs strace");
+    };
+    until("a tracer", || {
+        proc::status(main, "TracerPid").is_some_and(|pid| pid != "0")
+            || strace.try_wait().unwrap().is_some()
+    });
+    if strace.try_wait().unwrap().is_some() {
+        return skip("tracing is not allowed here");
+    }
+    let is_in = |call: i64| {
+        let now = std::fs::read_to_string(format!("/proc/{main}/syscall"));
+        now.is_ok_and(|now| now.starts_with(&format!("{call} ")))
+    };
+    sys::kill_group(main, libc::SIGCONT).unwrap();
+    until("a SIGCONT that is about to be sent", || {
+        is_in(libc::SYS_pidfd_send_signal)
+    });
+    press(&master, 26);
+    until_state(&[server], 'T');
+    until("the next look", || is_in(libc::SYS_rt_sigpending));
+    until("the end of that", || !is_in(libc::SYS_rt_sigpending));
+    strace.kill().unwrap();
+    strace.wait().unwrap();
+    until_state(&[main, server], 'T');
+    sys::kill_group(main, libc::SIGCONT).unwrap();
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+}
+
 /// The monitor has not yet seen that the server was resumed.
 #[test]
 fn an_order_to_suspend_that_is_out_of_date_is_not_obeyed() {

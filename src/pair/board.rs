@@ -40,6 +40,8 @@ shared_words! {
         /// Monitor: whether the foreground group of the terminal belongs to this job. Written while the server is not
         /// reaped.
         pub in_foreground: Flag,
+        /// Shim: it is about to suspend itself, or has done that. Written before it looks at the reason once more.
+        pub suspending: Flag,
     }
 }
 

@@ -383,7 +383,7 @@ impl Monitor<'_> {
             Some(Change::Resumed) => {
                 self.context.board.withdraw_suspension();
                 self.alone.server_resumed();
-                self.wake_shim();
+                self.resume_suspended_shim();
             }
             Some(_) | None => {}
         }
@@ -400,6 +400,20 @@ impl Monitor<'_> {
     /// Resumes the shim. A suspended shim could not report to the host how the server ended.
     fn wake_shim(&self) {
         self.signal_shim(Signal::CONT);
+    }
+
+    /// Resumes the shim if it is suspended, or is about to be. A SIGCONT harms a shim that runs: it removes the SIGTSTP
+    /// of a Ctrl-Z that the shim has not read yet. The shim then forwards an older SIGCONT, which undoes the Ctrl-Z.
+    fn resume_suspended_shim(&self) {
+        let runs = match &self.role {
+            Role::Monitor {
+                shim: Link::Parent(shim),
+            } => proc::stat(shim.get()).is_ok_and(|stat| stat.state != b'T'),
+            _ => false,
+        };
+        if self.context.board.suspending.get() || !runs {
+            self.wake_shim();
+        }
     }
 
     /// Makes the shim look at the board.

@@ -219,7 +219,9 @@ impl Shim<'_> {
                     && !wait::has_ended(monitor)
             };
             if let Some(signal) = order.signal() {
+                board.suspending.set(true);
                 job_control::suspend_as_server(signal, self.server_pid(), &still);
+                board.suspending.set(false);
             }
         }
         if arrival.is_some_and(|arrival| self.context.rules().suspends_treaper(arrival)) {
