@@ -15,8 +15,6 @@ use crate::sys::{Errno, clock, poll};
 pub struct Idle<'a> {
     writes: Writes,
     relay: Option<&'a Handle>,
-    /// How many messages the relay had injected at the last look.
-    injected: u64,
     time: Duration,
     /// When the time is over. `None`: no process can write.
     ends_at: Option<Duration>,
@@ -56,7 +54,6 @@ impl<'a> Idle<'a> {
         Self {
             writes,
             relay,
-            injected: 0,
             time,
             ends_at: Some(clock::now() + time),
             running: true,
@@ -105,12 +102,11 @@ impl<'a> Idle<'a> {
         }
         // treaper itself may not have run for a while, as after a suspension of the machine.
         self.take_writes();
-        let injected = self.relay.map_or(0, |relay| relay.counts().0);
-        if std::mem::replace(&mut self.injected, injected) != injected
-            || self.writes.may_be_going_on()
-        {
+        if self.writes.may_be_going_on() {
             self.restart();
         }
+        let injected = self.relay.map(|relay| relay.injected() + self.time);
+        self.ends_at = self.ends_at.max(injected);
         let has_ended = match self.relay {
             Some(relay) => relay.has_ended(),
             None => poll::has_hung_up(fd::STDIN),
