@@ -18,7 +18,7 @@ _treaper() {
         --)
             at=$((at + 1))
             break ;;
-        --watch-pid|--watch-ancestor|--stdin|--idle|--stdout|--until|-s|--signal|-k|--kill-mode|-d|--drain|-g|--grace|--stage|--kill-timeout|--hup|--term|--forward-to|--rewrite|--contain|--inject|--turn|--cancel|--boundary|--cancel-drain|--stderr|--report|--success)
+        --watch-pid|--watch-ancestor|--stdin|--idle|--stdout|--until|-s|--signal|-k|--kill-mode|-d|--drain|-g|--grace|--stage|--kill-timeout|--hup|--term|--forward-to|--rewrite|--contain|--inject|--turn|--cancel|--boundary|--cancel-drain|--stderr|--report|--success|--log)
             at=$((at + 2))
             if [[ ${COMP_WORDS[at - 1]} == '=' ]]; then at=$((at + 1)); fi ;;
         =)
@@ -72,9 +72,9 @@ _treaper() {
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return ;;
         --doctor)
-            words="json" ;;
+            words="table json" ;;
         *)
-            words='--no-parent --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --no-guard --no-new-privs --inject --turn --cancel --boundary --cancel-drain --stderr --report --report-arguments --success --verbose --doctor --help --version' ;;
+            words='--no-parent --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --no-guard --no-new-privs --inject --turn --cancel --boundary --cancel-drain --stderr --report --report-arguments --success --log --verbose --doctor --help --version' ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

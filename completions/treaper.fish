@@ -10,7 +10,7 @@ function __treaper_command
             case --
                 set -e words[1]
                 break
-            case -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --inject --turn --cancel --boundary --cancel-drain --stderr --report --success
+            case -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --inject --turn --cancel --boundary --cancel-drain --stderr --report --success --log
                 set -e words[1..2]
             case '-*'
                 set -e words[1]
@@ -27,7 +27,7 @@ function __treaper_options
 end
 
 complete -c treaper -f
-complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --inject --turn --cancel --boundary --cancel-drain --stderr --report --success)'
+complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --inject --turn --cancel --boundary --cancel-drain --stderr --report --success --log)'
 complete -c treaper -n __treaper_options -l no-parent -d 'Do not stop when the parent process is gone'
 complete -c treaper -n __treaper_options -l watch-pid -x -a "(__fish_complete_pids)" -d 'Stop when process PID is gone'
 complete -c treaper -n __treaper_options -l watch-ancestor -x -d 'Stop when the nearest ancestor NAME is gone'
@@ -57,7 +57,8 @@ complete -c treaper -n __treaper_options -l stderr -r -F -d 'Append stderr of th
 complete -c treaper -n __treaper_options -l report -r -F -d 'Append a JSON object about the run to FILE or fd:N'
 complete -c treaper -n __treaper_options -l report-arguments -d 'Name the arguments of COMMAND in the report'
 complete -c treaper -n __treaper_options -l success -x -d 'Exit with 0 instead of STATUS (or signal name)'
+complete -c treaper -n __treaper_options -l log -x -d 'Log levels and modules instead of -v, such as debug'
 complete -c treaper -n __treaper_options -s v -l verbose -d 'Log each step; -vv: each process'
-complete -c treaper -n __treaper_options -l doctor -a "json" -d 'Show what this machine offers, and exit; =json'
+complete -c treaper -n __treaper_options -l doctor -a "table json" -d 'Show what this machine offers, and exit; =json'
 complete -c treaper -n __treaper_options -s h -l help -d 'Print help'
 complete -c treaper -n __treaper_options -s V -l version -d 'Print version'

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
 use crate::doctor;
-use crate::dropin::{self, Asked, Program};
+use crate::dropin::{Program, What};
 use crate::output::error::{self, Error, Shown};
 use crate::output::progress::{Own, Voice};
 use crate::output::status;
@@ -13,8 +13,7 @@ use crate::output::stderr;
 use crate::pair::context::Request;
 use crate::serve::{self, pause};
 use crate::settings::cli::{self, Parsed};
-use crate::settings::config::{self, Config};
-use crate::settings::given;
+use crate::settings::config::{Config, PREFIX};
 use crate::settings::manner::Manner;
 use crate::sys::fd;
 use crate::sys::startup::{self, Inherited};
@@ -34,11 +33,10 @@ pub fn main(arguments: &[OsString]) -> i32 {
 }
 
 fn run(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
-    let args = match cli::parse(arguments).map_err(Error::Misuse)? {
-        Parsed::Run(args) => args,
+    let config = match cli::parse(arguments, &startup::variables_with(PREFIX))? {
+        Parsed::Run(config) => config,
         Parsed::Print(text) => return print(&text).map(|()| 0),
     };
-    let config = config::resolve(args, startup::variables_with(given::PREFIX).into_iter())?;
     if let Some(format) = config.doctor {
         start_log(&config);
         let (text, available) = doctor::examine(&config, format, arguments, inherited);
@@ -56,17 +54,16 @@ fn run(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
 
 /// Runs under the name of another init.
 fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8 {
-    let variables = std::env::vars_os().collect();
+    let variables: Vec<_> = std::env::vars_os().collect();
     let start = match program.parse(arguments, &variables) {
-        Asked::Start(start) => start,
-        Asked::Answer(answer) => return answer.print(),
+        Ok(start) => start,
+        Err(answer) => return answer.print(),
     };
     for line in &start.notes {
         stderr::bare_line(format_args!("{line}"));
     }
     let voice = &*start.voice;
-    let command = start.args.command.first().cloned().unwrap_or_default();
-    let result = config::resolve(start.args, variables.into_iter()).and_then(|config| {
+    let result = start.config().and_then(|config| {
         open_stderr(&config)?;
         start_log(&config);
         let request = Request {
@@ -76,11 +73,11 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
             inherited,
         };
         match start.what {
-            dropin::What::Server => serve::run(request),
-            dropin::What::Pause => pause::run(request),
+            What::Server => serve::run(request),
+            What::Pause => pause::run(request),
         }
     });
-    result.unwrap_or_else(|error| voice.report_failure(&error, &command))
+    result.unwrap_or_else(|error| voice.report_failure(&error, &start.command[0]))
 }
 
 /// Opens the file of `--stderr`. To be called before the first message, and before treaper opens any descriptor.

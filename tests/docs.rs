@@ -20,15 +20,15 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use clap::ArgAction;
 use common::{TREAPER, skip, sys};
 use treaper::contain::Level;
 use treaper::doctor::guarantees::{self, NOTES, OTHER_UIDS, ROWS};
 use treaper::origin::hosts;
 use treaper::output::status;
 use treaper::plan::event::Trigger;
-use treaper::settings::cli;
-use treaper::settings::given;
-use treaper::settings::options::{self, GROUPS, OPTIONS, Opt, Takes};
+use treaper::settings::options::{self, GROUPS, Opt};
+use treaper::settings::{cli, help};
 
 /// The lines and columns of the screen into which the help has to fit.
 const SCREEN: (usize, usize) = (40, 100);
@@ -83,8 +83,10 @@ fn manuals() -> Vec<String> {
 }
 
 /// The value in brackets at the end of a help text.
-fn default(option: &Opt) -> Option<&'static str> {
-    Some(option.help.rsplit_once(" [")?.1.trim_end_matches(']'))
+fn default(option: &Opt) -> Option<String> {
+    let help = option.argument().get_help()?.to_string();
+    let (_, default) = help.rsplit_once(" [")?;
+    Some(default.trim_end_matches(']').to_owned())
 }
 
 /// The names of all long options in `text`.
@@ -99,7 +101,7 @@ fn long_options(text: &str) -> BTreeSet<String> {
 }
 
 fn known_options() -> BTreeSet<String> {
-    let own = OPTIONS.iter().map(|option| option.long);
+    let own = options::all().map(|option| option.long);
     own.chain(["help", "version"]).map(str::to_owned).collect()
 }
 
@@ -165,7 +167,7 @@ fn the_manual_has_each_option_and_no_other() {
             panic!("not an option: {line}");
         };
         seen.push(*long);
-        let Some(option) = OPTIONS.iter().find(|option| option.long == *long) else {
+        let Some(option) = options::all().find(|option| option.long == *long) else {
             continue;
         };
         assert_eq!(short, option.short.map(String::from), "{line}");
@@ -173,7 +175,7 @@ fn the_manual_has_each_option_and_no_other() {
             let stated = format!("Default:\n.Cm {default} .");
             assert!(text.contains(&stated), "--{long}: no default {default}");
         }
-        for word in completions::words(option) {
+        for word in completions::words(&option.argument()) {
             assert!(
                 text.contains(&format!(".Cm {word}"))
                     || text.contains(&format!(".It Cm {word}\n"))
@@ -181,14 +183,14 @@ fn the_manual_has_each_option_and_no_other() {
                 "--{long}: no word {word}"
             );
         }
-        let repeatable = matches!(option.takes, Takes::Many(_));
+        let repeatable = matches!(option.argument().get_action(), ArgAction::Append);
         assert_eq!(
             text.contains("\nRepeatable."),
             repeatable,
             "--{long}: repeatable?"
         );
     }
-    let order = OPTIONS.iter().map(|option| option.long);
+    let order = options::all().map(|option| option.long);
     let order: Vec<&str> = order.chain(["help", "version"]).collect();
     assert_eq!(seen, order, "options, in the order of the help");
 }
@@ -203,8 +205,8 @@ fn help_and_manual_have_the_same_groups_of_options() {
     let headings: Vec<&str> = groups.iter().map(|(heading, _)| *heading).collect();
     assert_eq!(headings, GROUPS.map(|(heading, _)| heading));
     let help = help();
-    for ((heading, first), (_, items)) in GROUPS.iter().zip(&groups) {
-        let (line, _) = items[0];
+    for ((heading, options), (_, items)) in GROUPS.iter().zip(&groups) {
+        let ((line, _), first) = (items[0], options[0].long);
         assert!(
             line.contains(&format!("Fl {first} ")) || line.ends_with(first),
             "{heading}: {line}"
@@ -406,11 +408,8 @@ fn without_overstrike(text: &str) -> String {
 
 #[test]
 fn variables_that_are_named_exist() {
-    let known: BTreeSet<String> = OPTIONS
-        .iter()
-        .map(|option| given::variable(option.long))
-        .collect();
-    let also = ["TREAPER_LOG", "TREAPER_NAME", "TREAPER_"];
+    let known: BTreeSet<String> = options::all().filter_map(Opt::variable).collect();
+    let also = ["TREAPER_NAME", "TREAPER_"];
     let documents = [
         "README.md",
         "ARCHITECTURE.md",
@@ -513,7 +512,7 @@ fn the_readme_names_each_trigger_and_both_processes() {
 
 #[test]
 fn help_and_manual_say_in_the_same_words_what_treaper_does() {
-    let about = options::ABOUT;
+    let about = help::ABOUT;
     assert!(help().starts_with(&format!("treaper: {about}\n")));
     assert!(read("man/treaper.1").contains(&format!("\n.Nd {about}\n")));
 }

@@ -8,6 +8,8 @@
     reason = "a test: short before fast"
 )]
 
+#[path = "parsers/command_line.rs"]
+mod command_line;
 #[path = "parsers/files.rs"]
 mod files;
 #[path = "parsers/other_inits.rs"]

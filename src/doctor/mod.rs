@@ -20,8 +20,8 @@ use crate::output::progress::{Own, Voice};
 use crate::pair::context::Request;
 use crate::relay;
 use crate::serve;
-use crate::settings::cli::Args;
-use crate::settings::config::{self, Config, DoctorFormat};
+use crate::settings::cli;
+use crate::settings::config::{Config, DoctorFormat};
 use crate::settings::manner::Manner;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
@@ -224,11 +224,9 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
     let (mut messages, writer) = std::io::pipe().map_err(|error| text(&error))?;
     let own = std::env::current_exe().ok();
     let own = own.map(OsString::from).or(arguments.first().cloned());
-    let args = Args {
-        values: vec![("contain", level.into())],
-        command: vec![own.unwrap_or_default(), "--version".into()],
-    };
-    let config = config::resolve(args, std::iter::empty()).map_err(|error| text(&error))?;
+    let variables = [("TREAPER_CONTAIN".into(), level.into())];
+    let command = [own.unwrap_or_default(), "--version".into()];
+    let config = cli::from_variables(&variables, &command).map_err(|error| text(&error))?;
     match clone::fork().map_err(error::describe)? {
         Fork::Parent(child) => {
             drop(writer);

@@ -1,16 +1,14 @@
 //! catatonit 0.1 and 0.2, podman's init.
 #![forbid(unsafe_code)]
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt;
 
 use super::getopt::{Getopt, Grammar, Long};
-use super::{Answer, Asked, OWN_VERSION, Start, Variables, What, option, variable};
+use super::{Answer, Call, OWN_VERSION, Start, What};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
 use crate::output::stderr;
-use crate::settings::cli::Args;
-use crate::settings::manner::Manner;
 use crate::sys::pid;
 use crate::sys::wait::Ended;
 
@@ -27,62 +25,49 @@ struct Catatonit {
     debug: bool,
 }
 
-pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
+pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
     let voice = Catatonit {
         pid: pid::own(),
-        debug: variable(variables, "CATATONIT_DEBUG").is_some(),
+        debug: call.variable("CATATONIT_DEBUG").is_some(),
     };
-    if variable(variables, "CATATONIT_LOG").is_some() {
+    if call.variable("CATATONIT_LOG").is_some() {
         let line = voice.complaint("CATATONIT_LOG is reserved for future use");
-        return Asked::Answer(Answer::stderr(1, line));
+        return Err(Answer::stderr(1, line));
     }
-    let (name, words) = arguments
-        .split_first()
-        .map_or(("catatonit".into(), &[][..]), |(n, w)| {
-            (n.to_string_lossy(), w)
-        });
     let grammar = Grammar {
         short: "ghLPV",
         long: LONG,
-        permute: variable(variables, "POSIXLY_CORRECT").is_none(),
+        permute: call.permutes(),
     };
-    let mut getopt = Getopt::new(grammar, words.to_vec());
-    let (mut group, mut pause) = (false, false);
-    while let Some(given) = getopt.next_option() {
-        match given {
-            Ok((b'g', _)) => group = true,
-            Ok((b'P', _)) => pause = true,
-            Ok((b'h', _)) => return Asked::Answer(Answer::stderr(0, help())),
-            Ok((b'L', _)) => return Asked::Answer(Answer::stdout(super::LICENSE)),
-            Ok(_) => return Asked::Answer(Answer::stdout(format!("{VERSION} ({OWN_VERSION})\n"))),
-            Err(complaint) => {
-                let text = format!("{name}: {complaint}\n{USAGE}");
-                return Asked::Answer(Answer::stderr(1, text));
-            }
+    let (mut group, mut what) = (false, What::Server);
+    let mut getopt = Getopt::new(grammar, call.words);
+    let complain = |complaint| Answer::stderr(1, format!("{}: {complaint}\n{USAGE}", call.name));
+    while let Some((letter, _)) = getopt.next_option().map_err(complain)? {
+        match letter {
+            b'g' => group = true,
+            b'P' => what = What::Pause,
+            b'h' => return Err(Answer::stderr(0, help())),
+            b'L' => return Err(Answer::stdout(super::LICENSE)),
+            _ => return Err(Answer::stdout(format!("{VERSION} ({OWN_VERSION})\n"))),
         }
     }
-    let mut args = Args {
-        values: Vec::new(),
-        command: getopt.operands(),
-    };
-    if args.command.is_empty() && !pause {
-        let text = voice.complaint("missing program name") + USAGE;
-        return Asked::Answer(Answer::stderr(1, text));
+    let mut command = getopt.operands();
+    match what {
+        What::Pause => command = vec!["pause".into()],
+        What::Server if command.is_empty() => {
+            let text = voice.complaint("missing program name") + USAGE;
+            return Err(Answer::stderr(1, text));
+        }
+        What::Server => {}
     }
-    if group {
-        args.values.push(option("forward-to", "group"));
-    }
-    // catatonit does not forward these: it takes them for the kernel's answer to its own use of the terminal.
-    for signal in ["TSTP", "TTIN", "TTOU"] {
-        args.values.push(option("rewrite", format!("{signal}:0")));
-    }
-    Asked::Start(Start {
-        what: if pause { What::Pause } else { What::Server },
-        args,
-        manner: Manner::default(),
-        voice: Box::new(voice),
-        notes: Vec::new(),
-    })
+    let set = [
+        ("TREAPER_FORWARD_TO", if group { "group" } else { "" }),
+        // catatonit does not forward these: it takes them for the kernel's answer to its own use of the terminal.
+        ("TREAPER_REWRITE", "TSTP:0,TTIN:0,TTOU:0"),
+    ];
+    let mut start = Start::server(command, voice, &set);
+    start.what = what;
+    Ok(start)
 }
 
 fn help() -> String {

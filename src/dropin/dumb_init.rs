@@ -1,16 +1,14 @@
 //! dumb-init 1.2.
 #![forbid(unsafe_code)]
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt;
 
 use super::getopt::{Getopt, Grammar, Long};
-use super::{Answer, Asked, OWN_VERSION, Start, Variables, What, leading_number, option, variable};
+use super::{Answer, Call, OWN_VERSION, Start, leading_number};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
 use crate::output::stderr;
-use crate::settings::cli::Args;
-use crate::settings::manner::Manner;
 use crate::sys::signal::Signal;
 use crate::sys::wait::Ended;
 
@@ -39,122 +37,90 @@ struct DumbInit {
     setsid: bool,
 }
 
-/// The settings: those of the command line, changed by the variables.
-struct Options {
-    group: bool,
-    debug: bool,
-    /// For each signal, the signal that replaces it.
-    rewrites: [Option<u8>; MAX_SIGNAL as usize + 1],
-    command: Vec<OsString>,
-}
+/// For each signal, the signal that replaces it.
+type Rewrites = [Option<u8>; MAX_SIGNAL as usize + 1];
 
-pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
-    let mut options = match Options::read(arguments) {
-        Ok(options) => options,
-        Err(answer) => return Asked::Answer(answer),
+pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
+    let name = &call.name;
+    let grammar = Grammar {
+        short: "hvVcr:",
+        long: LONG,
+        permute: false,
     };
-    let notes = options.read_variables(variables);
-    Asked::Start(Start {
-        what: What::Server,
-        args: Args {
-            values: options.values(),
-            command: options.command,
-        },
-        manner: Manner {
-            suspends_with_signals: true,
-            ..Manner::default()
-        },
-        voice: Box::new(DumbInit {
-            debug: options.debug,
-            setsid: options.group,
-        }),
-        notes,
-    })
+    let (mut group, mut debug) = (true, false);
+    let mut rewrites = Rewrites::default();
+    let mut getopt = Getopt::new(grammar, call.words);
+    let complain = |complaint| Answer::stderr(1, format!("{name}: {complaint}\n"));
+    while let Some((letter, text)) = getopt.next_option().map_err(complain)? {
+        match letter {
+            b'h' => return Err(Answer::stderr(0, help(name))),
+            b'V' => return Err(Answer::stderr(0, format!("{VERSION}\n"))),
+            b'c' => group = false,
+            b'v' => debug = true,
+            _ => {
+                let rewrite = rewrite(&text.unwrap_or_default());
+                let (from, to) = rewrite.ok_or_else(|| Answer::stderr(1, REWRITE_USAGE))?;
+                rewrites[usize::from(from)] = Some(to);
+            }
+        }
+    }
+    let command = getopt.operands();
+    if command.is_empty() {
+        let text =
+            format!("Usage: {name} [option] program [args]\nTry {name} --help for full usage.\n");
+        return Err(Answer::stderr(1, text));
+    }
+    let mut notes = Vec::new();
+    if call
+        .variable("DUMB_INIT_DEBUG")
+        .is_some_and(|text| text == "1")
+    {
+        debug = true;
+        notes.push("[dumb-init] Running in debug mode.".to_owned());
+    }
+    if call
+        .variable("DUMB_INIT_SETSID")
+        .is_some_and(|text| text == "0")
+    {
+        group = false;
+        if debug {
+            notes.push("[dumb-init] Not running in setsid mode.".to_owned());
+        }
+    }
+    if group {
+        // The kernel ignores TSTP, TTIN and TTOU in an orphaned process group, so SIGSTOP replaces them.
+        for signal in JOB_STOPS {
+            rewrites[usize::from(signal)].get_or_insert(STOP);
+        }
+    }
+    let voice = DumbInit {
+        debug,
+        setsid: group,
+    };
+    let set = [
+        ("TREAPER_FORWARD_TO", if group { "group" } else { "" }),
+        ("TREAPER_REWRITE", &list(&rewrites)),
+        ("TREAPER_SIGNAL", &stop_signal(&rewrites)),
+    ];
+    let mut start = Start::server(command, voice, &set);
+    start.manner.suspends_with_signals = true;
+    start.notes = notes;
+    Ok(start)
 }
 
-impl Options {
-    fn read(arguments: &[OsString]) -> Result<Self, Answer> {
-        let first = arguments.first();
-        let name = first.map_or_else(
-            || "dumb-init".into(),
-            |name| name.to_string_lossy().into_owned(),
-        );
-        let grammar = Grammar {
-            short: "hvVcr:",
-            long: LONG,
-            permute: false,
-        };
-        let mut getopt = Getopt::new(grammar, arguments.iter().skip(1).cloned().collect());
-        let (mut group, mut debug) = (true, false);
-        let mut rewrites = [None; MAX_SIGNAL as usize + 1];
-        while let Some(given) = getopt.next_option() {
-            match given {
-                Ok((b'h', _)) => return Err(Answer::stderr(0, help(&name))),
-                Ok((b'V', _)) => return Err(Answer::stderr(0, format!("{VERSION}\n"))),
-                Ok((b'c', _)) => group = false,
-                Ok((b'r', Some(text))) => match rewrite(&text) {
-                    Some((from, to)) => rewrites[usize::from(from)] = Some(to),
-                    None => return Err(Answer::stderr(1, REWRITE_USAGE)),
-                },
-                Ok(_) => debug = true,
-                Err(complaint) => return Err(Answer::stderr(1, format!("{name}: {complaint}\n"))),
-            }
-        }
-        let command = getopt.operands();
-        if command.is_empty() {
-            let text = format!(
-                "Usage: {name} [option] program [args]\nTry {name} --help for full usage.\n"
-            );
-            return Err(Answer::stderr(1, text));
-        }
-        Ok(Self {
-            group,
-            debug,
-            rewrites,
-            command,
-        })
-    }
+/// The rewrites as treaper takes them.
+fn list(rewrites: &Rewrites) -> String {
+    let list = rewrites.iter().enumerate();
+    let list = list.filter_map(|(from, to)| to.map(|to| format!("{from}:{to},")));
+    list.collect()
+}
 
-    /// Applies the variables. Returns the lines that dumb-init writes about them.
-    fn read_variables(&mut self, variables: &Variables) -> Vec<String> {
-        let is_set =
-            |name, value: &str| variable(variables, name).is_some_and(|text| text == value);
-        let mut notes = Vec::new();
-        if is_set("DUMB_INIT_DEBUG", "1") {
-            self.debug = true;
-            notes.push("[dumb-init] Running in debug mode.".to_owned());
-        }
-        if is_set("DUMB_INIT_SETSID", "0") {
-            self.group = false;
-            if self.debug {
-                notes.push("[dumb-init] Not running in setsid mode.".to_owned());
-            }
-        }
-        notes
-    }
-
-    /// These settings as options of treaper.
-    fn values(&self) -> Vec<(&'static str, OsString)> {
-        let (mut values, mut rewrites) = (Vec::new(), self.rewrites);
-        if self.group {
-            values.push(option("forward-to", "group"));
-            // The kernel ignores TSTP, TTIN and TTOU in an orphaned process group, so SIGSTOP replaces them.
-            for signal in JOB_STOPS {
-                rewrites[usize::from(signal)].get_or_insert(STOP);
-            }
-        }
-        for (from, to) in rewrites.iter().enumerate() {
-            if let Some(to) = to {
-                values.push(option("rewrite", format!("{from}:{to}")));
-            }
-        }
-        // The rest of the tree gets SIGTERM from treaper. It is rewritten as well if the new signal asks for an end.
-        let asks_for_end = |to: &u8| (1..TERM).contains(to) && *to != KILL;
-        if let Some(to) = rewrites[usize::from(TERM)].filter(asks_for_end) {
-            values.push(option("signal", to.to_string()));
-        }
-        values
-    }
+/// The signal for the rest of the tree, which gets SIGTERM from treaper: that is rewritten as well, if the new signal
+/// asks for an end. Otherwise empty.
+fn stop_signal(rewrites: &Rewrites) -> String {
+    let asks_for_end = |to: &u8| (1..TERM).contains(to) && *to != KILL;
+    let signal = rewrites[usize::from(TERM)].filter(asks_for_end);
+    signal.map_or_else(String::new, |signal| signal.to_string())
 }
 
 /// `FROM:TO` as `sscanf("%d:%d")` reads it: numbers only, and the rest of the text is ignored.
@@ -259,27 +225,5 @@ fn print_forwarded(from: u8, to: u8) {
         ));
     } else {
         print_line(format_args!("Forwarded signal {to} to children."));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rewrites_are_read_as_sscanf_reads_them() {
-        for (text, expected) in [
-            ("15:2", (15, 2)),
-            ("1:31", (1, 31)),
-            ("31:0", (31, 0)),
-            (" 1: 2x", (1, 2)),
-        ] {
-            assert_eq!(rewrite(OsStr::new(text)), Some(expected), "{text}");
-        }
-        for bad in [
-            "", "15", "15:", ":2", "0:1", "32:1", "1:32", "TERM:INT", "1 :2", "-1:2",
-        ] {
-            assert_eq!(rewrite(OsStr::new(bad)), None, "{bad}");
-        }
     }
 }

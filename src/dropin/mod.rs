@@ -14,9 +14,10 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::output::error::Error;
 use crate::output::progress::Voice;
-use crate::settings::cli::Args;
-use crate::settings::given;
+use crate::settings::cli::{self, Variables};
+use crate::settings::config::Config;
 use crate::settings::manner::{Manner, Name};
 
 /// The init under whose name treaper was started.
@@ -29,23 +30,39 @@ pub enum Program {
     Catatonit,
 }
 
-/// What the command line asks for.
-#[derive(Debug)]
-pub enum Asked {
-    Start(Start),
-    Answer(Answer),
-}
-
 /// What has to be run, and in whose words it is reported.
 #[derive(Debug)]
 pub struct Start {
     pub what: What,
-    /// The arguments as options of treaper.
-    pub args: Args,
+    /// The options of treaper, as variables. If one comes twice, the first one counts.
+    variables: Vec<(OsString, OsString)>,
+    pub command: Vec<OsString>,
     pub manner: Manner,
     pub voice: Box<dyn Voice>,
     /// Lines to be written before anything else.
     pub notes: Vec<String>,
+}
+
+impl Start {
+    /// A server with the options `set`: the variable of each, and its value.
+    fn server(command: Vec<OsString>, voice: impl Voice + 'static, set: &[(&str, &str)]) -> Self {
+        Self {
+            what: What::Server,
+            variables: owned(set).collect(),
+            command,
+            manner: Manner::default(),
+            voice: Box::new(voice),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The settings of treaper.
+    ///
+    /// # Errors
+    /// A variable of treaper is wrong.
+    pub fn config(&self) -> Result<Config, Error> {
+        cli::from_variables(&self.variables, &self.command)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,17 +114,28 @@ impl Answer {
     }
 }
 
-/// The environment.
-pub type Variables = Vec<(OsString, OsString)>;
-
-fn variable<'a>(variables: &'a Variables, name: &str) -> Option<&'a OsStr> {
-    let found = variables.iter().find(|(known, _)| known == name);
-    found.map(|(_, text)| text.as_os_str())
+/// How another init was called.
+struct Call<'a> {
+    /// `argv[0]`.
+    name: String,
+    words: &'a [OsString],
+    variables: &'a Variables,
 }
 
-/// An option of treaper with its value.
-fn option(name: &'static str, value: impl Into<OsString>) -> (&'static str, OsString) {
-    (name, value.into())
+impl Call<'_> {
+    fn variable(&self, name: &str) -> Option<&OsStr> {
+        let found = self.variables.iter().find(|(known, _)| known == name);
+        found.map(|(_, text)| text.as_os_str())
+    }
+
+    /// For programs that let the C library find options after other words as well.
+    fn permutes(&self) -> bool {
+        self.variable("POSIXLY_CORRECT").is_none()
+    }
+}
+
+fn owned<'a>(pairs: &'a [(&str, &str)]) -> impl Iterator<Item = (OsString, OsString)> + 'a {
+    pairs.iter().map(|(name, text)| (name.into(), text.into()))
 }
 
 /// The defaults under each of these names. These programs never look at stdin, and look at their parent only if an
@@ -115,22 +143,11 @@ fn option(name: &'static str, value: impl Into<OsString>) -> (&'static str, OsSt
 /// minute, if the program that sent it waits so long. Once the server has ended, the rest of its tree gets the stop
 /// signal and the grace period.
 const DEFAULTS: [(&str, &str); 4] = [
-    ("stdin", "ignore"),
-    ("hup", "forward"),
-    ("term", "forward"),
-    ("no-parent", "1"),
+    ("TREAPER_STDIN", "ignore"),
+    ("TREAPER_HUP", "forward"),
+    ("TREAPER_TERM", "forward"),
+    ("TREAPER_NO_PARENT", "1"),
 ];
-
-/// Adds each default, except where the arguments or a variable of treaper say otherwise.
-fn add_defaults(args: &mut Args, variables: &Variables) {
-    for (name, value) in DEFAULTS {
-        let decided = args.values.iter().any(|(known, _)| *known == name);
-        let set = variable(variables, &given::variable(name));
-        if !decided && set.is_none_or(OsStr::is_empty) {
-            args.values.push(option(name, value));
-        }
-    }
-}
 
 impl Program {
     /// The program that `name`, an `argv[0]`, means. Only the last part of the path counts.
@@ -146,18 +163,25 @@ impl Program {
     }
 
     /// Translates `arguments`, which begin with the name of the program.
-    #[must_use]
-    pub fn parse(self, arguments: &[OsString], variables: &Variables) -> Asked {
-        let mut asked = match self {
-            Self::Tini => tini::parse(arguments, variables),
-            Self::DumbInit => dumb_init::parse(arguments, variables),
-            Self::Catatonit => catatonit::parse(arguments, variables),
+    ///
+    /// # Errors
+    /// There is nothing to run: a help text, a version, or an error is to be printed.
+    pub fn parse(self, arguments: &[OsString], variables: &Variables) -> Result<Start, Answer> {
+        let name = arguments.first().map(|name| name.to_string_lossy());
+        let call = Call {
+            name: name.unwrap_or_default().into_owned(),
+            words: arguments.get(1..).unwrap_or_default(),
+            variables,
         };
-        if let Asked::Start(start) = &mut asked {
-            add_defaults(&mut start.args, variables);
-            start.manner.name = Name::OtherInit;
-        }
-        asked
+        let mut start = match self {
+            Self::Tini => tini::parse(&call),
+            Self::DumbInit => dumb_init::parse(&call),
+            Self::Catatonit => catatonit::parse(&call),
+        }?;
+        start.variables.extend(variables.iter().cloned());
+        start.variables.extend(owned(&DEFAULTS));
+        start.manner.name = Name::OtherInit;
+        Ok(start)
     }
 }
 
@@ -166,12 +190,6 @@ const OWN_VERSION: &str = concat!("treaper ", env!("CARGO_PKG_VERSION"));
 
 /// What `-l` and `-L` print: the licence of treaper.
 const LICENSE: &str = include_str!("../../LICENSE-MIT");
-
-/// The last part of a path, for messages.
-fn base_name(path: &OsStr) -> String {
-    let path = path.to_string_lossy();
-    path.rsplit('/').next().unwrap_or_default().to_owned()
-}
 
 /// The number that C's `strtol` finds at the start of `text`, and the text after it. A number out of range
 /// becomes the nearest one.
@@ -211,20 +229,5 @@ mod tests {
         ] {
             assert_eq!(Program::named(OsStr::new(name)), program, "{name}");
         }
-    }
-
-    #[test]
-    fn numbers_are_read_as_c_reads_them() {
-        assert_eq!(leading_number(" 12x"), (Some(12), "x"));
-        assert_eq!(leading_number("-3"), (Some(-3), ""));
-        assert_eq!(leading_number("\t\x0b+7 8"), (Some(7), " 8"));
-        assert_eq!(leading_number("99999999999999999999"), (Some(i64::MAX), ""));
-        assert_eq!(
-            leading_number("-99999999999999999999"),
-            (Some(i64::MIN), "")
-        );
-        assert_eq!(leading_number("-"), (None, "-"));
-        assert_eq!(leading_number("x"), (None, "x"));
-        assert_eq!(leading_number(""), (None, ""));
     }
 }

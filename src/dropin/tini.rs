@@ -1,15 +1,13 @@
 //! tini, tini-static and docker-init (tini 0.19).
 #![forbid(unsafe_code)]
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 
 use super::getopt::{Getopt, Grammar};
-use super::{Answer, Asked, OWN_VERSION, Start, Variables, What, leading_number, option, variable};
+use super::{Answer, Call, OWN_VERSION, Start, leading_number};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Step, Voice};
 use crate::output::stderr;
-use crate::settings::cli::Args;
-use crate::settings::manner::Manner;
 use crate::sys::signal::Signal;
 use crate::sys::wait::Ended;
 use crate::sys::{Errno, pid};
@@ -27,113 +25,69 @@ struct Tini {
     warns_on_reap: bool,
 }
 
-/// What was asked for.
-struct Options {
-    values: Vec<(&'static str, OsString)>,
-    parent_signal: Option<Signal>,
-    group: bool,
-    voice: Tini,
-    command: Vec<OsString>,
-}
-
-pub(super) fn parse(arguments: &[OsString], variables: &Variables) -> Asked {
-    let mut options = match Options::read(arguments, variables) {
-        Ok(options) => options,
-        Err(answer) => return Asked::Answer(answer),
+pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
+    let name = call.name.rsplit('/').next().unwrap_or_default();
+    if matches!(call.words, [only] if only == "--version") {
+        return Err(Answer::stdout(format!("{VERSION} ({OWN_VERSION})\n")));
+    }
+    let grammar = Grammar {
+        short: "p:hvwgle:s",
+        long: &[],
+        permute: call.permutes(),
     };
-    if let Some(text) = variable(variables, "TINI_VERBOSITY") {
-        // tini puts the int of atoi into an unsigned variable, so a negative number becomes a very large one.
-        options.voice.verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0) as u32;
-    }
-    let mut values = options.values;
-    if options.group || variable(variables, "TINI_KILL_PROCESS_GROUP").is_some() {
-        values.push(option("forward-to", "group"));
-    }
-    // tini ignores SIGTTIN and SIGTTOU, so it never forwards them.
-    values.push(option("rewrite", "TTIN:0"));
-    values.push(option("rewrite", "TTOU:0"));
-    if options.parent_signal.is_some() {
-        values.push(option("no-parent", "0"));
-    }
-    Asked::Start(Start {
-        what: What::Server,
-        args: Args {
-            values,
-            command: options.command,
-        },
-        manner: Manner {
-            parent_signal: options.parent_signal,
-            ..Manner::default()
-        },
-        voice: Box::new(options.voice),
-        notes: Vec::new(),
-    })
-}
-
-impl Options {
-    fn read(arguments: &[OsString], variables: &Variables) -> Result<Self, Answer> {
-        let (program, words) = arguments
-            .split_first()
-            .map_or((OsStr::new("tini"), &[][..]), |(n, w)| (n.as_os_str(), w));
-        let name = super::base_name(program);
-        if matches!(words, [only] if only == "--version") {
-            return Err(Answer::stdout(format!("{VERSION} ({OWN_VERSION})\n")));
-        }
-        let grammar = Grammar {
-            short: "p:hvwgle:s",
-            long: &[],
-            permute: variable(variables, "POSIXLY_CORRECT").is_none(),
-        };
-        let mut getopt = Getopt::new(grammar, words.to_vec());
-        let mut options = Self {
-            values: Vec::new(),
-            parent_signal: None,
-            group: false,
-            voice: Tini {
-                pid: pid::own(),
-                verbosity: 1,
-                warns_on_reap: false,
-            },
-            command: Vec::new(),
-        };
-        while let Some(given) = getopt.next_option() {
-            match given {
-                Ok((b'h', _)) => return Err(Answer::stdout(usage(&name))),
-                Ok((b'l', _)) => return Err(Answer::stdout(super::LICENSE)),
-                Ok((letter, text)) => options.take(letter, text.as_deref())?,
-                Err(complaint) => {
-                    // getopt writes this line, and calls the program by `argv[0]`.
-                    let program = program.display();
-                    let text = format!("{program}: {complaint}\n{}", usage(&name));
-                    return Err(Answer::stderr(1, text));
-                }
+    let mut group = call.variable("TINI_KILL_PROCESS_GROUP").is_some();
+    let (mut parent_signal, mut success) = (None, Vec::new());
+    let mut voice = Tini {
+        pid: pid::own(),
+        verbosity: 1,
+        warns_on_reap: false,
+    };
+    let mut getopt = Getopt::new(grammar, call.words);
+    // getopt writes this line, and calls the program by `argv[0]`.
+    let complain = |complaint| format!("{}: {complaint}\n{}", call.name, usage(name));
+    let complain = |complaint: String| Answer::stderr(1, complain(complaint));
+    while let Some((letter, text)) = getopt.next_option().map_err(complain)? {
+        let text = text.unwrap_or_default();
+        match letter {
+            b'h' => return Err(Answer::stdout(usage(name))),
+            b'l' => return Err(Answer::stdout(super::LICENSE)),
+            b'p' => {
+                let signal = signal(&text).ok_or_else(|| voice.invalid('p', &text))?;
+                parent_signal = Some(signal);
             }
-        }
-        options.command = getopt.operands();
-        if options.command.is_empty() {
-            return Err(Answer::stderr(1, usage(&name)));
-        }
-        Ok(options)
-    }
-
-    fn take(&mut self, letter: u8, text: Option<&OsStr>) -> Result<(), Answer> {
-        match (letter, text) {
-            (b'p', Some(text)) => match signal(text) {
-                Some(signal) => self.parent_signal = Some(signal),
-                None => return Err(self.voice.invalid('p', text)),
-            },
-            (b'e', Some(text)) => match status(text) {
-                Some(code) => self.values.push(option("success", code.to_string())),
-                None => return Err(self.voice.invalid('e', text)),
-            },
-            (b'v', _) => self.voice.verbosity += 1,
-            (b'w', _) => self.voice.warns_on_reap = true,
-            (b'g', _) => self.group = true,
+            b'e' => {
+                let status = status(&text).ok_or_else(|| voice.invalid('e', &text))?;
+                success.push(status.to_string());
+            }
+            b'v' => voice.verbosity += 1,
+            b'w' => voice.warns_on_reap = true,
+            b'g' => group = true,
             // -s: treaper always is a subreaper.
             _ => {}
         }
-        Ok(())
     }
+    let command = getopt.operands();
+    if command.is_empty() {
+        return Err(Answer::stderr(1, usage(name)));
+    }
+    if let Some(text) = call.variable("TINI_VERBOSITY") {
+        // tini puts the int of atoi into an unsigned variable, so a negative number becomes a very large one.
+        voice.verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0) as u32;
+    }
+    let success = success.join(",");
+    let set = [
+        // tini ignores SIGTTIN and SIGTTOU, so it never forwards them.
+        ("TREAPER_REWRITE", "TTIN:0,TTOU:0"),
+        ("TREAPER_SUCCESS", &*success),
+        ("TREAPER_FORWARD_TO", if group { "group" } else { "" }),
+        (
+            "TREAPER_NO_PARENT",
+            if parent_signal.is_some() { "0" } else { "" },
+        ),
+    ];
+    let mut start = Start::server(command, voice, &set);
+    start.manner.parent_signal = parent_signal;
+    Ok(start)
 }
 
 /// A signal as `-p` takes it: the full name, in capitals, and not a real-time one.
@@ -269,43 +223,5 @@ impl Voice for Tini {
             None => Answer::stderr(1, format!("[FATAL tini ({pid})] {error}\n")),
         };
         answer.print()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parent_signals_are_written_in_full() {
-        for (text, number) in [
-            ("SIGTERM", Some(15)),
-            ("SIGKILL", Some(9)),
-            ("SIGSYS", Some(31)),
-        ] {
-            assert_eq!(
-                signal(OsStr::new(text)).map(Signal::number),
-                number,
-                "{text}"
-            );
-        }
-        for bad in ["TERM", "sigterm", "15", "SIGRTMIN", "SIGIO", "SIG15", ""] {
-            assert_eq!(signal(OsStr::new(bad)), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn statuses_are_read_as_strtol_reads_them() {
-        for (text, code) in [
-            ("0", Some(0)),
-            ("255", Some(255)),
-            (" +7", Some(7)),
-            ("", Some(0)),
-        ] {
-            assert_eq!(status(OsStr::new(text)), code, "{text}");
-        }
-        for bad in ["256", "-1", "1x", "x", "0x1"] {
-            assert_eq!(status(OsStr::new(bad)), None, "{bad}");
-        }
     }
 }

@@ -4,7 +4,7 @@
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
 use crate::plan::policy::Policy;
-use crate::settings::config::{Config, HupMode, SignalUse, StdinMode};
+use crate::settings::config::{Config, SignalUse, StdinMode};
 use crate::settings::manner::Name;
 use crate::sys::clone::Group;
 use crate::sys::fd::{self, Kind};
@@ -65,9 +65,9 @@ impl Place {
             job_control,
             policy: config.policy(manager_has_deadline, job_control),
             hup: match config.hup {
-                HupMode::Auto if is_managed || inherited.sighup_ignored => SignalUse::Forward,
-                HupMode::Auto | HupMode::Stop => SignalUse::Stop,
-                HupMode::Forward => SignalUse::Forward,
+                None if is_managed || inherited.sighup_ignored => SignalUse::Forward,
+                None => SignalUse::Stop,
+                Some(chosen) => chosen,
             },
             manager: is_unit.then(pid::parent),
             dies_as_server: job_control || is_unit && name == Name::Own,
@@ -155,8 +155,8 @@ pub fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Tr
     let in_pipeline = || tty::have_controlling_terminal() && is_of_a_sibling(pid::group());
     Ok(match (config.stdin, kind) {
         (StdinMode::Ignore, _) | (StdinMode::Auto, Kind::Other) => None,
-        (_, Kind::Terminal) if config.hup == HupMode::Forward => None,
-        (_, Kind::Terminal) if config.hup == HupMode::Auto && inherited.sighup_ignored => None,
+        (_, Kind::Terminal) if config.hup == Some(SignalUse::Forward) => None,
+        (_, Kind::Terminal) if config.hup.is_none() && inherited.sighup_ignored => None,
         (_, Kind::Terminal) => Some(Trigger::Hangup),
         // The end of such a pipe is the end of the input, not of the host.
         (StdinMode::Auto, Kind::Pipe) if in_pipeline() => None,

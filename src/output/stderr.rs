@@ -8,7 +8,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::sys::fd;
 
-/// The filter of `TREAPER_LOG`, if there is one.
+/// The filter of `--log`, if there is one.
 static FILTER: OnceLock<env_logger::Logger> = OnceLock::new();
 
 struct Stderr;

@@ -9,7 +9,7 @@ use crate::pair::context::Context;
 use crate::pair::link::Link;
 use crate::pair::monitor::{Monitor, Role};
 use crate::serve::prepare::Prepared;
-use crate::settings::config::{StdinMode, StdoutMode};
+use crate::settings::config::StdinMode;
 use crate::spawn;
 use crate::streams::idle::Idle;
 use crate::streams::watch::Watch;
@@ -77,7 +77,7 @@ pub fn start<'a>(
         None if writes.is_some() => {}
         None => fd::replace_by_stderr(fd::STDIN),
     }
-    if context.config.stdout == StdoutMode::Watch {
+    if context.config.stdout {
         watch.add_stdout();
     } else {
         fd::replace_by_stderr(fd::STDOUT);

@@ -1,19 +1,28 @@
-//! The options and the variables, as checked and typed settings.
+//! The settings: what the options and the variables say, or the defaults.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
 use std::time::Duration;
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
 
 use crate::contain::Level;
 use crate::output::error::Error;
 use crate::output::report::{Facts, To};
 use crate::output::status::SuccessSet;
 use crate::plan::policy::{KillMode, Policy, Until};
-use crate::settings::cli::Args;
-use crate::settings::given::Given;
-use crate::settings::value;
-use crate::settings::writers::{self, Socket, Writers};
+use crate::settings::writers::{MAX_MATCHES, Match, Socket, Writers};
 use crate::sys::signal::Signal;
+
+/// The names of all variables of treaper begin with this.
+pub const PREFIX: &str = "TREAPER_";
+
+/// The environment variable of the option `--long`.
+#[must_use]
+pub fn variable(long: &str) -> String {
+    format!("{PREFIX}{}", long.to_ascii_uppercase().replace('-', "_"))
+}
 
 /// Whether the hang-up of stdin is a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,52 +34,12 @@ pub enum StdinMode {
     Ignore,
 }
 
-impl StdinMode {
-    const WORDS: [(&'static str, Self); 3] = [
-        ("auto", Self::Auto),
-        ("watch", Self::Watch),
-        ("ignore", Self::Ignore),
-    ];
-}
-
-/// Whether the loss of stdout's reader is a trigger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StdoutMode {
-    Watch,
-    Ignore,
-}
-
-impl StdoutMode {
-    const WORDS: [(&'static str, Self); 2] = [("watch", Self::Watch), ("ignore", Self::Ignore)];
-}
-
 /// What SIGTERM or SIGHUP does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalUse {
     Stop,
     /// It is forwarded to the server, as other signals are.
     Forward,
-}
-
-impl SignalUse {
-    const WORDS: [(&'static str, Self); 2] = [("stop", Self::Stop), ("forward", Self::Forward)];
-}
-
-/// What SIGHUP does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HupMode {
-    /// It stops the server, unless it asks for a reload, or for nothing: see [`crate::origin::place::Place::hup`].
-    Auto,
-    Stop,
-    Forward,
-}
-
-impl HupMode {
-    const WORDS: [(&'static str, Self); 3] = [
-        ("auto", Self::Auto),
-        ("stop", Self::Stop),
-        ("forward", Self::Forward),
-    ];
 }
 
 /// How `--doctor` prints what it has found.
@@ -89,14 +58,6 @@ pub enum ForwardTo {
     Tree,
 }
 
-impl ForwardTo {
-    const WORDS: [(&'static str, Self); 3] = [
-        ("server", Self::Server),
-        ("group", Self::Group),
-        ("tree", Self::Tree),
-    ];
-}
-
 /// The value of each option: the one that was set, or the default.
 #[derive(Debug)]
 #[allow(
@@ -106,18 +67,20 @@ impl ForwardTo {
 pub struct Config {
     pub drain: Duration,
     pub grace: Duration,
-    /// Whether the grace period was set by the user, and is not the default.
-    pub grace_is_set: bool,
     pub stage: Option<Duration>,
     pub kill_timeout: Duration,
     pub kill_mode: KillMode,
     pub until: Until,
+    /// Whether the grace period was set by the user, and is not the default.
+    pub grace_is_set: bool,
     /// The stop signal.
     pub signal: Signal,
     pub stdin: StdinMode,
     /// Whether the loss of stdout's reader is a trigger.
-    pub stdout: StdoutMode,
-    pub hup: HupMode,
+    pub stdout: bool,
+    /// What SIGHUP does. `None`: it stops the server, unless it asks for a reload, or for nothing: see
+    /// [`crate::origin::place::Place::hup`].
+    pub hup: Option<SignalUse>,
     /// What SIGTERM does.
     pub term: SignalUse,
     /// Whether the end of the parent is a trigger.
@@ -142,7 +105,7 @@ pub struct Config {
     pub report_arguments: bool,
     /// 0, 1 or 2.
     pub verbosity: u8,
-    /// The filter of `TREAPER_LOG`, in `env_logger`'s form.
+    /// The filter of `--log`, in `env_logger`'s form.
     pub log: Option<String>,
     /// Only examine this machine.
     pub doctor: Option<DoctorFormat>,
@@ -152,95 +115,56 @@ pub struct Config {
     pub command: Vec<OsString>,
 }
 
-const KILL_MODES: [(&str, KillMode); 3] = [
-    ("staged", KillMode::Staged),
-    ("tree", KillMode::Tree),
-    ("mixed", KillMode::Mixed),
-];
-const UNTIL: [(&str, Until); 2] = [("server", Until::Server), ("tree", Until::Tree)];
-
-/// The format of `--doctor`, if it was given. It replaces COMMAND, so there must be none.
-fn doctor(given: &Given, command: &[OsString]) -> Result<Option<DoctorFormat>, Error> {
-    let format = given.one("doctor", None, |text| {
-        let formats = [("", DoctorFormat::Table), ("json", DoctorFormat::Json)];
-        value::word(text, &formats)
-            .map(Some)
-            .map_err(|_| "expected json".to_owned())
-    })?;
-    let Some(first) = command.first().filter(|_| format.is_some()) else {
-        return Ok(format);
-    };
-    Err(Error::Misuse(if first == "json" {
-        "--doctor: the format follows an equals sign: --doctor=json".to_owned()
-    } else {
-        format!(
-            "--doctor: does not start a COMMAND, but '{}' was given",
-            first.display()
-        )
-    }))
-}
-
-fn success(given: &Given) -> Result<SuccessSet, Error> {
-    let mut success = SuccessSet::default();
-    for code in given.many("success", value::status)? {
-        success.insert(code);
-    }
-    Ok(success)
-}
-
-/// Several writers of the server's stdin, and cancelled turns.
-fn writers(given: &Given) -> Result<Writers, Error> {
-    let matches = |long| -> Result<_, Error> {
-        let found = given.many(long, writers::matching)?;
-        if found.len() > writers::MAX_MATCHES {
-            let most = writers::MAX_MATCHES;
-            return Err(Error::Misuse(format!(
-                "--{long}: can be given {most} times at most"
-            )));
-        }
-        Ok(found)
-    };
-    let source = given.source("inject");
-    let sockets = given.many("inject", writers::socket)?.into_iter();
-    let sockets = sockets.map(|path| Socket {
-        path,
-        source: source.clone(),
-    });
-    let writers = Writers {
-        sockets: sockets.collect(),
-        turns: matches("turn")?,
-        cancels: matches("cancel")?,
-        boundaries: matches("boundary")?,
-        cancel_drain: given.one("cancel-drain", Duration::from_secs(5), value::duration)?,
-    };
-    if writers.follow_turns() {
-        if writers.turns.is_empty() {
-            return Err(Error::Misuse(format!(
-                "{}: needs --turn, which names the messages that begin a turn",
-                given.source("cancel")
-            )));
-        }
-        return Ok(writers);
-    }
-    for long in ["turn", "boundary", "cancel-drain"] {
-        if given.has(long) {
-            return Err(Error::Misuse(format!(
-                "{}: has no effect without --cancel",
-                given.source(long)
-            )));
-        }
-    }
-    Ok(writers)
-}
-
-fn verbosity(text: &str) -> Result<u8, String> {
-    match text.parse::<u8>() {
-        Ok(count) => Ok(count.min(2)),
-        Err(_) => Err("expected 0, 1 or 2".to_owned()),
-    }
-}
-
 impl Config {
+    /// The settings in `matches`, which came from a grammar of at least the options that were given.
+    ///
+    /// # Errors
+    /// Settings contradict each other.
+    pub fn new(matches: ArgMatches, unknown_variables: Vec<String>) -> Result<Self, Error> {
+        let mut given = Given(matches);
+        let command = given.all("COMMAND");
+        let doctor = given.one("doctor");
+        check_command(&command, doctor)?;
+        let mut success = SuccessSet::default();
+        for code in given.all("success") {
+            success.insert(code);
+        }
+        let grace = given.one("grace");
+        Ok(Self {
+            drain: given.one("drain").unwrap_or(Duration::from_secs(5)),
+            grace: grace.unwrap_or(Duration::from_secs(10)),
+            stage: given.one("stage"),
+            kill_timeout: given.one("kill-timeout").unwrap_or(Duration::from_secs(5)),
+            kill_mode: given.one("kill-mode").unwrap_or_default(),
+            until: given.one("until").unwrap_or_default(),
+            grace_is_set: grace.is_some(),
+            signal: given.one("signal").unwrap_or(Signal::TERM),
+            stdin: given.one("stdin").unwrap_or(StdinMode::Auto),
+            stdout: given.switch("stdout"),
+            hup: given.one("hup").unwrap_or_default(),
+            term: given.one("term").unwrap_or(SignalUse::Stop),
+            parent: !given.switch("no-parent"),
+            watch_pids: given.all("watch-pid"),
+            watch_ancestors: given.all("watch-ancestor"),
+            idle: given.one("idle"),
+            forward_to: given.one("forward-to").unwrap_or(ForwardTo::Server),
+            rewrites: given.all("rewrite"),
+            success,
+            contain: given.one("contain").unwrap_or_default(),
+            guard: !given.switch("no-guard"),
+            no_new_privs: given.switch("no-new-privs"),
+            writers: given.writers()?,
+            stderr: given.one("stderr"),
+            report: given.one("report"),
+            report_arguments: given.switch("report-arguments"),
+            verbosity: given.one("verbose").unwrap_or(0),
+            log: given.one("log"),
+            doctor,
+            unknown_variables,
+            command,
+        })
+    }
+
     /// How a stop goes. The two are facts about the place, see [`Policy`].
     #[must_use]
     pub const fn policy(&self, manager_has_deadline: bool, at_terminal: bool) -> Policy {
@@ -273,48 +197,83 @@ impl Config {
     }
 }
 
-/// Checks everything that was set. The command line wins over `environment`.
-///
-/// # Errors
-/// A value is wrong. The message names its option or variable.
-pub fn resolve(
-    mut args: Args,
-    environment: impl Iterator<Item = (OsString, OsString)>,
-) -> Result<Config, Error> {
-    let command = std::mem::take(&mut args.command);
-    let (given, unknown_variables) = Given::new(&args, environment);
-    let doctor = doctor(&given, &command)?;
-    Ok(Config {
-        drain: given.one("drain", Duration::from_secs(5), value::duration)?,
-        grace: given.one("grace", Duration::from_secs(10), value::duration)?,
-        grace_is_set: given.has("grace"),
-        stage: given.one("stage", None, |text| value::duration(text).map(Some))?,
-        kill_timeout: given.one("kill-timeout", Duration::from_secs(5), value::kill_timeout)?,
-        kill_mode: given.word("kill-mode", KillMode::Staged, &KILL_MODES)?,
-        until: given.word("until", Until::Server, &UNTIL)?,
-        success: success(&given)?,
-        signal: given.one("signal", Signal::TERM, value::signal)?,
-        stdin: given.word("stdin", StdinMode::Auto, &StdinMode::WORDS)?,
-        stdout: given.word("stdout", StdoutMode::Ignore, &StdoutMode::WORDS)?,
-        hup: given.word("hup", HupMode::Auto, &HupMode::WORDS)?,
-        term: given.word("term", SignalUse::Stop, &SignalUse::WORDS)?,
-        parent: !given.switch("no-parent")?,
-        watch_pids: given.many("watch-pid", value::pid)?,
-        watch_ancestors: given.texts("watch-ancestor"),
-        idle: given.one("idle", None, |text| value::idle(text).map(Some))?,
-        forward_to: given.word("forward-to", ForwardTo::Server, &ForwardTo::WORDS)?,
-        rewrites: given.many("rewrite", value::rewrite)?,
-        contain: given.word("contain", Level::Group, &Level::NAMES)?,
-        guard: !given.switch("no-guard")?,
-        no_new_privs: given.switch("no-new-privs")?,
-        writers: writers(&given)?,
-        stderr: given.text("stderr"),
-        report: given.path("report", value::report)?,
-        report_arguments: given.switch("report-arguments")?,
-        verbosity: given.one("verbose", 0, verbosity)?,
-        log: given.log_filter()?,
-        doctor,
-        unknown_variables,
-        command,
-    })
+/// Refuses a command line without COMMAND, and one with a COMMAND that `--doctor` replaces.
+fn check_command(command: &[OsString], doctor: Option<DoctorFormat>) -> Result<(), Error> {
+    let text = match (command.first(), doctor) {
+        (None, None) => "no COMMAND was given; see treaper --help".to_owned(),
+        (Some(first), Some(_)) if first == "json" => {
+            "--doctor: the format follows an equals sign: --doctor=json".to_owned()
+        }
+        (Some(first), Some(_)) => format!(
+            "--doctor: does not start a COMMAND, but '{}' was given",
+            first.to_string_lossy()
+        ),
+        (Some(_), None) | (None, Some(_)) => return Ok(()),
+    };
+    Err(Error::Misuse(text))
+}
+
+/// The values that were given.
+struct Given(ArgMatches);
+
+impl Given {
+    /// An option that was not given may be missing in the grammar. For clap that is an error.
+    fn one<T: Clone + Send + Sync + 'static>(&mut self, long: &str) -> Option<T> {
+        self.0.try_remove_one(long).unwrap_or_default()
+    }
+
+    fn switch(&mut self, long: &str) -> bool {
+        self.one(long).unwrap_or(false)
+    }
+
+    fn all<T: Clone + Send + Sync + 'static>(&mut self, long: &str) -> Vec<T> {
+        let values = self.0.try_remove_many(long).unwrap_or_default();
+        values.into_iter().flatten().collect()
+    }
+
+    /// What sets `long`: the option, or its variable.
+    fn source(&self, long: &str) -> Option<String> {
+        let id = self.0.ids().find(|id| id.as_str() == long)?;
+        Some(match self.0.value_source(id.as_str()) {
+            Some(ValueSource::DefaultValue) => variable(long),
+            _ => format!("--{long}"),
+        })
+    }
+
+    fn messages(&mut self, long: &str) -> Result<Vec<Match>, Error> {
+        let found = self.all(long);
+        if found.len() > MAX_MATCHES {
+            let text = format!("--{long}: can be given {MAX_MATCHES} times at most");
+            return Err(Error::Misuse(text));
+        }
+        Ok(found)
+    }
+
+    /// Several writers of the server's stdin, and cancelled turns.
+    fn writers(&mut self) -> Result<Writers, Error> {
+        let cancel = self.source("cancel");
+        let without_effect = ["turn", "boundary", "cancel-drain"].map(|long| self.source(long));
+        let source = self.source("inject").unwrap_or_default();
+        let sockets = self.all("inject").into_iter();
+        let sockets = sockets.map(|path| Socket {
+            path,
+            source: source.clone(),
+        });
+        let writers = Writers {
+            sockets: sockets.collect(),
+            turns: self.messages("turn")?,
+            cancels: self.messages("cancel")?,
+            boundaries: self.messages("boundary")?,
+            cancel_drain: self.one("cancel-drain").unwrap_or(Duration::from_secs(5)),
+        };
+        let without_effect = without_effect.into_iter().flatten().next();
+        let text = match (cancel, without_effect) {
+            (Some(cancel), _) if writers.turns.is_empty() => {
+                format!("{cancel}: needs --turn, which names the messages that begin a turn")
+            }
+            (None, Some(source)) => format!("{source}: has no effect without --cancel"),
+            _ => return Ok(writers),
+        };
+        Err(Error::Misuse(text))
+    }
 }

@@ -3,7 +3,7 @@
 
 pub mod cli;
 pub mod config;
-pub mod given;
+pub mod help;
 pub mod manner;
 pub mod options;
 pub mod value;

@@ -1,275 +1,301 @@
-//! Every option, and the help. The parser, the variables, the completions and the checks of the documents read this list.
+//! Every option, as clap knows it. The variables, the help, the completions and the checks of the documents read this
+//! list as well.
 #![forbid(unsafe_code)]
 
-use std::fmt::Write;
+use std::ffi::OsStr;
 
-/// One option. The parser, the help, the variables and the checks of the documents all use this.
+use clap::builder::{PossibleValue, TypedValueParser, ValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, Command};
+
+use crate::contain::Level;
+use crate::plan::policy::{KillMode, Until};
+use crate::settings::config::{self, DoctorFormat, ForwardTo, SignalUse, StdinMode};
+use crate::settings::value;
+use crate::settings::writers;
+
+use Value::{Bytes, Text, Word};
+
+/// One option. `define` says everything except its names.
 #[derive(Debug)]
 pub struct Opt {
     pub long: &'static str,
     pub short: Option<char>,
-    pub takes: Takes,
-    pub help: &'static str,
     /// The help only lists its name. The manual explains it.
     pub rare: bool,
+    define: fn(Arg) -> Arg,
 }
 
-/// What follows an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
-    /// Nothing: a switch.
-    Nothing,
-    /// Nothing, and it counts how often it is given.
-    Count,
-    /// One value, which has this name in the help. If it is given more than once, the last one wins.
-    One(&'static str),
-    /// One value each time it is given.
-    Many(&'static str),
-    /// One value after `=`, or none.
-    Maybe(&'static str),
+impl Opt {
+    #[must_use]
+    pub fn argument(&self) -> Arg {
+        let arg = Arg::new(self.long).long(self.long).short(self.short);
+        (self.define)(arg)
+    }
+
+    /// The name of its environment variable. `--doctor` has none.
+    #[must_use]
+    pub fn variable(&self) -> Option<String> {
+        (self.long != "doctor").then(|| config::variable(self.long))
+    }
 }
 
-const fn opt(long: &'static str, takes: Takes, help: &'static str) -> Opt {
+const fn opt(long: &'static str, define: fn(Arg) -> Arg) -> Opt {
     Opt {
         long,
         short: None,
-        takes,
-        help,
         rare: false,
+        define,
     }
 }
 
-const fn rare(long: &'static str, takes: Takes, help: &'static str) -> Opt {
+const fn short(short: char, long: &'static str, define: fn(Arg) -> Arg) -> Opt {
+    let short = Some(short);
+    Opt {
+        short,
+        ..opt(long, define)
+    }
+}
+
+const fn rare(long: &'static str, define: fn(Arg) -> Arg) -> Opt {
     Opt {
         rare: true,
-        ..opt(long, takes, help)
+        ..opt(long, define)
     }
 }
 
-const fn short(short: char, long: &'static str, takes: Takes, help: &'static str) -> Opt {
-    Opt {
-        long,
-        short: Some(short),
-        takes,
-        help,
-        rare: false,
-    }
+/// Takes no value. In a variable it has one.
+fn switch(arg: Arg) -> Arg {
+    arg.action(ArgAction::SetTrue)
+        .value_parser(Text(value::switch))
 }
 
-/// Every option except `--help` and `--version`, in the order of the help.
-pub const OPTIONS: &[Opt] = &[
-    opt(
-        "no-parent",
-        Takes::Nothing,
-        "Do not stop when the parent process is gone",
-    ),
-    opt(
-        "watch-pid",
-        Takes::Many("PID"),
-        "Stop when process PID is gone",
-    ),
-    opt(
-        "watch-ancestor",
-        Takes::Many("NAME"),
-        "Stop when the nearest ancestor NAME is gone",
-    ),
-    opt(
-        "stdin",
-        Takes::One("MODE"),
-        "Stop when stdin hangs up: auto, watch, ignore [auto]",
-    ),
-    opt(
-        "idle",
-        Takes::One("TIME"),
-        "Stop when the host writes nothing to stdin for TIME",
-    ),
-    opt(
-        "stdout",
-        Takes::One("MODE"),
-        "Stop when stdout has no reader: watch, ignore [ignore]",
-    ),
-    opt(
-        "until",
-        Takes::One("WHAT"),
-        "Run until the end of: server, tree [server]",
-    ),
-    short('s', "signal", Takes::One("SIGNAL"), "Stop signal [TERM]"),
-    short(
-        'k',
-        "kill-mode",
-        Takes::One("MODE"),
-        "Order of the stop signals: staged, tree, mixed [staged]",
-    ),
-    short(
-        'd',
-        "drain",
-        Takes::One("TIME"),
-        "Time to exit by itself after the end of input [5s]",
-    ),
-    short(
-        'g',
-        "grace",
-        Takes::One("TIME"),
-        "Time from the stop signal to SIGKILL [10s]",
-    ),
-    rare(
-        "stage",
-        Takes::One("TIME"),
-        "Signal the rest of the tree this long before SIGKILL [2s]",
-    ),
-    rare(
-        "kill-timeout",
-        Takes::One("TIME"),
-        "Give up on survivors this long after SIGKILL [5s]",
-    ),
-    opt(
-        "hup",
-        Takes::One("MODE"),
-        "What SIGHUP does: auto, stop, forward [auto]",
-    ),
-    rare(
-        "term",
-        Takes::One("MODE"),
-        "What SIGTERM does: stop, forward [stop]",
-    ),
-    rare(
-        "forward-to",
-        Takes::One("TARGET"),
-        "Forward other signals to: server, group, tree [server]",
-    ),
-    rare(
-        "rewrite",
-        Takes::Many("FROM:TO"),
-        "Treat signal FROM as TO; TO 0 drops it",
-    ),
-    opt(
-        "contain",
-        Takes::One("LEVEL"),
-        "Hold the tree by: group, cgroup, pidns [group]",
-    ),
-    rare(
-        "no-guard",
-        Takes::Nothing,
-        "One process instead of two; leaks if SIGKILLed",
-    ),
-    rare(
-        "no-new-privs",
-        Takes::Nothing,
-        "Deny setuid programs to the whole tree",
-    ),
-    opt(
-        "inject",
-        Takes::Many("unix:PATH"),
-        "Other processes write messages to the server by a socket",
-    ),
-    rare(
-        "turn",
-        Takes::Many("MATCH"),
-        "The messages to the server that begin a turn",
-    ),
-    rare(
-        "cancel",
-        Takes::Many("MATCH"),
-        "The messages to the server that cancel the turn that runs",
-    ),
-    rare(
-        "boundary",
-        Takes::Many("MATCH"),
-        "The messages from the server that end a turn",
-    ),
-    rare(
-        "cancel-drain",
-        Takes::One("TIME"),
-        "Time in which a cancelled turn must end [5s]",
-    ),
-    opt(
-        "stderr",
-        Takes::One("FILE"),
-        "Append stderr of the server and of treaper to FILE",
-    ),
-    opt(
-        "report",
-        Takes::One("FILE"),
-        "Append a JSON object about the run to FILE or fd:N",
-    ),
-    rare(
-        "report-arguments",
-        Takes::Nothing,
-        "Name the arguments of COMMAND in the report",
-    ),
-    opt(
-        "success",
-        Takes::Many("STATUS"),
-        "Exit with 0 instead of STATUS (or signal name)",
-    ),
-    short(
-        'v',
-        "verbose",
-        Takes::Count,
-        "Log each step; -vv: each process",
-    ),
-    opt(
-        "doctor",
-        Takes::Maybe("FORMAT"),
-        "Show what this machine offers, and exit; =json",
-    ),
+/// Takes one value. If it is given more than once, the last one wins.
+fn one(arg: Arg, name: &'static str, value: impl Into<ValueParser>) -> Arg {
+    arg.value_name(name)
+        .value_parser(value)
+        .allow_hyphen_values(true)
+}
+
+fn time(arg: Arg) -> Arg {
+    one(arg, "TIME", Text(value::duration))
+}
+
+/// Takes one value each time it is given.
+fn many(arg: Arg, name: &'static str, value: impl Into<ValueParser>) -> Arg {
+    one(arg, name, value).action(ArgAction::Append)
+}
+
+fn messages(arg: Arg) -> Arg {
+    many(arg, "MATCH", Text(writers::matching))
+}
+
+/// The options except `--help` and `--version`, in the order of the help, below their headings.
+pub const GROUPS: [(&str, &[Opt]); 5] = [
+    ("When to stop", WHEN_TO_STOP),
+    ("How to stop", HOW_TO_STOP),
+    ("Signals", SIGNALS),
+    ("Containment", CONTAINMENT),
+    ("Input, output and exit status", STREAMS),
 ];
 
-/// The groups of [`OPTIONS`]: the heading of each, and its first option.
-pub const GROUPS: [(&str, &str); 5] = [
-    ("When to stop", "no-parent"),
-    ("How to stop", "signal"),
-    ("Signals", "hup"),
-    ("Containment", "contain"),
-    ("Input, output and exit status", "inject"),
+const WHEN_TO_STOP: &[Opt] = &[
+    opt("no-parent", |arg| {
+        switch(arg).help("Do not stop when the parent process is gone")
+    }),
+    opt("watch-pid", |arg| {
+        many(arg, "PID", Text(value::pid)).help("Stop when process PID is gone")
+    }),
+    opt("watch-ancestor", |arg| {
+        many(arg, "NAME", ValueParser::os_string())
+            .help("Stop when the nearest ancestor NAME is gone")
+    }),
+    opt("stdin", |arg| {
+        let modes = &[
+            ("auto", StdinMode::Auto),
+            ("watch", StdinMode::Watch),
+            ("ignore", StdinMode::Ignore),
+        ];
+        one(arg, "MODE", Word(modes)).help("Stop when stdin hangs up: auto, watch, ignore [auto]")
+    }),
+    opt("idle", |arg| {
+        one(arg, "TIME", Text(value::timeout))
+            .help("Stop when the host writes nothing to stdin for TIME")
+    }),
+    opt("stdout", |arg| {
+        let modes = &[("watch", true), ("ignore", false)];
+        one(arg, "MODE", Word(modes)).help("Stop when stdout has no reader: watch, ignore [ignore]")
+    }),
+    opt("until", |arg| {
+        let ends = &[("server", Until::Server), ("tree", Until::Tree)];
+        one(arg, "WHAT", Word(ends)).help("Run until the end of: server, tree [server]")
+    }),
 ];
 
-/// What treaper does, in one line.
-pub const ABOUT: &str = "run a server, and stop it with everything it ever started";
+const HOW_TO_STOP: &[Opt] = &[
+    short('s', "signal", |arg| {
+        one(arg, "SIGNAL", Text(value::signal)).help("Stop signal [TERM]")
+    }),
+    short('k', "kill-mode", |arg| {
+        let modes = &[
+            ("staged", KillMode::Staged),
+            ("tree", KillMode::Tree),
+            ("mixed", KillMode::Mixed),
+        ];
+        one(arg, "MODE", Word(modes))
+            .help("Order of the stop signals: staged, tree, mixed [staged]")
+    }),
+    short('d', "drain", |arg| {
+        time(arg).help("Time to exit by itself after the end of input [5s]")
+    }),
+    short('g', "grace", |arg| {
+        time(arg).help("Time from the stop signal to SIGKILL [10s]")
+    }),
+    rare("stage", |arg| {
+        time(arg).help("Signal the rest of the tree this long before SIGKILL [2s]")
+    }),
+    rare("kill-timeout", |arg| {
+        one(arg, "TIME", Text(value::timeout))
+            .help("Give up on survivors this long after SIGKILL [5s]")
+    }),
+];
 
-/// The column of the help in which the texts of the options begin.
-const TEXT_COLUMN: usize = 31;
+const SIGNALS: &[Opt] = &[
+    opt("hup", |arg| {
+        let uses = &[
+            ("auto", None),
+            ("stop", Some(SignalUse::Stop)),
+            ("forward", Some(SignalUse::Forward)),
+        ];
+        one(arg, "MODE", Word(uses)).help("What SIGHUP does: auto, stop, forward [auto]")
+    }),
+    rare("term", |arg| {
+        let uses = &[("stop", SignalUse::Stop), ("forward", SignalUse::Forward)];
+        one(arg, "MODE", Word(uses)).help("What SIGTERM does: stop, forward [stop]")
+    }),
+    rare("forward-to", |arg| {
+        let targets = &[
+            ("server", ForwardTo::Server),
+            ("group", ForwardTo::Group),
+            ("tree", ForwardTo::Tree),
+        ];
+        one(arg, "TARGET", Word(targets))
+            .help("Forward other signals to: server, group, tree [server]")
+    }),
+    rare("rewrite", |arg| {
+        many(arg, "FROM:TO", Text(value::rewrite)).help("Treat signal FROM as TO; TO 0 drops it")
+    }),
+];
 
-/// The greatest length of a line of names in the help.
-const WIDTH: usize = 95;
+const CONTAINMENT: &[Opt] = &[
+    opt("contain", |arg| {
+        one(arg, "LEVEL", Word(&Level::NAMES))
+            .help("Hold the tree by: group, cgroup, pidns [group]")
+    }),
+    rare("no-guard", |arg| {
+        switch(arg).help("One process instead of two; leaks if SIGKILLed")
+    }),
+    rare("no-new-privs", |arg| {
+        switch(arg).help("Deny setuid programs to the whole tree")
+    }),
+];
 
-/// The whole text of `--help`.
-#[must_use]
-pub fn help() -> String {
-    let mut text = format!("treaper: {ABOUT}\nUsage: treaper [OPTIONS] [--] COMMAND [ARG]...\n");
-    for option in OPTIONS.iter().filter(|option| !option.rare) {
-        if let Some((heading, _)) = GROUPS.iter().find(|(_, first)| *first == option.long) {
-            let _ = write!(text, "\n{heading}:\n");
-        }
-        let short = option.short.map(|short| format!("-{short},"));
-        let value = match option.takes {
-            Takes::Nothing => String::new(),
-            Takes::Count => "...".to_owned(),
-            Takes::One(name) | Takes::Many(name) => format!(" <{name}>"),
-            Takes::Maybe(name) => format!("[=<{name}>]"),
+const STREAMS: &[Opt] = &[
+    opt("inject", |arg| {
+        many(arg, "unix:PATH", Text(writers::socket))
+            .help("Other processes write messages to the server by a socket")
+    }),
+    rare("turn", |arg| {
+        messages(arg).help("The messages to the server that begin a turn")
+    }),
+    rare("cancel", |arg| {
+        messages(arg).help("The messages to the server that cancel the turn that runs")
+    }),
+    rare("boundary", |arg| {
+        messages(arg).help("The messages from the server that end a turn")
+    }),
+    rare("cancel-drain", |arg| {
+        time(arg).help("Time in which a cancelled turn must end [5s]")
+    }),
+    opt("stderr", |arg| {
+        one(arg, "FILE", ValueParser::os_string())
+            .help("Append stderr of the server and of treaper to FILE")
+    }),
+    opt("report", |arg| {
+        one(arg, "FILE", Bytes(value::report))
+            .help("Append a JSON object about the run to FILE or fd:N")
+    }),
+    rare("report-arguments", |arg| {
+        switch(arg).help("Name the arguments of COMMAND in the report")
+    }),
+    opt("success", |arg| {
+        many(arg, "STATUS", Text(value::status))
+            .help("Exit with 0 instead of STATUS (or signal name)")
+    }),
+    rare("log", |arg| {
+        one(arg, "FILTER", Text(value::log_filter))
+            .help("Log levels and modules instead of -v, such as debug")
+    }),
+    short('v', "verbose", |arg| {
+        arg.action(ArgAction::Count)
+            .value_parser(Text(value::verbosity))
+            .help("Log each step; -vv: each process")
+    }),
+    opt("doctor", |arg| {
+        let formats = &[("table", DoctorFormat::Table), ("json", DoctorFormat::Json)];
+        one(arg, "FORMAT", Word(formats))
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("table")
+            .help("Show what this machine offers, and exit; =json")
+    }),
+];
+
+/// Every option, in the order of the help.
+pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
+    GROUPS.iter().flat_map(|(_, options)| *options)
+}
+
+/// How clap reads a value. Its own parsers do not name the option if a value is not UTF-8.
+#[derive(Clone, Copy)]
+enum Value<T: 'static> {
+    Word(&'static [(&'static str, T)]),
+    /// The error says what is expected.
+    Text(fn(&str) -> Result<T, String>),
+    Bytes(fn(&OsStr) -> Result<T, String>),
+}
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Value<T> {
+    type Value = T;
+
+    fn parse_ref(&self, _: &Command, arg: Option<&Arg>, given: &OsStr) -> Result<T, clap::Error> {
+        let value = match (self, given.to_str()) {
+            (Bytes(parse), _) => parse(given),
+            (Text(_) | Word(_), None) => Err("not valid UTF-8".to_owned()),
+            (Text(parse), Some(text)) => parse(text),
+            (Word(words), Some(text)) => {
+                let found = words.iter().find(|(word, _)| *word == text);
+                found.map(|(_, value)| value.clone()).ok_or_else(|| {
+                    let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                    format!("expected one of {}", all.join(", "))
+                })
+            }
         };
-        let words = format!("  {:3} --{}{value}", short.unwrap_or_default(), option.long);
-        let _ = writeln!(text, "{words:TEXT_COLUMN$}{}", option.help);
+        value.map_err(|expected| refuse(arg, given, &expected))
     }
-    for (words, help) in [
-        ("  -h, --help", "Print help"),
-        ("  -V, --version", "Print version"),
-    ] {
-        let _ = writeln!(text, "{words:TEXT_COLUMN$}{help}");
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let Word(words) = self else { return None };
+        Some(Box::new(
+            words.iter().map(|(word, _)| PossibleValue::new(*word)),
+        ))
     }
-    let mut line = "Rarely needed, see treaper(1):".to_owned();
-    for option in OPTIONS.iter().filter(|option| option.rare) {
-        if line.len() + " --".len() + option.long.len() > WIDTH {
-            let _ = write!(text, "\n{line}");
-            " ".clone_into(&mut line);
-        }
-        let _ = write!(line, " --{}", option.long);
-    }
-    let _ = writeln!(text, "\n{line}");
-    text.push_str(
-        "\nVariables: TREAPER_KILL_MODE and so on; the command line wins. TIME: 500ms, 5s, 2m or seconds.\n\
-         Exit status: the server's, or 128+n for signal n; 123 survivors, 124 cancel-timeout,\n\
-         125 treaper failed, 126 cannot execute, 127 not found. Manual: treaper(1).\n",
-    );
-    text
+}
+
+/// An error that begins with the long name of the option.
+fn refuse(arg: Option<&Arg>, given: &OsStr, expected: &str) -> clap::Error {
+    let name = arg.and_then(Arg::get_long).unwrap_or_default();
+    let given = given.to_string_lossy();
+    let text = format!("{name}: invalid value '{given}': {expected}");
+    clap::Error::raw(ErrorKind::ValueValidation, text)
 }

@@ -83,24 +83,20 @@ fn meaning(signal: Signal, config: &Config, hup: SignalUse) -> Route {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::cli::Args;
-    use crate::settings::config;
+    use crate::settings::cli;
 
     fn usr1() -> Signal {
         Signal::parse("USR1").unwrap()
     }
 
-    fn config(values: &[(&'static str, &str)]) -> Config {
-        let args = Args {
-            values: values.iter().map(|(n, v)| (*n, (*v).into())).collect(),
-            command: vec!["server".into()],
-        };
-        config::resolve(args, std::iter::empty()).unwrap()
+    fn config(values: &[(&str, &str)]) -> Config {
+        let variables = values.iter().map(|(n, v)| (n.into(), v.into()));
+        cli::from_variables(&variables.collect::<Vec<_>>(), &["server".into()]).unwrap()
     }
 
     #[test]
     fn term_and_hup_stop_the_server_unless_an_option_forwards_them() {
-        let (plain, term) = (config(&[]), config(&[("term", "forward")]));
+        let (plain, term) = (config(&[]), config(&[("TREAPER_TERM", "forward")]));
         for hup in [SignalUse::Stop, SignalUse::Forward] {
             let terminate = Route::Trigger(Trigger::Terminate);
             assert_eq!(meaning(Signal::TERM, &plain, hup), terminate);
@@ -117,12 +113,8 @@ mod tests {
 
     #[test]
     fn the_new_signal_of_a_rewrite_counts_and_chld_is_never_rewritten() {
-        let rewrites = config(&[
-            ("rewrite", "USR1:TERM"),
-            ("rewrite", "TERM:USR1"),
-            ("rewrite", "HUP:0"),
-            ("rewrite", "CHLD:USR1"),
-        ]);
+        let list = "USR1:TERM,TERM:USR1,HUP:0,CHLD:USR1";
+        let rewrites = config(&[("TREAPER_REWRITE", list)]);
         let terminate = Route::Trigger(Trigger::Terminate);
         assert_eq!(meaning(usr1(), &rewrites, SignalUse::Stop), terminate);
         let forwarded = Route::Forward(usr1());

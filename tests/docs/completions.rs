@@ -1,9 +1,11 @@
 //! Completions for three shells, made from the options. After the options there is another command, which has a
-//! completion of its own.
+//! completion of its own. Those of `clap_complete` would offer treaper's options to that command.
 
 use std::fmt::Write;
 
-use treaper::settings::options::{OPTIONS, Opt, Takes};
+use clap::builder::Str;
+use clap::{Arg, ArgAction};
+use treaper::settings::options;
 
 const NOTE: &str = "# Made from the options by `UPDATE=1 cargo test --features fixtures --test docs`: change src/settings/options.rs instead.";
 
@@ -16,57 +18,52 @@ pub fn all() -> [(&'static str, String); 3] {
     ]
 }
 
-/// The words that an option takes: "Stop signal to: staged, tree, mixed [staged]", "..., and exit; =json".
-pub fn words(option: &Opt) -> Vec<&'static str> {
-    if matches!(option.takes, Takes::Maybe(_)) {
-        return option
-            .help
-            .rsplit_once('=')
-            .map(|(_, word)| word)
-            .into_iter()
-            .collect();
-    }
-    match value_name(option) {
-        Some("MODE" | "WHAT" | "TARGET" | "LEVEL") => {
-            let text = option.help.split(" [").next().unwrap_or_default();
-            let list = text.rsplit_once(": ").map_or(text, |(_, list)| list);
-            list.split(", ").collect()
-        }
-        _ => Vec::new(),
-    }
+fn all_options() -> Vec<Arg> {
+    options::all().map(options::Opt::argument).collect()
 }
 
-fn value_name(option: &Opt) -> Option<&'static str> {
-    match option.takes {
-        Takes::Nothing | Takes::Count => None,
-        Takes::One(name) | Takes::Many(name) | Takes::Maybe(name) => Some(name),
-    }
+/// The words that an option takes.
+pub fn words(option: &Arg) -> Vec<String> {
+    let values = option.get_possible_values().into_iter();
+    let values = values.filter(|_| value_name(option).is_some());
+    values.map(|value| value.get_name().to_owned()).collect()
+}
+
+fn value_name(option: &Arg) -> Option<&str> {
+    let names = option.get_value_names()?;
+    names.first().map(Str::as_str)
 }
 
 /// Whether the value is a word of its own. That of `--doctor` is not.
-fn takes_next_word(option: &Opt) -> bool {
-    value_name(option).is_some() && !matches!(option.takes, Takes::Maybe(_))
+fn takes_next_word(option: &Arg) -> bool {
+    value_name(option).is_some() && !option.is_require_equals_set()
+}
+
+fn long(option: &Arg) -> &str {
+    option.get_long().unwrap()
+}
+
+fn help(option: &Arg) -> String {
+    option.get_help().unwrap().to_string()
 }
 
 /// `-s|--signal`
-fn pattern(option: &Opt) -> String {
-    let short = option.short.map(|short| format!("-{short}|"));
-    format!("{}--{}", short.unwrap_or_default(), option.long)
+fn pattern(option: &Arg) -> String {
+    let short = option.get_short().map(|short| format!("-{short}|"));
+    format!("{}--{}", short.unwrap_or_default(), long(option))
 }
 
 fn bash() -> String {
-    let mut longs: Vec<String> = OPTIONS
-        .iter()
-        .map(|option| format!("--{}", option.long))
-        .collect();
+    let options = all_options();
+    let mut longs: Vec<String> = options.iter().map(|o| format!("--{}", long(o))).collect();
     longs.extend(["--help".to_owned(), "--version".to_owned()]);
-    let with_value: Vec<String> = OPTIONS
+    let with_value: Vec<String> = options
         .iter()
         .filter(|o| takes_next_word(o))
         .map(pattern)
         .collect();
     let mut values = String::new();
-    for option in OPTIONS {
+    for option in &options {
         let command = match (value_name(option), words(option)) {
             (Some("SIGNAL"), _) => "$(compgen -A signal | sed 's/^SIG//')".to_owned(),
             (Some("PID"), _) => "$(cd /proc && compgen -G '[0-9]*')".to_owned(),
@@ -155,8 +152,8 @@ fn zsh_text(text: &str) -> String {
 
 fn zsh() -> String {
     let mut lines = String::new();
-    for option in OPTIONS {
-        let help = zsh_text(option.help);
+    for option in &all_options() {
+        let help = zsh_text(&help(option));
         let action = match (value_name(option), words(option)) {
             (None, _) => String::new(),
             (Some("SIGNAL"), _) => ":signal:_signals".to_owned(),
@@ -167,23 +164,23 @@ fn zsh() -> String {
             }
             (Some(name), words) => format!(":{}:({})", name.to_lowercase(), words.join(" ")),
         };
-        let long = option.long;
-        let (star, equals) = match option.takes {
-            Takes::Count | Takes::Many(_) => ("'*'", "="),
-            Takes::Maybe(_) => ("", "=-"),
-            Takes::One(_) | Takes::Nothing => ("", "="),
+        let long = long(option);
+        let (star, equals) = match option.get_action() {
+            ArgAction::Count | ArgAction::Append => ("'*'", "="),
+            _ if option.is_require_equals_set() => ("", "=-"),
+            _ => ("", "="),
         };
         let equals = if value_name(option).is_some() {
             equals
         } else {
             ""
         };
-        let action = if matches!(option.takes, Takes::Maybe(_)) {
+        let action = if option.is_require_equals_set() {
             format!(":{action}")
         } else {
             action
         };
-        let _ = match option.short {
+        let _ = match option.get_short() {
             Some(short) if star.is_empty() => {
                 let plus = if equals.is_empty() { "" } else { "+" };
                 writeln!(
@@ -212,13 +209,13 @@ _arguments -S -A '-*' \
 }
 
 fn fish() -> String {
-    let mut lines = String::new();
-    for option in OPTIONS {
+    let (mut lines, options) = (String::new(), all_options());
+    for option in &options {
         let _ = write!(lines, "complete -c treaper -n __treaper_options");
-        if let Some(short) = option.short {
+        if let Some(short) = option.get_short() {
             let _ = write!(lines, " -s {short}");
         }
-        let _ = write!(lines, " -l {}", option.long);
+        let _ = write!(lines, " -l {}", long(option));
         if takes_next_word(option) {
             let files = value_name(option) == Some("FILE");
             let _ = write!(lines, "{}", if files { " -r -F" } else { " -x" });
@@ -232,17 +229,17 @@ fn fish() -> String {
         if let Some(values) = values {
             let _ = write!(lines, " -a \"{values}\"");
         }
-        let _ = writeln!(lines, " -d '{}'", option.help.replace('\'', "\\'"));
+        let _ = writeln!(lines, " -d '{}'", help(option).replace('\'', "\\'"));
     }
-    let with_value = |name: fn(&Opt) -> Option<String>| -> String {
-        let names = OPTIONS
+    let with_value = |name: fn(&Arg) -> Option<String>| -> String {
+        let names = options
             .iter()
             .filter(|o| takes_next_word(o))
             .filter_map(name);
         names.collect::<Vec<String>>().join(" ")
     };
-    let longs = with_value(|option| Some(format!("--{}", option.long)));
-    let shorts = with_value(|option| option.short.map(|short| format!("-{short}")));
+    let longs = with_value(|option| Some(format!("--{}", long(option))));
+    let shorts = with_value(|option| option.get_short().map(|short| format!("-{short}")));
     format!(
         r"{NOTE}
 # fish completion for treaper

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use proptest::prelude::*;
 use treaper::dropin::getopt::{Getopt, Grammar};
-use treaper::dropin::{Asked, Program, Start, What, leading_number};
+use treaper::dropin::{Program, What, leading_number};
 
 use crate::config;
 
@@ -114,16 +114,19 @@ fn of_the_c_library(grammar: &Grammar, words: &[String]) -> Outcome {
 }
 
 fn of_ours(grammar: &Grammar, words: &[String]) -> Outcome {
-    let mut getopt = Getopt::new(*grammar, words.iter().map(OsString::from).collect());
+    let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+    let mut getopt = Getopt::new(*grammar, &words);
     let mut options = Vec::new();
-    while let Some(given) = getopt.next_option() {
-        let Ok(given) = given else {
-            options.push(None);
-            return (options, Vec::new());
-        };
-        options.push(Some(given));
+    loop {
+        match getopt.next_option() {
+            Ok(Some(given)) => options.push(Some(given)),
+            Ok(None) => return (options, getopt.operands()),
+            Err(_) => {
+                options.push(None);
+                return (options, Vec::new());
+            }
+        }
     }
-    (options, getopt.operands())
 }
 
 /// The grammars of dumb-init and catatonit, and one with several long options.
@@ -199,14 +202,14 @@ proptest! {
         let count = unsafe { libc::sscanf(c.as_ptr(), c"%d:%d".as_ptr(), &raw mut from, &raw mut to) };
         let expected = count == 2 && (1..=31).contains(&from) && (0..=31).contains(&to);
         let words = ["dumb-init", "-c", "-r", &text, "true"].map(OsString::from);
-        match Program::DumbInit.parse(&words, &Vec::new()) {
-            Asked::Start(start) => {
-                let config = treaper::settings::config::resolve(start.args, std::iter::empty()).unwrap();
+        match Program::DumbInit.parse(&words, &[]) {
+            Ok(start) => {
+                let config = start.config().unwrap();
                 prop_assert!(expected, "{} was accepted", text);
                 let found = config.rewrites.iter().map(|(from, to)| (from.number().into(), to.map_or(0, |to| to.number().into())));
                 prop_assert_eq!(found.collect::<Vec<(c_int, c_int)>>(), [(from, to)]);
             }
-            Asked::Answer(answer) => prop_assert!(!expected && answer.status == 1, "{} was refused", text),
+            Err(answer) => prop_assert!(!expected && answer.status == 1, "{} was refused", text),
         }
     }
 
@@ -222,11 +225,12 @@ proptest! {
         ][which];
         let words = words.into_iter().map(OsString::from_vec);
         let words: Vec<OsString> = [OsString::from(name)].into_iter().chain(words).collect();
-        if let Asked::Start(Start { what: What::Server, args, .. }) = program.parse(&words, &Vec::new()) {
-            prop_assert!(!args.command.is_empty());
-            let all = args.command.iter().all(|word| words.contains(word) || word.as_bytes().is_empty());
-            prop_assert!(all, "{:?}", args.command);
-            prop_assert!(treaper::settings::config::resolve(args, std::iter::empty()).is_ok());
+        if let Ok(start) = program.parse(&words, &[]) {
+            let (command, pauses) = (&start.command, start.what == What::Pause);
+            prop_assert!(!command.is_empty());
+            let all = command.iter().all(|word| words.contains(word) || word.as_bytes().is_empty());
+            prop_assert!(all || pauses, "{:?}", command);
+            prop_assert!(start.config().is_ok());
         }
     }
 }

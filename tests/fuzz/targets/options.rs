@@ -6,8 +6,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use treaper::settings::config;
-use treaper::dropin::{Asked, Program};
+use treaper::dropin::Program;
 
 const NAMES: [&str; 3] = ["tini", "dumb-init", "catatonit"];
 
@@ -31,8 +30,8 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         }
     }
     let program = Program::named(&name).expect("a name that is known");
-    if let Asked::Start(start) = program.parse(&arguments, &variables) {
-        let _ = config::resolve(start.args, variables.into_iter());
+    if let Ok(start) = program.parse(&arguments, &variables) {
+        let _ = start.config();
     }
 });
 

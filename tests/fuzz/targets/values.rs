@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         let plain = format!("{}.{:09}s", time.as_secs(), time.subsec_nanos());
         assert_eq!(value::duration(&plain), Ok(time));
     }
-    if let Ok(time) = value::kill_timeout(text) {
+    if let Ok(time) = value::timeout(text) {
         assert_eq!(value::duration(text), Ok(time));
         assert!(time.as_millis() >= 100, "{time:?}");
     }
@@ -28,7 +28,6 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         assert_eq!(value::status(&status.to_string()), Ok(status));
     }
     assert!(value::pid(text).is_ok_and(|pid| pid > 0) || value::pid(text).is_err());
-    let _ = value::switch(text);
     let _ = value::log_filter(text);
 });
 
