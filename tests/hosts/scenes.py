@@ -155,7 +155,7 @@ def _(stage):
     if not stage.control:
         stage.until("the socket", lambda: os.path.exists(stage.path("agent.sock")))
         stage.until("that half", lambda: stage.read("got").endswith("half of"))
-        bridge = stage.snippet("bridge", "bridge.sh", replace=[("/run/agent", stage.folder), (",group=hooks", "")])
+        bridge = stage.snippet("bridge", "bridge.sh", replace=[("socat -t", "exec socat -t"), ("/run/agent", stage.folder), (",group=hooks", "")])
         stage.spare(stage.start(["sh", bridge]).pid)
         stage.until("the bridge", lambda: os.path.exists(stage.path("hooks.sock")))
         second = [
