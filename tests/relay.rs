@@ -704,3 +704,108 @@ fn without_the_options_there_is_no_third_process() {
     run.close_stdin();
     run.wait_clean();
 }
+
+#[test]
+fn a_child_from_before_treaper_may_inject_and_one_of_the_tree_may_not() {
+    let scene = Scene::new().stdin_pipe();
+    let path = scene.directory().join("socket");
+    let (socket, go) = (path.display(), scene.directory().join("go"));
+    let helper = format!(
+        "(until [ -e {} ]; do sleep 0.02; done; exec {ACTOR} connect {socket} helper) </dev/null & ",
+        go.display()
+    );
+    let script =
+        format!("{helper} exec {TREAPER} --inject unix:{socket} -- sh -c '{helper} exec cat'");
+    let mut run = scene.start(&["sh", "-c", &script]);
+    until("the socket", || path.exists());
+    fs::write(&go, "").unwrap();
+    until("a refusal", || {
+        run.stderr().contains("of the server's own tree")
+    });
+    until("the message", || run.stdout().contains("helper"));
+    run.close_stdin();
+    run.wait_empty();
+    assert_eq!(run.stdout().matches("helper").count(), 1);
+    assert_eq!(run.stderr().matches("refused").count(), 1);
+}
+
+#[test]
+fn a_second_start_with_the_same_path_is_an_error_and_no_writer_of_the_first() {
+    let (mut run, path) = start(&[], &["cat"]);
+    until("the socket", || path.exists());
+    let source = format!("unix:{}", path.display());
+    for _ in 0..20 {
+        let told = refused(&["--inject", &source]);
+        assert!(told.contains("--inject: cannot make the socket"), "{told}");
+    }
+    // A nested treaper inherits the variable.
+    let mut nested = Command::new(TREAPER);
+    nested.env("TREAPER_INJECT", &source).arg("true");
+    let output = nested.stdin(Stdio::piped()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        told.contains("TREAPER_INJECT: cannot make the socket"),
+        "{told}"
+    );
+    run.close_stdin();
+    run.wait_clean();
+    assert_eq!(run.stderr(), "");
+}
+
+#[test]
+fn of_many_that_replace_a_stale_socket_at_once_exactly_one_has_it() {
+    let directory = Directory::new();
+    let path = directory.0.join("socket");
+    let source = format!("unix:{}", path.display());
+    for _ in 0..10 {
+        drop(UnixListener::bind(&path).unwrap());
+        let mut all: Vec<_> = (0..8)
+            .map(|number: usize| {
+                let mut treaper = Command::new(TREAPER);
+                treaper.args(["--inject", &source, "--", "sh", "-c"]);
+                treaper.arg(format!("read -r line; echo {number}"));
+                treaper.stdin(Stdio::piped()).stdout(Stdio::piped());
+                treaper.stderr(Stdio::null()).spawn().unwrap()
+            })
+            .collect();
+        // Each one that runs has the socket. The first writer ends the one that answers by it.
+        let running = |all: &mut Vec<std::process::Child>| {
+            all.retain_mut(|child| child.try_wait().unwrap().is_none());
+            all.len()
+        };
+        until("one that has it", || running(&mut all) == 1);
+        let mut writer = connect(&path);
+        writer.write_all(b"to the owner\n").unwrap();
+        acknowledged(writer);
+        until("its end", || running(&mut all) == 0);
+        until("no file", || {
+            fs::read_dir(&directory.0).unwrap().count() == 0
+        });
+    }
+}
+
+#[test]
+fn a_locked_folder_delays_nothing() {
+    let scene = Scene::new().stdin_pipe();
+    // It holds the lock until its stdin ends.
+    let mut holder = Command::new("flock")
+        .arg("--no-fork")
+        .arg(scene.directory())
+        .args(["sh", "-c", "echo; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = holder.stdout.take().unwrap();
+    output.read_exact(&mut [0]).unwrap();
+    let path = scene.directory().join("socket");
+    let source = format!("unix:{}", path.display());
+    let before = sys::now_ms();
+    let mut run = scene.start(&Wrap::Treaper(&["--inject", &source]).command(&["cat"]));
+    until("the socket", || path.exists());
+    run.close_stdin();
+    run.wait_clean();
+    assert!(sys::now_ms() - before < 2000);
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+}
