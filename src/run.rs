@@ -29,6 +29,7 @@ pub fn main(arguments: &[OsString]) -> i32 {
         None => run(arguments, &inherited)
             .unwrap_or_else(|error| Own.report_failure(&error, OsStr::new(""))),
     };
+    stderr::write_deferred();
     status.into()
 }
 

@@ -177,3 +177,28 @@ fn sighup_does_not_open_the_file_again() {
     assert!(!file.exists());
     assert_eq!(run.stderr(), "");
 }
+
+/// A write to it waits for ever. The next step is SIGKILL.
+#[test]
+fn a_file_system_that_hangs_does_not_keep_sigkill_waiting() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/hung_stderr.py");
+    let python = Command::new("python3").arg("-V").output();
+    if python.is_err() || !sys::is_root() || !Path::new("/dev/fuse").exists() {
+        return skip("needs root, FUSE and python3");
+    }
+    for hangs in ["hangs", "works"] {
+        let directory = Directory::new();
+        let file = directory.0.join("file");
+        let output = Command::new("unshare")
+            .args(["-m", "python3", script, file.to_str().unwrap(), hangs])
+            .args([TREAPER, "--drain=100ms", "--grace=300ms"])
+            .output()
+            .unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stdout.starts_with("gone"), "{hangs}: {stdout}{stderr}");
+        // No line is lost, and none comes twice.
+        let lines = stdout.matches("treaper: stdin-eof: ").count();
+        assert_eq!(lines, if hangs == "works" { 2 } else { 0 }, "{stdout}");
+    }
+}

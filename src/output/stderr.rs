@@ -2,7 +2,8 @@
 #![forbid(unsafe_code)]
 
 use std::fmt::{self, Write};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 
 use log::{LevelFilter, Log, Metadata, Record};
 
@@ -10,6 +11,9 @@ use crate::sys::fd;
 
 /// The filter of `--log`, if there is one.
 static FILTER: OnceLock<env_logger::Logger> = OnceLock::new();
+
+/// See [`fd::stderr_may_wait`]. It is asked before the server starts, since the answer itself may wait.
+static MAY_WAIT: AtomicBool = AtomicBool::new(false);
 
 struct Stderr;
 
@@ -40,6 +44,7 @@ pub fn init(verbosity: u8, filter: Option<&str>) {
         level = logger.filter();
         let _ = FILTER.set(logger);
     }
+    MAY_WAIT.store(fd::stderr_may_wait(), Relaxed);
     let _ = log::set_logger(&Stderr);
     log::set_max_level(level);
 }
@@ -53,7 +58,55 @@ pub fn line(text: fmt::Arguments<'_>) {
 pub fn bare_line(text: fmt::Arguments<'_>) {
     let mut line = Line::new();
     let _ = line.write_fmt(text);
-    fd::write_message(line.finish());
+    let bytes = line.finish();
+    if !DEFERRED.try_lock().is_ok_and(|mut lines| lines.add(bytes)) {
+        fd::write_message(bytes);
+    }
+}
+
+/// The lines of a stop, if stderr is a file on a file system that may hang: a write would wait, and no SIGKILL would
+/// follow.
+struct Deferred {
+    bytes: [u8; 8192],
+    len: usize,
+    /// Whether lines are added.
+    on: bool,
+}
+
+static DEFERRED: Mutex<Deferred> = Mutex::new(Deferred {
+    bytes: [0; 8192],
+    len: 0,
+    on: false,
+});
+
+impl Deferred {
+    /// Returns whether the line needs no write now. A line that has no room is lost.
+    fn add(&mut self, line: &[u8]) -> bool {
+        let room = self.bytes.get_mut(self.len..self.len + line.len());
+        if let Some(room) = room.filter(|_| self.on) {
+            room.copy_from_slice(line);
+            self.len += line.len();
+        }
+        self.on
+    }
+}
+
+/// A stop begins, so from now on no message waits for a file system. To be called as often as needed.
+pub fn defer() {
+    if let Ok(mut lines) = DEFERRED.try_lock() {
+        lines.on = MAY_WAIT.load(Relaxed);
+    }
+}
+
+/// The stop is over: writes the deferred lines.
+pub fn write_deferred() {
+    if let Ok(mut lines) = DEFERRED.try_lock() {
+        lines.on = false;
+        let len = std::mem::take(&mut lines.len);
+        if len > 0 {
+            fd::write_message(&lines.bytes[..len]);
+        }
+    }
 }
 
 /// A line of at most 1 KiB in a fixed buffer. The rest is cut off.

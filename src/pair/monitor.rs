@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::contain::Containment;
 use crate::job_control;
 use crate::output::progress::{self, Seconds, Step};
-use crate::output::status;
+use crate::output::{status, stderr};
 use crate::pair::context::Context;
 use crate::pair::link::Link;
 use crate::plan::event::{Action, Event, Trigger};
@@ -126,6 +126,11 @@ impl World for Monitor<'_> {
     }
 
     fn planned(&mut self, event: Event, before: &Plan, after: &Plan) {
+        if after.is_running() {
+            stderr::write_deferred();
+        } else {
+            stderr::defer();
+        }
         if let Event::Trigger(trigger) | Event::Requested(trigger) = event {
             self.record_loss(trigger);
             log::info!("trigger: {trigger}");

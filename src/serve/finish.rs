@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::output::error::Error;
+use crate::output::stderr;
 use crate::pair::context::Context;
 use crate::pair::monitor::Monitor;
 use crate::plan::event::Event;
@@ -39,6 +40,7 @@ pub fn run_loop(
 
 /// In the process that the host knows: passes on what the tree has written last, and ends as the server has.
 pub fn end_treaper(context: &Context<'_>, status: u8) {
+    stderr::write_deferred();
     if let Some(relay) = &context.relay {
         relay.finish();
     }

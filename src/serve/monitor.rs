@@ -7,6 +7,7 @@ use crate::origin::hosts::{self, Watched};
 use crate::origin::place::Place;
 use crate::output::error::Error;
 use crate::output::ledger::Lost;
+use crate::output::stderr;
 use crate::pair::context::Context;
 use crate::pair::link::Link;
 use crate::pair::monitor::Role;
@@ -53,7 +54,9 @@ pub fn run(context: &Context<'_>, mut prepared: Prepared, shim: ShimEnd) -> Resu
     let mut monitor = server::start(context, prepared, Role::Monitor { shim }, Vec::new())?;
     let plan = Plan::new(context.place.policy);
     let (plan, status) = finish::run_loop(context, &mut monitor, plan, None)?;
-    if plan.state() == State::Survived && monitor.release_shim(status) {
+    let stays = plan.state() == State::Survived && monitor.release_shim(status);
+    stderr::write_deferred();
+    if stays {
         monitor.reap_to_the_end();
     }
     Ok(status)

@@ -180,6 +180,29 @@ pub fn close_inherited(fds: &[i32]) {
     }
 }
 
+/// File systems that other machines or processes serve, by the magic number in `statfs(2)`: FUSE, NFS, CIFS, SMB 2,
+/// 9p, Ceph, Lustre. A write to a file on one of them waits for those, also with `O_NONBLOCK`.
+const SERVED_BY_OTHERS: [u32; 7] = [
+    0x6573_5546,
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x0102_1997,
+    0x00c3_6400,
+    0x0bd0_0bd0,
+];
+
+/// Whether stderr is a file, and a write to it may wait without a limit.
+#[must_use]
+pub fn stderr_may_wait() -> bool {
+    let fd = std_fd(STDERR);
+    let is_file =
+        |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    rustix::fs::fstat(fd).is_ok_and(is_file)
+        && rustix::fs::fstatfs(fd)
+            .is_ok_and(|stat| SERVED_BY_OTHERS.contains(&(stat.f_type as u32)))
+}
+
 /// Writes a message to stderr without waiting: what does not fit at once is lost.
 pub fn write_message(bytes: &[u8]) {
     let _ = write_without_waiting(STDERR, bytes);
