@@ -201,6 +201,7 @@ impl Monitor<'_> {
             let event = match self.watch.wait(times.into_iter().flatten().min()) {
                 Some(Woken::Trigger(trigger)) => Some(Event::Trigger(trigger)),
                 Some(Woken::Signal(arrival)) => self.on_signal(arrival),
+                Some(Woken::Broken(what, errno)) => self.give_up(what, errno),
                 Some(Woken::CgroupChanged) => {
                     self.read_cgroup_events();
                     Some(self.reap())

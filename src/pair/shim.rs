@@ -96,7 +96,11 @@ impl Shim<'_> {
             let notifier = self.context.notifier.as_ref();
             let retry_at = notifier.and_then(Notifier::retry_at);
             let next = retry_at.into_iter().chain(self.ends_by).min();
-            let arrival = arrival::wait_any(next.map(|at| at.saturating_sub(clock::now())));
+            let timeout = next.map(|at| at.saturating_sub(clock::now()));
+            let arrival = arrival::wait_any(timeout).map_err(|errno| {
+                let _ = signal::kill(self.monitor, Signal::KILL);
+                ("wait for signals", errno)
+            })?;
             if let Some(arrival) = arrival.filter(|arrival| !link::is_from_monitor(arrival)) {
                 self.handle(&arrival);
             }

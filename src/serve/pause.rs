@@ -25,7 +25,9 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     // The pause may last long. Meanwhile the file system of the working directory can be unmounted.
     let _ = std::env::set_current_dir("/");
     loop {
-        match arrival::wait_any(None).map(|arrival| arrival.signal) {
+        let arrival =
+            arrival::wait_any(None).map_err(|errno| Error::kernel("wait for signals", errno))?;
+        match arrival.map(|arrival| arrival.signal) {
             Some(Signal::TERM | Signal::INT) => break,
             _ => while let Ok(Some(_)) = wait::any() {},
         }

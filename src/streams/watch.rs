@@ -30,6 +30,8 @@ pub enum Woken {
     Trigger(Trigger),
     /// The cgroup has lost its last member, or got a first one.
     CgroupChanged,
+    /// This call has failed in a way that its manual does not foresee.
+    Broken(&'static str, Errno),
 }
 
 /// What one descriptor of the poll is watched for.
@@ -241,7 +243,7 @@ impl<'a> Watch<'a> {
         }
         let timeout = until.map(|at| at.saturating_sub(clock::now()));
         if self.signals.is_none() {
-            return arrival::wait_any(timeout).map(Woken::Signal);
+            return woken_by(arrival::wait_any(timeout));
         }
         match poll::poll(&mut self.polled, timeout) {
             Ok(0) => return None,
@@ -250,9 +252,13 @@ impl<'a> Watch<'a> {
             Err(errno) => {
                 let pause = match errno {
                     Errno::INTR => Duration::ZERO,
-                    _ => timeout.map_or(RETRY, |timeout| timeout.min(RETRY)),
+                    // A limit of memory, or of descriptors (`prlimit`), can be raised again.
+                    Errno::NOMEM | Errno::INVAL => {
+                        timeout.map_or(RETRY, |timeout| timeout.min(RETRY))
+                    }
+                    _ => return Some(Woken::Broken("poll", errno)),
                 };
-                return arrival::wait_any(Some(pause)).map(Woken::Signal);
+                return woken_by(arrival::wait_any(Some(pause)));
             }
         }
         // Sources first: if the host is gone, that counts more than a signal that it may have sent before.
@@ -273,7 +279,14 @@ impl<'a> Watch<'a> {
             }
         }
         let signals = self.signals.as_ref()?;
-        signals.read().map(Woken::Signal)
+        woken_by(signals.read())
+    }
+}
+
+fn woken_by(signal: Result<Option<Arrival>, Errno>) -> Option<Woken> {
+    match signal {
+        Ok(arrival) => arrival.map(Woken::Signal),
+        Err(errno) => Some(Woken::Broken("wait for signals", errno)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use super::poll::{Events, Polled, poll};
+use super::clock::timespec;
 use super::signal::{Mask, Signal};
 use super::{Errno, check};
 
@@ -53,29 +53,24 @@ impl SignalFd {
     pub fn new() -> Result<Self, Errno> {
         let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
         let all = Mask::ALL;
-        // SAFETY: the mask is a live u64, and 8 is its size.
+        // SAFETY: the mask is live, and of that size.
         let fd = check(unsafe {
-            libc::syscall(libc::SYS_signalfd4, -1, &raw const all.0, 8_usize, flags)
+            libc::syscall(libc::SYS_signalfd4, -1, &raw const all, Mask::SIZE, flags)
         })?;
         // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
     /// The next pending signal; `None` if there is none.
-    #[must_use]
-    pub fn read(&self) -> Option<Arrival> {
-        // A signal that cannot be read here stays pending, and each poll would return at once.
-        self.take()
-            .unwrap_or_else(|_| wait_any(Some(Duration::ZERO)))
-    }
-
+    ///
     /// # Errors
-    /// `EAGAIN` there is none; others if it cannot be read.
-    fn take(&self) -> Result<Option<Arrival>, Errno> {
+    /// Only those of a filter of system calls.
+    pub fn read(&self) -> Result<Option<Arrival>, Errno> {
         let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
-        let len = rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut info))?;
-        if len != info.len() {
-            return Err(Errno::IO);
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut info)) {
+            Ok(len) if len == info.len() => {}
+            Err(Errno::AGAIN) => return Ok(None),
+            other => return Err(other.err().unwrap_or(Errno::IO)),
         }
         // SAFETY: a whole signalfd_siginfo was read; it is plain data and valid for every bit pattern.
         let info: libc::signalfd_siginfo =
@@ -106,125 +101,79 @@ impl AsRawFd for SignalFd {
 }
 
 /// Waits for any signal (all are blocked), at most for `timeout` (`None`: without a limit). Needs no
-/// descriptor. `None` if none came, or if this process was suspended and resumed. See `rt_sigtimedwait(2)`.
-#[must_use]
-pub fn wait_any(timeout: Option<Duration>) -> Option<Arrival> {
+/// descriptor. `None` if none came, or if this process was suspended and resumed. See `sigtimedwait(2)`.
+///
+/// # Errors
+/// Only those of a filter of system calls.
+pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
     match wait_for(Mask::ALL, timeout) {
-        Ok(arrival) => Some(arrival),
-        Err(Errno::AGAIN | Errno::INTR) => None,
-        // Only a seccomp filter fails this way.
-        Err(_) => wait_by_descriptor(timeout),
+        Ok((number, info)) => Ok(arrival(number, &info)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(errno) => Err(errno),
     }
 }
 
 /// Sends this process again what the keyboard has sent to its group before the server was in the group. A signal that
 /// a process has sent is forwarded later. To be called right before the server is made, with all signals blocked.
 pub fn keep_early_keys() {
-    let keys = Mask(KEYS.iter().fold(0, |mask, key| mask | 1 << (key - 1)));
     let mut early = [None; KEYS.len()];
     for slot in &mut early {
-        let Ok(arrival) = wait_for(keys, Some(Duration::ZERO)) else {
+        let Ok((number, _)) = wait_for(Mask::of(&KEYS), Some(Duration::ZERO)) else {
             break;
         };
-        *slot = Some(arrival);
+        *slot = Some(number);
     }
-    for arrival in early.into_iter().flatten() {
+    for number in early.into_iter().flatten() {
         // SAFETY: takes numbers only; the target is this process.
-        unsafe { libc::kill(super::pid::own(), arrival.signal.number().into()) };
+        unsafe { libc::kill(super::pid::own(), number) };
     }
 }
 
-/// The next pending signal of `mask`; as [`wait_any`].
-fn wait_for(mask: Mask, timeout: Option<Duration>) -> Result<Arrival, Errno> {
-    let limit = timeout.map(|t| libc::timespec {
-        tv_sec: t.as_secs().min(1 << 30) as _,
-        tv_nsec: t.subsec_nanos().into(),
-    });
+/// The number of the next pending signal of `mask`, and what the kernel says of it.
+fn wait_for(mask: Mask, timeout: Option<Duration>) -> Result<(i32, libc::siginfo_t), Errno> {
+    let limit = timeout.map(timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: an all-zero siginfo is a valid value to be overwritten.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: mask and siginfo are live and of the sizes the kernel expects; the limit is null or live.
-    let ret = unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigtimedwait,
-            &raw const mask.0,
-            &raw mut info,
-            limit,
-            8_usize,
-        )
-    };
-    let number = check(ret)?;
+    // SAFETY: the libcs only pass the mask on to the kernel, which reads its 8 bytes; the siginfo is live; the limit is
+    // null or live.
+    let ret = unsafe { libc::sigtimedwait((&raw const mask).cast(), &raw mut info, limit) };
+    check(ret.into()).map(|number| (number as i32, info))
+}
+
+fn arrival(number: i32, info: &libc::siginfo_t) -> Option<Arrival> {
     // SI_SIGIO: the kernel reports that a descriptor has become readable.
     let by_kernel = matches!(info.si_code, libc::SI_KERNEL | libc::SI_SIGIO);
-    // SAFETY: the field is inside of every siginfo; the sender is used only where a process sent it.
-    let sender = unsafe { info.si_pid() };
-    // SAFETY: as above; used only for SI_QUEUE, where the kernel sets it.
+    // SAFETY: the field is inside of every siginfo; used only for SI_QUEUE, where the kernel sets it.
     let value = unsafe { info.si_value() }.sival_ptr as u64;
-    Ok(Arrival {
-        signal: Signal::from_number(number as i32).ok_or(Errno::INVAL)?,
-        sender: if by_kernel { 0 } else { sender },
-        from_terminal: is_from_terminal(number as i32, info.si_code),
+    Some(Arrival {
+        signal: Signal::from_number(number)?,
+        sender: if by_kernel { 0 } else { sender(info) },
+        from_terminal: is_from_terminal(number, info.si_code),
         by_kernel: info.si_code == libc::SI_KERNEL,
         of_child_or_descriptor: is_of_child_or_descriptor(info.si_code),
         value: (info.si_code == libc::SI_QUEUE).then_some(value),
     })
 }
 
+/// Means something only if a process has sent the signal.
+fn sender(info: &libc::siginfo_t) -> i32 {
+    // SAFETY: the field is inside of every siginfo.
+    unsafe { info.si_pid() }
+}
+
 /// Removes the pending `signal` that a failed write of this process has just caused: it concerns no other
-/// process. All signals must be blocked. See `rt_sigtimedwait(2)`.
+/// process. All signals must be blocked. See `sigtimedwait(2)`.
 ///
 /// The kernel sends it to the thread and names this process as the sender. The same signal from another process waits
 /// in the queue of the process, which the kernel looks at last. If that one is found, it is put back.
 pub fn remove_own(signal: Signal) {
-    let (mask, now) = (
-        Mask(1 << (signal.number() - 1)),
-        libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        },
-    );
-    // SAFETY: an all-zero siginfo is a valid value to be overwritten.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: mask, siginfo and limit are live and of the sizes the kernel expects.
-    let found = unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigtimedwait,
-            &raw const mask.0,
-            &raw mut info,
-            &raw const now,
-            8_usize,
-        )
-    };
-    // SAFETY: the field is inside of every siginfo.
-    let sender = unsafe { info.si_pid() };
-    if found > 0 && sender != super::pid::own() {
-        let (own, number) = (super::pid::own(), libc::c_int::from(signal.number()));
-        // SAFETY: the siginfo is live, and the kernel has filled it.
-        unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, own, number, &raw const info) };
+    let (own, mask) = (super::pid::own(), Mask::of(&[signal.number().into()]));
+    match wait_for(mask, Some(Duration::ZERO)) {
+        Ok((number, info)) if sender(&info) != own => {
+            // SAFETY: the siginfo is live, and the kernel has filled it.
+            unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, own, number, &raw const info) };
+        }
+        Ok(_) | Err(_) => {}
     }
-}
-
-/// The pause between two looks where a filter refuses every call that waits. Without it, treaper would keep a
-/// processor busy.
-const REFUSED_PAUSE: Duration = Duration::from_millis(10);
-
-/// As [`wait_any`], with a signalfd that is opened for this one call.
-fn wait_by_descriptor(timeout: Option<Duration>) -> Option<Arrival> {
-    let signals = SignalFd::new().ok();
-    let fd = signals.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-    let mut one = [Polled::new(fd, Events::IN)];
-    let waited = signals.as_ref().map(|_| poll(&mut one, timeout));
-    if !matches!(waited, Some(Ok(_) | Err(Errno::INTR))) {
-        let rest = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: timeout
-                .unwrap_or(REFUSED_PAUSE)
-                .min(REFUSED_PAUSE)
-                .subsec_nanos()
-                .into(),
-        };
-        // SAFETY: the time is live; the remaining time is not asked for.
-        unsafe { libc::nanosleep(&raw const rest, std::ptr::null_mut()) };
-    }
-    signals?.take().ok().flatten()
 }

@@ -15,12 +15,19 @@ pub fn time() -> Duration {
 }
 
 fn read(clock: libc::clockid_t) -> Duration {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = timespec(Duration::ZERO);
     // The function of the libc: that of rustix searches the vDSO first, which costs more than all calls of treaper.
     // SAFETY: a live struct; the call fails only for clocks that do not exist.
-    unsafe { libc::clock_gettime(clock, &raw mut t) };
-    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// `time` as a limit for a call: at most 34 years, which fits on every architecture.
+pub(super) fn timespec(time: Duration) -> libc::timespec {
+    // Some architectures have padding in this type, so it cannot be written as a literal.
+    // SAFETY: all zeros are a valid time.
+    let mut limit: libc::timespec = unsafe { std::mem::zeroed() };
+    limit.tv_sec = time.as_secs().min(1 << 30) as _;
+    limit.tv_nsec = (time.as_nanos() % 1_000_000_000) as _;
+    limit
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 pub use rustix::event::PollFlags as Events;
 
+use super::clock::timespec;
 use super::{Errno, check};
 
 /// A descriptor that [`poll`] looks at, and what it has reported. poll ignores a negative descriptor.
@@ -105,13 +106,10 @@ impl AsRawFd for News {
 /// `ppoll(2)`.
 ///
 /// # Errors
-/// `EINTR` after this process was suspended and resumed; `ENOMEM`; another one if a filter refuses the call, or if
+/// `EINTR` after this process was suspended and resumed; `ENOMEM`; `EINVAL` if
 /// there are more descriptors than `RLIMIT_NOFILE` allows.
 pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errno> {
-    let limit = timeout.map(|t| libc::timespec {
-        tv_sec: t.as_secs().min(1 << 30) as _,
-        tv_nsec: t.subsec_nanos().into(),
-    });
+    let limit = timeout.map(timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the array is live, of the kernel's type, and the length is its own; the time-out is null or live; no mask
     // is given.
@@ -123,10 +121,7 @@ pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errn
             std::ptr::null(),
         )
     };
-    match check(ret.into()) {
-        Err(errno) if !matches!(errno, Errno::INTR | Errno::NOMEM) => older_poll(fds, timeout),
-        other => other.map(|n| n as usize),
-    }
+    check(ret.into()).map(|count| count as usize)
 }
 
 /// What is reported of one descriptor within this time. Nothing is reported also if a signal has interrupted the wait,
@@ -136,21 +131,4 @@ pub fn poll_one(fd: RawFd, events: Events, timeout: Duration) -> Events {
     let mut one = [Polled::new(fd, events)];
     let _ = poll(&mut one, Some(timeout));
     one[0].reported()
-}
-
-/// For filters that allow only the older call. See `poll(2)`.
-#[cfg(target_arch = "x86_64")]
-fn older_poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errno> {
-    let limit = timeout.map_or(-1, |t| {
-        i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
-    });
-    // SAFETY: the array is live, and the length is its own.
-    let ret = unsafe { libc::syscall(libc::SYS_poll, fds.as_mut_ptr(), fds.len(), limit) };
-    check(ret).map(|n| n as usize)
-}
-
-/// These architectures have no older call.
-#[cfg(not(target_arch = "x86_64"))]
-fn older_poll(_: &mut [Polled], _: Option<Duration>) -> Result<usize, Errno> {
-    Err(Errno::NOSYS)
 }

@@ -3,6 +3,7 @@
 //! Masks are set by raw system calls: the functions of the libcs hide the first real-time signals,
 //! and the server has to get exactly the mask that treaper got.
 
+use std::ffi::c_ulong;
 use std::fmt;
 
 use super::pid::Pid;
@@ -152,41 +153,68 @@ impl fmt::Display for Signal {
     }
 }
 
-/// A set of signals, as the kernel keeps it: bit n-1 for signal n.
+/// A set of signals, as the kernel keeps it: 64 bits in words of the size of a C long, the lowest signals first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mask(pub u64);
+#[repr(transparent)]
+pub struct Mask([c_ulong; Self::SIZE / size_of::<c_ulong>()]);
 
 impl Mask {
+    /// In bytes.
+    pub const SIZE: usize = 8;
     /// Every signal. The kernel itself removes KILL and STOP.
-    pub const ALL: Self = Self(u64::MAX);
+    pub const ALL: Self = Self([c_ulong::MAX; _]);
+    const NONE: Self = Self([0; _]);
+
+    /// The signals of these numbers.
+    #[must_use]
+    pub fn of(numbers: &[i32]) -> Self {
+        let mut mask = Self::NONE;
+        for number in numbers {
+            let (word, bit) = Self::place(*number);
+            mask.0[word] |= bit;
+        }
+        mask
+    }
+
+    fn contains(self, number: i32) -> bool {
+        let (word, bit) = Self::place(number);
+        self.0[word] & bit != 0
+    }
+
+    /// The word of a signal, and its bit in that.
+    const fn place(number: i32) -> (usize, c_ulong) {
+        let at = number as u32 - 1;
+        let bit = 1 << (at % c_ulong::BITS);
+        ((at / c_ulong::BITS) as usize, bit)
+    }
 }
 
 /// Replaces the blocked mask and returns the former one. See `rt_sigprocmask(2)`.
 pub fn set_mask(mask: Mask) -> Mask {
-    let mut old = 0_u64;
-    // SAFETY: both pointers are to live u64, and 8 is their size; the call fails only for bad arguments.
+    let mut old = Mask::NONE;
+    // SAFETY: both masks are live, and of that size; the call fails only for bad arguments.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigprocmask,
             libc::SIG_SETMASK,
-            &raw const mask.0,
+            &raw const mask,
             &raw mut old,
-            8_usize,
+            Mask::SIZE,
         );
     }
-    Mask(old)
+    old
 }
 
 /// The stop signal of job control that waits to be read by this process, if there is one. It is younger than each
 /// SIGCONT that was read before: the kernel removes it when a SIGCONT comes. See `rt_sigpending(2)`.
 #[must_use]
 pub fn waiting_job_stop() -> Option<Signal> {
-    let mut waiting = 0_u64;
-    // SAFETY: the pointer is to a live u64, and its size is given; the call fails only for bad arguments.
-    unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut waiting, 8_usize) };
+    let mut waiting = Mask::NONE;
+    // SAFETY: the mask is live, and of that size; the call fails only for bad arguments.
+    unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut waiting, Mask::SIZE) };
     [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU]
         .into_iter()
-        .filter(|number| waiting & (1 << (number - 1)) != 0)
+        .filter(|number| waiting.contains(*number))
         .find_map(Signal::from_number)
 }
 
@@ -284,7 +312,8 @@ fn kill_self(signal: Signal) {
 
 /// Unblocks `signal` for a moment, so that a pending one takes effect.
 fn deliver(signal: Signal) {
-    set_mask(Mask(Mask::ALL.0 & !(1 << (signal.0 - 1))));
+    let only = Mask::of(&[signal.0.into()]);
+    set_mask(Mask(std::array::from_fn(|word| !only.0[word])));
     set_mask(Mask::ALL);
 }
 
