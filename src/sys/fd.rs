@@ -2,11 +2,13 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::fs::{FileType, Mode, OFlags};
-use rustix::net::sockopt;
+use rustix::io::FdFlags;
+use rustix::net::{SendFlags, sockopt};
+use rustix::pipe::PipeFlags;
 
 use super::poll::{Events, poll_one};
 use super::signal::Signal;
@@ -51,7 +53,7 @@ pub fn describe(fd: i32) -> (Kind, Option<Identity>) {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Fifo => Kind::Pipe,
         FileType::Socket => Kind::Socket,
-        FileType::CharacterDevice if super::tty::is_terminal(fd) => Kind::Terminal,
+        FileType::CharacterDevice if rustix::termios::isatty(std_fd(fd)) => Kind::Terminal,
         _ => Kind::Other,
     };
     (
@@ -102,10 +104,9 @@ pub fn last_write(fd: i32) -> (i64, u64) {
 }
 
 /// Closes stdin or stdout of this process by making it a copy of stderr, which is kept anyway. So the number stays in
-/// use, and nothing that is opened later gets it. Cannot run out of descriptors. See `dup3(2)`.
+/// use, and nothing that is opened later gets it. Cannot run out of descriptors. Not before an exec, which would keep it.
 pub fn replace_by_stderr(fd: i32) {
-    // SAFETY: both are open; the target's old file is meant to be closed.
-    unsafe { libc::dup3(STDERR, fd, libc::O_CLOEXEC) };
+    redirect(std_fd(STDERR), fd);
 }
 
 /// Appends standard error to the file `path` from now on, which is made with mode 0600 if it is missing. Unlike a
@@ -135,12 +136,12 @@ pub fn open_to_append(path: &OsStr) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// `EBADF` it is closed.
 pub fn reserve(number: i32) -> Result<(), Errno> {
-    // SAFETY: takes numbers.
-    let flags = check(unsafe { libc::fcntl(number, libc::F_GETFD) }.into())?;
+    // SAFETY: nothing in this program closes an inherited descriptor that it has reserved. If it was closed before, it
+    // is only asked for.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    let flags = rustix::io::fcntl_getfd(fd)?;
     if number > STDERR {
-        let flags = flags as i32 | libc::FD_CLOEXEC;
-        // SAFETY: takes numbers.
-        check(unsafe { libc::fcntl(number, libc::F_SETFD, flags) }.into())?;
+        rustix::io::fcntl_setfd(fd, flags | FdFlags::CLOEXEC)?;
     }
     Ok(())
 }
@@ -220,12 +221,7 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
         FileType::RegularFile => write_at_once(fd, bytes),
-        FileType::Socket => {
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: the buffer is live, and the length is its own.
-            let sent = unsafe { libc::send(number, bytes.as_ptr().cast(), bytes.len(), flags) };
-            check(sent as libc::c_long).map(|len| len as usize)
-        }
+        FileType::Socket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
         _ => {
             let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
             // The zeros at its end end the path.
@@ -271,8 +267,11 @@ pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
 
 /// Makes the standard descriptor `to` a copy of `from`. See `dup2(2)`.
 pub fn redirect(from: BorrowedFd<'_>, to: i32) {
-    // SAFETY: `from` is open, and the old file of `to` is meant to be closed.
-    unsafe { libc::dup2(from.as_raw_fd(), to) };
+    let _ = match to {
+        STDIN => rustix::stdio::dup2_stdin(from),
+        STDOUT => rustix::stdio::dup2_stdout(from),
+        _ => rustix::stdio::dup2_stderr(from),
+    };
 }
 
 /// Opens a directory below another one.
@@ -303,27 +302,22 @@ const F_SETSIG: i32 = 10;
 /// # Errors
 /// `EMFILE`, `ENFILE`.
 pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
-    let mut ends = [-1; 2];
-    // SAFETY: there is room for the two descriptors that the kernel writes.
-    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) }.into())?;
-    // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
-    let read = unsafe { OwnedFd::from_raw_fd(ends[0]) };
-    // SAFETY: as above.
-    let write = unsafe { OwnedFd::from_raw_fd(ends[1]) };
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     signal_when_readable(read.as_fd(), signal)?;
     Ok((read, write))
 }
 
 /// From now on the kernel sends `signal` to this process when there is something to read. Also makes `fd` non-blocking.
 pub fn signal_when_readable(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
-    let fd = fd.as_raw_fd();
-    // SAFETY: takes numbers.
-    check(unsafe { libc::fcntl(fd, libc::F_SETOWN, super::pid::own()) }.into())?;
-    // SAFETY: takes numbers.
-    check(unsafe { libc::fcntl(fd, F_SETSIG, i32::from(signal.number())) }.into())?;
-    // SAFETY: takes numbers.
-    check(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) }.into())
-        .map(drop)
+    for (command, value) in [
+        (libc::F_SETOWN, super::pid::own()),
+        (F_SETSIG, signal.number().into()),
+    ] {
+        // Not by rustix, which lacks both commands.
+        // SAFETY: takes numbers.
+        check(unsafe { libc::fcntl(fd.as_raw_fd(), command, value) }.into())?;
+    }
+    rustix::fs::fcntl_setfl(fd, OFlags::ASYNC | OFlags::NONBLOCK)
 }
 
 /// Writes one byte to a pipe.

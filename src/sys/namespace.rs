@@ -2,8 +2,8 @@
 
 use std::ffi::CStr;
 
-use nix::mount::MsFlags;
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
 use super::Errno;
 
@@ -41,12 +41,10 @@ fn write(path: &CStr, text: &str) -> Result<(), Errno> {
 /// `EPERM` the old one is partly covered, as in containers, so a whole one is not allowed.
 pub fn mount_own_proc() -> Result<(), Errno> {
     // Mounts that are made outside are still seen here. Those that are made here are not seen outside.
-    mount(c"none", c"/", None, MsFlags::MS_REC | MsFlags::MS_SLAVE)?;
-    let careful = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(c"proc", c"/proc", Some(c"proc"), careful)
-}
-
-fn mount(source: &CStr, target: &CStr, kind: Option<&CStr>, flags: MsFlags) -> Result<(), Errno> {
-    nix::mount::mount(Some(source), target, kind, flags, None::<&CStr>)
-        .map_err(|errno| Errno::from_raw_os_error(errno as i32))
+    mount_change(
+        c"/",
+        MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM,
+    )?;
+    let careful = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount(c"proc", c"/proc", c"proc", careful, None)
 }

@@ -1,7 +1,10 @@
 //! What this process got at its start. The server gets the same.
 
 use std::ffi::{CStr, CString, OsString, c_char, c_int};
+use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::os::unix::ffi::OsStringExt;
+
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 
 use super::signal::{self, Mask, Signal};
 
@@ -101,18 +104,15 @@ pub fn capture() -> Inherited {
 /// Opens a placeholder on each of 0, 1 and 2 that is closed. It is close-on-exec, so for the server it is closed again.
 fn fill_standard_descriptors() {
     for fd in 0..3 {
-        // SAFETY: takes numbers.
-        if unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1 {
+        // SAFETY: if it is closed, it is only asked for.
+        if rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok() {
             continue;
         }
-        let flags = libc::O_RDWR | libc::O_CLOEXEC;
-        // SAFETY: a literal path; the lowest free number is `fd`, since those below are open by now.
-        let opened = unsafe { libc::open(c"/dev/null".as_ptr(), flags) };
-        if opened == -1 {
-            // Without /dev, an empty file in memory.
-            // SAFETY: takes a literal and a number.
-            unsafe { libc::memfd_create(c"closed".as_ptr(), libc::MFD_CLOEXEC) };
-        }
+        // The lowest free number is `fd`, since those below are open by now. Without /dev, an empty file in memory.
+        let opened = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+            .or_else(|_| rustix::fs::memfd_create(c"closed", MemfdFlags::CLOEXEC));
+        // It stays open.
+        let _ = opened.map(IntoRawFd::into_raw_fd);
     }
 }
 
