@@ -1,4 +1,4 @@
-"""Counts instructions (callgrind) and system calls (strace) of treaper's own processes. guard.py BINARY LIMITS"""
+"""Counts instructions (callgrind), system calls (strace) and private memory of treaper's own processes. guard.py BINARY LIMITS"""
 
 import glob
 import os
@@ -49,9 +49,24 @@ def calls(command, own):
         return total
 
 
+def memory(command, own):
+    """The private dirty memory of the first `own` processes while the server sleeps, in KiB."""
+    with subprocess.Popen([*command, "/bin/sh", "-c", "echo; exec sleep 100"], env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as treaper:
+        treaper.stdout.readline()
+        total, pid = 0, treaper.pid
+        for _ in range(own):
+            with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as file:
+                total += int(re.search(r"^Private_Dirty:\s+(\d+)", file.read(), re.M)[1])
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+                pid = file.read().split()[0]
+        treaper.terminate()
+        return total
+
+
 def measure(binary):
     found = {}
     for mode, (options, processes) in MODES.items():
+        found[f"{mode} private memory"] = memory([binary, *options, "--"], processes)
         for unit, count in (("instructions", instructions), ("calls", calls)):
             treaper = [binary, *options, "--"]
             found[f"{mode} start {unit}"] = count([*treaper, "/bin/true"], processes)
