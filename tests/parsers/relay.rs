@@ -82,7 +82,10 @@ fn expected(line: &str) -> Option<Found> {
     let equal = |value: &Value, text: &str| match value {
         Value::String(string) => string == text,
         Value::Array(_) | Value::Object(_) => false,
-        other => other.to_string() == text,
+        other => {
+            let written = other.to_string();
+            written == text
+        }
     };
     let object = Value::Object(object);
     let found = wanted().iter().zip(0..).fold(0, |bits, (wanted, at)| {
