@@ -37,8 +37,8 @@ pub fn write_all<W: Write + Send + 'static>(
 }
 
 /// The same through a connection of its own, until all of it is acknowledged.
-pub fn inject(path: &PathBuf, writer: &str, messages: (usize, usize)) -> JoinHandle<()> {
-    let writer = write_all(connect(path), writer, messages);
+pub fn inject(path: PathBuf, writer: &str, messages: (usize, usize)) -> JoinHandle<()> {
+    let writer = write_all(connect(&path), writer, messages);
     std::thread::spawn(move || acknowledged(writer.join().unwrap()))
 }
 
