@@ -221,7 +221,8 @@ type Start<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 /// Starts a server that ends at once: `treaper --version`, since this program is always there.
 fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let (mut messages, writer) = std::io::pipe().map_err(|error| text(&error))?;
+    let (mut messages, writer) =
+        std::os::unix::net::UnixStream::pair().map_err(|error| text(&error))?;
     let own = std::env::current_exe().ok();
     let own = own.map(OsString::from).or(arguments.first().cloned());
     let variables = [("TREAPER_CONTAIN".into(), level.into())];

@@ -103,7 +103,10 @@ impl Voice for Catatonit {
         };
         match *step {
             Step::Started { name, pid, .. } => {
-                say(format_args!("pid1 ({pid}) spawned: {}", name.display()));
+                say(format_args!(
+                    "pid1 ({pid}) spawned: {}",
+                    name.to_string_lossy()
+                ));
             }
             Step::Forwarding { to: None, .. } => {
                 say(format_args!(

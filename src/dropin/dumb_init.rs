@@ -202,7 +202,7 @@ impl Voice for DumbInit {
     fn report_failure(&self, error: &Error, command: &OsStr) -> u8 {
         let answer = match error.cause() {
             Some(cause) => {
-                let (name, cause) = (command.display(), error::describe(cause));
+                let (name, cause) = (command.to_string_lossy(), error::describe(cause));
                 Answer::stderr(2, format!("[dumb-init] {name}: {cause}\n"))
             }
             None => Answer::stderr(1, format!("[dumb-init] {error}\n")),

@@ -142,7 +142,7 @@ Environment variables:
 
 impl Tini {
     fn invalid(&self, option: char, text: &OsStr) -> Answer {
-        let (pid, text) = (self.pid, text.display());
+        let (pid, text) = (self.pid, text.to_string_lossy());
         let line = format!("[FATAL tini ({pid})] Not a valid option for -{option}: {text}\n");
         Answer::stderr(1, line)
     }
@@ -159,7 +159,7 @@ impl Voice for Tini {
         };
         match *step {
             Step::Started { name, pid, .. } => {
-                let name = name.display();
+                let name = name.to_string_lossy();
                 say(
                     2,
                     "INFO ",
@@ -216,7 +216,7 @@ impl Voice for Tini {
                     Errno::ACCESS => 126,
                     _ => 1,
                 };
-                let (name, cause) = (command.display(), error::describe(cause));
+                let (name, cause) = (command.to_string_lossy(), error::describe(cause));
                 let line = format!("[FATAL tini ({pid})] exec {name} failed: {cause}\n");
                 Answer::stderr(status, line)
             }

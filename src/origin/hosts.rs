@@ -79,7 +79,7 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
     }
     for name in &config.watch_ancestors {
         let found = find_ancestor(name.as_bytes()).map_err(|reason| {
-            let name = name.display();
+            let name = name.to_string_lossy();
             Error::Misuse(format!(
                 "cannot find an ancestor named '{name}' (--watch-ancestor): {reason}"
             ))

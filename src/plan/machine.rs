@@ -383,8 +383,10 @@ impl Plan {
             kill_at,
             ..
         } = &mut self.state
-            && now + grace < *kill_at
         {
+            if now + grace >= *kill_at {
+                return;
+            }
             *kill_at = now + grace;
             for at in [server_at, rest_at].into_iter().flatten() {
                 *at = (*at).min(kill_at.saturating_sub(stage));

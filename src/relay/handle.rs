@@ -69,10 +69,10 @@ impl Handle {
     pub fn keep_awake(&self) {
         let shown = proc::stat(self.pid.get()).is_ok_and(|stat| matches!(stat.state, b'T' | b't'));
         let reported = || matches!(wait::job_change(self.pid), Some(Change::Suspended(_)));
-        if let Some(pidfd) = &self.pidfd
-            && (shown || reported())
-        {
-            let _ = pidfd::send(pidfd.as_fd(), Signal::CONT);
+        if let Some(pidfd) = &self.pidfd {
+            if shown || reported() {
+                let _ = pidfd::send(pidfd.as_fd(), Signal::CONT);
+            }
         }
     }
 

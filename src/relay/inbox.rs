@@ -104,7 +104,7 @@ impl Inbox {
 
     /// Whether all of it was written, and nothing more will come.
     #[must_use]
-    pub const fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.ended && self.bytes.is_empty()
     }
 

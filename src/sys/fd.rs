@@ -100,7 +100,8 @@ pub fn may_be_full(fd: i32) -> bool {
 /// When `fd` was last written to, in seconds and nanoseconds. See `st_mtim` in `stat(3type)`.
 #[must_use]
 pub fn last_write(fd: i32) -> (i64, u64) {
-    rustix::fs::fstat(std_fd(fd)).map_or((0, 0), |stat| (stat.st_mtime, stat.st_mtime_nsec))
+    rustix::fs::fstat(std_fd(fd))
+        .map_or((0, 0), |stat| (stat.st_mtime as _, stat.st_mtime_nsec as _))
 }
 
 /// Closes stdin or stdout of this process by making it a copy of stderr, which is kept anyway. So the number stays in

@@ -284,8 +284,8 @@ mod tests {
         let sockets = Sockets::open(&format!("@{name}").into()).unwrap();
         assert_eq!(sockets.peek_sender(), None);
         assert!(sockets.peek().is_none());
-        let (mut sent, pipe) = (Message::new(b"FDSTORE=1"), std::io::pipe().unwrap());
-        sent.descriptors[0] = Some(pipe.1.into());
+        let (mut sent, pipe) = (Message::new(b"FDSTORE=1"), rustix::pipe::pipe().unwrap());
+        sent.descriptors[0] = Some(pipe.1);
         // This process sends in place of a server. Then the message is passed on.
         let server = Sockets::open(&sockets.address().unwrap()).unwrap();
         server.send(&sent).unwrap();
@@ -301,8 +301,7 @@ mod tests {
         assert!(sockets.peek().is_none());
         // The pipe stays open while the message exists: a barrier waits for its end.
         let reader = pipe.0;
-        let has_ended =
-            |reader: &io::PipeReader| super::super::poll::has_hung_up(reader.as_raw_fd());
+        let has_ended = |reader: &OwnedFd| super::super::poll::has_hung_up(reader.as_raw_fd());
         assert!(!has_ended(&reader));
         let mut text = [0; 100];
         let length = manager.recv(&mut text).unwrap();

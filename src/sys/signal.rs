@@ -156,14 +156,15 @@ impl fmt::Display for Signal {
 /// A set of signals, as the kernel keeps it: 64 bits in words of the size of a C long, the lowest signals first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Mask([c_ulong; Self::SIZE / size_of::<c_ulong>()]);
+pub struct Mask([c_ulong; Self::WORDS]);
 
 impl Mask {
     /// In bytes.
     pub const SIZE: usize = 8;
+    const WORDS: usize = Self::SIZE / size_of::<c_ulong>();
     /// Every signal. The kernel itself removes KILL and STOP.
-    pub const ALL: Self = Self([c_ulong::MAX; _]);
-    const NONE: Self = Self([0; _]);
+    pub const ALL: Self = Self([c_ulong::MAX; Self::WORDS]);
+    const NONE: Self = Self([0; Self::WORDS]);
 
     /// The signals of these numbers.
     #[must_use]

@@ -140,9 +140,10 @@ pub fn variables_with(prefix: &str) -> Vec<(OsString, OsString)> {
         }
         // SAFETY: each entry is a NUL-terminated string that is never changed.
         let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
-        if text.starts_with(prefix.as_bytes())
-            && let Some(end) = text.iter().position(|byte| *byte == b'=')
-        {
+        if !text.starts_with(prefix.as_bytes()) {
+            continue;
+        }
+        if let Some(end) = text.iter().position(|byte| *byte == b'=') {
             let [name, value] = [&text[..end], &text[end + 1..]];
             let copy = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
             found.push((copy(name), copy(value)));
