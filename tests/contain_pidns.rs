@@ -368,13 +368,14 @@ fn a_watched_pid_outside_takes_the_server_with_it() {
     for (name, user) in users() {
         let mut other = Scene::new().start(&[ACTOR, "tree", "other"]);
         let pid = other.log.ready("other").to_string();
-        let wrap = Wrap::Treaper(&[
+        let options = [
             "-v",
             "--contain=pidns",
             "--grace=200ms",
             "--watch-pid",
             &pid,
-        ]);
+        ];
+        let wrap = Wrap::Treaper(&options);
         let mut run = scene(user).start(&wrap.tree(STUBBORN)).ready(NAMES);
         assert!(!run.ends_within(Duration::from_millis(200)), "{name}");
         other.signal(libc::SIGKILL);

@@ -318,7 +318,7 @@ fn the_process_1_of_a_container_is_an_init_or_may_be_a_host() {
 #[test]
 fn an_init_that_has_started_treaper_itself_is_not_taken_for_one_that_has_adopted_it() {
     let words = Wrap::Treaper(&[]).tree("server:eof=6");
-    let (read, _) = std::io::pipe().unwrap();
+    let (read, _) = sys::pipe().unwrap();
     let scene = Scene::new().pidns().with(|command| {
         command.stdin(read);
     });

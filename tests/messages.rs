@@ -127,7 +127,7 @@ fn a_full_stderr_never_blocks_a_stop() {
         &["-vv", "--grace", "100ms"][..],
         &["-vv", "--grace", "100ms", "--no-guard"],
     ] {
-        let (_read, write) = std::io::pipe().unwrap();
+        let (_read, write) = sys::pipe().unwrap();
         // Filled through another open file of the same pipe, since the blocking mode belongs to the open file.
         let path = format!("/proc/self/fd/{}", write.as_raw_fd());
         let mut filler = std::fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -147,7 +147,7 @@ fn a_closed_stderr_or_one_without_a_reader_changes_nothing() {
     let scene = Scene::new().before_exec(|| sys::close(2));
     stops_in_time(scene.start(&Wrap::Treaper(&options).tree(TALKATIVE)));
     for ignored in [true, false] {
-        let (read, write) = std::io::pipe().unwrap();
+        let (read, write) = sys::pipe().unwrap();
         drop(read);
         let scene = Scene::new().no_capture().with(|command| {
             command.stdout(Stdio::null()).stderr(write);
@@ -242,7 +242,7 @@ fn the_output_of_the_server_is_unchanged() {
 
 #[test]
 fn stderr_is_not_kept_open_after_the_end_of_treaper() {
-    let (read, write) = std::io::pipe().unwrap();
+    let (read, write) = sys::pipe().unwrap();
     let scene = Scene::new().no_capture().with(|command| {
         command.stdout(Stdio::null()).stderr(write);
     });

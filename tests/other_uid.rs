@@ -90,7 +90,8 @@ fn with_no_new_privs_every_process_can_be_killed() {
 fn no_new_privs_holds_in_every_level() {
     for level in ["group", "cgroup", "pidns"] {
         let level = format!("--contain={level}");
-        let wrap = Wrap::Treaper(&[&level, "--no-new-privs"]);
+        let options = [level.as_str(), "--no-new-privs"];
+        let wrap = Wrap::Treaper(&options);
         let mut run =
             Scene::new().start(&wrap.command(&["grep", "NoNewPrivs", "/proc/self/status"]));
         let exit = run.wait_clean();

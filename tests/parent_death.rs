@@ -242,7 +242,8 @@ fn a_watched_pid_that_is_gone_already_is_an_error_before_the_start() {
     let mut other = Scene::new().start(&[ACTOR, "exit", "0"]);
     let pid = other.main.to_string();
     other.wait_empty();
-    let wrap = Wrap::Treaper(&["--grace", "200ms", "--watch-pid", &pid]);
+    let options = ["--grace", "200ms", "--watch-pid", &pid];
+    let wrap = Wrap::Treaper(&options);
     let mut run = Scene::new().start(&wrap.tree("server:on=TERM/3"));
     assert_eq!(run.wait_clean().code(), Some(125));
     let stderr = run.stderr();

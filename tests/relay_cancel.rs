@@ -1,10 +1,5 @@
 //! `--turn`, `--cancel`, `--boundary`: a turn that was cancelled ends in time, or the server is stopped, with status 124.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "a test"
-)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod common;
 #[path = "relay/messages.rs"]
@@ -111,7 +106,7 @@ fn a_cancelled_turn_that_does_not_end_in_time_ends_the_server_whoever_writes() {
 fn the_answer_to_the_message_that_began_the_turn_ends_it() {
     let (mut run, _) = start(&[LONG], ANSWERS);
     for id in ["1", "\"1\""] {
-        say(&mut run, &TURN.replace('1', id));
+        say(&mut run, &TURN.replace("1", id));
         say(&mut run, CANCEL);
         say(&mut run, if id == "1" { "end-1" } else { "end-one" });
     }

@@ -524,7 +524,7 @@ fn a_report_that_cannot_be_written_is_one_message_and_changes_no_status() {
 
 #[test]
 fn a_full_pipe_and_a_full_socket_are_one_message_as_well() {
-    let (_read, pipe) = std::io::pipe().unwrap();
+    let (_read, pipe) = sys::pipe().unwrap();
     // Through another open file of the same pipe, since the blocking mode belongs to the open file.
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
     let mut filler = OpenOptions::new().write(true).open(path).unwrap();
@@ -548,7 +548,7 @@ fn a_full_pipe_and_a_full_socket_are_one_message_as_well() {
 
 #[test]
 fn a_file_at_its_size_limit_and_a_pipe_without_a_reader_end_nothing() {
-    let (read, write) = std::io::pipe().unwrap();
+    let (read, write) = sys::pipe().unwrap();
     drop(read);
     let mut run = on(&write.into(), &["sh", "-c", "exit 7"]);
     assert_eq!(run.wait_clean().code(), Some(7));
@@ -580,7 +580,7 @@ fn on(descriptor: &OwnedFd, command: &[&str]) -> Run {
 
 #[test]
 fn the_server_does_not_get_the_descriptor_of_the_report() {
-    let (mut read, write) = std::io::pipe().unwrap();
+    let (mut read, write) = sys::pipe().unwrap();
     let number = write.as_raw_fd();
     let script = format!("test -e /proc/self/fd/{number} && exit 1; exit 0");
     let write = OwnedFd::from(write);

@@ -121,7 +121,7 @@ fn the_drain_waits_while_the_server_takes_unread_data() {
 fn a_piped_request_gets_its_whole_answer() {
     // It has hung up before the server has really begun, as in `echo request | treaper server`.
     let mut scene = Scene::new();
-    let (read, mut write) = std::io::pipe().unwrap();
+    let (read, mut write) = sys::pipe().unwrap();
     scene = scene.with(|command| {
         command.stdin(read);
     });
@@ -299,7 +299,7 @@ fn without_a_free_descriptor_an_error_of_a_socket_is_no_hang_up() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(other.local_addr().unwrap()).unwrap();
-    let (mut messages, stderr) = std::io::pipe().unwrap();
+    let (mut messages, stderr) = sys::pipe().unwrap();
     let stdin = std::os::fd::OwnedFd::from(socket.try_clone().unwrap());
     let scene = Scene::new().no_capture().with(|command| {
         command.stdin(stdin).stdout(Stdio::null()).stderr(stderr);
@@ -355,7 +355,7 @@ fn a_stdin_that_was_hung_up_at_the_start_is_a_complete_input_however_slow_the_st
     if std::process::Command::new("strace").output().is_err() {
         return common::skip("strace is not installed");
     }
-    let (hung_up, _) = std::io::pipe().unwrap();
+    let (hung_up, _) = sys::pipe().unwrap();
     let scene = Scene::new().with(|command| {
         command.stdin(hung_up);
     });
@@ -516,7 +516,7 @@ fn a_reader_of_stdout_that_left_ends_the_server_only_if_asked() {
         ),
         (&["--drain", "100ms", "--grace", "200ms"], false),
     ] {
-        let (read, write) = std::io::pipe().unwrap();
+        let (read, write) = sys::pipe().unwrap();
         let scene = Scene::new().no_capture().with(|command| {
             command.stdout(write).stderr(Stdio::null());
         });

@@ -52,7 +52,7 @@ fn trace(options: &[&str], on_socket: bool, by_signal: bool) -> Trace {
         let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
         (near.into(), far.into())
     } else {
-        let (read, write) = std::io::pipe().unwrap();
+        let (read, write) = sys::pipe().unwrap();
         (write.into(), read.into())
     };
     // As strace names it: `pipe:[123]`.

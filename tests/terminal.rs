@@ -524,7 +524,8 @@ fn after_the_end_of_the_shim_ctrl_c_is_not_offered() {
             common::skip("pidns without root depends on the machine");
             continue;
         }
-        let wrap = Wrap::Treaper(&["--grace", "100s", contain]);
+        let options = ["--grace", "100s", contain];
+        let wrap = Wrap::Treaper(&options);
         // Killed before the stop, and during a stop for another reason.
         for during in [false, true] {
             let (mut run, master) = start(wrap, "server:record");

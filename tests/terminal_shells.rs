@@ -74,9 +74,8 @@ impl Session {
     /// Reads until `mark` has come. Returns the text after it, up to `end`.
     fn until_text(&mut self, mark: &str, end: char) -> String {
         loop {
-            if let Some((_, rest)) = self.text.split_once(mark)
-                && let Some((answer, _)) = rest.split_once(end)
-            {
+            let rest = self.text.split_once(mark).map(|(_, rest)| rest);
+            if let Some((answer, _)) = rest.and_then(|rest| rest.split_once(end)) {
                 return answer.to_owned();
             }
             let ready = sys::poll(&[(self.master.as_raw_fd(), libc::POLLIN)], Some(patience()));

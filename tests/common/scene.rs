@@ -205,14 +205,14 @@ impl Scene {
         self.command.args(words.iter().map(AsRef::as_ref));
         let mut stdin = None;
         if self.stdin_pipe {
-            let (read, write) = std::io::pipe().unwrap();
+            let (read, write) = super::sys::pipe().unwrap();
             self.command.stdin(read);
             stdin = Some(OwnedFd::from(write));
         }
         let mut streams = [None, None];
         if self.capture {
-            let (out, out_write) = std::io::pipe().unwrap();
-            let (err, err_write) = std::io::pipe().unwrap();
+            let (out, out_write) = super::sys::pipe().unwrap();
+            let (err, err_write) = super::sys::pipe().unwrap();
             self.command.stdout(out_write).stderr(err_write);
             streams = [
                 Some(File::from(OwnedFd::from(out))),

@@ -246,9 +246,10 @@ impl Table {
     }
 
     fn remove(&mut self, pid: u32) {
-        if let Some(process) = self.processes.remove(&pid)
-            && let Some(siblings) = self.children.get_mut(&process.parent)
-        {
+        let Some(process) = self.processes.remove(&pid) else {
+            return;
+        };
+        if let Some(siblings) = self.children.get_mut(&process.parent) {
             siblings.remove(&pid);
         }
     }
