@@ -1,12 +1,26 @@
 # Functions of packaging/static/build, to be sourced: the packages, the linker for musl, one build.
 # shellcheck shell=bash
 
+# names ARCH: what rust, gcc and Debian call it, and the release of Debian that has its musl
+names() {
+    suite=bookworm
+    case $1 in
+        x86_64) triple=x86_64-unknown-linux-musl gcc=x86_64-linux-gnu debian=amd64 musl=x86_64-linux-musl ;;
+        aarch64) triple=aarch64-unknown-linux-musl gcc=aarch64-linux-gnu debian=arm64 musl=aarch64-linux-musl ;;
+        riscv64) triple=riscv64gc-unknown-linux-musl gcc=riscv64-linux-gnu debian=riscv64 musl=riscv64-linux-musl suite=trixie ;;
+        armv7) triple=armv7-unknown-linux-musleabihf gcc=arm-linux-gnueabihf debian=armhf musl=arm-linux-musleabihf ;;
+        i686) triple=i686-unknown-linux-musl gcc=i686-linux-gnu debian=i386 musl=i386-linux-musl ;;
+        *) return 1 ;;
+    esac
+}
+
 # install_packages ARCH: installs missing packages. Archives go to a separate directory, since another apt-get on
 # the machine may empty the common one at any time.
 install_packages() {
     local missing=() package archives as_root=()
     local needed=(rustc-web cargo-web rust-web-src musl-tools gcc file)
-    [ "$1" != aarch64 ] || needed+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
+    names "$1"
+    [ "$1" = "$(uname -m)" ] || needed+=("gcc-$gcc" "libc6-dev-$debian-cross" qemu-user-static)
     for package in "${needed[@]}"; do
         dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
     done
@@ -22,16 +36,19 @@ install_packages() {
 
 # musl_root ARCH DIR: prints the directory of musl's usr/lib. For another machine it is fetched into DIR.
 musl_root() {
-    local arch=$1 dir=$2 apt=$2/apt options
-    [ ! -e "/usr/lib/$arch-linux-musl/libc.a" ] || return 0
+    local dir=$2 apt=$2/apt options mirror
+    names "$1"
+    [ ! -e "/usr/lib/$musl/libc.a" ] || return 0
     if [ ! -e "$dir/root" ]; then
         # Private lists: no foreign architecture is added to the machine.
         mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
-        options=(-o "APT::Architectures::=$(dpkg --print-architecture)" -o "APT::Architectures::=arm64"
+        mirror=$(grep -rhoE 'https?://[^ ]*/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | head -n 1)
+        echo "deb ${mirror:-http://deb.debian.org/debian} $suite main" >"$apt/sources"
+        options=(-o "APT::Architecture=$debian" -o "APT::Architectures=$debian" -o Dir::State::status=/dev/null
             -o "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt/cache" -o APT::Sandbox::User=root
-            -o Acquire::Languages=none)
+            -o Acquire::Languages=none -o "Dir::Etc::sourcelist=$apt/sources" -o Dir::Etc::sourceparts=/dev/null)
         apt-get "${options[@]}" -qq update
-        (cd "$apt" && apt-get "${options[@]}" -qq download musl-dev:arm64 >/dev/null)
+        (cd "$apt" && apt-get "${options[@]}" -qq download musl-dev >/dev/null)
         dpkg -x "$apt"/musl-dev_*.deb "$dir/root.new"
         mv "$dir/root.new" "$dir/root"
         rm -rf "$apt"
@@ -43,19 +60,23 @@ musl_root() {
 # and there is no libunwind, of which panic=abort needs nothing: the stubs end every backtrace at once.
 make_linker() {
     local arch=$1 dir=$2 cc=gcc ar=ar root
-    [ "$arch" = "$(uname -m)" ] || { cc=$arch-linux-gnu-gcc; ar=$arch-linux-gnu-ar; }
+    names "$arch"
+    [ "$arch" = "$(uname -m)" ] || { cc=$gcc-gcc; ar=$gcc-ar; }
     mkdir -p "$dir/lib"
     root=$(musl_root "$arch" "$dir")
-    sed -e "s#/usr/lib/$arch-linux-musl#$root&#g; s#/usr/include/$arch-linux-musl#$root&#g" \
+    sed -e "s#/usr/lib/$musl#$root&#g; s#/usr/include/$musl#$root&#g" \
         -e "s#%{!shared: \([^}]*\)/Scrt1.o}#%{static-pie:\1/rcrt1.o;!shared:\1/Scrt1.o}#" \
         -e 's#-dynamic-linker \([^ ]*\) -nostdlib %{shared:-shared} %{static:-static}#%{!static:%{!static-pie:-dynamic-linker \1}} -nostdlib %{shared:-shared} %{static:-static} %{static-pie:-static -pie --no-dynamic-linker -z text}#' \
-        "$root/usr/lib/$arch-linux-musl/musl-gcc.specs" >"$dir/specs"
+        "$root/usr/lib/$musl/musl-gcc.specs" >"$dir/specs"
     cat >"$dir/unwind.c" <<'C'
 int _Unwind_Backtrace(void *f, void *d) { return 5; }
 unsigned long _Unwind_GetIP(void *c) { return 0; }
 void *_Unwind_GetIPInfo(void *c, int *b) { return 0; }
 void *_Unwind_FindEnclosingFunction(void *p) { return 0; }
 unsigned long _Unwind_GetCFA(void *c) { return 0; }
+#ifdef __arm__
+int _Unwind_VRS_Get(void *c, int k, unsigned r, int p, void *v) { *(unsigned *)v = 0; return 0; }
+#endif
 C
     "$cc" -Os -fno-builtin -c "$dir/unwind.c" -o "$dir/unwind.o"
     rm -f "$dir/lib/libunwind.a"
@@ -67,9 +88,10 @@ C
 
 # build_static ARCH SOURCE TARGET OUT: builds the sources in SOURCE, by way of TARGET, into the file OUT.
 build_static() {
-    local arch=$1 source=$2 target=$3 out=$4 triple=$1-unknown-linux-musl upper flags sysroot
+    local arch=$1 source=$2 target=$3 out=$4 upper flags sysroot
     local link=$target/link-$arch cargo_home=${CARGO_HOME:-$HOME/.cargo}
     mkdir -p "$link" "$(dirname -- "$out")"
+    names "$arch"
     make_linker "$arch" "$link"
     sysroot=$(/usr/bin/rustc --print sysroot)
     flags="-C target-feature=+crt-static -C link-self-contained=no"
