@@ -106,7 +106,7 @@ fn a_cancelled_turn_that_does_not_end_in_time_ends_the_server_whoever_writes() {
 fn the_answer_to_the_message_that_began_the_turn_ends_it() {
     let (mut run, _) = start(&[LONG], ANSWERS);
     for id in ["1", "\"1\""] {
-        say(&mut run, &TURN.replace("1", id));
+        say(&mut run, &TURN.replace('1', id));
         say(&mut run, CANCEL);
         say(&mut run, if id == "1" { "end-1" } else { "end-one" });
     }

@@ -37,8 +37,8 @@ pub fn write_all<W: Write + Send + 'static>(
 }
 
 /// The same through a connection of its own, until all of it is acknowledged.
-pub fn inject(path: PathBuf, writer: &str, messages: (usize, usize)) -> JoinHandle<()> {
-    let writer = write_all(connect(&path), writer, messages);
+pub fn inject(path: &PathBuf, writer: &str, messages: (usize, usize)) -> JoinHandle<()> {
+    let writer = write_all(connect(path), writer, messages);
     std::thread::spawn(move || acknowledged(writer.join().unwrap()))
 }
 
@@ -76,7 +76,7 @@ pub fn read_all(mut from: File, slow: bool) -> Vec<u8> {
                 let found = sys::poll(&[(from.as_raw_fd(), libc::POLLIN)], Some(deadline));
                 assert!(found[0] != 0, "no end of the output");
             }
-            Err(error) => panic!("{error}"),
+            Err(error) => unreachable!("cannot read: {error}"),
         }
         if slow {
             sys::pause_for(std::time::Duration::from_millis(1));
