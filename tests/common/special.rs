@@ -37,7 +37,7 @@ pub fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
     };
     // SAFETY: the kernel fills the limit.
     unsafe { libc::getrlimit(resource, &raw mut limit) };
-    limit.rlim_cur = soft.min(limit.rlim_max);
+    limit.rlim_cur = limit.rlim_max.min(soft as _);
     // SAFETY: the limit is initialised.
     unsafe { libc::setrlimit(resource, &raw const limit) };
 }
@@ -50,7 +50,7 @@ pub fn limit_of(pid: i32, resource: libc::__rlimit_resource_t, soft: u64) {
     };
     // SAFETY: the kernel fills the old limit.
     sys::check(unsafe { libc::prlimit(pid, resource, std::ptr::null(), &raw mut limit) }).unwrap();
-    limit.rlim_cur = soft;
+    limit.rlim_cur = soft as _;
     // SAFETY: the kernel reads the new limit.
     let set = unsafe { libc::prlimit(pid, resource, &raw const limit, std::ptr::null_mut()) };
     sys::check(set).unwrap();

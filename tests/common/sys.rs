@@ -349,10 +349,12 @@ pub fn wait_gone(pid: i32, deadline: Instant) -> bool {
 }
 
 fn timespec(time: Duration) -> libc::timespec {
-    libc::timespec {
-        tv_sec: time.as_secs() as _,
-        tv_nsec: time.subsec_nanos().into(),
-    }
+    // With 64-bit time, 32-bit processors have padding in it.
+    // SAFETY: an all-zero value is valid.
+    let mut spec: libc::timespec = unsafe { std::mem::zeroed() };
+    spec.tv_sec = time.as_secs() as _;
+    spec.tv_nsec = time.subsec_nanos() as _;
+    spec
 }
 
 /// A pause that belongs to a scene (a chain that moves on every 2 ms). Never use it to wait for something.
