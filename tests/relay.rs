@@ -79,7 +79,7 @@ fn exchange(writers: usize, on_socket: bool, slow: bool) {
     let names = ["a", "b", "c", "d", "e"];
     let injecting: Vec<_> = names[..writers]
         .iter()
-        .map(|name| inject(path.clone(), name, (count(), SMALL)))
+        .map(|name| inject(&path, name, (count(), SMALL)))
         .collect();
     for thread in injecting {
         thread.join().unwrap();

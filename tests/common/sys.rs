@@ -353,7 +353,7 @@ fn timespec(time: Duration) -> libc::timespec {
     // SAFETY: an all-zero value is valid.
     let mut spec: libc::timespec = unsafe { std::mem::zeroed() };
     spec.tv_sec = time.as_secs() as _;
-    spec.tv_nsec = time.subsec_nanos() as _;
+    spec.tv_nsec = (time.as_nanos() % 1_000_000_000) as _;
     spec
 }
 
