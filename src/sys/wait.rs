@@ -134,7 +134,12 @@ fn wait(pid: Option<Pid>, flags: i32) -> Result<Option<(i32, Change)>, Errno> {
 /// Whether `pid` is a child of this process, dead or alive. Reaps nothing.
 #[must_use]
 pub fn is_child(pid: Pid) -> bool {
-    wait(Some(pid), libc::WEXITED | PEEK).is_ok()
+    match wait(Some(pid), libc::WEXITED | PEEK) {
+        Ok(_) => true,
+        Err(Errno::CHILD) => false,
+        // A filter refuses the call, and the tree is about to get SIGKILL. A child keeps its pid until it is reaped.
+        Err(_) => super::proc::stat(pid.get()).is_ok_and(|stat| stat.parent == super::pid::own()),
+    }
 }
 
 /// Whether the child `pid` has ended and waits to be reaped. Reaps nothing.
