@@ -22,6 +22,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("clone", &["EAGAIN", "ENOMEM", "EPERM"]),
     ("clone3", &["ENOSYS", "EPERM", "EAGAIN"]),
     ("close", &["EINTR"]),
+    ("dup2", &["EINTR", "EMFILE"]),
     ("dup3", &["EINTR", "EMFILE"]),
     ("fcntl", &["EPERM"]),
     ("fstat", &["ENOMEM"]),

@@ -15,7 +15,7 @@ use crate::output::{status, stderr};
 use crate::pair::context::Context;
 use crate::pair::link::Link;
 use crate::plan::event::{Action, Event, Trigger};
-use crate::plan::machine::{Plan, State};
+use crate::plan::machine::{Plan, ROUND_MIN, State};
 use crate::plan::supervise::World;
 use crate::relay::Handle;
 use crate::streams::notify::Notifier;
@@ -337,18 +337,24 @@ impl Monitor<'_> {
         }
     }
 
-    /// A call on which the loop rests has failed in a way that its manual does not foresee. Only SIGKILL is left, without
-    /// a pause between the rounds, since no call that waits can be trusted.
+    /// A call on which the loop rests has failed in a way that its manual does not foresee. Only SIGKILL is left, until the
+    /// tree is empty or `--kill-timeout` is over.
     pub fn give_up(&mut self, what: &str, errno: Errno) -> ! {
         log::error!("cannot {what}: {errno}; the tree gets SIGKILL");
         let end = clock::now() + self.context.config.kill_timeout;
         loop {
             let progress = self.tree.kill_round();
-            let left = self.tree.reap(&mut |_, _, _| {}).left;
-            if left == Left::Empty || !progress && clock::now() >= end {
-                clone::exit_child(status::OWN_FAILURE.into())
+            if self.tree.reap(&mut |_, _, _| {}).left == Left::Empty {
+                break;
             }
+            if !progress && clock::now() >= end {
+                self.tree.name_survivors();
+                break;
+            }
+            // Dying takes processor time.
+            clock::pause(ROUND_MIN);
         }
+        clone::exit_child(status::OWN_FAILURE.into())
     }
 
     fn reap(&mut self) -> Event {

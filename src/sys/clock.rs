@@ -22,6 +22,13 @@ fn read(clock: libc::clockid_t) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Waits for so long. If a signal interrupts it, or a filter refuses it, the pause is shorter. See `nanosleep(2)`.
+pub fn pause(time: Duration) {
+    let time = timespec(time);
+    // SAFETY: the time is live; the remaining time is not asked for.
+    unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
+}
+
 /// `time` as a limit for a call: at most 34 years, which fits on every architecture.
 pub(super) fn timespec(time: Duration) -> libc::timespec {
     // Some architectures have padding in this type, so it cannot be written as a literal.
