@@ -87,12 +87,15 @@ pub fn is_of_first_namespace() -> bool {
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
     pub name: Name,
-    /// `R`, `S`, `D`, `T` (suspended), `t` (suspended by a tracer), `Z` (zombie), ...
+    /// `R`, `S`, `D`, `T` (suspended), `t` (suspended by a tracer), `Z` (zombie), ...; `?` if the main thread has ended,
+    /// and the others cannot be read.
     pub state: u8,
     pub parent: i32,
     pub group: i32,
     /// The foreground group of its controlling terminal; -1 without a terminal.
     pub foreground: i32,
+    /// How many threads it has, with a main thread that has ended before the others.
+    threads: u64,
     /// When it started, in clock ticks since boot. Together with the pid it identifies one process.
     pub started: u64,
     /// The signals from 1 to 31 that it ignores, one bit each.
@@ -149,38 +152,20 @@ pub fn stat(pid: i32) -> Result<Stat, Errno> {
     view()?.stat(pid)
 }
 
-/// Whether `pid` is suspended, by job control or by a tracer. The state of the process is that of its main thread. If
-/// that has ended and the process has not, the other threads show it.
-///
-/// # Errors
-/// As [`View::stat`]; [`FOREIGN`].
-fn is_suspended(pid: i32) -> Result<bool, Errno> {
-    let is_stop = |stat: &Stat| matches!(stat.state, b'T' | b't');
-    let main = stat(pid)?;
-    if main.state != b'Z' {
-        return Ok(is_stop(&main));
-    }
-    let mut found = false;
-    let threads = open(Path::new(pid, "task").as_c_str(), OFlags::DIRECTORY)?;
-    numbers_in(threads.as_fd(), &mut |thread| {
-        let path = Path::of_thread(pid, thread, "stat");
-        let file = open(path.as_c_str(), OFlags::empty());
-        let stat = file.and_then(|file| read_stat(file.as_fd()));
-        found |= stat.is_ok_and(|stat| is_stop(&stat));
-    })?;
-    Ok(found)
-}
-
 /// Whether the process is a zombie, or is just being reaped. `state`: that of [`Stat`].
 #[must_use]
 pub const fn is_dead(state: u8) -> bool {
     matches!(state, b'Z' | b'X')
 }
 
-/// Whether `pid` is suspended, or `/proc` does not show that. SIGCONT changes that at once, not when it is delivered.
+/// Whether `pid` is suspended, by job control or by a tracer, or `/proc` does not show that. SIGCONT changes that at
+/// once, not when it is delivered.
 #[must_use]
 pub fn may_be_suspended(pid: i32) -> bool {
-    is_suspended(pid).unwrap_or_else(|errno| !matches!(errno, Errno::NOENT | Errno::SRCH))
+    match stat(pid) {
+        Ok(stat) => matches!(stat.state, b'T' | b't' | b'?'),
+        Err(errno) => !matches!(errno, Errno::NOENT | Errno::SRCH),
+    }
 }
 
 /// As [`View::owner`], on the result of [`view`].
@@ -238,12 +223,17 @@ impl View {
         open(Path::new(pid, "").as_c_str(), OFlags::DIRECTORY)
     }
 
-    /// Reads `/proc/PID/stat`.
+    /// Reads `/proc/PID/stat`. The state there is that of the main thread. If that has ended and the process has not,
+    /// the other threads show the state.
     ///
     /// # Errors
     /// `ENOENT`, `ESRCH` gone; `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn stat(self, pid: i32) -> Result<Stat, Errno> {
-        read_stat(open(Path::new(pid, "stat").as_c_str(), OFlags::empty())?.as_fd())
+        let mut stat = read_stat(&Path::new(pid, "stat"))?;
+        if stat.state == b'Z' && stat.threads > 1 {
+            stat.state = state_of_threads(pid).unwrap_or(b'?');
+        }
+        Ok(stat)
     }
 
     /// The start of the command line of a process, as much of it as `buffer` can hold. Each word ends with a
@@ -318,9 +308,25 @@ impl View {
     }
 }
 
-fn read_stat(file: BorrowedFd<'_>) -> Result<Stat, Errno> {
+/// The state of a process whose main thread has ended: that of a suspended thread, or else of any living one.
+fn state_of_threads(pid: i32) -> Result<u8, Errno> {
+    let mut found = b'Z';
+    let threads = open(Path::new(pid, "task").as_c_str(), OFlags::DIRECTORY)?;
+    numbers_in(threads.as_fd(), &mut |thread| {
+        let stat = read_stat(&Path::of_thread(pid, thread, "stat"));
+        // A thread that has ended meanwhile cannot be read.
+        let state = stat.map_or(b'Z', |stat| stat.state);
+        if !is_dead(state) && !matches!(found, b'T' | b't') {
+            found = state;
+        }
+    })?;
+    Ok(found)
+}
+
+fn read_stat(path: &Path) -> Result<Stat, Errno> {
+    let file = open(path.as_c_str(), OFlags::empty())?;
     let mut text = [0_u8; 512];
-    let len = rustix::io::retry_on_intr(|| rustix::io::read(file, &mut text))?;
+    let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut text))?;
     parse_stat(&text[..len]).ok_or(Errno::IO)
 }
 
@@ -340,14 +346,15 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
         let text = fields.nth(fields_between)?;
         std::str::from_utf8(text).ok()?.parse().ok()
     };
-    // Fields 22 and 33 of the manual page, which counts from 1. Field 8 was the last one that was taken.
-    let (started, ignored) = (number_after(13), number_after(10));
+    // Fields 20, 22 and 33 of the manual page, which counts from 1. Field 8 was the last one that was taken.
+    let (threads, started, ignored) = (number_after(11), number_after(1), number_after(10));
     Some(Stat {
         name: Name::new(raw),
         state,
         parent,
         group,
         foreground,
+        threads: threads.unwrap_or(0),
         started: started.unwrap_or(0),
         ignored: ignored.unwrap_or(0),
     })
