@@ -18,16 +18,15 @@ pub fn host(config: &Config, inherited: &Inherited) -> Check {
         Ok(hosts) => describe(config, &hosts),
         Err(error) => (Some(false), error.to_string()),
     };
-    Check {
-        name: "host",
-        ok,
-        detail,
-    }
+    ("host", ok, detail)
 }
 
 fn describe(config: &Config, hosts: &Hosts) -> (Option<bool>, String) {
     let (ok, mut detail) = match hosts.parent {
-        Some(parent) => (Some(true), chain(&of(hosts, Trigger::ParentExit), parent)),
+        Some(parent) => (
+            Some(true),
+            chain(&pids_watched_for(hosts, Trigger::ParentExit), parent),
+        ),
         None if pid::parent() == 0 => (
             Some(false),
             "in another PID namespace: treaper sees only the end of stdin".to_owned(),
@@ -35,7 +34,7 @@ fn describe(config: &Config, hosts: &Hosts) -> (Option<bool>, String) {
         None if config.parent => (None, "none: nohup lets the server outlive it".to_owned()),
         None => (None, "not watched (--no-parent)".to_owned()),
     };
-    let asked = of(hosts, Trigger::WatchedExit);
+    let asked = pids_watched_for(hosts, Trigger::WatchedExit);
     if !asked.is_empty() {
         detail += "; also watched: ";
         detail += &asked.into_iter().map(named).collect::<Vec<_>>().join(", ");
@@ -44,7 +43,7 @@ fn describe(config: &Config, hosts: &Hosts) -> (Option<bool>, String) {
 }
 
 /// The pids that are watched for this trigger, the nearest first.
-fn of(hosts: &Hosts, trigger: Trigger) -> Vec<i32> {
+fn pids_watched_for(hosts: &Hosts, trigger: Trigger) -> Vec<i32> {
     let watched = hosts.watched.iter();
     let watched = watched.filter(|watched| watched.trigger == trigger);
     watched.map(|watched| watched.pid).collect()
@@ -93,9 +92,5 @@ pub fn stdin(config: &Config, inherited: &Inherited) -> Check {
         Ok(None) => (None, "not watched".to_owned()),
         Err(error) => (Some(false), error.to_string()),
     };
-    Check {
-        name: "stdin",
-        ok,
-        detail: format!("{what}, {watched}"),
-    }
+    ("stdin", ok, format!("{what}, {watched}"))
 }

@@ -6,43 +6,31 @@
 pub mod guarantees;
 mod host;
 
-use std::ffi::{OsStr, OsString};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write;
-use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::contain::Level;
 use crate::contain::cgroup::Cgroup;
 use crate::output::error;
-use crate::output::progress::{Own, Voice};
-use crate::pair::context::Request;
 use crate::relay;
-use crate::serve;
-use crate::settings::cli;
-use crate::settings::config::{Config, DoctorFormat};
-use crate::settings::manner::Manner;
+use crate::settings::config::{Config, DoctorFormat, PREFIX};
 use crate::sys::arrival::SignalFd;
-use crate::sys::clone::{self, Fork};
-use crate::sys::startup::Inherited;
-use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty, wait};
+use crate::sys::startup::{self, Inherited};
+use crate::sys::{Errno, clone, kernel_release, pid, pidfd, prctl, proc, tty};
 
 use guarantees::{NOTES, OTHER_UIDS, plain};
 
-/// One thing that is available or not.
-struct Check {
-    name: &'static str,
-    /// `None`: neither answer is good or bad.
-    ok: Option<bool>,
-    detail: String,
-}
+/// One thing that is available or not: its name; the answer, or `None` if neither answer is good or bad; the detail.
+type Check = (&'static str, Option<bool>, String);
 
 /// One level, and why it is not available.
-struct Offer {
-    level: Level,
-    missing: Option<String>,
-}
+type Offer = (&'static str, Result<(), String>);
 
 /// Examines this place. `arguments` and `inherited` are those of this process. Returns the text to be printed, and
 /// whether the level that `config` asks for is available.
@@ -53,12 +41,11 @@ pub fn examine(
     arguments: &[OsString],
     inherited: &Inherited,
 ) -> (String, bool) {
-    let offers = offers(&|level| try_start(level, arguments, inherited));
-    let checks = checks(config, inherited);
+    let offers = Level::NAMES.map(|(name, _)| (name, try_start(name, arguments)));
+    let mut checks = features();
+    checks.extend(surroundings(config, inherited));
     let chosen = config.contain;
-    let available = offers
-        .iter()
-        .any(|offer| offer.level == chosen && offer.missing.is_none());
+    let available = offers[chosen as usize].1.is_ok();
     let text = match format {
         DoctorFormat::Table => table(&checks, &offers, chosen, available),
         DoctorFormat::Json => format!("{:#}\n", as_json(&checks, &offers, chosen, available)),
@@ -66,97 +53,81 @@ pub fn examine(
     (text, available)
 }
 
-fn checks(config: &Config, inherited: &Inherited) -> Vec<Check> {
-    let mut checks = features();
-    checks.extend(surroundings(config, inherited));
-    checks
-}
-
 fn yes_no(name: &'static str, result: Result<(), Errno>, detail: &str) -> Check {
-    Check {
-        name,
-        ok: Some(result.is_ok()),
-        detail: result.map_or_else(error::describe, |()| detail.to_owned()),
-    }
-}
-
-/// A check for a feature that Linux has since `version`.
-fn since(name: &'static str, result: Result<(), Errno>, version: &str, detail: &str) -> Check {
-    match result {
-        Err(Errno::NOSYS | Errno::NOTTY | Errno::INVAL) => Check {
-            name,
-            ok: Some(false),
-            detail: format!("missing, as before Linux {version}, or hidden by a filter"),
-        },
-        other => yes_no(name, other, detail),
-    }
+    let detail = result.map_or_else(error::describe, |()| detail.to_owned());
+    (name, Some(result.is_ok()), detail)
 }
 
 fn features() -> Vec<Check> {
     let own = pidfd::open(pid::own());
-    let info = own
-        .as_ref()
-        .map_err(|errno| *errno)
-        .and_then(|fd| pidfd::parent(fd.as_fd()).map(drop));
-    let send = own
-        .as_ref()
-        .map_err(|errno| *errno)
-        .and_then(|fd| pidfd::is_unreaped(fd.as_fd()).map(drop));
-    vec![
-        since(
+    let by_pidfd = |ask: &dyn Fn(BorrowedFd<'_>) -> Result<(), Errno>| match &own {
+        Ok(fd) => ask(fd.as_fd()),
+        Err(errno) => Err(*errno),
+    };
+    let (open, send) = (
+        by_pidfd(&|_| Ok(())),
+        by_pidfd(&|fd| pidfd::is_unreaped(fd).map(drop)),
+    );
+    let info = by_pidfd(&|fd| pidfd::parent(fd).map(drop));
+    let (subreaper, signalfd) = (prctl::become_subreaper(), SignalFd::new().map(drop));
+    // What each is, since which version of Linux, and what treaper does by it.
+    [
+        (
             "subreaper",
-            prctl::become_subreaper(),
+            subreaper,
             "3.4",
             "treaper adopts the orphans of the tree",
         ),
-        yes_no(
+        (
             "signalfd",
-            SignalFd::new().map(drop),
+            signalfd,
+            "2.6.27",
             "treaper reads signals by it",
         ),
-        since(
-            "pidfd_open",
-            own.as_ref().map(drop).map_err(|errno| *errno),
-            "5.3",
-            "treaper watches the host by it",
-        ),
-        since(
+        ("pidfd_open", open, "5.3", "treaper watches the host by it"),
+        (
             "pidfd_send_signal",
             send,
             "5.1",
             "a recycled pid is never signalled",
         ),
-        since(
+        (
             "PIDFD_GET_INFO",
             info,
             "6.13",
             "treaper checks parents without /proc",
         ),
-        since(
+        (
             "clone3",
             clone::has_clone3(),
             "5.3",
             "the server can be born in a cgroup",
         ),
     ]
+    .map(|(name, result, version, detail)| match result {
+        Err(Errno::NOSYS | Errno::NOTTY | Errno::INVAL) => {
+            let missing = format!("missing, as before Linux {version}, or hidden by a filter");
+            (name, Some(false), missing)
+        }
+        other => yes_no(name, other, detail),
+    })
+    .to_vec()
 }
 
 fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
-    let children = proc::children(pid::own(), &mut |_| ());
+    let choose =
+        |yes, when_yes: &str, when_no: &str| if yes { when_yes } else { when_no }.to_owned();
+    let proc = proc::is_of_own_namespace();
+    let proc_detail = choose(
+        proc,
+        "shows the PID namespace of treaper",
+        "missing, or of another PID namespace: treaper finds only its own children",
+    );
     let mut checks = vec![
-        Check {
-            name: "/proc",
-            ok: Some(proc::is_of_own_namespace()),
-            detail: if proc::is_of_own_namespace() {
-                "shows the PID namespace of treaper".to_owned()
-            } else {
-                "missing, or of another PID namespace: treaper finds only its own children"
-                    .to_owned()
-            },
-        },
+        ("/proc", Some(proc), proc_detail),
         yes_no(
             "children files",
-            children,
+            proc::children(pid::own(), &mut |_| ()),
             "treaper walks the tree without a scan of /proc",
         ),
         host::host(config, inherited),
@@ -164,39 +135,30 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
     ];
     if config.writers.are_used() {
         let checked = relay::check(&config.writers);
-        checks.push(Check {
-            name: "several writers",
-            ok: Some(checked.is_ok()),
-            detail: checked.map_or_else(
-                |error| error.to_string(),
-                |()| "stdin can be passed on, and the sockets can be made".to_owned(),
-            ),
-        });
+        let possible = "stdin can be passed on, and the sockets can be made";
+        let detail = checked
+            .as_ref()
+            .map_or_else(ToString::to_string, |()| possible.to_owned());
+        checks.push(("several writers", Some(checked.is_ok()), detail));
     }
+    let processes = choose(
+        pid::own() == 1,
+        "PID 1: one process; nothing inside can SIGKILL it",
+        "shim and monitor guard each other",
+    );
+    let terminal = choose(
+        tty::have_controlling_terminal(),
+        "the server stays in the host's process group, for job control",
+        "none: the server gets a session of its own",
+    );
     checks.extend([
-        Check {
-            name: "two processes",
-            ok: None,
-            detail: if pid::own() == 1 {
-                "PID 1: one process; nothing inside can SIGKILL it".to_owned()
-            } else {
-                "shim and monitor guard each other".to_owned()
-            },
-        },
-        Check {
-            name: "container",
-            ok: None,
-            detail: container().unwrap_or("no sign of one").to_owned(),
-        },
-        Check {
-            name: "terminal",
-            ok: None,
-            detail: if tty::have_controlling_terminal() {
-                "the server stays in the host's process group, for job control".to_owned()
-            } else {
-                "none: the server gets a session of its own".to_owned()
-            },
-        },
+        ("two processes", None, processes),
+        (
+            "container",
+            None,
+            container().unwrap_or("no sign of one").to_owned(),
+        ),
+        ("terminal", None, terminal),
     ]);
     checks
 }
@@ -215,58 +177,27 @@ fn container() -> Option<&'static str> {
     }
 }
 
-/// Starts a server at the level of this name. The error is the reason why that failed.
-type Start<'a> = &'a dyn Fn(&str) -> Result<(), String>;
-
-/// Starts a server that ends at once: `treaper --version`, since this program is always there.
-fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Result<(), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let (mut messages, writer) =
-        std::os::unix::net::UnixStream::pair().map_err(|error| text(&error))?;
-    let own = std::env::current_exe().ok();
-    let own = own.map(OsString::from).or(arguments.first().cloned());
-    let variables = [("TREAPER_CONTAIN".into(), level.into())];
-    let command = [own.unwrap_or_default(), "--version".into()];
-    let config = cli::from_variables(&variables, &command).map_err(|error| text(&error))?;
-    match clone::fork().map_err(error::describe)? {
-        Fork::Parent(child) => {
-            drop(writer);
-            let mut log = String::new();
-            let _ = messages.read_to_string(&mut log);
-            if wait::for_success(child) {
-                return Ok(());
-            }
-            let first = log.lines().next();
-            Err(first.unwrap_or("the reason is unknown").to_owned())
-        }
-        Fork::Child => {
-            if let Ok(null) = std::fs::File::open("/dev/null") {
-                fd::redirect(null.as_fd(), fd::STDIN);
-            }
-            fd::redirect(writer.as_fd(), fd::STDOUT);
-            fd::redirect(writer.as_fd(), fd::STDERR);
-            drop((messages, writer));
-            let request = Request {
-                config: &config,
-                manner: Manner::default(),
-                voice: &Own,
-                inherited,
-            };
-            let status = serve::run(request)
-                .unwrap_or_else(|error| Own.report_failure(&error, OsStr::new("")));
-            clone::exit_child(status.into())
-        }
+/// Runs treaper at the level of this name, on a server that ends at once: `treaper --version`, since this program is
+/// always there. The error is the reason why that failed.
+fn try_start(level: &str, arguments: &[OsString]) -> Result<(), String> {
+    let describe = |error| error::describe(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    let own = std::env::current_exe().map(OsString::from);
+    let own = own.or_else(|error| arguments.first().cloned().ok_or(error));
+    let own = own.map_err(describe)?;
+    let mut command = Command::new(&own);
+    // The file may have the name of another init.
+    command.arg0("treaper").args(["--contain", level, "--"]);
+    command.arg(&own).arg("--version");
+    for (name, _) in startup::variables_with(PREFIX) {
+        command.env_remove(name);
     }
-}
-
-fn offers(start: Start<'_>) -> Vec<Offer> {
-    let levels = Level::NAMES.into_iter();
-    levels
-        .map(|(name, level)| Offer {
-            level,
-            missing: start(name).err().map(|message| reason(&message).to_owned()),
-        })
-        .collect()
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let output = command.output().map_err(describe)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let log = String::from_utf8_lossy(&output.stderr);
+    Err(reason(log.lines().next().unwrap_or("the reason is unknown")).to_owned())
 }
 
 /// The reason in a message: the text after the name of treaper and the option.
@@ -302,26 +233,19 @@ fn kills_group() -> bool {
 }
 
 fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> String {
-    let mut text = String::new();
-    let version = env!("CARGO_PKG_VERSION");
-    let _ = writeln!(
-        text,
-        "treaper {version} on Linux {}\n\nThis place",
-        kernel_release()
-    );
-    for check in checks {
-        let mark = match check.ok {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => "-",
-        };
-        let _ = writeln!(text, "  {:18} {mark:4} {}", check.name, check.detail);
+    let (version, kernel) = (env!("CARGO_PKG_VERSION"), kernel_release());
+    let mut text = format!("treaper {version} on Linux {kernel}\n\nThis place\n");
+    for (name, ok, detail) in checks {
+        let mark = ok.map_or("-", |ok| if ok { "yes" } else { "no" });
+        let _ = writeln!(text, "  {name:18} {mark:4} {detail}");
     }
     let _ = writeln!(text, "\nLevels of --contain");
-    for offer in offers {
-        let mark = if offer.missing.is_none() { "yes" } else { "no" };
-        let detail = offer.missing.as_deref().unwrap_or("available");
-        let _ = writeln!(text, "  {:18} {mark:4} {detail}", offer.level.name());
+    for (name, offered) in offers {
+        let (mark, detail) = match offered {
+            Ok(()) => ("yes", "available"),
+            Err(missing) => ("no", missing.as_str()),
+        };
+        let _ = writeln!(text, "  {name:18} {mark:4} {detail}");
     }
     let name = chosen.name();
     let verdict = if available { "chosen" } else { "NOT available" };
@@ -342,21 +266,23 @@ fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> 
 }
 
 fn as_json(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> Value {
-    let pairs = |items: Vec<(String, Value)>| Value::Object(items.into_iter().collect());
+    let checks = checks
+        .iter()
+        .map(|(name, ok, detail)| (*name, json!({ "ok": ok, "detail": detail })));
+    let levels = offers.iter().map(|(name, offered)| {
+        let level = json!({ "available": offered.is_ok(), "reason": offered.as_ref().err() });
+        (*name, level)
+    });
+    let left_over = left(chosen).map(|(event, left)| (plain(event), plain(left)));
+    let notes = left(chosen).filter_map(|row| Some((plain(row.0), *NOTES.get(note_of(row)? - 1)?)));
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "kernel": kernel_release(),
-        "checks": pairs(checks.iter().map(|check| {
-            (check.name.to_owned(), json!({ "ok": check.ok, "detail": check.detail }))
-        }).collect()),
-        "levels": pairs(offers.iter().map(|offer| {
-            (offer.level.name().to_owned(), json!({ "available": offer.missing.is_none(), "reason": offer.missing }))
-        }).collect()),
+        "checks": checks.collect::<BTreeMap<_, _>>(),
+        "levels": levels.collect::<BTreeMap<_, _>>(),
         "chosen": chosen.name(),
         "available": available,
-        "left": pairs(left(chosen).map(|(event, left)| (plain(event).to_owned(), json!(plain(left)))).collect()),
-        "notes": pairs(left(chosen).filter_map(|row| {
-            Some((plain(row.0).to_owned(), json!(NOTES.get(note_of(row)? - 1)?)))
-        }).collect()),
+        "left": left_over.collect::<BTreeMap<_, _>>(),
+        "notes": notes.collect::<BTreeMap<_, _>>(),
     })
 }
