@@ -2,13 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod messages;
-mod report;
 mod signals;
 
 use std::mem::discriminant;
 use std::time::Duration;
 
-use crate::contain::Containment;
 use crate::job_control;
 use crate::output::progress::{self, Seconds, Step};
 use crate::output::{status, stderr};
@@ -91,7 +89,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// The shim after the end of the monitor. `namespace`: the server was in a PID namespace, so its pid means
+    /// A process that has to stop what it has adopted: the shim after the end of the monitor. `namespace`: the server was in a PID namespace, so its pid means
     /// nothing here.
     #[must_use]
     pub fn heir(context: &'a Context<'a>, tree: Tree, namespace: bool) -> Self {
@@ -100,17 +98,6 @@ impl<'a> Monitor<'a> {
             notifier: heir.notifier.filter(|_| !namespace),
             next_reap: NextReap::Now,
             ..heir
-        }
-    }
-
-    /// A process without a server, which has to stop its orphans.
-    #[must_use]
-    pub fn for_orphans(context: &'a Context<'a>) -> Self {
-        let tree = Tree::new(None, Vec::new(), Containment::Group, None);
-        let role = Role::Alone { parent: None };
-        Self {
-            next_reap: NextReap::Now,
-            ..Self::new(context, role, Watch::signals_only(), tree)
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A process without a server, which only waits and reaps: the pause container of a pod.
 #![forbid(unsafe_code)]
 
+use crate::contain::Containment;
 use crate::origin::place::Place;
 use crate::output::error::Error;
 use crate::output::status;
@@ -12,6 +13,7 @@ use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
 use crate::sys::signal::Signal;
 use crate::sys::{arrival, pid, prctl, wait};
+use crate::tree::Tree;
 
 /// Reaps until SIGINT or SIGTERM, then stops the orphans that this process has adopted. Returns the exit status.
 ///
@@ -22,6 +24,12 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     if pid::own() != 1 {
         prctl::become_subreaper().map_err(|errno| Error::kernel("become a subreaper", errno))?;
     }
+    let place = Place::examine(
+        request.inherited,
+        request.config,
+        request.manner.name,
+        Vec::new(),
+    )?;
     // The pause may last long. Meanwhile the file system of the working directory can be unmounted.
     let _ = std::env::set_current_dir("/");
     loop {
@@ -40,13 +48,14 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         manner: request.manner,
         voice: request.voice,
         inherited: request.inherited,
-        place: Place::nowhere(request.config),
+        place,
         board,
         report: None,
         notifier: None,
         relay: None,
     };
-    let mut monitor = Monitor::for_orphans(&context);
+    let tree = Tree::new(None, Vec::new(), Containment::Group, None);
+    let mut monitor = Monitor::heir(&context, tree, false);
     let plan = Plan::resume(context.place.policy, State::Running, None, true);
     let plan = supervise::run(&mut monitor, plan, Some(Event::Trigger(Trigger::Terminate)));
     Ok(match plan.state() {
