@@ -13,13 +13,13 @@ use crate::contain::pidns;
 use crate::output::error::Error;
 use crate::output::report::{Facts, Report};
 use crate::pair::context::{Context, Request};
-use crate::pair::link;
+use crate::pair::link::{self, Link};
 use crate::pair::monitor::Role;
 use crate::plan::machine::Plan;
 use crate::settings::config::Config;
 use crate::sys::clone::{self, Fork};
-use crate::sys::{fd, pid, pidfd};
-use monitor::ShimEnd;
+use crate::sys::pid::{self, Pid};
+use crate::sys::{fd, pidfd};
 use prepare::{Prepared, prepare};
 
 /// Runs the server, and stops everything that it has started. Returns the exit status of this process.
@@ -72,31 +72,31 @@ fn alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
 
 /// The shim, and in its child the monitor.
 fn pair(mut context: Context<'_>, prepared: Prepared) -> Result<u8, Error> {
-    let (bell, shim) = if prepared.containment.is_namespace() {
+    let namespace = prepared.containment.is_namespace();
+    let (bell, shim, pidfd) = if namespace {
         let (read, write) = link::bell().map_err(|errno| Error::kernel("make a pipe", errno))?;
-        (Some(read), ShimEnd::Bell(write))
+        (Some(read), Link::Bell(write), None)
     } else {
+        let shim = Pid::new(pid::own()).map_or(Link::Gone, Link::Parent);
         // It is opened before the fork, so it cannot be that of another process.
-        let pidfd = pidfd::open(pid::own()).ok();
-        (None, ShimEnd::Parent(pid::own(), pidfd))
+        (None, shim, pidfd::open(pid::own()).ok())
     };
     context.place.keep_early_keys();
-    let forked = match shim {
-        ShimEnd::Bell(_) => pidns::fork()?,
-        ShimEnd::Parent(..) => {
-            clone::fork().map_err(|errno| Error::kernel("start the monitor", errno))?
-        }
+    let forked = if namespace {
+        pidns::fork()?
+    } else {
+        clone::fork().map_err(|errno| Error::kernel("start the monitor", errno))?
     };
     match forked {
         Fork::Parent(monitor) => {
-            drop(shim);
+            drop((shim, pidfd));
             shim::run(&context, prepared, monitor, bell)
         }
         Fork::Child => {
             drop(bell);
             // The service manager only knows the shim.
             context.notifier = None;
-            monitor::run(&context, prepared, shim)
+            monitor::run(&context, prepared, shim, pidfd)
         }
     }
 }

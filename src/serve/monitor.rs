@@ -16,40 +16,32 @@ use crate::plan::machine::{Plan, State};
 use crate::serve::finish;
 use crate::serve::prepare::Prepared;
 use crate::serve::server;
-use crate::sys::pid::{self, Pid};
 use crate::sys::signal::Signal;
 use crate::sys::{prctl, startup};
 
-/// What the monitor gets of the shim, from before the fork.
-pub enum ShimEnd {
-    /// Its pid, and a pidfd of it.
-    Parent(i32, Option<OwnedFd>),
-    /// Its bell, since the monitor is in a PID namespace of its own.
-    Bell(OwnedFd),
-}
-
-/// Starts the server, and stops everything that it has started. Returns the exit status of the monitor.
+/// Starts the server, and stops everything that it has started. `shim`, and a `pidfd` of it, are from before the fork.
+/// Returns the exit status of the monitor.
 ///
 /// # Errors
 /// The server was not started.
-pub fn run(context: &Context<'_>, mut prepared: Prepared, shim: ShimEnd) -> Result<u8, Error> {
+pub fn run(
+    context: &Context<'_>,
+    mut prepared: Prepared,
+    shim: Link,
+    pidfd: Option<OwnedFd>,
+) -> Result<u8, Error> {
     separate_from_shim(&context.place)?;
-    let shim = match shim {
-        ShimEnd::Bell(write) => Link::Bell(write),
-        ShimEnd::Parent(pid, pidfd) => {
-            // A shim that ended before the parent-death signal was set causes no signal, so its pid is compared.
-            let Some(shim) = Pid::new(pid).filter(|_| pid::parent() == pid) else {
-                if let Some(report) = context.report {
-                    report.ledger.set_lost(Lost::Shim);
-                }
-                return Err(Error::Gone("the shim is gone, so COMMAND was not started"));
-            };
-            let trigger = Trigger::ShimKilled;
-            let watched = pidfd.map(|fd| Watched { pid, fd, trigger });
-            prepared.hosts.watched.extend(watched);
-            Link::Parent(shim)
+    // A shim that ended before the parent-death signal was set causes no signal, so its pid is compared.
+    if !matches!(shim, Link::Bell(_)) && shim.is_gone() {
+        if let Some(report) = context.report {
+            report.ledger.set_lost(Lost::Shim);
         }
-    };
+        return Err(Error::Gone("the shim is gone, so COMMAND was not started"));
+    }
+    if let (Link::Parent(pid), Some(fd)) = (&shim, pidfd) {
+        let (pid, trigger) = (pid.get(), Trigger::ShimKilled);
+        prepared.hosts.watched.push(Watched { pid, fd, trigger });
+    }
     // Other children of the shim are not children of the monitor, so it has no strangers.
     let mut monitor = server::start(context, prepared, Role::Monitor { shim }, Vec::new())?;
     let plan = Plan::new(context.place.policy);
