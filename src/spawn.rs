@@ -1,15 +1,12 @@
-//! Starting the server with exactly the state that treaper was given.
+//! The command of the server: what is executed, and why it could not be.
 #![forbid(unsafe_code)]
 
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::output::error::{self, Error, Shown};
 use crate::output::status;
-use crate::sys::clone::{self, Setup};
 use crate::sys::exec::{Failure, Image, Text};
-use crate::sys::pid::Pid;
 use crate::sys::{Errno, startup};
 
 /// The directories in which a shell looks if PATH is not set.
@@ -27,14 +24,19 @@ pub fn prepare(command: &[OsString], notify_socket: Option<&OsStr>) -> Result<Im
         .ok_or_else(|| Error::Misuse("no COMMAND was given".to_owned()))?;
     let searched = !name.as_bytes().contains(&b'/');
     let candidates = if searched {
-        let path = startup::variable("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-        search_path(&path, name)
+        let in_directory = |mut path: OsString| {
+            path.push("/");
+            path.push(name);
+            path
+        };
+        directories_of_path()
             .into_iter()
-            .map(startup::c_string)
+            .map(in_directory)
             .collect()
     } else {
-        Some(vec![startup::c_string(name.clone()).ok_or_else(nul)?])
+        vec![name.clone()]
     };
+    let candidates: Option<_> = candidates.into_iter().map(startup::c_string).collect();
     let arguments: Option<Vec<CString>> = command.iter().cloned().map(startup::c_string).collect();
     Ok(Image::new(
         candidates.ok_or_else(nul)?,
@@ -44,34 +46,13 @@ pub fn prepare(command: &[OsString], notify_socket: Option<&OsStr>) -> Result<Im
     ))
 }
 
-/// The path of `name` in each directory of `path`. An empty directory is the working directory.
-fn search_path(path: &OsStr, name: &OsStr) -> Vec<OsString> {
+/// The directories of PATH. An empty one is the working directory.
+fn directories_of_path() -> Vec<OsString> {
+    let path = startup::variable("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let directories = path.as_bytes().split(|byte| *byte == b':');
-    let candidate = |directory: &[u8]| {
-        let directory = if directory.is_empty() {
-            b"."
-        } else {
-            directory
-        };
-        OsString::from_vec([directory, b"/", name.as_bytes()].concat())
-    };
-    directories.map(candidate).collect()
-}
-
-/// Makes the process that becomes the server. Its exec may fail later: see [`error`]. The pidfd is missing before
-/// Linux 5.2.
-///
-/// # Errors
-/// 125: no process could be made.
-pub fn start(
-    image: Image,
-    setup: &Setup,
-    cgroup: Option<BorrowedFd<'_>>,
-    name: &OsStr,
-) -> Result<(Pid, Option<OwnedFd>), Error> {
-    let interpreter = setup.interpreter;
-    let spawned = clone::spawn(image, setup, cgroup);
-    spawned.map_err(|errno| error(Failure::Clone(errno), name, interpreter))
+    let or_dot =
+        |name: &[u8]| OsString::from_vec(if name.is_empty() { b"." } else { name }.to_vec());
+    directories.map(or_dot).collect()
 }
 
 /// Why the server `name` was not started: 127 not found, 126 not executable, 125 no process could be made.
@@ -85,8 +66,8 @@ pub fn error(failure: Failure, name: &OsStr, interpreter: Text) -> Error {
             not_executed(status::NOT_FOUND, Errno::NOENT, message)
         }
         Failure::NotSearched(at) => {
-            let directory = directory_of_path(at);
-            let directory = Shown(&directory);
+            let directories = directories_of_path();
+            let directory = Shown(directories.get(at).map_or(OsStr::new("."), |name| name));
             let message = format!(
                 "cannot find '{name}' in PATH: treaper is not permitted to search the directory '{directory}'"
             );
@@ -125,14 +106,4 @@ fn missing(interpreter: &[u8]) -> String {
     };
     let interpreter = Shown(OsStr::from_bytes(interpreter));
     format!("its interpreter '{interpreter}' does not exist{remedy}")
-}
-
-/// The directory of PATH with this index.
-fn directory_of_path(at: usize) -> OsString {
-    let path = startup::variable("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-    let directory = path.as_bytes().split(|byte| *byte == b':').nth(at);
-    match directory {
-        Some(directory) if !directory.is_empty() => OsStr::from_bytes(directory).to_owned(),
-        Some(_) | None => ".".into(),
-    }
 }

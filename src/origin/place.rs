@@ -6,7 +6,6 @@ use crate::plan::event::Trigger;
 use crate::plan::policy::Policy;
 use crate::settings::config::{Config, SignalUse, StdinMode};
 use crate::settings::manner::Name;
-use crate::sys::clone::Group;
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal;
@@ -76,31 +75,6 @@ impl Place {
             strangers,
             server_descriptors,
         })
-    }
-
-    /// A place without a terminal, a manager or a host, where SIGHUP asks for nothing.
-    #[must_use]
-    pub fn nowhere(config: &Config) -> Self {
-        Self {
-            job_control: false,
-            policy: config.policy(false, false),
-            hup: SignalUse::Forward,
-            manager: None,
-            dies_as_server: false,
-            group: pid::group(),
-            stdin: None,
-            strangers: Vec::new(),
-            server_descriptors: Vec::new(),
-        }
-    }
-
-    /// The process group for the server: that of the host if a terminal's job control needs it there.
-    pub fn server_group(&self) -> Group {
-        if self.job_control {
-            Group::Inherit
-        } else {
-            Group::Own
-        }
     }
 
     /// Makes sure that keys which were pressed before the server is in the job still reach it. To be called right

@@ -14,7 +14,8 @@ use crate::spawn;
 use crate::streams::idle::Idle;
 use crate::streams::watch::Watch;
 use crate::sys::arrival::SignalFd;
-use crate::sys::clone::{Group, Setup};
+use crate::sys::clone::{self, Group, Setup};
+use crate::sys::exec::Failure;
 use crate::sys::{fd, prctl};
 use crate::tree::{Server, Tree};
 
@@ -36,7 +37,9 @@ pub fn start<'a>(
         streams,
     } = prepared;
     let signals = SignalFd::new().map_err(|errno| Error::kernel("make a signalfd", errno))?;
-    let group = context.place.server_group();
+    // In the host's group the terminal's job control reaches it.
+    let session = !context.place.job_control;
+    let group = if session { Group::Own } else { Group::Inherit };
     let setup = Setup {
         inherited: *context.inherited,
         group,
@@ -48,8 +51,9 @@ pub fn start<'a>(
     };
     let (name, cgroup) = (context.command(), containment.cgroup());
     context.place.keep_early_keys();
-    let (pid, pidfd) = spawn::start(image, &setup, cgroup.map(|cgroup| cgroup.dir.as_fd()), name)?;
-    let session = group == Group::Own;
+    let spawned = clone::spawn(image, &setup, cgroup.map(|cgroup| cgroup.dir.as_fd()));
+    let (pid, pidfd) =
+        spawned.map_err(|errno| spawn::error(Failure::Clone(errno), name, setup.interpreter))?;
     context.voice.report(&Step::Started {
         name,
         pid: pid.get(),
