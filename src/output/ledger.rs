@@ -12,8 +12,10 @@ use crate::sys::shared::{Word, Words, shared_words};
 
 /// How many processes a list can hold.
 pub const MAX_LISTED: usize = 256;
-/// The number of words of a process: one for pid and uid, one for the state, two for the name.
-const ENTRY: usize = 4;
+/// The number of words of a process: one for pid and uid, two for the name and the state.
+const ENTRY: usize = 3;
+/// No process has this uid: see `setuid(2)`.
+const NO_UID: u32 = u32::MAX;
 
 /// One of the lists of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,40 +74,27 @@ impl Process {
     }
 
     fn encode(&self) -> [u64; ENTRY] {
-        let mut halves = [0_u64; 2];
-        for (byte, at) in self.name.as_bytes().iter().zip(0..) {
-            halves[at / 8] |= u64::from(*byte) << (at % 8 * 8);
+        let mut text = [[0; 8]; 2];
+        let name = self.name.as_bytes().iter().take(15);
+        for (place, byte) in text.as_flattened_mut().iter_mut().zip(name) {
+            *place = *byte;
         }
-        let uid = u64::from(self.uid.unwrap_or_default());
-        let known = u64::from(self.uid.is_some());
-        let ids = uid << 32 | u64::from(self.pid as u32);
-        [
-            ids,
-            known << 8 | u64::from(self.state),
-            halves[0],
-            halves[1],
-        ]
+        text[1][7] = self.state;
+        let [first, second] = text.map(u64::from_le_bytes);
+        let uid = u64::from(self.uid.unwrap_or(NO_UID));
+        [uid << 32 | u64::from(self.pid as u32), first, second]
     }
 
-    fn decode(words: [u64; ENTRY]) -> Self {
-        let [ids, state, first, second] = words;
-        let bytes = [first, second].map(u64::to_le_bytes);
-        let name = bytes.as_flattened().split(|byte| *byte == 0).next();
+    fn decode([ids, first, second]: [u64; ENTRY]) -> Self {
+        let text = [first, second].map(u64::to_le_bytes);
+        let name = text.as_flattened()[..15].split(|byte| *byte == 0).next();
         Self {
             pid: ids as i32,
-            uid: (state >> 8 != 0).then_some((ids >> 32) as u32),
-            state: state as u8,
+            uid: Some((ids >> 32) as u32).filter(|uid| *uid != NO_UID),
+            state: text[1][7],
             name: Name::new(name.unwrap_or_default()),
         }
     }
-}
-
-/// How long each step of a stop took. `None`: it was not reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Steps {
-    pub drain: Option<Duration>,
-    pub terminate: Option<Duration>,
-    pub kill: Option<Duration>,
 }
 
 shared_words! {
@@ -148,7 +137,7 @@ impl Ledger {
     /// Records that the plan is now in `state`.
     pub fn set_state(self, state: State, now: Duration) {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        let note = |word: Word| {
+        let set_once = |word: Word| {
             if word.get() == 0 {
                 word.set(now);
             }
@@ -156,29 +145,26 @@ impl Ledger {
         match state {
             // The drain has ended without a stop, so it does not count.
             State::Running => self.drained_at.set(0),
-            State::Draining { .. } => note(self.drained_at),
-            State::Terminating { .. } => note(self.terminated_at),
-            State::Killing { .. } => note(self.killed_at),
+            State::Draining { .. } => set_once(self.drained_at),
+            State::Terminating { .. } => set_once(self.terminated_at),
+            State::Killing { .. } => set_once(self.killed_at),
             State::Done | State::Survived => {}
         }
     }
 
-    /// How long each step has taken, if the stop ends at `now`.
+    /// How long drain, terminate and kill have taken, if the stop ends at `now`. `None`: that step was not reached.
     #[must_use]
-    pub fn steps(self, now: Duration) -> Steps {
-        let began = [self.drained_at, self.terminated_at, self.killed_at].map(|word| {
-            let at = Some(word.get()).filter(|at| *at != 0);
-            at.map(Duration::from_nanos)
+    pub fn steps(self, now: Duration) -> [Option<Duration>; 3] {
+        let mut next = now;
+        let mut took = [self.killed_at, self.terminated_at, self.drained_at].map(|word| {
+            let began = Some(word.get()).filter(|at| *at != 0);
+            began.map(|at| {
+                let began = Duration::from_nanos(at);
+                std::mem::replace(&mut next, began).saturating_sub(began)
+            })
         });
-        let took = |at: usize| {
-            let next = began[at + 1..].iter().flatten().next();
-            began[at].map(|began| next.unwrap_or(&now).saturating_sub(began))
-        };
-        Steps {
-            drain: took(0),
-            terminate: took(1),
-            kill: took(2),
-        }
+        took.reverse();
+        took
     }
 
     /// Records how many processes were alive when the stop signal was sent.
@@ -229,7 +215,7 @@ mod tests {
     fn process(pid: i32) -> Process {
         Process {
             pid,
-            uid: (pid % 2 == 0).then_some(u32::MAX),
+            uid: (pid % 2 == 0).then_some(u32::MAX - 1),
             state: b'S',
             name: Name::new(b"fifteen bytes x"),
         }
@@ -260,7 +246,7 @@ mod tests {
             Duration::from_secs(secs)
         }
         let ledger = Ledger::shared().unwrap();
-        assert_eq!(ledger.steps(secs(9)), Steps::default());
+        assert_eq!(ledger.steps(secs(9)), [None; 3]);
         let draining = State::Draining {
             until: secs(3),
             check: None,
@@ -268,7 +254,7 @@ mod tests {
         };
         ledger.set_state(draining, secs(1));
         ledger.set_state(State::Running, secs(2));
-        assert_eq!(ledger.steps(secs(9)), Steps::default());
+        assert_eq!(ledger.steps(secs(9)), [None; 3]);
         ledger.set_state(draining, secs(3));
         let killing = State::Killing {
             next: secs(5),
@@ -277,23 +263,7 @@ mod tests {
         };
         ledger.set_state(killing, secs(5));
         ledger.set_state(killing, secs(6));
-        let steps = Steps {
-            drain: Some(secs(2)),
-            terminate: None,
-            kill: Some(secs(4)),
-        };
+        let steps = [Some(secs(2)), None, Some(secs(4))];
         assert_eq!(ledger.steps(secs(9)), steps);
-    }
-
-    #[test]
-    fn what_is_noted_is_read_and_the_first_loss_counts() {
-        let ledger = Ledger::shared().unwrap();
-        assert_eq!((ledger.lost(), ledger.signalled()), (None, None));
-        ledger.set_lost(Lost::Monitor);
-        ledger.set_lost(Lost::Shim);
-        ledger.set_signalled(0);
-        assert_eq!(ledger.lost(), Some(Lost::Monitor));
-        assert_eq!(ledger.signalled(), Some(0));
-        assert!(ledger.take_turn() && !ledger.take_turn());
     }
 }

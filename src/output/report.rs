@@ -7,7 +7,6 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -16,8 +15,7 @@ use crate::output::error::{self, Error, Shown};
 use crate::output::ledger::{Ledger, List, Lost, Process};
 use crate::plan::event::Trigger;
 use crate::sys::signal::Signal;
-use crate::sys::wait::Ended;
-use crate::sys::wait::{self, Usage};
+use crate::sys::wait::{self, Ended, Usage};
 use crate::sys::{Errno, clock, fd};
 
 /// The version of the object, for programs that read it.
@@ -34,20 +32,13 @@ pub enum To {
     Descriptor(i32),
 }
 
-/// The destination of the report.
-#[derive(Debug)]
-enum Target {
-    File(PathBuf),
-    Descriptor(i32),
-    /// The report cannot be written: the descriptor is closed, or the path of the working directory is unknown.
-    Missing(Errno),
-}
-
 /// A report that will be written at the end of the run.
 #[derive(Debug)]
 pub struct Report {
     to: To,
-    target: Target,
+    /// The same with an absolute path, or why the report cannot be written: the descriptor is closed, or the path of the
+    /// working directory is unknown.
+    target: Result<To, Errno>,
     /// The facts of the stop.
     pub ledger: Ledger,
     /// When the run began, on both clocks.
@@ -84,15 +75,12 @@ impl Report {
         let target = match to {
             // treaper leaves its working directory later.
             To::File(path) => match std::path::absolute(path) {
-                Ok(path) => Target::File(path),
-                Err(error) => Target::Missing(Errno::from_io_error(&error).unwrap_or(Errno::NOENT)),
+                Ok(path) => Ok(To::File(path.into())),
+                Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::NOENT)),
             },
             To::Descriptor(number) => {
                 inherited.retain(|known| known != number);
-                match fd::reserve(*number) {
-                    Ok(()) => Target::Descriptor(*number),
-                    Err(errno) => Target::Missing(errno),
-                }
+                fd::reserve(*number).map(|()| To::Descriptor(*number))
             }
         };
         let ledger = Ledger::shared().map_err(|errno| Error::kernel("map memory", errno))?;
@@ -123,12 +111,12 @@ impl Report {
         let line = format!("{}\n", self.object(facts, clock::now()));
         let line = line.as_bytes();
         let written = match &self.target {
-            Target::File(path) => {
-                let file = fd::open_to_append(path.as_os_str()).map_err(error::why_not_opened)?;
+            Ok(To::File(path)) => {
+                let file = fd::open_to_append(path).map_err(error::why_not_opened)?;
                 fd::write_at_once(file.as_fd(), line)
             }
-            Target::Descriptor(number) => fd::write_without_waiting(*number, line),
-            Target::Missing(errno) => Err(*errno),
+            Ok(To::Descriptor(number)) => fd::write_without_waiting(*number, line),
+            Err(errno) => Err(*errno),
         };
         match written {
             Ok(len) if len == line.len() => Ok(()),
@@ -140,7 +128,7 @@ impl Report {
 
     /// The object, at the time `now`.
     fn object(&self, facts: &Facts<'_>, now: Duration) -> Value {
-        let steps = self.ledger.steps(now);
+        let [drain, terminate, kill] = self.ledger.steps(now);
         let Usage {
             user,
             system,
@@ -169,9 +157,9 @@ impl Report {
             "server_pid": facts.server_pid,
             "start_time": date(self.time),
             "wall": seconds(now.saturating_sub(self.started)),
-            "drain": steps.drain.map(seconds),
-            "terminate": steps.terminate.map(seconds),
-            "kill": steps.kill.map(seconds),
+            "drain": drain.map(seconds),
+            "terminate": terminate.map(seconds),
+            "kill": kill.map(seconds),
             "cpu_user": seconds(user),
             "cpu_system": seconds(system),
             "max_rss": max_rss,
