@@ -106,7 +106,9 @@ impl Cgroup {
         }
         self.members(&mut |pid| {
             // All members are of the tree. The pidfd is opened first, so that the signal reaches this member only.
-            let Ok(fd) = pidfd::of(pid) else { return };
+            let Ok(fd) = pidfd::open(pid.get()) else {
+                return;
+            };
             if self.has_member(pid) {
                 let _ = pidfd::send(fd.as_fd(), Signal::KILL);
             }
@@ -279,23 +281,12 @@ pub fn find(mounts: &[u8], groups: &[u8]) -> Result<PathBuf, String> {
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
-    while let [first, tail @ ..] = rest {
-        if let (
-            b'\\',
-            [
-                a @ b'0'..=b'3',
-                b @ b'0'..=b'7',
-                c @ b'0'..=b'7',
-                after @ ..,
-            ],
-        ) = (first, tail)
-        {
-            plain.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-            rest = after;
-        } else {
-            plain.push(*first);
-            rest = tail;
-        }
+    while let Some((first, tail)) = rest.split_first() {
+        let digits = tail.get(..3).filter(|_| *first == b'\\');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        plain.push(escaped.unwrap_or(*first));
+        rest = &tail[if escaped.is_some() { 3 } else { 0 }..];
     }
     plain
 }
@@ -316,70 +307,33 @@ fn because(path: &Path, errno: Errno) -> String {
 mod tests {
     use super::*;
 
-    fn path(mounts: &str, groups: &str) -> Result<String, String> {
-        find(mounts.as_bytes(), groups.as_bytes()).map(|path| path.to_str().unwrap().to_owned())
-    }
-
-    #[test]
-    fn the_group_is_found_in_pure_hybrid_and_namespaced_mounts() {
-        let pure = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
-        assert_eq!(
-            path(pure, "0::/user.slice/a\n"),
-            Ok("/sys/fs/cgroup/user.slice/a".into())
-        );
-        assert_eq!(path(pure, "0::/\n"), Ok("/sys/fs/cgroup".into()));
-        let hybrid = "31 30 0:27 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
-                      32 30 0:28 / /sys/fs/cgroup/uni\\040fied rw shared:5 - cgroup2 none rw\n";
-        assert_eq!(
-            path(hybrid, "4:pids:/x\n0::/x\n"),
-            Ok("/sys/fs/cgroup/uni fied/x".into())
-        );
-        let bound = "33 30 0:28 /docker/abc /sys/fs/cgroup ro - cgroup2 none rw\n";
-        assert_eq!(path(bound, "0::/docker/abc\n"), Ok("/sys/fs/cgroup".into()));
-        assert_eq!(
-            path(bound, "0::/docker/abc/x\n"),
-            Ok("/sys/fs/cgroup/x".into())
-        );
-    }
-
     #[test]
     fn a_group_that_is_not_found_has_a_reason() {
         let bound = "33 30 0:28 /docker/abc /sys/fs/cgroup ro - cgroup2 none rw\n";
-        assert!(
-            path(bound, "0::/docker/abcd\n")
-                .unwrap_err()
-                .contains("outside")
-        );
-        assert!(path("", "0::/\n").unwrap_err().contains("mounted"));
-        assert!(
-            path(bound, "1:cpu:/\n")
-                .unwrap_err()
-                .contains("no cgroup v2")
-        );
         let pure = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
-        assert!(
-            path(pure, "0::/../outside\n")
-                .unwrap_err()
-                .contains("outside")
-        );
+        for (mounts, groups, reason) in [
+            (bound, "0::/docker/abcd\n", "outside"),
+            (pure, "0::/../outside\n", "outside"),
+            ("", "0::/\n", "mounted"),
+            (bound, "1:cpu:/\n", "no cgroup v2"),
+        ] {
+            let error = find(mounts.as_bytes(), groups.as_bytes()).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
     }
 
     #[test]
     fn only_groups_of_ended_instances_are_swept() {
-        let own = proc::stat(pid::own()).unwrap().started;
-        assert!(!maker_is_dead(
-            format!("treaper-{}-{own}", pid::own()).as_bytes()
-        ));
-        assert!(maker_is_dead(
-            format!("treaper-{}-{}", pid::own(), own + 1).as_bytes()
-        ));
-        assert!(!maker_is_dead(
-            format!("treaper-{}-{own}-3", pid::own()).as_bytes()
-        ));
-        assert!(maker_is_dead(
-            format!("treaper-{}-{}-3", pid::own(), own + 1).as_bytes()
-        ));
-        assert!(!maker_is_dead(b"treaper-x-1"));
-        assert!(!maker_is_dead(b"system.slice"));
+        let (pid, started) = (pid::own(), proc::stat(pid::own()).unwrap().started);
+        for (name, is_dead) in [
+            (format!("treaper-{pid}-{started}"), false),
+            (format!("treaper-{pid}-{started}-3"), false),
+            (format!("treaper-{pid}-{}", started + 1), true),
+            (format!("treaper-{pid}-{}-3", started + 1), true),
+            ("treaper-x-1".to_owned(), false),
+            ("system.slice".to_owned(), false),
+        ] {
+            assert_eq!(maker_is_dead(name.as_bytes()), is_dead, "{name}");
+        }
     }
 }

@@ -85,113 +85,70 @@ mod tests {
     use super::*;
     use crate::settings::cli;
 
-    fn usr1() -> Signal {
-        Signal::parse("USR1").unwrap()
-    }
-
     fn config(values: &[(&str, &str)]) -> Config {
         let variables = values.iter().map(|(n, v)| (n.into(), v.into()));
         cli::from_variables(&variables.collect::<Vec<_>>(), &["server".into()]).unwrap()
     }
 
     #[test]
-    fn term_and_hup_stop_the_server_unless_an_option_forwards_them() {
+    fn options_and_rewrites_decide_what_a_signal_means() {
+        use SignalUse::{Forward, Stop};
+        let usr1 = Signal::parse("USR1").unwrap();
+        let [terminate, hangup] = [Trigger::Terminate, Trigger::Hangup].map(Route::Trigger);
         let (plain, term) = (config(&[]), config(&[("TREAPER_TERM", "forward")]));
-        for hup in [SignalUse::Stop, SignalUse::Forward] {
-            let terminate = Route::Trigger(Trigger::Terminate);
-            assert_eq!(meaning(Signal::TERM, &plain, hup), terminate);
-            let forwarded = Route::Forward(Signal::TERM);
-            assert_eq!(meaning(Signal::TERM, &term, hup), forwarded);
-            let forwarded = Route::Forward(usr1());
-            assert_eq!(meaning(usr1(), &plain, hup), forwarded);
-        }
-        let hangup = Route::Trigger(Trigger::Hangup);
-        assert_eq!(meaning(Signal::HUP, &plain, SignalUse::Stop), hangup);
-        let forwarded = Route::Forward(Signal::HUP);
-        assert_eq!(meaning(Signal::HUP, &plain, SignalUse::Forward), forwarded);
-    }
-
-    #[test]
-    fn the_new_signal_of_a_rewrite_counts_and_chld_is_never_rewritten() {
         let list = "USR1:TERM,TERM:USR1,HUP:0,CHLD:USR1";
         let rewrites = config(&[("TREAPER_REWRITE", list)]);
-        let terminate = Route::Trigger(Trigger::Terminate);
-        assert_eq!(meaning(usr1(), &rewrites, SignalUse::Stop), terminate);
-        let forwarded = Route::Forward(usr1());
-        assert_eq!(meaning(Signal::TERM, &rewrites, SignalUse::Stop), forwarded);
-        assert_eq!(
-            meaning(Signal::HUP, &rewrites, SignalUse::Stop),
-            Route::Drop
-        );
-        assert_eq!(
-            meaning(Signal::CHLD, &rewrites, SignalUse::Stop),
-            Route::Child
-        );
-        assert_eq!(
-            meaning(Signal::CHLD, &config(&[]), SignalUse::Stop),
-            Route::Child
-        );
-    }
-
-    fn arrival(signal: Signal, from_terminal: bool) -> Arrival {
-        Arrival {
-            signal,
-            value: None,
-            sender: 0,
-            from_terminal,
-            by_kernel: false,
-            of_child_or_descriptor: false,
+        for (signal, config, hup, expected) in [
+            (Signal::TERM, &plain, Stop, terminate),
+            (Signal::TERM, &plain, Forward, terminate),
+            (Signal::TERM, &term, Stop, Route::Forward(Signal::TERM)),
+            (Signal::HUP, &plain, Stop, hangup),
+            (Signal::HUP, &plain, Forward, Route::Forward(Signal::HUP)),
+            (usr1, &plain, Stop, Route::Forward(usr1)),
+            (Signal::CHLD, &plain, Stop, Route::Child),
+            // The new signal counts, and SIGCHLD is never rewritten.
+            (usr1, &rewrites, Stop, terminate),
+            (Signal::TERM, &rewrites, Stop, Route::Forward(usr1)),
+            (Signal::HUP, &rewrites, Stop, Route::Drop),
+            (Signal::CHLD, &rewrites, Stop, Route::Child),
+        ] {
+            assert_eq!(meaning(signal, config, hup), expected, "{signal} {hup:?}");
         }
     }
 
     #[test]
-    fn treaper_suspends_itself_only_with_signals_that_it_forwards() {
+    fn what_the_terminal_sends_to_the_job_is_neither_forwarded_nor_followed() {
         let config = config(&[]);
-        let rules = |job_control, suspends_with_signals| Rules {
-            config: &config,
-            hup: SignalUse::Stop,
-            job_control,
-            suspends_with_signals,
-        };
-        let stop = Signal::parse("TSTP").unwrap();
-        for (job_control, from_terminal) in
-            [(false, false), (false, true), (true, false), (true, true)]
-        {
-            let arrived = arrival(stop, from_terminal);
-            assert!(!rules(job_control, false).suspends_treaper(&arrived));
-            let suspends = rules(job_control, true).suspends_treaper(&arrived);
-            assert_eq!(suspends, !(job_control && from_terminal));
-            let arrived = arrival(usr1(), from_terminal);
-            assert!(!rules(job_control, true).suspends_treaper(&arrived));
-            let arrived = arrival(Signal::CONT, from_terminal);
-            assert_eq!(
-                rules(job_control, true).is_resumption(&arrived),
-                job_control
-            );
-        }
-        assert!(!rules(true, true).is_resumption(&arrival(stop, false)));
-    }
-
-    #[test]
-    fn only_a_signal_from_the_terminal_to_the_job_counts_as_delivered() {
-        let config = config(&[]);
-        for (job_control, from_terminal) in
-            [(false, false), (false, true), (true, false), (true, true)]
-        {
+        let [usr1, stop] = ["USR1", "TSTP"].map(|name| Signal::parse(name).unwrap());
+        for bits in 0..8 {
+            let [job_control, from_terminal, suspends_with_signals] =
+                [1, 2, 4].map(|bit| bits & bit != 0);
             let rules = Rules {
                 config: &config,
                 hup: SignalUse::Stop,
                 job_control,
-                suspends_with_signals: false,
+                suspends_with_signals,
             };
-            let both = job_control && from_terminal;
-            for signal in [Signal::INT, usr1()] {
-                let arrival = arrival(signal, from_terminal);
-                let forwarded = Route::Forward(signal);
-                let expected = if both { Route::Delivered } else { forwarded };
-                assert_eq!(rules.route(&arrival), expected);
-                let key = both && signal == Signal::INT;
-                assert_eq!(rules.is_interrupt_key(&arrival), key);
+            let delivered = job_control && from_terminal;
+            for signal in [Signal::INT, Signal::CONT, usr1, stop] {
+                let arrival = Arrival {
+                    signal,
+                    value: None,
+                    sender: 0,
+                    from_terminal,
+                    by_kernel: false,
+                    of_child_or_descriptor: false,
+                };
+                let route = rules.route(&arrival);
+                assert_eq!(route == Route::Delivered, delivered);
+                assert_eq!(route == Route::Forward(signal), !delivered);
+                let is_key = rules.is_interrupt_key(&arrival);
+                assert_eq!(is_key, delivered && signal == Signal::INT);
+                let suspends = rules.suspends_treaper(&arrival);
+                let may_suspend = suspends_with_signals && !delivered;
+                assert_eq!(suspends, may_suspend && signal == stop);
+                let resumes = rules.is_resumption(&arrival);
+                assert_eq!(resumes, job_control && signal == Signal::CONT);
             }
         }
     }
