@@ -333,7 +333,7 @@ impl Shim<'_> {
     /// A pidfd of the server, if the process with its pid is proven to be a child of the monitor.
     fn open_server(&mut self) -> Option<OwnedFd> {
         let pid = self.server_pid()?;
-        let opened = pidfd::of(pid);
+        let opened = pidfd::open(pid.get());
         if matches!(opened, Err(Errno::NOSYS)) {
             self.sender = Sender::AllByMonitor;
         }

@@ -38,7 +38,7 @@ impl Handle {
             pid,
             top: pid::own(),
             // The child is not reaped yet, so its pid is its own.
-            pidfd: pidfd::of(pid).ok(),
+            pidfd: pidfd::open(pid.get()).ok(),
             line,
             words,
             files,
@@ -144,7 +144,10 @@ impl Handle {
         }
         // If the relay was killed, its couriers end with it, and this process has adopted them.
         for courier in self.words.couriers().into_iter().flatten() {
-            if let Some(pidfd) = pidfd::of(courier).ok().filter(|_| wait::is_child(courier)) {
+            if let Some(pidfd) = pidfd::open(courier.get())
+                .ok()
+                .filter(|_| wait::is_child(courier))
+            {
                 let _ = poll_one(pidfd.as_raw_fd(), Events::IN, PAUSE);
                 let _ = wait::child(courier);
             }

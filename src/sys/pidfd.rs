@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use rustix::process::PidfdFlags;
 
-use super::pid::Pid;
 use super::poll::{Events, poll_one};
 use super::signal::Signal;
 use super::{Errno, check};
@@ -152,9 +151,4 @@ pub fn parent(fd: BorrowedFd<'_>) -> Result<i32, Errno> {
     // SAFETY: the kernel fills 64 bytes of a live struct of that size.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), PIDFD_GET_INFO as _, &raw mut info) }.into())?;
     Ok(info.ppid as i32)
-}
-
-/// As [`open`], for a [`Pid`].
-pub fn of(pid: Pid) -> Result<OwnedFd, Errno> {
-    open(pid.get())
 }

@@ -104,7 +104,7 @@ impl Kernel for Linux {
     }
 
     fn open(&self, pid: Pid) -> Result<OwnedFd, Errno> {
-        match pidfd::of(pid) {
+        match pidfd::open(pid.get()) {
             Err(Errno::NOSYS) => self.view()?.open_dir(pid.get()),
             other => other,
         }
