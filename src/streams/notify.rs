@@ -64,9 +64,9 @@ impl Notifier {
         self.retry_at.set(None);
         for _ in 0..BATCH {
             match self.send_next_message(server) {
-                Passed::Message => {}
-                Passed::Nothing => return,
-                Passed::Later => return self.retry_at.set(Some(clock::now() + RETRY)),
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(QueueFull) => return self.retry_at.set(Some(clock::now() + RETRY)),
             }
         }
         // There may be more messages, without another signal. SIGCHLD to this process brings it back here after
@@ -86,15 +86,16 @@ impl Notifier {
     /// Passes on the last messages before this process exits.
     pub fn finish(&self, server: Option<Pid>) {
         for _ in 0..MAX_FINAL_MESSAGES {
-            if self.send_next_message(server) != Passed::Message {
+            if self.send_next_message(server) != Ok(true) {
                 return;
             }
         }
     }
 
-    fn send_next_message(&self, server: Option<Pid>) -> Passed {
+    /// Returns false if there is no message.
+    fn send_next_message(&self, server: Option<Pid>) -> Result<bool, QueueFull> {
         let Some(sender) = self.sockets.peek_sender() else {
-            return Passed::Nothing;
+            return Ok(false);
         };
         let sent = match proc::is_descendant(sender) {
             Ok(true) => self.send_next(sender),
@@ -114,14 +115,14 @@ impl Notifier {
             }
         };
         match sent {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Passed::Later,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(QueueFull),
             Err(error) => {
                 log::warn!("cannot pass a notification on to the service manager: {error}");
             }
             Ok(()) => {}
         }
         self.sockets.discard();
-        Passed::Message
+        Ok(true)
     }
 
     fn send_next(&self, sender: i32) -> io::Result<()> {
@@ -149,10 +150,6 @@ fn names_main_process(line: &[u8]) -> bool {
     b"MAINPID".iter().all(|byte| letters.next() == Some(byte))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Passed {
-    Message,
-    Nothing,
-    /// The manager's queue is full.
-    Later,
-}
+/// The manager has not read what came before.
+#[derive(PartialEq, Eq)]
+struct QueueFull;

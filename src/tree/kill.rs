@@ -323,12 +323,11 @@ fn is_suspended(server: &Server) -> bool {
 }
 
 fn log_sent(pid: Pid, signal: Signal, result: Result<(), Errno>) {
-    match result {
-        Ok(()) | Err(Errno::SRCH) => log::debug!("{signal} to pid {pid}: {}", outcome(result)),
-        Err(Errno::PERM) if signal == Signal::KILL => {
-            log::debug!("{signal} to pid {pid}: not permitted");
+    match (result, signal) {
+        (Ok(()) | Err(Errno::SRCH), _) | (Err(Errno::PERM), Signal::KILL) => {
+            log::debug!("{signal} to pid {pid}: {}", outcome(result));
         }
-        Err(_) => log::warn!("cannot send {signal} to pid {pid}: {}", outcome(result)),
+        _ => log::warn!("cannot send {signal} to pid {pid}: {}", outcome(result)),
     }
 }
 

@@ -263,7 +263,7 @@ impl<K: Kernel> Walk<'_, K> {
                 Ok(found) => break found,
                 Err(Errno::MFILE | Errno::NFILE) if path.release(above) => {}
                 Err(errno) => {
-                    self.note(errno);
+                    self.record_gap(errno);
                     return None;
                 }
             }
@@ -300,7 +300,7 @@ impl<K: Kernel> Walk<'_, K> {
                 Err(errno) => {
                     // Out of descriptors or memory. Children that were read so far are kept, but those of this process
                     // must all be found.
-                    self.note(errno);
+                    self.record_gap(errno);
                     if !own {
                         return;
                     }
@@ -340,7 +340,7 @@ impl<K: Kernel> Walk<'_, K> {
             }
         });
         if let Err(errno) = result {
-            self.note(errno);
+            self.record_gap(errno);
         }
         result.is_ok()
     }
@@ -356,7 +356,7 @@ impl<K: Kernel> Walk<'_, K> {
         });
         self.scanned = len;
         if let Err(errno) = result {
-            self.note(errno);
+            self.record_gap(errno);
         }
         // An empty list cannot be right: `/proc` is not there, or hides even this process.
         if len == 0 {
@@ -366,24 +366,17 @@ impl<K: Kernel> Walk<'_, K> {
 
     /// Opens a process and reads its parent. The parent cannot be that of a later process with the same pid.
     fn open(&self, pid: Pid) -> Result<(Member<K::Handle>, i32), Errno> {
-        let member = Member {
-            pid,
-            handle: Some(self.kernel.open(pid)?),
+        let handle = self.kernel.open(pid)?;
+        let parent = match self.kernel.parent_of(&handle) {
+            Err(Errno::NOTTY) => {
+                let parent = self.kernel.parent(pid.get())?;
+                let is_its_own = self.kernel.is_unreaped(&handle);
+                is_its_own.then_some(parent).ok_or(Errno::SRCH)?
+            }
+            known => known?,
         };
-        let known = member
-            .handle
-            .as_ref()
-            .map(|handle| self.kernel.parent_of(handle));
-        match known {
-            Some(Err(Errno::NOTTY)) | None => {}
-            Some(parent) => return Ok((member, parent?)),
-        }
-        let parent = self.kernel.parent(pid.get())?;
-        if self.is_unreaped(&member) {
-            Ok((member, parent))
-        } else {
-            Err(Errno::SRCH)
-        }
+        let handle = Some(handle);
+        Ok((Member { pid, handle }, parent))
     }
 
     /// Whether its pid is still its own.
@@ -392,7 +385,7 @@ impl<K: Kernel> Walk<'_, K> {
         handle.is_none_or(|handle| self.kernel.is_unreaped(handle))
     }
 
-    fn note(&mut self, errno: Errno) {
+    fn record_gap(&mut self, errno: Errno) {
         if !matches!(errno, Errno::SRCH | Errno::NOENT) {
             self.errno = Some(errno);
         }
