@@ -141,43 +141,54 @@ impl<'a> Watch<'a> {
 
     /// Makes the hang-up of stdin a `trigger`. `lenient`: except in the first second.
     pub fn add_stdin(&mut self, trigger: Trigger, lenient: bool) {
-        let lenient = lenient && trigger == Trigger::StdinEof;
         // On a busy machine it may take a second from here to the first poll.
-        let ended = lenient && poll::has_hung_up(fd::STDIN);
+        let has_ended = || poll::has_hung_up(fd::STDIN);
+        let lenient = lenient && trigger == Trigger::StdinEof;
         let first_second = || clock::now() + FIRST_SECOND;
-        self.add_stream(StandardStream {
-            fd: fd::STDIN,
-            trigger,
-            // A half-closed socket reports only POLLRDHUP, and only if that is asked for.
-            asked: Events::RDHUP,
-            hang_up: HANG_UP,
-            complete_until: lenient.then(|| if ended { Duration::MAX } else { first_second() }),
-            news: None,
-            ended: None,
+        let complete_until = lenient.then(|| {
+            if has_ended() {
+                Duration::MAX
+            } else {
+                first_second()
+            }
         });
+        // A half-closed socket reports only POLLRDHUP, and only if that is asked for.
+        self.add_stream(fd::STDIN, trigger, Events::RDHUP, HANG_UP, complete_until);
     }
 
     /// Makes the loss of stdout's reader a trigger. A pipe reports it as POLLERR. POLLRDHUP does not count: that peer
     /// no longer writes, but may still read.
     pub fn add_stdout(&mut self) {
-        let pipe = fd::describe(fd::STDOUT).0 == Kind::Pipe;
-        self.add_stream(StandardStream {
-            fd: fd::STDOUT,
-            trigger: Trigger::StdoutClosed,
-            asked: Events::empty(),
-            hang_up: if pipe {
-                Events::HUP | Events::ERR
-            } else {
-                Events::HUP
-            },
-            complete_until: None,
-            news: None,
-            ended: None,
-        });
+        let hang_up = match fd::describe(fd::STDOUT).0 {
+            Kind::Pipe => Events::HUP | Events::ERR,
+            _ => Events::HUP,
+        };
+        self.add_stream(
+            fd::STDOUT,
+            Trigger::StdoutClosed,
+            Events::empty(),
+            hang_up,
+            None,
+        );
     }
 
-    fn add_stream(&mut self, stream: StandardStream) {
-        let (fd, asked) = (stream.fd, stream.asked);
+    fn add_stream(
+        &mut self,
+        fd: i32,
+        trigger: Trigger,
+        asked: Events,
+        hang_up: Events,
+        complete_until: Option<Duration>,
+    ) {
+        let stream = StandardStream {
+            fd,
+            trigger,
+            asked,
+            hang_up,
+            complete_until,
+            news: None,
+            ended: None,
+        };
         self.add(Source::Stream(stream), fd, asked);
     }
 
