@@ -16,20 +16,15 @@ use crate::sys::{Errno, namespace};
 /// It cannot be used here: the cause and the remedy. The child can return such an error, too.
 pub fn fork() -> Result<Fork, Error> {
     let ids = namespace::own_ids();
-    let (forked, kind) = fork_bare()?;
-    if matches!(forked, Fork::Child) {
-        set_up(kind, ids)?;
-    }
-    Ok(forked)
-}
-
-fn fork_bare() -> Result<(Fork, Namespaces), Error> {
     let (forked, kind) = match clone::fork_into(Namespaces::Privileged) {
         Err(Errno::PERM) => (clone::fork_into(Namespaces::WithUser), Namespaces::WithUser),
         other => (other, Namespaces::Privileged),
     };
     let forked = forked.map_err(|errno| cannot("make a PID namespace", errno))?;
-    Ok((forked, kind))
+    if matches!(forked, Fork::Child) {
+        set_up(kind, ids)?;
+    }
+    Ok(forked)
 }
 
 /// Called inside the new namespaces.

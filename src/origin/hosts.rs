@@ -210,12 +210,11 @@ fn find_behind_launchers(
         }
         let opened = pidfd::open(above);
         // The opened process is the right one only if it is still the parent now.
+        let (pid, trigger) = (above, Trigger::ParentExit);
         match (opened, proc.stat(current).map(|stat| stat.parent)) {
-            (Ok(fd), Ok(parent)) if parent == above => hosts.watched.push(Watched {
-                pid: above,
-                fd,
-                trigger: Trigger::ParentExit,
-            }),
+            (Ok(fd), Ok(parent)) if parent == above => {
+                hosts.watched.push(Watched { pid, fd, trigger });
+            }
             (_, Ok(parent)) if parent != above => {
                 hosts.gone = true;
                 return;
@@ -270,11 +269,8 @@ fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
             break;
         }
         if is_named {
-            found.push(Watched {
-                pid: current,
-                fd,
-                trigger: Trigger::WatchedExit,
-            });
+            let (pid, trigger) = (current, Trigger::WatchedExit);
+            found.push(Watched { pid, fd, trigger });
             below = Some(current);
         }
         seen.push(format!("{}[{current}]", stat.name));
@@ -295,9 +291,6 @@ fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
 fn is_copy(pid: i32, above: i32) -> bool {
     let Ok(proc) = proc::view() else { return false };
     let (mut one, mut other) = ([0; 512], [0; 512]);
-    let lines = (
-        proc.command_line(pid, &mut one),
-        proc.command_line(above, &mut other),
-    );
-    matches!(lines, (Ok(one), Ok(other)) if one == other && !one.is_empty())
+    let one = proc.command_line(pid, &mut one);
+    one.is_ok_and(|one| !one.is_empty() && proc.command_line(above, &mut other) == Ok(one))
 }

@@ -415,11 +415,6 @@ impl Monitor<'_> {
         }
     }
 
-    /// Makes the shim look at the board.
-    fn call_shim(&self) {
-        self.signal_shim(Signal::CHLD);
-    }
-
     fn signal_shim(&self, signal: Signal) {
         if let Role::Monitor { shim } = &self.role {
             shim.signal(signal);

@@ -25,11 +25,8 @@ pub fn run_loop(
     if let Some(relay) = &context.relay {
         relay.hang_up();
     }
-    if let Some(failure) = context
-        .board
-        .failure()
-        .filter(|_| plan.state() == State::Done)
-    {
+    let failure = context.board.failure();
+    if let Some(failure) = failure.filter(|_| plan.state() == State::Done) {
         let interpreter = context.board.interpreter();
         return Err(spawn::error(failure, context.command(), interpreter));
     }

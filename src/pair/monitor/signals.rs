@@ -135,7 +135,7 @@ impl Monitor<'_> {
         match self.role {
             Role::Monitor { .. } => {
                 self.context.board.order_suspension(signal.number());
-                self.call_shim();
+                self.signal_shim(Signal::CHLD);
             }
             Role::Alone { .. } => {
                 self.alone.server_suspended(signal);
