@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
-use std::fmt;
 
 use super::getopt::{Getopt, Grammar, Long};
 use super::{Answer, Call, OWN_VERSION, Start, What};
@@ -97,36 +96,28 @@ impl Voice for Catatonit {
         if !self.debug {
             return Own.report(step);
         }
-        let pid_of_ours = self.pid;
-        let say = |text: fmt::Arguments<'_>| {
-            stderr::bare_line(format_args!("DEBUG (catatonit:{pid_of_ours}): {text}"));
-        };
+        macro_rules! say {
+            ($($text:tt)+) => {
+                stderr::bare_line(format_args!("DEBUG (catatonit:{}): {}", self.pid, format_args!($($text)+)))
+            };
+        }
         match *step {
             Step::Started { name, pid, .. } => {
-                say(format_args!(
-                    "pid1 ({pid}) spawned: {}",
-                    name.to_string_lossy()
-                ));
+                say!("pid1 ({pid}) spawned: {}", name.to_string_lossy())
             }
             Step::Forwarding { to: None, .. } => {
-                say(format_args!(
-                    "ignoring kernel attempting to stop us: tty has TOSTOP set"
-                ));
+                say!("ignoring kernel attempting to stop us: tty has TOSTOP set");
             }
             Step::Reaped { server: true, .. }
             | Step::Forwarding { .. }
             | Step::StoppingRest { .. } => {}
             Step::Reaped { pid, ended, .. } => match ended {
-                Ended::Exited(code) => {
-                    say(format_args!("child process {pid} exited with code {code}"));
-                }
+                Ended::Exited(code) => say!("child process {pid} exited with code {code}"),
                 Ended::Killed(signal) => {
-                    say(format_args!(
-                        "child process {pid} exited due to signal {signal}"
-                    ));
+                    say!("child process {pid} exited due to signal {signal}");
                 }
             },
-            Step::Done { .. } => say(format_args!("got ECHILD: no children left to monitor")),
+            Step::Done { .. } => say!("got ECHILD: no children left to monitor"),
         }
     }
 

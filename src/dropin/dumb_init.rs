@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
-use std::fmt;
 
 use super::getopt::{Getopt, Grammar, Long};
 use super::{Answer, Call, OWN_VERSION, Start, leading_number};
@@ -28,6 +27,13 @@ const LONG: &[Long] = &[
     ("verbose", false, b'v'),
     ("version", false, b'V'),
 ];
+
+/// Writes one line, as dumb-init does.
+macro_rules! say {
+    ($($text:tt)+) => {
+        stderr::bare_line(format_args!("[dumb-init] {}", format_args!($($text)+)))
+    };
+}
 
 /// Reports in dumb-init's words.
 #[derive(Debug)]
@@ -71,17 +77,12 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         return Err(Answer::stderr(1, text));
     }
     let mut notes = Vec::new();
-    if call
-        .variable("DUMB_INIT_DEBUG")
-        .is_some_and(|text| text == "1")
-    {
+    let is = |name, value: &str| call.variable(name).is_some_and(|text| text == value);
+    if is("DUMB_INIT_DEBUG", "1") {
         debug = true;
         notes.push("[dumb-init] Running in debug mode.".to_owned());
     }
-    if call
-        .variable("DUMB_INIT_SETSID")
-        .is_some_and(|text| text == "0")
-    {
+    if is("DUMB_INIT_SETSID", "0") {
         group = false;
         if debug {
             notes.push("[dumb-init] Not running in setsid mode.".to_owned());
@@ -168,34 +169,32 @@ impl Voice for DumbInit {
         }
         match *step {
             Step::Started { pid, session, .. } => {
-                print_line(format_args!("Child spawned with PID {pid}."));
+                say!("Child spawned with PID {pid}.");
                 if session && self.setsid {
-                    print_line(format_args!("setsid complete."));
+                    say!("setsid complete.");
                 }
             }
             Step::Forwarding { from, to } => {
                 let from = from.number();
-                print_line(format_args!("Received signal {from}."));
+                say!("Received signal {from}.");
                 print_forwarded(from, to.map_or(0, Signal::number));
                 if JOB_STOPS.contains(&from) {
-                    print_line(format_args!("Suspending self due to TTY signal."));
+                    say!("Suspending self due to TTY signal.");
                 }
             }
             Step::Reaped { pid, ended, .. } => {
-                print_line(format_args!("Received signal 17."));
+                say!("Received signal 17.");
                 match ended {
-                    Ended::Exited(code) => print_line(format_args!(
-                        "A child with PID {pid} exited with exit status {code}."
-                    )),
-                    Ended::Killed(signal) => print_line(format_args!(
-                        "A child with PID {pid} was terminated by signal {signal}."
-                    )),
+                    Ended::Exited(code) => {
+                        say!("A child with PID {pid} exited with exit status {code}.");
+                    }
+                    Ended::Killed(signal) => {
+                        say!("A child with PID {pid} was terminated by signal {signal}.");
+                    }
                 }
             }
             Step::StoppingRest { signal } => print_forwarded(TERM, signal.number()),
-            Step::Done { status } => {
-                print_line(format_args!("Child exited with status {status}. Goodbye."));
-            }
+            Step::Done { status } => say!("Child exited with status {status}. Goodbye."),
         }
     }
 
@@ -211,19 +210,13 @@ impl Voice for DumbInit {
     }
 }
 
-fn print_line(text: fmt::Arguments<'_>) {
-    stderr::bare_line(format_args!("[dumb-init] {text}"));
-}
-
 fn print_forwarded(from: u8, to: u8) {
     if to != from {
-        print_line(format_args!("Translating signal {from} to {to}."));
+        say!("Translating signal {from} to {to}.");
     }
     if to == 0 {
-        print_line(format_args!(
-            "Not forwarding signal 0 to children (ignored)."
-        ));
+        say!("Not forwarding signal 0 to children (ignored).");
     } else {
-        print_line(format_args!("Forwarded signal {to} to children."));
+        say!("Forwarded signal {to} to children.");
     }
 }

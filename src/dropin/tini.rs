@@ -151,59 +151,52 @@ impl Tini {
 impl Voice for Tini {
     /// tini writes this to stdout. Under treaper, stdout belongs to PROGRAM, so the text goes to stderr.
     fn report(&self, step: &Step<'_>) {
-        let pid_of_ours = self.pid;
-        let say = |least: u32, level: &str, text: std::fmt::Arguments<'_>| {
-            if self.verbosity >= least {
-                stderr::bare_line(format_args!("[{level} tini ({pid_of_ours})] {text}"));
-            }
-        };
+        macro_rules! say {
+            ($least:literal, $level:literal, $($text:tt)+) => {
+                if self.verbosity >= $least {
+                    let text = format_args!($($text)+);
+                    stderr::bare_line(format_args!("[{} tini ({})] {text}", $level, self.pid));
+                }
+            };
+        }
         match *step {
             Step::Started { name, pid, .. } => {
                 let name = name.to_string_lossy();
-                say(
+                say!(
                     2,
                     "INFO ",
-                    format_args!("Spawned child process '{name}' with pid '{pid}'"),
+                    "Spawned child process '{name}' with pid '{pid}'"
                 );
             }
             Step::Forwarding { to: None, .. } | Step::StoppingRest { .. } => {}
             Step::Forwarding { to: Some(to), .. } => {
-                say(
-                    3,
-                    "DEBUG",
-                    format_args!("Passing signal: '{}'", to.description()),
-                );
+                say!(3, "DEBUG", "Passing signal: '{}'", to.description());
             }
             Step::Reaped { pid, ended, server } => {
-                say(3, "DEBUG", format_args!("Reaped child with pid: '{pid}'"));
+                say!(3, "DEBUG", "Reaped child with pid: '{pid}'");
                 match ended {
                     Ended::Exited(code) if server => {
-                        say(
+                        say!(
                             2,
                             "INFO ",
-                            format_args!("Main child exited normally (with status '{code}')"),
+                            "Main child exited normally (with status '{code}')"
                         );
                     }
-                    Ended::Killed(number) if server => {
-                        let signal = Signal::from_number(number.into());
-                        let text = signal.map_or("?", Signal::description);
-                        say(
+                    Ended::Killed(_) if server => {
+                        let text = ended.signal().map_or("?".into(), Signal::description);
+                        say!(
                             2,
                             "INFO ",
-                            format_args!("Main child exited with signal (with signal '{text}')"),
+                            "Main child exited with signal (with signal '{text}')"
                         );
                     }
                     _ if self.warns_on_reap => {
-                        say(
-                            1,
-                            "WARN ",
-                            format_args!("Reaped zombie process with pid={pid}"),
-                        );
+                        say!(1, "WARN ", "Reaped zombie process with pid={pid}");
                     }
                     _ => {}
                 }
             }
-            Step::Done { .. } => say(4, "TRACE", format_args!("Exiting: child has exited")),
+            Step::Done { .. } => say!(4, "TRACE", "Exiting: child has exited"),
         }
     }
 

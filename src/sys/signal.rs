@@ -3,7 +3,8 @@
 //! Masks are set by raw system calls: the functions of the libcs hide the first real-time signals,
 //! and the server has to get exactly the mask that treaper got.
 
-use std::ffi::c_ulong;
+use std::borrow::Cow;
+use std::ffi::{CStr, c_ulong};
 use std::fmt;
 
 use super::pid::Pid;
@@ -21,40 +22,6 @@ const NAMES: [&str; 31] = [
     "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
     "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
     "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-];
-
-const DESCRIPTIONS: [&str; 31] = [
-    "Hangup",
-    "Interrupt",
-    "Quit",
-    "Illegal instruction",
-    "Trace/breakpoint trap",
-    "Aborted",
-    "Bus error",
-    "Floating point exception",
-    "Killed",
-    "User defined signal 1",
-    "Segmentation fault",
-    "User defined signal 2",
-    "Broken pipe",
-    "Alarm clock",
-    "Terminated",
-    "Stack fault",
-    "Child exited",
-    "Continued",
-    "Stopped (signal)",
-    "Stopped",
-    "Stopped (tty input)",
-    "Stopped (tty output)",
-    "Urgent I/O condition",
-    "CPU time limit exceeded",
-    "File size limit exceeded",
-    "Virtual timer expired",
-    "Profiling timer expired",
-    "Window changed",
-    "I/O possible",
-    "Power failure",
-    "Bad system call",
 ];
 
 impl Signal {
@@ -110,11 +77,11 @@ impl Signal {
         self.0
     }
 
-    /// In words, as `strsignal(3)` of glibc has them.
+    /// In words. See `strsignal(3)`.
     #[must_use]
-    pub fn description(self) -> &'static str {
-        let at = usize::from(self.0) - 1;
-        DESCRIPTIONS.get(at).copied().unwrap_or("Real-time signal")
+    pub fn description(self) -> Cow<'static, str> {
+        // SAFETY: takes a number. The text is a constant, or stays until the next call of this one thread.
+        unsafe { CStr::from_ptr(libc::strsignal(self.0.into())) }.to_string_lossy()
     }
 
     /// Whether it is a real-time signal: those are queued in order, each with its value.
@@ -246,8 +213,7 @@ pub fn set_ignored(signal: Signal, ignored: bool) {
 /// `ESRCH` no such process, `EPERM` not allowed. The caller must know that the pid cannot have
 /// been recycled: it is an unreaped child, or its pidfd is held and was checked.
 pub fn kill(pid: Pid, signal: Signal) -> Result<(), Errno> {
-    // SAFETY: takes numbers only; `Pid` excludes the special targets.
-    check(unsafe { libc::kill(pid.get(), signal.0.into()) }.into()).map(drop)
+    send_to(pid.get(), signal)
 }
 
 /// Sends `signal`, with the value of `sigqueue(3)` if there is one. As [`kill`].
@@ -264,8 +230,7 @@ pub fn send(pid: Pid, signal: Signal, value: Option<u64>) -> Result<(), Errno> {
 
 /// Sends `signal` to each member of a process group. As [`kill`]; success proves only that one member was reached.
 pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Errno> {
-    // SAFETY: takes numbers only; `Pid` makes 0 and -1 impossible.
-    check(unsafe { libc::kill(-leader.get(), signal.0.into()) }.into()).map(drop)
+    send_to(-leader.get(), signal)
 }
 
 /// Suspends this process by `signal`, if that is a signal that suspends and `still` says that there is a reason.
@@ -305,10 +270,15 @@ pub fn die_of(signal: Signal) {
     deliver(signal);
 }
 
-fn kill_self(signal: Signal) {
-    // SAFETY: takes numbers only; the target is this process. (`raise` would use the id of the thread that the libc
-    // has stored, which a fork has made wrong.)
-    unsafe { libc::kill(super::pid::own(), signal.0.into()) };
+/// Not by `raise`, which uses the id of the thread that the libc has stored: a fork has made it wrong.
+pub(super) fn kill_self(signal: Signal) {
+    let _ = send_to(super::pid::own(), signal);
+}
+
+/// To a process, or to the group of a negative number: the types of the crates exclude the real-time signals.
+fn send_to(target: i32, signal: Signal) -> Result<(), Errno> {
+    // SAFETY: takes numbers only.
+    check(unsafe { libc::kill(target, signal.0.into()) }.into()).map(drop)
 }
 
 /// Unblocks `signal` for a moment, so that a pending one takes effect.
