@@ -289,8 +289,7 @@ impl<'a> Watch<'a> {
                 }
             }
         }
-        let signals = self.signals.as_ref()?;
-        woken_by(signals.read())
+        woken_by(arrival::wait_any(Some(Duration::ZERO)))
     }
 }
 

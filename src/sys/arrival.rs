@@ -1,10 +1,10 @@
 //! Signals that have arrived: read one by one, each with its sender.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use super::clock::timespec;
-use super::signal::{Mask, Signal};
+use super::signal::{Mask, Signal, kill_self};
 use super::{Errno, check};
 
 /// A signal that arrived, with its sender as the kernel reports it.
@@ -33,64 +33,20 @@ const KEYS: [i32; 6] = [
     libc::SIGWINCH,
 ];
 
-/// The kernel also sends signals to this process alone: of a timer that was set before the exec, for example, and the
-/// hang-up for a session leader. Those are not keys.
-fn is_from_terminal(number: i32, code: i32) -> bool {
-    code == libc::SI_KERNEL && KEYS.contains(&number)
-}
-
-/// `POLL_IN`, `CLD_KILLED` and their like are small positive codes, which no process can send.
-fn is_of_child_or_descriptor(code: i32) -> bool {
-    (1..=6).contains(&code)
-}
-
-/// A descriptor that becomes readable when a blocked signal is pending. See `signalfd(2)`.
+/// A descriptor that is readable while a signal is pending, for a poll. [`wait_any`] takes the signal. See `signalfd(2)`.
 #[derive(Debug)]
 pub struct SignalFd(OwnedFd);
 
 impl SignalFd {
-    /// Reads every signal; non-blocking, close-on-exec.
+    /// For every signal; close-on-exec.
     pub fn new() -> Result<Self, Errno> {
-        let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
-        let all = Mask::ALL;
+        let (all, flags) = (Mask::ALL, libc::SFD_CLOEXEC);
         // SAFETY: the mask is live, and of that size.
         let fd = check(unsafe {
             libc::syscall(libc::SYS_signalfd4, -1, &raw const all, Mask::SIZE, flags)
         })?;
         // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
-    }
-
-    /// The next pending signal; `None` if there is none.
-    ///
-    /// # Errors
-    /// Only those of a filter of system calls.
-    pub fn read(&self) -> Result<Option<Arrival>, Errno> {
-        let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
-        match rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut info)) {
-            Ok(len) if len == info.len() => {}
-            Err(Errno::AGAIN) => return Ok(None),
-            other => return Err(other.err().unwrap_or(Errno::IO)),
-        }
-        // SAFETY: a whole signalfd_siginfo was read; it is plain data and valid for every bit pattern.
-        let info: libc::signalfd_siginfo =
-            unsafe { std::ptr::read_unaligned(info.as_ptr().cast()) };
-        Ok(
-            Signal::from_number(info.ssi_signo as i32).map(|signal| Arrival {
-                signal,
-                sender: info.ssi_pid as i32,
-                from_terminal: is_from_terminal(info.ssi_signo as i32, info.ssi_code),
-                by_kernel: info.ssi_code == libc::SI_KERNEL,
-                of_child_or_descriptor: is_of_child_or_descriptor(info.ssi_code),
-                value: (info.ssi_code == libc::SI_QUEUE).then_some(info.ssi_ptr),
-            }),
-        )
-    }
-}
-
-impl AsFd for SignalFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 
@@ -121,12 +77,9 @@ pub fn keep_early_keys() {
         let Ok((number, _)) = wait_for(Mask::of(&KEYS), Some(Duration::ZERO)) else {
             break;
         };
-        *slot = Some(number);
+        *slot = Signal::from_number(number);
     }
-    for number in early.into_iter().flatten() {
-        // SAFETY: takes numbers only; the target is this process.
-        unsafe { libc::kill(super::pid::own(), number) };
-    }
+    early.into_iter().flatten().for_each(kill_self);
 }
 
 /// The number of the next pending signal of `mask`, and what the kernel says of it.
@@ -142,16 +95,22 @@ fn wait_for(mask: Mask, timeout: Option<Duration>) -> Result<(i32, libc::siginfo
 }
 
 fn arrival(number: i32, info: &libc::siginfo_t) -> Option<Arrival> {
-    // SI_SIGIO: the kernel reports that a descriptor has become readable.
-    let by_kernel = matches!(info.si_code, libc::SI_KERNEL | libc::SI_SIGIO);
     // SAFETY: the field is inside of every siginfo; used only for SI_QUEUE, where the kernel sets it.
     let value = unsafe { info.si_value() }.sival_ptr as u64;
+    let by_kernel = info.si_code == libc::SI_KERNEL;
     Some(Arrival {
         signal: Signal::from_number(number)?,
-        sender: if by_kernel { 0 } else { sender(info) },
-        from_terminal: is_from_terminal(number, info.si_code),
-        by_kernel: info.si_code == libc::SI_KERNEL,
-        of_child_or_descriptor: is_of_child_or_descriptor(info.si_code),
+        // SI_SIGIO: the kernel reports that a descriptor has become readable.
+        sender: match info.si_code {
+            libc::SI_KERNEL | libc::SI_SIGIO => 0,
+            _ => sender(info),
+        },
+        // The kernel also sends signals to this process alone: of a timer that was set before the exec, for example,
+        // and the hang-up for a session leader. Those are not keys.
+        from_terminal: by_kernel && KEYS.contains(&number),
+        by_kernel,
+        // `POLL_IN`, `CLD_KILLED` and their like are small positive codes, which no process can send.
+        of_child_or_descriptor: (1..=6).contains(&info.si_code),
         value: (info.si_code == libc::SI_QUEUE).then_some(value),
     })
 }
