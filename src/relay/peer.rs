@@ -10,6 +10,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::sys::namespace;
 use crate::sys::peer::{self, Credentials};
 use crate::sys::{Errno, pid, pidfd, proc};
 
@@ -82,7 +83,7 @@ pub fn check(socket: BorrowedFd<'_>, family: &Family) -> Result<(), Refusal> {
     let Ok(Credentials { pid, uid }) = peer::credentials(socket) else {
         return Err(Refusal::Unknown { pid: 0 });
     };
-    if uid != peer::own_uid() {
+    if uid != namespace::own_ids().0 {
         return Err(Refusal::OtherUser { pid, uid });
     }
     if pid == 0 {

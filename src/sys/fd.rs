@@ -38,7 +38,7 @@ pub struct Identity {
     inode: u64,
 }
 
-fn std_fd(fd: i32) -> BorrowedFd<'static> {
+pub(super) fn std_fd(fd: i32) -> BorrowedFd<'static> {
     // SAFETY: 0, 1 and 2 are always open: `startup` has filled the gaps, and later they are only replaced, never
     // closed.
     unsafe { BorrowedFd::borrow_raw(fd) }

@@ -1,13 +1,13 @@
 //! Unix sockets that other processes connect to, and who they are. See `unix(7)`.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use rustix::fs::Mode;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::{Errno, check, last_errno};
+use super::{Errno, check};
 
 /// The longest path that the name of a socket can be.
 pub const LONGEST_PATH: usize = 107;
@@ -40,29 +40,12 @@ pub fn listen(path: &Path) -> Result<UnixListener, Errno> {
 /// # Errors
 /// It cannot be known: `EACCES`, ...
 pub fn is_alive(path: &Path) -> Result<bool, Errno> {
-    // SAFETY: all zeros are an address without a name.
-    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.len() > LONGEST_PATH {
-        return Err(Errno::NAMETOOLONG);
-    }
-    for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
-        *place = *byte as libc::c_char;
-    }
-    let flags = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-    // SAFETY: takes numbers.
-    let socket = check(unsafe { libc::socket(libc::AF_UNIX, flags, 0) }.into())?;
-    // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket as i32) };
-    let (at, len) = (
-        (&raw const address).cast(),
-        size_of_val(&address) as libc::socklen_t,
-    );
-    // SAFETY: the address is live, and its length is passed with it.
-    match check(unsafe { libc::connect(socket.as_raw_fd(), at, len) }.into()) {
+    let address = SocketAddrUnix::new(path)?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+    let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    match net::connect(&socket, &address) {
         // A socket of treaper is a stream. One of datagrams belongs to another program.
-        Ok(_) | Err(Errno::PROTOTYPE) => Ok(true),
+        Ok(()) | Err(Errno::PROTOTYPE) => Ok(true),
         Err(Errno::CONNREFUSED) => Ok(false),
         Err(errno) => Err(errno),
     }
@@ -73,15 +56,12 @@ pub fn is_alive(path: &Path) -> Result<bool, Errno> {
 /// # Errors
 /// Those of `getsockopt(2)`.
 pub fn credentials(socket: BorrowedFd<'_>) -> Result<Credentials, Errno> {
-    let mut found = libc::ucred {
+    let nobody = libc::ucred {
         pid: 0,
         uid: 0,
         gid: 0,
     };
-    let mut len = size_of_val(&found) as libc::socklen_t;
-    let (level, name, at) = (libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut found).cast());
-    // SAFETY: room for the struct, and a live length.
-    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, at, &raw mut len) }.into())?;
+    let found = socket_option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, nobody)?;
     Ok(Credentials {
         pid: found.pid,
         uid: found.uid,
@@ -96,21 +76,27 @@ const SO_PEERPIDFD: i32 = 77;
 /// # Errors
 /// `ENOPROTOOPT` before Linux 6.5; `ESRCH` or `EINVAL`: it is gone.
 pub fn process(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let mut found: libc::c_int = -1;
-    let mut len = size_of_val(&found) as libc::socklen_t;
-    let (level, at) = (libc::SOL_SOCKET, (&raw mut found).cast());
-    // SAFETY: room for the descriptor, and a live length.
-    let result =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), level, SO_PEERPIDFD, at, &raw mut len) };
-    if result == -1 {
-        return Err(last_errno());
-    }
+    let found: libc::c_int = socket_option(socket, libc::SOL_SOCKET, SO_PEERPIDFD, -1)?;
     // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(found) })
 }
 
-/// The effective uid of this process.
-#[must_use]
-pub fn own_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
+/// A type of which all bits are a valid value.
+pub(super) trait Plain: Copy {}
+impl Plain for u8 {}
+impl Plain for libc::c_int {}
+impl Plain for libc::ucred {}
+
+/// An option of a socket, written over `value`. See `getsockopt(2)`.
+pub(super) fn socket_option<T: Plain>(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    mut value: T,
+) -> Result<T, Errno> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let (fd, at) = (socket.as_raw_fd(), (&raw mut value).cast());
+    // SAFETY: room for the value, and a live length.
+    check(unsafe { libc::getsockopt(fd, level, name, at, &raw mut len) }.into())?;
+    Ok(value)
 }

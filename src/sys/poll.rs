@@ -1,11 +1,16 @@
 //! Waiting for descriptors, and what poll reports about their other ends.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 pub use rustix::event::PollFlags as Events;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::clock::timespec;
+use super::fd::std_fd;
+use super::peer::socket_option;
 use super::{Errno, check};
 
 /// A descriptor that [`poll`] looks at, and what it has reported. poll ignores a negative descriptor.
@@ -48,13 +53,8 @@ pub fn peer_can_send(fd: i32) -> bool {
     const ESTABLISHED: u8 = 1;
     const FIN_WAIT: [u8; 2] = [4, 5];
     // The first byte of `struct tcp_info`.
-    let (mut state, mut len) = (0_u8, 1 as libc::socklen_t);
-    // SAFETY: there is room for the one byte that is asked for, and the length is live.
-    let result = unsafe {
-        let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
-        libc::getsockopt(fd, level, name, (&raw mut state).cast(), &raw mut len)
-    };
-    result == 0 && (state == ESTABLISHED || FIN_WAIT.contains(&state))
+    let state = socket_option(std_fd(fd), libc::IPPROTO_TCP, libc::TCP_INFO, 0);
+    state.is_ok_and(|state| state == ESTABLISHED || FIN_WAIT.contains(&state))
 }
 
 /// Reports each new error and hang-up of a descriptor once, where poll would report it again and again. Does not report
@@ -68,31 +68,27 @@ impl News {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`, `ENOSPC`.
     pub fn of(fd: i32) -> Result<Self, Errno> {
-        Self::with(libc::EPOLLRDHUP, fd)
+        Self::with(EventFlags::RDHUP, fd)
     }
 
     /// As [`News::of`], with other events of epoll.
-    pub(super) fn with(events: i32, fd: i32) -> Result<Self, Errno> {
-        // SAFETY: takes a number.
-        let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }.into())?;
-        // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
-        let epoll = unsafe { OwnedFd::from_raw_fd(epoll as i32) };
-        let events = (libc::EPOLLET | events) as u32;
-        let mut event = libc::epoll_event { events, u64: 0 };
-        let (to, add) = (epoll.as_raw_fd(), libc::EPOLL_CTL_ADD);
-        // SAFETY: a live event and numbers.
-        check(unsafe { libc::epoll_ctl(to, add, fd, &raw mut event) }.into())?;
+    pub(super) fn with(events: EventFlags, fd: i32) -> Result<Self, Errno> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let events = events | EventFlags::ET;
+        epoll::add(&epoll, std_fd(fd), EventData::new_u64(0), events)?;
         Ok(Self(epoll))
     }
 
     /// What is new, as the flags of poll. Never waits.
     #[must_use]
     pub fn take(&self) -> Events {
-        let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: there is room for one event.
-        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, 0) };
-        let events = if count == 1 { event.events } else { 0 };
-        Events::from_bits_retain(events as _)
+        let mut room = [MaybeUninit::uninit()];
+        let found = epoll::wait(&self.0, &mut room, Some(&Timespec::default()));
+        let event = found.ok().and_then(|(events, _)| events.first().copied());
+        event.map_or(Events::empty(), |event| {
+            let flags = event.flags;
+            Events::from_bits_retain(flags.bits() as _)
+        })
     }
 }
 

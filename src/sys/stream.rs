@@ -1,12 +1,15 @@
 //! Streams that other processes share: read and written without waiting, and without a change of their flags.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketType, ipproto, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sockopt,
+};
+use rustix::pipe::PipeFlags;
 
-use super::fd::Kind;
-use super::{Errno, check};
+use super::Errno;
+use super::fd::{Kind, std_fd};
 
 /// A socket, or a pipe that is open without waiting (`O_NONBLOCK`) for this process alone: the flag belongs to the open
 /// file, which a fork or a copy shares.
@@ -148,21 +151,11 @@ impl Ended {
 /// # Errors
 /// `EMFILE`, `ENFILE`.
 fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
-    let mut ends = [-1; 2];
-    let result = if kind == Kind::Socket {
-        let flags = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-        // SAFETY: room for the two descriptors that the kernel writes.
-        unsafe { libc::socketpair(libc::AF_UNIX, flags, 0, ends.as_mut_ptr()) }
-    } else {
-        // SAFETY: as above.
-        unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }
-    };
-    check(result.into())?;
-    // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
-    let first = unsafe { OwnedFd::from_raw_fd(ends[0]) };
-    // SAFETY: as above.
-    let second = unsafe { OwnedFd::from_raw_fd(ends[1]) };
-    Ok((first, second))
+    if kind != Kind::Socket {
+        return rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
+    }
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
 }
 
 /// A stream of its own for this process, of what `standard` is open on: a pipe is opened anew, so that no other process
@@ -264,10 +257,7 @@ fn is_stream(fd: BorrowedFd<'_>) -> bool {
 /// # Errors
 /// `EMFILE`.
 pub fn copy_of(standard: i32) -> Result<OwnedFd, Errno> {
-    // SAFETY: takes numbers.
-    let copy = check(unsafe { libc::fcntl(standard, libc::F_DUPFD_CLOEXEC, 3) }.into())?;
-    // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy as i32) })
+    rustix::io::fcntl_dupfd_cloexec(std_fd(standard), 3)
 }
 
 /// Closes every descriptor above 2 except these, whatever owns it: for a process that never uses one of the others

@@ -3,6 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use rustix::event::epoll::EventFlags;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use super::Errno;
@@ -48,7 +49,7 @@ impl Writes {
             inotify::add_watch(&notify, format!("/proc/self/fd/{stream}"), flags)?;
             SeenBy::Inotify(notify)
         } else {
-            SeenBy::Epoll(News::with(libc::EPOLLIN | libc::EPOLLOUT, stream)?)
+            SeenBy::Epoll(News::with(EventFlags::IN | EventFlags::OUT, stream)?)
         };
         Ok(Self { stream, seen_by })
     }
