@@ -48,7 +48,7 @@ pub fn prepare(command: &[OsString], notify_socket: Option<&OsStr>) -> Result<Im
 
 /// The directories of PATH. An empty one is the working directory.
 fn directories_of_path() -> Vec<OsString> {
-    let path = startup::variable("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let directories = path.as_bytes().split(|byte| *byte == b':');
     let or_dot =
         |name: &[u8]| OsString::from_vec(if name.is_empty() { b"." } else { name }.to_vec());

@@ -1,7 +1,7 @@
 //! The server's environment: that of treaper, except for variables that name treaper by its pid and mean the server,
 //! and for the socket of the service manager.
 
-use std::ffi::{CStr, CString, OsStr, c_char};
+use std::ffi::{CString, OsStr, c_char};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
@@ -19,7 +19,7 @@ const PID_SIZE: usize = 11;
 /// Whether the variable `name` holds the pid of this process.
 #[must_use]
 pub fn names_this_process(name: &str) -> bool {
-    startup::variable(name).is_some_and(|text| text.as_bytes() == pid::own().to_string().as_bytes())
+    std::env::var_os(name).is_some_and(|text| text.as_bytes() == pid::own().to_string().as_bytes())
 }
 
 /// An environment in which these variables name another process, and `NOTIFY_SOCKET` another socket. The pid is
@@ -46,16 +46,8 @@ impl Environment {
             return None;
         }
         let (mut entries, mut texts) = (Vec::new(), Vec::new());
-        for at in 0.. {
-            // SAFETY: `environ` is an array that a null pointer ends, and the loop stops there.
-            let place = unsafe { startup::environment().add(at) };
-            // SAFETY: as above.
-            let entry = unsafe { *place };
-            if entry.is_null() {
-                break;
-            }
-            // SAFETY: each entry is a NUL-terminated string that is never changed.
-            let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        for entry in startup::entries() {
+            let text = entry.to_bytes();
             let name = text.split(|byte| *byte == b'=').next().unwrap_or_default();
             if names.iter().any(|known| known.as_bytes() == name) {
                 let start = name.len() + 1;
@@ -66,7 +58,7 @@ impl Environment {
             } else if let Some(socket) = socket.as_ref().filter(|_| text.starts_with(SOCKET)) {
                 entries.push(socket.as_ptr());
             } else if !text.starts_with(INODE) {
-                entries.push(entry);
+                entries.push(entry.as_ptr());
             }
         }
         entries.push(std::ptr::null());

@@ -10,11 +10,11 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::cmsg_space;
 use rustix::net::{
-    self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sockopt,
+    self, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sockopt,
 };
 
 use super::signal::Signal;
-use super::{check, environment, fd, startup};
+use super::{check, environment, fd};
 
 /// The longest message that systemd reads, in bytes.
 const MAX_MESSAGE: usize = 4096;
@@ -31,7 +31,7 @@ const LINE_ENDS: [u8; 2] = *b"\n\r";
 #[must_use]
 pub fn manager() -> Option<OsString> {
     environment::names_this_process("SYSTEMD_EXEC_PID")
-        .then(|| startup::variable("NOTIFY_SOCKET"))
+        .then(|| std::env::var_os("NOTIFY_SOCKET"))
         .flatten()
 }
 
@@ -39,7 +39,7 @@ pub fn manager() -> Option<OsString> {
 /// processes: systemd since 254, which is also the first to set `MEMORY_PRESSURE_WATCH`.
 #[must_use]
 pub fn takes_notify_access() -> bool {
-    startup::variable("MEMORY_PRESSURE_WATCH").is_some()
+    std::env::var_os("MEMORY_PRESSURE_WATCH").is_some()
 }
 
 /// A message of the server to the manager.
@@ -173,38 +173,43 @@ impl Sockets {
     /// message. Descriptors in the message are not received, since closing those of an unknown process can take long.
     #[must_use]
     pub fn peek_sender(&self) -> Option<i32> {
-        let mut message = Message::empty();
-        let mut control = [0; HEAD + 16];
-        self.receive(&mut message, &mut control, libc::MSG_PEEK)?;
-        Some(message.sender)
+        Some(self.receive(&mut [0; HEAD + 16])?.sender)
     }
 
     /// A copy of the next message; `None` if there is none.
     #[must_use]
     pub fn peek(&self) -> Option<Message> {
-        let mut message = Message::empty();
-        self.receive(&mut message, &mut [0; CONTROL], libc::MSG_PEEK)?;
-        Some(message)
+        self.receive(&mut [0; CONTROL])
     }
 
     /// Removes the next message.
     pub fn discard(&self) {
-        let _ = self.receive(&mut Message::empty(), &mut [], 0);
+        let _ = net::recv(&self.incoming, &mut [0; 0], RecvFlags::DONTWAIT);
     }
 
-    /// Does not allocate. See `recvmsg(2)`. Not by rustix: a sender outside of this PID namespace has pid 0, and its
-    /// type for a pid has no such value.
-    fn receive(&self, message: &mut Message, control: &mut [u8], flags: i32) -> Option<()> {
-        let mut text = io_slice(&mut message.text);
-        let mut header = header(&mut text, control);
-        let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    /// A copy of the next message, with as much of what the kernel adds as `control` has room for. Does not allocate. See
+    /// `recvmsg(2)`. Not by rustix: a sender outside of this PID namespace has pid 0, and its type for a pid has no such
+    /// value.
+    fn receive(&self, control: &mut [u8]) -> Option<Message> {
+        let mut message = Message::empty();
+        let mut text = libc::iovec {
+            iov_base: message.text.as_mut_ptr().cast(),
+            iov_len: MAX_MESSAGE,
+        };
+        // SAFETY: null pointers and zeros are a valid header without buffers.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_iov = &raw mut text;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = control.len() as _;
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
         // SAFETY: the header names buffers that are alive, and their sizes.
         let got = unsafe { libc::recvmsg(self.incoming.as_raw_fd(), &raw mut header, flags) };
         message.length = check(got as libc::c_long).ok()? as usize;
         message.whole = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) == 0;
         let length: usize = header.msg_controllen as _;
         message.take(&control[..length.min(control.len())]);
-        Some(())
+        Some(message)
     }
 
     /// Sends it to the manager, with its descriptors. Neither waits nor allocates. See `sendmsg(2)`.
@@ -236,45 +241,9 @@ impl Sockets {
     }
 }
 
-fn io_slice(bytes: &mut [u8]) -> libc::iovec {
-    libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    }
-}
-
-fn header(text: &mut libc::iovec, control: &mut [u8]) -> libc::msghdr {
-    // SAFETY: null pointers and zeros are a valid header without buffers.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    header.msg_iov = text;
-    header.msg_iovlen = 1;
-    header.msg_control = control.as_mut_ptr().cast();
-    header.msg_controllen = control.len() as _;
-    header
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_left_out_wherever_they_are() {
-        for (text, left) in [
-            (&b"A=1\nX=2\nB=3"[..], &b"A=1\nB=3"[..]),
-            (b"X=2\nA=1\n", b"A=1\n"),
-            (b"A=1\nX=2", b"A=1\n"),
-            (b"X=2", b""),
-            (b"", b""),
-            (b"\n\nX=\nA=1", b"\n\nA=1"),
-            (b"A=1\rX=2\rB=3\n", b"A=1\rB=3\n"),
-            (b"A=1\r\nX=2\r\nB=3", b"A=1\r\n\nB=3"),
-        ] {
-            let mut message = Message::new(text);
-            let something = message.retain_lines(|line| !line.starts_with(b"X="));
-            assert_eq!(something, text != b"X=2");
-            assert_eq!(message.text(), left, "{text:?}");
-        }
-    }
 
     #[test]
     fn a_message_passes_with_its_descriptors_and_its_sender() {

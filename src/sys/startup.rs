@@ -126,36 +126,29 @@ pub fn environment() -> *const *const c_char {
     unsafe { environ }
 }
 
-/// Each variable whose name begins with `prefix`. Does not copy the others, of which there may be many.
-#[must_use]
-pub fn variables_with(prefix: &str) -> Vec<(OsString, OsString)> {
-    let mut found = Vec::new();
-    for at in 0.. {
-        // SAFETY: `environ` is an array that a null pointer ends, and the loop stops there.
+/// Each entry of the environment: the name, `=`, and the value. Copies nothing.
+pub(super) fn entries() -> impl Iterator<Item = &'static CStr> {
+    (0..).map_while(|at| {
+        // SAFETY: `environ` is an array that a null pointer ends, and the iterator stops there.
         let place = unsafe { environment().add(at) };
         // SAFETY: as above.
         let entry = unsafe { *place };
-        if entry.is_null() {
-            break;
-        }
         // SAFETY: each entry is a NUL-terminated string that is never changed.
-        let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
-        if !text.starts_with(prefix.as_bytes()) {
-            continue;
-        }
-        if let Some(end) = text.iter().position(|byte| *byte == b'=') {
-            let [name, value] = [&text[..end], &text[end + 1..]];
-            let copy = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
-            found.push((copy(name), copy(value)));
-        }
-    }
-    found
+        (!entry.is_null()).then(|| unsafe { CStr::from_ptr(entry) })
+    })
 }
 
-/// The value of an environment variable.
+/// Each variable whose name begins with `prefix`. Does not copy the others, of which there may be many.
 #[must_use]
-pub fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name)
+pub fn variables_with(prefix: &str) -> Vec<(OsString, OsString)> {
+    let texts = entries().map(CStr::to_bytes);
+    let found = texts.filter(|text| text.starts_with(prefix.as_bytes()));
+    let found = found.filter_map(|text| {
+        let end = text.iter().position(|byte| *byte == b'=')?;
+        let copy = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        Some((copy(&text[..end]), copy(&text[end + 1..])))
+    });
+    found.collect()
 }
 
 /// `text` as a C string; `None` if it contains a NUL, which no argument can.
