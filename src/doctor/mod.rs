@@ -117,7 +117,7 @@ fn features() -> Vec<Check> {
 fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
     let choose =
         |yes, when_yes: &str, when_no: &str| if yes { when_yes } else { when_no }.to_owned();
-    let proc = proc::is_of_own_namespace();
+    let proc = proc::view().is_ok();
     let proc_detail = choose(
         proc,
         "shows the PID namespace of treaper",

@@ -183,7 +183,7 @@ impl Voice for Tini {
                         );
                     }
                     Ended::Killed(_) if server => {
-                        let text = ended.signal().map_or("?".into(), Signal::description);
+                        let text = ended.signal().map_or("?", Signal::description);
                         say!(
                             2,
                             "INFO ",

@@ -52,7 +52,7 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
     let first = settings.sockets.first();
     let source = first.map_or("--cancel", |socket| &socket.source);
     check_stdin().map_err(|why| Error::Misuse(format!("{source}: {why}")))?;
-    if !settings.sockets.is_empty() && !proc::is_of_own_namespace() {
+    if !settings.sockets.is_empty() && proc::view().is_err() {
         return Err(Error::Unavailable(format!(
             "{source}: cannot check which process connects: /proc is missing, or is that of another PID namespace"
         )));

@@ -1,10 +1,9 @@
 //! Control groups, version 2, by directory descriptors. See `cgroups(7)`.
 
 use std::ffi::{CStr, CString};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 
 use super::Errno;
 
@@ -45,17 +44,10 @@ pub fn remove(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
 /// # Errors
 /// `EACCES`, `EPERM` not allowed; `ENOENT`, `ENODEV` it has been removed; `ENOMEM`.
 pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
-    let mut buffer = [MaybeUninit::uninit(); 4096];
-    let mut entries = RawDir::new(group, &mut buffer);
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        let name = entry.file_name();
-        if entry.file_type() != FileType::Directory || name == c"." || name == c".." {
-            continue;
-        }
-        match remove(group, name) {
+    for name in super::fd::directories_in(group)? {
+        match remove(group, &name) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(Errno::BUSY) => return Ok(Some(name.to_owned())),
+            Err(Errno::BUSY) => return Ok(Some(name)),
             Err(errno) => return Err(errno),
         }
     }

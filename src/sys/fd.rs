@@ -1,18 +1,17 @@
 //! Descriptors: what stdin is, which were inherited, messages that never block.
 
 use std::ffi::{CStr, CString, OsStr};
-use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::FdFlags;
 use rustix::net::{SendFlags, sockopt};
 use rustix::pipe::PipeFlags;
 
 use super::poll::{Events, poll_one};
 use super::signal::Signal;
-use super::{Errno, arrival, check};
+use super::{Errno, arrival, check, proc};
 
 /// Standard input.
 pub const STDIN: i32 = 0;
@@ -38,6 +37,15 @@ pub struct Identity {
     inode: u64,
 }
 
+impl Identity {
+    pub(super) const fn of(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        }
+    }
+}
+
 pub(super) fn std_fd(fd: i32) -> BorrowedFd<'static> {
     // SAFETY: 0, 1 and 2 are always open: `startup` has filled the gaps, and later they are only replaced, never
     // closed.
@@ -56,25 +64,16 @@ pub fn describe(fd: i32) -> (Kind, Option<Identity>) {
         FileType::CharacterDevice if rustix::termios::isatty(std_fd(fd)) => Kind::Terminal,
         _ => Kind::Other,
     };
-    (
-        kind,
-        Some(Identity {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-        }),
-    )
+    (kind, Some(Identity::of(&stat)))
 }
 
 /// What stdin of another process is open on. See `proc_pid_fd(5)`.
 ///
 /// # Errors
-/// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or its stdin is closed; [`super::proc::FOREIGN`].
+/// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or its stdin is closed; [`proc::FOREIGN`].
 pub fn stdin_of(pid: i32) -> Result<Identity, Errno> {
-    let stat = super::proc::view()?.stdin(pid)?;
-    Ok(Identity {
-        device: stat.st_dev,
-        inode: stat.st_ino,
-    })
+    let stat = proc::view()?.stdin(pid)?;
+    Ok(Identity::of(&stat))
 }
 
 /// How many bytes wait to be read from stdin; 0 if that is unknown. See `FIONREAD` in `ioctl_pipe(2)`.
@@ -160,17 +159,8 @@ pub fn inherited() -> Vec<i32> {
     let Ok(directory) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
         return found;
     };
-    let mut buffer = [std::mem::MaybeUninit::uninit(); 1024];
-    let own = std::os::fd::AsRawFd::as_raw_fd(&directory);
-    let mut entries = rustix::fs::RawDir::new(&directory, &mut buffer);
-    while let Some(Ok(entry)) = entries.next() {
-        let number = entry
-            .file_name()
-            .to_str()
-            .ok()
-            .and_then(|name| name.parse::<i32>().ok());
-        found.extend(number.filter(|fd| *fd > STDERR && *fd != own));
-    }
+    let _ = proc::numbers_in(directory.as_fd(), &mut |fd| found.push(fd));
+    found.retain(|fd| *fd > STDERR && *fd != directory.as_raw_fd());
     found
 }
 
@@ -198,8 +188,7 @@ const SERVED_BY_OTHERS: [u32; 7] = [
 #[must_use]
 pub fn stderr_may_wait() -> bool {
     let fd = std_fd(STDERR);
-    let is_file =
-        |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let is_file = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     rustix::fs::fstat(fd).is_ok_and(is_file)
         && rustix::fs::fstatfs(fd)
             .is_ok_and(|stat| SERVED_BY_OTHERS.contains(&(stat.f_type as u32)))
@@ -224,12 +213,8 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
         FileType::RegularFile => write_at_once(fd, bytes),
         FileType::Socket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
         _ => {
-            let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-            // The zeros at its end end the path.
-            let mut path = [0; 32];
-            let _ = write!(&mut path[..31], "/proc/self/fd/{number}");
-            let path = CStr::from_bytes_until_nul(&path).unwrap_or(c"");
-            if let Ok(own) = rustix::fs::open(path, flags, Mode::empty()) {
+            let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+            if let Ok(own) = reopen(number, flags) {
                 return write_at_once(own.as_fd(), bytes);
             }
             // No free descriptor, or no /proc: ask first whether it can be written. Another writer may fill the pipe in
@@ -240,6 +225,13 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
             Err(Errno::AGAIN)
         }
     }
+}
+
+/// Opens the file of a descriptor anew, close-on-exec: flags that are set there are for this process alone. See
+/// `proc_pid_fd(5)`.
+pub(super) fn reopen(number: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = proc::Path::of(format_args!("/proc/self/fd/{number}"));
+    rustix::fs::open(path.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Lets this process have as many descriptors as it may. See `RLIMIT_NOFILE` in `getrlimit(2)`.

@@ -13,31 +13,31 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 use super::signal::Signal;
 use super::{Errno, pid};
 
-/// `/proc/PID/NAME` as a C string in a fixed buffer.
-struct Path {
+/// A path below `/proc` as a C string in a fixed buffer.
+pub(super) struct Path {
     bytes: [u8; 64],
 }
 
 impl Path {
-    /// `name` is one of a few short literals. A longer one is cut off, and that path does not exist.
-    fn new(pid: i32, name: &str) -> Self {
+    /// One that is too long is cut off, and that path does not exist.
+    pub(super) fn of(text: std::fmt::Arguments<'_>) -> Self {
         use std::io::Write;
         let mut path = Self { bytes: [0; 64] };
         let room = path.bytes.len() - 1;
-        let _ = write!(&mut path.bytes[..room], "/proc/{pid}/{name}");
+        let _ = path.bytes[..room].as_mut().write_fmt(text);
         path
+    }
+
+    fn new(pid: i32, name: &str) -> Self {
+        Self::of(format_args!("/proc/{pid}/{name}"))
     }
 
     /// The path of one thread's file.
     fn of_thread(pid: i32, thread: i32, name: &str) -> Self {
-        use std::io::Write;
-        let mut path = Self { bytes: [0; 64] };
-        let room = path.bytes.len() - 1;
-        let _ = write!(&mut path.bytes[..room], "/proc/{pid}/task/{thread}/{name}");
-        path
+        Self::of(format_args!("/proc/{pid}/task/{thread}/{name}"))
     }
 
-    fn as_c_str(&self) -> &CStr {
+    pub(super) fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }
 }
@@ -68,12 +68,6 @@ pub fn view() -> Result<View, Errno> {
     let own = rustix::fs::readlinkat_raw(CWD, c"/proc/self", &mut buffer)
         .is_ok_and(|len| number(&buffer[..len]) == Some(pid::own()));
     own.then_some(View(())).ok_or(FOREIGN)
-}
-
-/// Whether `/proc` is there and is that of this PID namespace.
-#[must_use]
-pub fn is_of_own_namespace() -> bool {
-    view().is_ok()
 }
 
 /// Whether this is the PID namespace in which the machine was started, so that its process 1 is the machine's init.
@@ -398,7 +392,8 @@ pub fn each_number(file: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<()
     }
 }
 
-fn numbers_in(dir: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+/// Calls `each` with every name in a directory that is a number.
+pub(super) fn numbers_in(dir: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut entries = RawDir::new(dir, &mut buffer);
     while let Some(entry) = entries.next() {
@@ -412,22 +407,6 @@ fn numbers_in(dir: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errn
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_with_parentheses_and_blanks_does_not_shift_the_fields() {
-        let stat = parse_stat(b"77 (a) R 1 (b) c) T 5 6 7 0 8 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 18446744073709551615 0 0 0 0 0 0 0 0 4097 0")
-            .unwrap();
-        assert_eq!(stat.name.as_bytes(), b"a) R 1 (b) c");
-        assert_eq!(
-            (stat.state, stat.parent, stat.group, stat.started),
-            (b'T', 5, 6, 4711)
-        );
-        assert_eq!(stat.foreground, 8);
-        assert!(stat.ignores(Signal::HUP) && stat.ignores(Signal::PIPE));
-        assert!(!stat.ignores(Signal::INT) && !stat.ignores(Signal::TERM));
-        assert!(parse_stat(b"").is_none());
-        assert!(parse_stat(b"77 (a").is_none());
-    }
 
     #[test]
     fn a_path_that_does_not_fit_is_cut_and_not_a_crash() {

@@ -2,14 +2,14 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sockopt,
 };
 use rustix::pipe::PipeFlags;
 
 use super::Errno;
-use super::fd::{Kind, std_fd};
+use super::fd::{Identity, Kind, reopen, std_fd};
 
 /// A socket, or a pipe that is open without waiting (`O_NONBLOCK`) for this process alone: the flag belongs to the open
 /// file, which a fork or a copy shares.
@@ -100,10 +100,8 @@ impl Stream {
             hang_up(self.as_fd());
             return Ended::Socket(self);
         }
-        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
         // A path counts neither as a reader nor as a writer.
-        rustix::fs::open(path, flags, Mode::empty()).map_or(Ended::Unknown, Ended::Pipe)
+        reopen(self.fd.as_raw_fd(), OFlags::PATH).map_or(Ended::Unknown, Ended::Pipe)
     }
 }
 
@@ -134,10 +132,8 @@ impl Ended {
         match self {
             Self::Socket(stream) => stream.unread(),
             Self::Pipe(place) => {
-                let path = format!("/proc/self/fd/{}", place.as_raw_fd());
                 // A second reader for an instant: it reads nothing, and no writer is left to notice it.
-                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                rustix::fs::open(path, flags, Mode::empty())
+                reopen(place.as_raw_fd(), OFlags::RDONLY | OFlags::NONBLOCK)
                     .and_then(|reader| rustix::io::ioctl_fionread(&reader))
                     .unwrap_or(0)
             }
@@ -175,10 +171,8 @@ pub fn of_standard(standard: i32, kind: Kind) -> Option<Stream> {
     } else {
         OFlags::WRONLY
     };
-    let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
-    let flags = direction | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let own = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    let file = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+    let own = reopen(copy.as_raw_fd(), direction | OFlags::NONBLOCK).ok()?;
+    let file = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| Identity::of(&stat));
     (file(&own) == file(&copy)).then(|| Stream::new(own, kind))
 }
 
@@ -241,15 +235,13 @@ pub fn stdin_can_be_relayed() -> bool {
     match kind {
         Kind::Pipe => rustix::fs::fcntl_getfl(&stdin)
             .is_ok_and(|flags| flags & OFlags::ACCMODE != OFlags::WRONLY),
-        Kind::Socket => is_stream(stdin.as_fd()),
+        // A socket that listens is not connected.
+        Kind::Socket => {
+            sockopt::socket_type(&stdin) == Ok(SocketType::STREAM)
+                && sockopt::socket_acceptconn(&stdin) == Ok(false)
+        }
         Kind::Terminal | Kind::Other => false,
     }
-}
-
-/// Whether it is a stream socket that does not listen.
-fn is_stream(fd: BorrowedFd<'_>) -> bool {
-    sockopt::socket_type(fd) == Ok(SocketType::STREAM)
-        && sockopt::socket_acceptconn(fd) == Ok(false)
 }
 
 /// A copy of a standard descriptor, above the standard ones, that no child gets. See `F_DUPFD_CLOEXEC` in `fcntl(2)`.
