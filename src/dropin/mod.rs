@@ -209,25 +209,3 @@ pub fn leading_number(text: &str) -> (Option<i64>, &str) {
     };
     (Some(number.parse().unwrap_or(nearest)), rest)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_part_of_the_path_names_the_program() {
-        for (name, program) in [
-            ("tini", Some(Program::Tini)),
-            ("/usr/bin/tini-static", Some(Program::Tini)),
-            ("/sbin/docker-init", Some(Program::Tini)),
-            ("./dumb-init", Some(Program::DumbInit)),
-            ("/run/podman-init", Some(Program::Catatonit)),
-            ("catatonit", Some(Program::Catatonit)),
-            ("treaper", None),
-            ("tini/", None),
-            ("", None),
-        ] {
-            assert_eq!(Program::named(OsStr::new(name)), program, "{name}");
-        }
-    }
-}

@@ -82,35 +82,3 @@ pub fn matching(text: &str) -> Result<Match, String> {
     let value = value.to_owned();
     Ok(Match { path, value })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sockets_and_matches_are_checked() {
-        assert_eq!(socket("unix:/a b"), Ok("/a b".into()));
-        for bad in ["", "unix:", "/a", "fd:3", "tcp:1"] {
-            assert!(socket(bad).is_err(), "{bad}");
-        }
-        let found = |path: &[&str], value: &str| {
-            let path = path.iter().map(|name| (*name).to_owned()).collect();
-            let value = value.to_owned();
-            Ok(Match { path, value })
-        };
-        assert_eq!(
-            matching("method=session/prompt"),
-            found(&["method"], "session/prompt")
-        );
-        assert_eq!(
-            matching("request.subtype=a=b.c"),
-            found(&["request", "subtype"], "a=b.c")
-        );
-        assert_eq!(matching("a="), found(&["a"], ""));
-        assert!(matching(&format!("{}a=b", "a.".repeat(15))).is_ok());
-        let too_deep = format!("{}a=b", "a.".repeat(16));
-        for bad in ["", "=b", "a", "a..b=c", ".a=b", "a.=b", &too_deep] {
-            assert!(matching(bad).is_err(), "{bad}");
-        }
-    }
-}

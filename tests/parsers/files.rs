@@ -93,19 +93,20 @@ proptest! {
         state in prop::sample::select(b"RSDZTtXI".to_vec()),
         parent in 0..i32::MAX,
         group in 0..i32::MAX,
+        foreground in -1..i32::MAX,
         started in any::<u64>(),
         ignored in any::<u64>(),
     ) {
-        // Fields 6 to 21, 22, 23 to 32, 33, and the rest.
+        // Fields 6 and 7, 8, 9 to 21, 22, 23 to 32, 33, and the rest.
         let zeros = |count| vec!["0"; count].join(" ");
         let fields = format!(
-            ") {} {parent} {group} {} {started} {} {ignored} {}\n",
-            char::from(state), zeros(16), zeros(10), zeros(19),
+            ") {} {parent} {group} 0 0 {foreground} {} {started} {} {ignored} {}\n",
+            char::from(state), zeros(13), zeros(10), zeros(19),
         );
         let text = [format!("{pid} (").as_bytes(), &name, fields.as_bytes()].concat();
         let stat = proc::parse_stat(&text).unwrap();
         prop_assert_eq!(stat.name.as_bytes(), &name[..]);
-        prop_assert_eq!((stat.state, stat.parent, stat.group), (state, parent, group));
+        prop_assert_eq!((stat.state, stat.parent, stat.group, stat.foreground), (state, parent, group, foreground));
         prop_assert_eq!(stat.started, started);
         for number in 1..=31 {
             let signal = Signal::from_number(number).unwrap();

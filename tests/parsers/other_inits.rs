@@ -1,7 +1,7 @@
 //! The other inits' command lines, against the C library that they themselves use.
 #![allow(unsafe_code, reason = "the oracles are functions of the C library")]
 
-use std::ffi::{CStr, CString, OsString, c_char, c_int};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Mutex;
 
@@ -170,6 +170,23 @@ fn word() -> impl Strategy<Value = String> {
 /// C reads its own kind of text only.
 fn c_text() -> impl Strategy<Value = String> {
     "[ \t\n\x0b]?[-+]?[0-9]{0,22}[ :x]?[-+]?[0-9]{0,3}"
+}
+
+#[test]
+fn the_last_part_of_the_path_names_the_program() {
+    for (name, program) in [
+        ("tini", Some(Program::Tini)),
+        ("/usr/bin/tini-static", Some(Program::Tini)),
+        ("/sbin/docker-init", Some(Program::Tini)),
+        ("./dumb-init", Some(Program::DumbInit)),
+        ("/run/podman-init", Some(Program::Catatonit)),
+        ("catatonit", Some(Program::Catatonit)),
+        ("treaper", None),
+        ("tini/", None),
+        ("", None),
+    ] {
+        assert_eq!(Program::named(OsStr::new(name)), program, "{name}");
+    }
 }
 
 proptest! {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use treaper::settings::value;
+use treaper::settings::writers::{Match, matching, socket};
 use treaper::sys::signal::Signal;
 
 use crate::config;
@@ -171,6 +172,33 @@ fn rewrites_and_statuses_take_names_and_numbers() {
     }
 }
 
+#[test]
+fn sockets_and_matches_are_checked() {
+    assert_eq!(socket("unix:/a b"), Ok("/a b".into()));
+    for bad in ["", "unix:", "/a", "fd:3", "tcp:1"] {
+        assert!(socket(bad).is_err(), "{bad}");
+    }
+    let found = |path: &[&str], value: &str| {
+        let path = path.iter().map(|name| (*name).to_owned()).collect();
+        let value = value.to_owned();
+        Ok(Match { path, value })
+    };
+    assert_eq!(
+        matching("method=session/prompt"),
+        found(&["method"], "session/prompt")
+    );
+    assert_eq!(
+        matching("request.subtype=a=b.c"),
+        found(&["request", "subtype"], "a=b.c")
+    );
+    assert_eq!(matching("a="), found(&["a"], ""));
+    assert!(matching(&format!("{}a=b", "a.".repeat(15))).is_ok());
+    let too_deep = format!("{}a=b", "a.".repeat(16));
+    for bad in ["", "=b", "a", "a..b=c", ".a=b", "a.=b", &too_deep] {
+        assert!(matching(bad).is_err(), "{bad}");
+    }
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -205,7 +233,11 @@ proptest! {
 
     #[test]
     fn a_signal_is_one_of_the_known_spellings(text in like_a_signal()) {
-        prop_assert_eq!(Signal::parse(&text).map(Signal::number), meaning(&text), "{}", text);
+        let signal = Signal::parse(&text);
+        prop_assert_eq!(signal.map(Signal::number), meaning(&text), "{}", text);
+        // Its name means the same signal. The two that the C library keeps for itself have none.
+        let named = signal.filter(|signal| !matches!(signal.number(), 32 | 33));
+        prop_assert_eq!(named.and_then(|signal| Signal::parse(&signal.to_string())), named);
     }
 
     #[test]
