@@ -103,7 +103,7 @@ impl Voice for Catatonit {
         }
         match *step {
             Step::Started { name, pid, .. } => {
-                say!("pid1 ({pid}) spawned: {}", name.to_string_lossy())
+                say!("pid1 ({pid}) spawned: {}", name.to_string_lossy());
             }
             Step::Forwarding { to: None, .. } => {
                 say!("ignoring kernel attempting to stop us: tty has TOSTOP set");
