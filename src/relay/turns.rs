@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::relay::scanner::Scanner;
-use crate::settings::writers::Writers;
+use crate::relay::lines::Lines;
+use crate::relay::members::{self, Members};
+use crate::settings::writers::{Match, Writers};
 
 /// How many turns are known at a time if the answer ends them. A message beyond that begins none, so that its cancel
 /// stops no server.
@@ -44,11 +45,14 @@ enum Running {
 pub struct Turns {
     /// Without `--cancel` no message is looked at.
     is_followed: bool,
-    host: Scanner,
-    others: Scanner,
-    output: Scanner,
-    /// How many of the members that the scanners of input look for are of messages that begin a turn.
+    /// The members of messages that begin a turn, and of those that cancel one.
+    input: Vec<Match>,
+    /// Those of the first kind, one bit each.
     begins: u64,
+    /// The members of messages that end a turn.
+    boundaries: Vec<Match>,
+    host: Lines,
+    output: Lines,
     /// The messages of stdin that matter, and where each ends in what was read last.
     unwritten: VecDeque<(usize, Message)>,
     running: Running,
@@ -59,13 +63,13 @@ pub struct Turns {
 impl Turns {
     #[must_use]
     pub fn new(settings: &Writers) -> Self {
-        let wanted = [&settings.turns[..], &settings.cancels].concat();
         Self {
             is_followed: settings.follow_turns(),
-            host: Scanner::new(wanted.clone()),
-            others: Scanner::new(wanted),
-            output: Scanner::new(settings.boundaries.clone()),
+            input: [&settings.turns[..], &settings.cancels].concat(),
             begins: (1 << settings.turns.len()) - 1,
+            boundaries: settings.boundaries.clone(),
+            host: Lines::default(),
+            output: Lines::default(),
             unwritten: VecDeque::new(),
             running: if settings.boundaries.is_empty() {
                 Running::Ids(Vec::new())
@@ -86,28 +90,34 @@ impl Turns {
         }
     }
 
-    fn message(scanner: &Scanner, begins: u64) -> Message {
-        let found = scanner.found();
-        Message {
-            begins: found & begins != 0,
-            id: scanner.id().filter(|_| found != 0).map(Box::from),
-            cancels: found & !begins != 0,
-        }
+    /// A whole message was read that is to be written to the server.
+    fn read(&mut self, line: &[u8], now: Duration) -> Message {
+        let Some(Members { found, id, .. }) = members::read(line, &self.input) else {
+            return Message::default();
+        };
+        let mut message = Message {
+            begins: found & self.begins != 0,
+            id: id.filter(|_| found != 0),
+            cancels: found & !self.begins != 0,
+        };
+        self.cancel(&mut message, now);
+        message
     }
 
     /// These bytes of stdin were read, and all before them are written.
     pub fn host_read(&mut self, bytes: &[u8], now: Duration) {
         self.unwritten.clear();
-        let mut at = 0;
-        while self.is_followed && at < bytes.len() {
-            let (taken, has_ended) = self.host.take(&bytes[at..]);
-            at += taken;
-            let mut message = Self::message(&self.host, self.begins);
-            if has_ended && message != Message::default() {
-                self.cancel(&mut message, now);
-                self.unwritten.push_back((at, message));
-            }
+        if !self.is_followed {
+            return;
         }
+        let mut lines = std::mem::take(&mut self.host);
+        lines.take(bytes, |line, end| {
+            let message = self.read(line, now);
+            if message.begins || message.cancels {
+                self.unwritten.push_back((end, message));
+            }
+        });
+        self.host = lines;
     }
 
     /// So many of them are written to the server.
@@ -121,14 +131,11 @@ impl Turns {
 
     /// A whole message of another writer was read.
     pub fn other_read(&mut self, bytes: &[u8], now: Duration) -> Message {
-        if !self.is_followed || !self.others.take(bytes).1 {
-            // The next message begins at the start of a line in any case: this one ends with a newline.
-            return Message::default();
+        if self.is_followed {
+            self.read(bytes, now)
+        } else {
+            Message::default()
         }
-        let mut message = Self::message(&self.others, self.begins);
-        self.others.take(b"\n");
-        self.cancel(&mut message, now);
-        message
     }
 
     /// A cancel that is complete starts the clock, also if the server reads nothing. The turn that it cancels may still be
@@ -159,26 +166,26 @@ impl Turns {
 
     /// These bytes of the server's stdout were read.
     pub fn output_read(&mut self, bytes: &[u8]) {
-        let mut at = 0;
-        while self.is_followed && at < bytes.len() {
-            let (taken, has_ended) = self.output.take(&bytes[at..]);
-            at += taken;
-            if has_ended && self.ends_turn() && self.clock != Clock::Over {
+        let mut lines = std::mem::take(&mut self.output);
+        lines.take(bytes, |line, _| {
+            let message = members::read(line, &self.boundaries);
+            if message.is_some_and(|message| self.ends_turn(&message)) && self.clock != Clock::Over
+            {
                 self.clock = Clock::Off;
             }
-        }
+        });
+        self.output = lines;
     }
 
-    /// Whether the message of the server that has just ended is the end of a turn, which then runs no more.
-    fn ends_turn(&mut self) -> bool {
+    /// Whether this message of the server is the end of a turn, which then runs no more.
+    fn ends_turn(&mut self, message: &Members) -> bool {
         match &mut self.running {
-            Running::Count(count) if self.output.found() != 0 => {
+            Running::Count(count) if message.found != 0 => {
                 *count = count.saturating_sub(1);
                 true
             }
-            Running::Ids(ids) if self.output.is_answer() => {
-                let id = self.output.id();
-                let at = ids.iter().position(|known| Some(&known[..]) == id);
+            Running::Ids(ids) if message.is_answer => {
+                let at = ids.iter().position(|id| Some(id) == message.id.as_ref());
                 at.map(|at| ids.swap_remove(at)).is_some()
             }
             Running::Count(_) | Running::Ids(_) => false,

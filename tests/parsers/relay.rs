@@ -6,7 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::Value;
 use treaper::relay::inbox::{Fault, HostInbox, Inbox};
-use treaper::relay::scanner::Scanner;
+use treaper::relay::lines::Lines;
+use treaper::relay::members;
 use treaper::relay::schedule::{Next, Schedule};
 use treaper::relay::turns::{MAX_TURNS, Turns};
 use treaper::settings::writers::{Match, Writers, matching};
@@ -38,7 +39,8 @@ fn json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         text.clone().prop_map(Value::from),
         any::<i32>().prop_map(Value::from),
-        any::<f64>().prop_map(Value::from),
+        // Exact in both notations: another reader does not keep how a number is written.
+        any::<i16>().prop_map(|eighths| Value::from(f64::from(eighths) / 8.0)),
         any::<bool>().prop_map(Value::from),
         Just(Value::Null),
     ];
@@ -106,18 +108,13 @@ fn expected(line: &str) -> Option<Found> {
 }
 
 fn scan(pieces: &[&[u8]]) -> Vec<Found> {
-    let mut scanner = Scanner::new(wanted());
-    let mut all = Vec::new();
+    let (mut lines, mut all) = (Lines::default(), Vec::new());
     for piece in pieces {
-        let mut rest = *piece;
-        while !rest.is_empty() {
-            let (taken, has_ended) = scanner.take(rest);
-            rest = &rest[taken..];
-            if has_ended {
-                let id = scanner.id().map(<[u8]>::to_vec);
-                all.push((scanner.found(), id, scanner.is_answer()));
+        lines.take(piece, |line, _| {
+            if let Some(members) = members::read(line, &wanted()) {
+                all.push((members.found, members.id.map(Vec::from), members.is_answer));
             }
-        }
+        });
     }
     all
 }
@@ -148,6 +145,39 @@ fn followed(boundary: bool) -> Writers {
         boundaries: if boundary { one("b=1") } else { Vec::new() },
         cancel_drain: Duration::from_secs(5),
     }
+}
+
+#[test]
+fn numbers_count_as_they_are_written() {
+    let wanted = [matching("type=1e5").unwrap()];
+    let one = |line: &str| members::read(line.as_bytes(), &wanted).unwrap();
+    let found = one(r#"{"type":1e5,"id":-2.05e+64}"#);
+    assert_eq!(
+        (found.found, found.id.as_deref()),
+        (1, Some(&b"-2.05e+64"[..]))
+    );
+    assert_eq!(one(r#"{"type":100000.0}"#).found, 0);
+    assert_eq!(one(r#"{"type":"1e5"}"#).found, 1);
+    for part in [
+        "{\"type\":1e5",
+        "{\"type\":\"1e5",
+        "[{\"type\":1e5}]",
+        "{\"type\"",
+        "{\"",
+        "",
+    ] {
+        assert!(members::read(part.as_bytes(), &wanted).is_none(), "{part}");
+    }
+}
+
+#[test]
+fn a_line_that_is_too_long_is_skipped() {
+    let (mut lines, mut all) = (Lines::default(), Vec::new());
+    let long = vec![b'x'; 4 << 20];
+    for bytes in [&long[..], &long, &long, &long, b"x\na\nb", b"c\n"] {
+        lines.take(bytes, |line, end| all.push((line.to_vec(), end)));
+    }
+    assert_eq!(all, [(b"a".to_vec(), 4), (b"bc".to_vec(), 2)]);
 }
 
 #[test]

@@ -1,0 +1,142 @@
+//! The members of a JSON object that tell what a message is. Pure.
+//!
+//! It follows strings and brackets, and does not check the rest of the grammar: the process that the message is for does
+//! that.
+#![forbid(unsafe_code)]
+
+use std::borrow::Cow;
+
+use crate::settings::writers::Match;
+
+/// The longest id that is kept, in bytes.
+pub const MAX_ID: usize = 256;
+
+/// What a message says of itself. A member that is there twice counts as the last one.
+#[derive(Debug, Default)]
+pub struct Members {
+    /// Which of the members that were looked for it has, one bit each.
+    pub found: u64,
+    /// Its `id`, if that is a string (it begins with a quote) or a number, and not too long.
+    pub id: Option<Box<[u8]>>,
+    /// Whether it has a `result` or an `error`.
+    pub is_answer: bool,
+}
+
+/// The members of `line`; at most 64 of `wanted` are looked for. `None`: there is no whole object at its start.
+#[must_use]
+pub fn read(line: &[u8], wanted: &[Match]) -> Option<Members> {
+    let mut members = Members::default();
+    each_member(line, |key, value| {
+        for (wanted, at) in wanted.iter().zip(0..64) {
+            if let Some(path) = wanted
+                .path
+                .split_first()
+                .filter(|(name, _)| says(key, name))
+            {
+                let equal =
+                    member(value, path.1).is_some_and(|value| is_value(value, &wanted.value));
+                members.found = members.found & !(1 << at) | u64::from(equal) << at;
+            }
+        }
+        if says(key, "id") {
+            members.id = id(value);
+        }
+        members.is_answer |= says(key, "result") || says(key, "error");
+    })?;
+    Some(members)
+}
+
+/// What is at the end of `path`, which begins in `value`.
+fn member<'a>(value: &'a [u8], path: &[String]) -> Option<&'a [u8]> {
+    let Some((name, path)) = path.split_first() else {
+        return Some(value);
+    };
+    let mut found = None;
+    each_member(value, |key, value| {
+        if says(key, name) {
+            found = Some(value);
+        }
+    })?;
+    member(found?, path)
+}
+
+/// Calls `each` with every key, without its quotes, and its value, both as they are written. `None`: this is no object,
+/// or not all of one.
+fn each_member<'a>(object: &'a [u8], mut each: impl FnMut(&'a [u8], &'a [u8])) -> Option<()> {
+    let mut rest = object
+        .trim_ascii_start()
+        .strip_prefix(b"{")?
+        .trim_ascii_start();
+    while !rest.starts_with(b"}") {
+        let (key, after) = rest.split_at(string_length(rest)?);
+        rest = after.trim_ascii_start().strip_prefix(b":")?;
+        let (value, after) = rest.split_at(value_length(rest)?);
+        each(&key[1..key.len() - 1], value.trim_ascii());
+        rest = after.strip_prefix(b",").unwrap_or(after).trim_ascii_start();
+    }
+    Some(())
+}
+
+/// The length of the string at the start, with its quotes.
+fn string_length(bytes: &[u8]) -> Option<usize> {
+    let mut at = 1;
+    bytes.strip_prefix(b"\"")?;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        if bytes[at] == b'"' {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
+}
+
+/// The length of the value at the start, up to the comma or the bracket behind it.
+fn value_length(bytes: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0_usize);
+    loop {
+        match bytes.get(at)? {
+            b',' | b'}' | b']' if depth == 0 => return Some(at),
+            b'"' => at += string_length(&bytes[at..])? - 1,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+/// Whether a value is the string `wanted`, or the number, `true`, `false` or `null` that is written like it.
+fn is_value(value: &[u8], wanted: &str) -> bool {
+    match value {
+        [b'"', text @ .., b'"'] => says(text, wanted),
+        [b'{' | b'[', ..] => false,
+        literal => literal == wanted.as_bytes(),
+    }
+}
+
+fn id(value: &[u8]) -> Option<Box<[u8]>> {
+    let id = match value {
+        [b'"', text @ .., b'"'] => [b"\"", &*unescaped(text)?].concat(),
+        [b'-' | b'0'..=b'9', ..] => value.to_vec(),
+        _ => return None,
+    };
+    // A quote is no part of the text.
+    let length = id.len() - usize::from(id[0] == b'"');
+    (length <= MAX_ID).then(|| id.into())
+}
+
+/// Whether a string that is written like this, without quotes, stands for `text`.
+fn says(written: &[u8], text: &str) -> bool {
+    written == text.as_bytes()
+        || written.contains(&b'\\') && unescaped(written).as_deref() == Some(text.as_bytes())
+}
+
+/// What a string of JSON says. `None`: it has an escape that JSON does not have.
+fn unescaped(written: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if !written.contains(&b'\\') {
+        return Some(Cow::Borrowed(written));
+    }
+    let quoted = [b"\"", written, b"\""].concat();
+    let text: String = serde_json::from_slice(&quoted).ok()?;
+    Some(Cow::Owned(text.into_bytes()))
+}
