@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::proc::{self, Process};
-use common::{ACTOR, Run, Scene, Wrap, skip, sys};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, sys};
 
 const TREE: &str = "server:on=TERM/3[worker:setsid,deep:daemon:ignore=TERM]";
 const QUICK: Wrap = Wrap::Treaper(&["-v", "--drain", "100ms", "--grace", "200ms"]);
@@ -314,23 +314,27 @@ fn the_process_1_of_a_container_is_an_init_or_may_be_a_host() {
     run.wait_empty();
 }
 
-/// dumb-init makes a session for its command, and passes on its stdin: a complete input.
+/// dumb-init makes a session for its command, and passes on its stdin: a complete input. So does treaper under such a
+/// name, which gives up its own stdin.
 #[test]
 fn an_init_that_has_started_treaper_itself_is_not_taken_for_one_that_has_adopted_it() {
-    let words = Wrap::Treaper(&[]).tree("server:eof=6");
-    let (read, _) = sys::pipe().unwrap();
-    let scene = Scene::new().pidns().with(|command| {
-        command.stdin(read);
-    });
-    let shell = scene.directory().join("dumb-init");
-    std::os::unix::fs::symlink("/bin/sh", &shell).unwrap();
-    let first = [
-        shell.to_str().unwrap(),
-        "-c",
-        "setsid \"$0\" \"$@\"; exit $?",
+    let setsid = ["-c", "setsid \"$0\" \"$@\"; exit $?"];
+    let inits: [(&str, &str, &[&str]); 2] = [
+        ("dumb-init", "/bin/sh", &setsid),
+        ("tini", TREAPER, &["--"]),
     ];
-    let mut run = scene.start(&[owned(&first), words].concat());
-    assert_eq!(run.wait_clean().code(), Some(6), "{}", run.stderr());
+    for (name, program, options) in inits {
+        let words = Wrap::Treaper(&[]).tree("server:eof=6");
+        let (read, _) = sys::pipe().unwrap();
+        let scene = Scene::new().pidns().with(|command| {
+            command.stdin(read);
+        });
+        let init = scene.directory().join(name);
+        std::os::unix::fs::symlink(program, &init).unwrap();
+        let first = [&[init.to_str().unwrap()], options].concat();
+        let mut run = scene.start(&[owned(&first), words].concat());
+        assert_eq!(run.wait_clean().code(), Some(6), "{name}: {}", run.stderr());
+    }
 }
 
 #[test]

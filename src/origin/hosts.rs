@@ -179,13 +179,17 @@ const INITS: [&[u8]; 10] = [
 /// container one of [`INITS`]. In a container, any other program can be PID 1 and a host.
 ///
 /// dumb-init starts its command in a session of its own, and passes on its stdin. So an init of a container that has
-/// `stdin`, or does not show its own, may have started this process.
+/// `stdin`, or does not show its own, may have started this process. So may treaper under such a name: it gives up its
+/// stdin for a copy of its stderr.
 fn is_init(parent: i32, stdin: Identity) -> bool {
     let Ok(name) = proc::stat(parent).map(|stat| stat.name) else {
         return false;
     };
-    let of_container =
-        || INITS.contains(&name.as_bytes()) && fd::stdin_of(parent).is_ok_and(|its| its != stdin);
+    let of_container = || {
+        let its = fd::stdin_of(parent);
+        INITS.contains(&name.as_bytes())
+            && its.is_ok_and(|its| its != stdin && fd::stderr_of(parent) != Ok(its))
+    };
     name.as_bytes() == b"systemd"
         || parent == 1 && (proc::is_of_first_namespace() || of_container())
 }

@@ -72,7 +72,19 @@ pub fn describe(fd: i32) -> (Kind, Option<Identity>) {
 /// # Errors
 /// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or its stdin is closed; [`proc::FOREIGN`].
 pub fn stdin_of(pid: i32) -> Result<Identity, Errno> {
-    let stat = proc::view()?.stdin(pid)?;
+    file_of(pid, "fd/0")
+}
+
+/// As [`stdin_of`], its stderr.
+///
+/// # Errors
+/// As there.
+pub fn stderr_of(pid: i32) -> Result<Identity, Errno> {
+    file_of(pid, "fd/2")
+}
+
+fn file_of(pid: i32, link: &str) -> Result<Identity, Errno> {
+    let stat = proc::view()?.file(pid, link)?;
     Ok(Identity::of(&stat))
 }
 

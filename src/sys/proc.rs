@@ -249,12 +249,12 @@ impl View {
         rustix::fs::stat(Path::new(pid, "").as_c_str()).map(|s| s.st_uid)
     }
 
-    /// The file that descriptor 0 of a process is open on. See `proc_pid_fd(5)`.
+    /// The file behind a `link` of a process, such as `fd/0`. See `proc_pid_fd(5)`.
     ///
     /// # Errors
-    /// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or its stdin is closed.
-    pub fn stdin(self, pid: i32) -> Result<rustix::fs::Stat, Errno> {
-        rustix::fs::stat(Path::new(pid, "fd/0").as_c_str())
+    /// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or has no such descriptor.
+    pub fn file(self, pid: i32, link: &str) -> Result<rustix::fs::Stat, Errno> {
+        rustix::fs::stat(Path::new(pid, link).as_c_str())
     }
 
     /// Calls `each` with every child of `pid`, over all its threads. See `proc_pid_task(5)`, `children`.
