@@ -7,22 +7,28 @@ pub mod guarantees;
 mod host;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
 
 use crate::contain::Level;
 use crate::contain::cgroup::Cgroup;
 use crate::output::error;
+use crate::output::progress::{Own, Voice};
+use crate::pair::context::Request;
 use crate::relay;
-use crate::settings::config::{Config, DoctorFormat, PREFIX};
+use crate::serve;
+use crate::settings::cli;
+use crate::settings::config::{Config, DoctorFormat};
+use crate::settings::manner::Manner;
 use crate::sys::arrival::SignalFd;
-use crate::sys::startup::{self, Inherited};
-use crate::sys::{Errno, clone, kernel_release, pid, pidfd, prctl, proc, tty};
+use crate::sys::clone::{self, Fork};
+use crate::sys::startup::Inherited;
+use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty, wait};
 
 use guarantees::{NOTES, OTHER_UIDS, plain};
 
@@ -41,7 +47,7 @@ pub fn examine(
     arguments: &[OsString],
     inherited: &Inherited,
 ) -> (String, bool) {
-    let offers = Level::NAMES.map(|(name, _)| (name, try_start(name, arguments)));
+    let offers = Level::NAMES.map(|(name, _)| (name, try_start(name, arguments, inherited)));
     let mut checks = features();
     checks.extend(surroundings(config, inherited));
     let chosen = config.contain;
@@ -177,27 +183,45 @@ fn container() -> Option<&'static str> {
     }
 }
 
-/// Runs treaper at the level of this name, on a server that ends at once: `treaper --version`, since this program is
-/// always there. The error is the reason why that failed.
-fn try_start(level: &str, arguments: &[OsString]) -> Result<(), String> {
-    let describe = |error| error::describe(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-    let own = std::env::current_exe().map(OsString::from);
-    let own = own.or_else(|error| arguments.first().cloned().ok_or(error));
-    let own = own.map_err(describe)?;
-    let mut command = Command::new(&own);
-    // The file may have the name of another init.
-    command.arg0("treaper").args(["--contain", level, "--"]);
-    command.arg(&own).arg("--version");
-    for (name, _) in startup::variables_with(PREFIX) {
-        command.env_remove(name);
+/// Starts a server at the level of this name that ends at once: `treaper --version`, since this program is always
+/// there. The error is the reason why that failed. Not by `std::process`, which would make the program 46 kB larger.
+fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let (mut messages, writer) = UnixStream::pair().map_err(|error| text(&error))?;
+    let own = std::env::current_exe().ok();
+    let own = own.map(OsString::from).or(arguments.first().cloned());
+    let variables = [("TREAPER_CONTAIN".into(), level.into())];
+    let command = [own.unwrap_or_default(), "--version".into()];
+    let config = cli::from_variables(&variables, &command).map_err(|error| text(&error))?;
+    match clone::fork().map_err(error::describe)? {
+        Fork::Parent(child) => {
+            drop(writer);
+            let mut log = String::new();
+            let _ = messages.read_to_string(&mut log);
+            if wait::for_success(child) {
+                return Ok(());
+            }
+            let first = log.lines().next().unwrap_or("the reason is unknown");
+            Err(reason(first).to_owned())
+        }
+        Fork::Child => {
+            if let Ok(null) = std::fs::File::open("/dev/null") {
+                fd::redirect(null.as_fd(), fd::STDIN);
+            }
+            fd::redirect(writer.as_fd(), fd::STDOUT);
+            fd::redirect(writer.as_fd(), fd::STDERR);
+            drop((messages, writer));
+            let request = Request {
+                config: &config,
+                manner: Manner::default(),
+                voice: &Own,
+                inherited,
+            };
+            let status = serve::run(request)
+                .unwrap_or_else(|error| Own.report_failure(&error, OsStr::new("")));
+            clone::exit_child(status.into())
+        }
     }
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    let output = command.output().map_err(describe)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let log = String::from_utf8_lossy(&output.stderr);
-    Err(reason(log.lines().next().unwrap_or("the reason is unknown")).to_owned())
 }
 
 /// The reason in a message: the text after the name of treaper and the option.
