@@ -6,8 +6,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::output::error::{self, Error, Shown};
 use crate::output::status;
+use crate::sys::Errno;
 use crate::sys::exec::{Failure, Image, Text};
-use crate::sys::{Errno, startup};
 
 /// The directories in which a shell looks if PATH is not set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -36,14 +36,10 @@ pub fn prepare(command: &[OsString], notify_socket: Option<&OsStr>) -> Result<Im
     } else {
         vec![name.clone()]
     };
-    let candidates: Option<_> = candidates.into_iter().map(startup::c_string).collect();
-    let arguments: Option<Vec<CString>> = command.iter().cloned().map(startup::c_string).collect();
-    Ok(Image::new(
-        candidates.ok_or_else(nul)?,
-        searched,
-        arguments.ok_or_else(nul)?,
-        notify_socket,
-    ))
+    let c_string = |text: &OsString| CString::new(text.as_bytes()).map_err(|_| nul());
+    let candidates: Result<_, Error> = candidates.iter().map(c_string).collect();
+    let arguments: Result<_, Error> = command.iter().map(c_string).collect();
+    Ok(Image::new(candidates?, searched, arguments?, notify_socket))
 }
 
 /// The directories of PATH. An empty one is the working directory.

@@ -3,11 +3,10 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use crate::output::report::To;
-use crate::sys::signal::Signal;
+use crate::sys::signal::{Signal, digits};
 
 /// The longest duration that can be set: a year.
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -73,12 +72,6 @@ pub fn report(text: &OsStr) -> Result<To, String> {
             "expected FILE or fd:N with N of 2 or more, since 0 and 1 belong to the server"
                 .to_owned()
         })
-}
-
-/// A number without a sign. `None` also if it is too large.
-fn digits<T: FromStr>(text: &str) -> Option<T> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| is_number)
 }
 
 /// A signal by name or number.

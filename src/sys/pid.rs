@@ -56,7 +56,7 @@ pub fn session(pid: i32) -> Result<i32, super::Errno> {
     super::check(libc::c_long::from(sid)).map(|sid| sid as i32)
 }
 
-/// The process group of `pid`. See `getpgid(2)`.
+/// The process group of `pid` (0: of this process). See `getpgid(2)`.
 pub fn group_of(pid: i32) -> Result<i32, super::Errno> {
     // SAFETY: takes a number, touches no memory.
     let group = unsafe { libc::getpgid(pid) };
@@ -66,6 +66,5 @@ pub fn group_of(pid: i32) -> Result<i32, super::Errno> {
 /// The process group of this process; 0 if its leader is outside of this PID namespace. See `getpgrp(2)`.
 #[must_use]
 pub fn group() -> i32 {
-    // SAFETY: takes nothing, cannot fail.
-    unsafe { libc::getpgrp() }
+    group_of(0).unwrap_or(0)
 }

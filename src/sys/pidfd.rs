@@ -23,7 +23,7 @@ pub fn open(pid: i32) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// `ESRCH` it was reaped; `EPERM` not allowed; `ENOSYS` before Linux 5.1.
 pub fn send(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
-    send_raw(fd, signal.number().into(), 0)
+    send_info(fd, signal.number().into(), std::ptr::null(), 0)
 }
 
 /// Sends `signal`, with the value of `sigqueue(3)` if there is one. As [`send`].
@@ -31,10 +31,10 @@ pub fn send(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
 /// # Errors
 /// Also `EAGAIN`: too many signals are queued.
 pub fn send_value(fd: BorrowedFd<'_>, signal: Signal, value: Option<u64>) -> Result<(), Errno> {
-    let number = i32::from(signal.number());
     let Some(value) = value else {
-        return send_raw(fd, number, 0);
+        return send(fd, signal);
     };
+    let number = i32::from(signal.number());
     let queued = Queued {
         signo: number,
         errno: 0,
@@ -76,7 +76,7 @@ const _: () = assert!(align_of::<Queued>() <= align_of::<libc::siginfo_t>());
 /// # Errors
 /// `ENOSYS` before Linux 5.1: it is unknown.
 pub fn is_unreaped(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
-    match send_raw(fd, 0, 0) {
+    match send_info(fd, 0, std::ptr::null(), 0) {
         Ok(()) | Err(Errno::PERM) => Ok(true),
         Err(Errno::SRCH) => Ok(false),
         Err(other) => Err(other),
@@ -95,11 +95,8 @@ pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
 /// `ESRCH` no process is left in it; `EINVAL` before Linux 6.9.
 pub fn send_group(leader: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     const PIDFD_SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
-    send_raw(leader, signal.number().into(), PIDFD_SIGNAL_PROCESS_GROUP)
-}
-
-fn send_raw(fd: BorrowedFd<'_>, signal: i32, flags: libc::c_uint) -> Result<(), Errno> {
-    send_info(fd, signal, std::ptr::null(), flags)
+    let number = signal.number().into();
+    send_info(leader, number, std::ptr::null(), PIDFD_SIGNAL_PROCESS_GROUP)
 }
 
 fn send_info(

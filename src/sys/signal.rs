@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, c_ulong};
 use std::fmt;
+use std::str::FromStr;
 
 use super::pid::Pid;
 use super::{Errno, check};
@@ -47,7 +48,7 @@ impl Signal {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(number) = digits(text) {
-            return Self::from_number(number.into());
+            return Self::from_number(number);
         }
         let upper = text.to_ascii_uppercase();
         let name = upper.strip_prefix("SIG").unwrap_or(&upper);
@@ -107,8 +108,8 @@ impl Signal {
     }
 }
 
-/// A number without a sign, which `str::parse` alone would accept.
-fn digits(text: &str) -> Option<u8> {
+/// A number without a sign, which `str::parse` alone would accept. `None` also if it is too large.
+pub fn digits<T: FromStr>(text: &str) -> Option<T> {
     let all = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| all)
 }

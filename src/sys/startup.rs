@@ -1,6 +1,6 @@
 //! What this process got at its start. The server gets the same.
 
-use std::ffi::{CStr, CString, OsString, c_char, c_int};
+use std::ffi::{CStr, OsString, c_char, c_int};
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::os::unix::ffi::OsStringExt;
 
@@ -149,10 +149,4 @@ pub fn variables_with(prefix: &str) -> Vec<(OsString, OsString)> {
         Some((copy(&text[..end]), copy(&text[end + 1..])))
     });
     found.collect()
-}
-
-/// `text` as a C string; `None` if it contains a NUL, which no argument can.
-#[must_use]
-pub fn c_string(text: OsString) -> Option<CString> {
-    CString::new(text.into_vec()).ok()
 }
