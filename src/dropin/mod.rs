@@ -73,44 +73,43 @@ pub enum What {
 }
 
 /// A help text, a version, or an error: the text to write, and the exit status.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
-    stdout: String,
-    stderr: String,
+    text: String,
+    to_stdout: bool,
     pub status: u8,
 }
 
 impl Answer {
     fn stdout(text: impl Into<String>) -> Self {
         Self {
-            stdout: text.into(),
-            ..Self::default()
+            text: text.into(),
+            to_stdout: true,
+            status: 0,
         }
     }
 
     fn stderr(status: u8, text: impl Into<String>) -> Self {
         Self {
-            stderr: text.into(),
+            text: text.into(),
+            to_stdout: false,
             status,
-            ..Self::default()
         }
     }
 
     /// Writes it, and returns the exit status.
     #[must_use]
     pub fn print(&self) -> u8 {
-        let mut stdout = std::io::stdout();
-        let written = stdout.write_all(self.stdout.as_bytes());
-        let flushed = stdout.flush();
+        if self.to_stdout {
+            let mut stdout = std::io::stdout();
+            let written = stdout.write_all(self.text.as_bytes());
+            return u8::from(written.and_then(|()| stdout.flush()).is_err());
+        }
         // The text may contain arguments and names. Their control characters must not reach the terminal.
         let hide = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
-        let stderr: String = self.stderr.chars().map(hide).collect();
-        let _ = std::io::stderr().write_all(stderr.as_bytes());
-        if written.and(flushed).is_ok() {
-            self.status
-        } else {
-            1
-        }
+        let text: String = self.text.chars().map(hide).collect();
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        self.status
     }
 }
 
