@@ -5,6 +5,8 @@ mod common;
 
 use std::process::{Command, Stdio};
 
+use treaper::sys::wait::Ended;
+
 use common::{ACTOR, Scene, TREAPER, Wrap, signals, sys};
 
 /// Without an arena: no process is left in these tests, and each status needs a start of its own.
@@ -104,4 +106,33 @@ fn the_status_of_a_server_outlives_a_killed_monitor() {
     run.log.ready("server");
     sys::kill(run.monitor(), libc::SIGKILL).unwrap();
     assert_eq!(run.wait_clean().code(), Some(42));
+}
+
+#[test]
+fn every_end_is_decoded_as_it_was_encoded() {
+    for n in 0..=255 {
+        assert_eq!(
+            Ended::decode(Ended::Exited(n).encode()),
+            Some(Ended::Exited(n))
+        );
+    }
+    for n in 1..=64 {
+        assert_eq!(
+            Ended::decode(Ended::Killed(n).encode()),
+            Some(Ended::Killed(n))
+        );
+        assert_eq!(Ended::Killed(n).code(), 128 + n);
+    }
+    assert_eq!(Ended::decode(0), None);
+}
+
+#[test]
+fn an_end_is_shown_in_words() {
+    for (ended, text) in [
+        (Ended::Exited(0), "exited with status 0"),
+        (Ended::Killed(15), "was ended by SIGTERM"),
+        (Ended::Killed(35), "was ended by SIGRTMIN+1"),
+    ] {
+        assert_eq!(ended.to_string(), text);
+    }
 }

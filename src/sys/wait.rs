@@ -215,37 +215,3 @@ pub fn usage() -> Usage {
         max_rss: usage.ru_maxrss as u64 * 1024,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_end_is_decoded_as_it_was_encoded() {
-        for n in 0..=255 {
-            assert_eq!(
-                Ended::decode(Ended::Exited(n).encode()),
-                Some(Ended::Exited(n))
-            );
-        }
-        for n in 1..=64 {
-            assert_eq!(
-                Ended::decode(Ended::Killed(n).encode()),
-                Some(Ended::Killed(n))
-            );
-            assert_eq!(Ended::Killed(n).code(), 128 + n);
-        }
-        assert_eq!(Ended::decode(0), None);
-    }
-
-    #[test]
-    fn an_end_is_shown_in_words() {
-        for (ended, text) in [
-            (Ended::Exited(0), "exited with status 0"),
-            (Ended::Killed(15), "was ended by SIGTERM"),
-            (Ended::Killed(35), "was ended by SIGRTMIN+1"),
-        ] {
-            assert_eq!(ended.to_string(), text);
-        }
-    }
-}
