@@ -59,7 +59,7 @@ impl Process {
     pub fn read(pid: Pid) -> Option<Self> {
         let mut process = Self {
             pid: pid.get(),
-            uid: proc::owner(pid.get()).ok(),
+            uid: proc::view().and_then(|proc| proc.owner(pid.get())).ok(),
             state: b'?',
             name: Name::default(),
         };

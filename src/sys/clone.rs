@@ -56,18 +56,24 @@ pub fn fork_into(namespaces: Namespaces) -> Result<Fork, Errno> {
 }
 
 fn fork_with(flags: c_int, exit_signal: c_int) -> Result<Fork, Errno> {
-    match clone3(flags, exit_signal, &mut -1, None) {
-        Err(errno) if is_missing(errno) => clone(flags, exit_signal, &mut -1),
-        other => other,
-    }
+    any_clone(flags, exit_signal, &mut -1, None).map(|(fork, _)| fork)
 }
 
+/// As [`clone3`], or by the older call without it. Also returns whether the child was born in the cgroup.
+///
 /// clone3 came with Linux 5.3, and its cgroups with 5.7. The filters of containers often forbid it.
-fn is_missing(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::NOSYS | Errno::INVAL | Errno::TOOBIG | Errno::PERM
-    )
+fn any_clone(
+    flags: c_int,
+    exit_signal: c_int,
+    pidfd: &mut c_int,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> Result<(Fork, bool), Errno> {
+    match clone3(flags, exit_signal, pidfd, cgroup) {
+        Err(Errno::NOSYS | Errno::INVAL | Errno::TOOBIG | Errno::PERM) => {
+            clone(flags, exit_signal, pidfd).map(|fork| (fork, false))
+        }
+        other => other.map(|fork| (fork, true)),
+    }
 }
 
 /// The kernel's `struct clone_args`. The libc crate does not have it for every architecture.
@@ -204,18 +210,14 @@ pub fn spawn(
     cgroup: Option<BorrowedFd<'_>>,
 ) -> Result<(Pid, Option<OwnedFd>), Errno> {
     let parent = super::pid::own();
-    let (mut pidfd, with_pidfd) = (-1, libc::CLONE_PIDFD);
-    let (forked, enter) = match clone3(with_pidfd, libc::SIGCHLD, &mut pidfd, cgroup) {
-        Err(errno) if is_missing(errno) => {
-            let forked = match clone(with_pidfd, libc::SIGCHLD, &mut pidfd) {
-                // Kernels before 5.2 ignore the flag. Emulators refuse it.
-                Err(Errno::INVAL) => clone(0, libc::SIGCHLD, &mut pidfd),
-                other => other,
-            };
-            (forked?, cgroup)
-        }
-        other => (other?, None),
+    let mut pidfd = -1;
+    let (forked, in_cgroup) = match any_clone(libc::CLONE_PIDFD, libc::SIGCHLD, &mut pidfd, cgroup)
+    {
+        // Kernels before 5.2 ignore the flag. Emulators refuse it.
+        Err(Errno::INVAL) => (clone(0, libc::SIGCHLD, &mut pidfd)?, false),
+        other => other?,
     };
+    let enter = cgroup.filter(|_| !in_cgroup);
     match forked {
         Fork::Child => become_server(image, setup, parent, enter),
         Fork::Parent(pid) => {

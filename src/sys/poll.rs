@@ -84,9 +84,8 @@ impl News {
     pub fn take(&self) -> Events {
         let mut room = [MaybeUninit::uninit()];
         let found = epoll::wait(&self.0, &mut room, Some(&Timespec::default()));
-        let event = found.ok().and_then(|(events, _)| events.first().copied());
-        event.map_or(Events::empty(), |event| {
-            let flags = event.flags;
+        let flags = found.map_or(None, |(events, _)| events.first().map(|event| event.flags));
+        flags.map_or(Events::empty(), |flags| {
             Events::from_bits_retain(flags.bits() as _)
         })
     }

@@ -162,14 +162,6 @@ pub fn may_be_suspended(pid: i32) -> bool {
     }
 }
 
-/// As [`View::owner`], on the result of [`view`].
-///
-/// # Errors
-/// As there; [`FOREIGN`].
-pub fn owner(pid: i32) -> Result<u32, Errno> {
-    view()?.owner(pid)
-}
-
 /// As [`View::children`], on the result of [`view`].
 ///
 /// # Errors

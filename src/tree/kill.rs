@@ -306,7 +306,7 @@ fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
 /// in the owner. Other causes cannot be seen. For these, [`Tree::ensure_server_stop`] sends the signal later.
 fn seems_sent_by_kernel(server: &Server) -> bool {
     server.stop_sent == StopSent::PerhapsByKernel
-        && proc::owner(server.pid.get()) == Ok(namespace::own_ids().0)
+        && proc::view().and_then(|proc| proc.owner(server.pid.get())) == Ok(namespace::own_ids().0)
         && !is_suspended(server)
 }
 
