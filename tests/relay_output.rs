@@ -154,7 +154,9 @@ fn every_byte_arrives_by_a_courier_and_it_ends_with_the_relay() {
 #[test]
 fn a_killed_relay_takes_its_courier_along() {
     let (_reader, stdout) = special::pty();
-    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout, FLOODS, None);
+    // The end of its input is not that of the server, which could be seen first.
+    let script = format!("{FLOODS}; sleep 1000");
+    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout, &script, None);
     talk.takes_requests();
     assert_eq!(talk.run.named("tree-courier").len(), 1);
     let relay = talk.run.named("tree-relay")[0].pid;

@@ -10,9 +10,10 @@ use std::time::Duration;
 use crate::relay::inbox::{CHUNK, Inbox};
 use crate::relay::peer::{self, Family};
 use crate::relay::turns::{Message, Turns};
-use crate::relay::wanted::{For, Polled, Wanted};
+use crate::relay::wanted::{Polled, Wanted};
 use crate::relay::words::Words;
 use crate::sys::fd::Kind;
+use crate::sys::poll::Events;
 use crate::sys::stream::{self, Stream};
 use crate::sys::{Errno, clock};
 
@@ -59,7 +60,7 @@ pub struct Connections {
     places: Vec<Option<Connection>>,
     family: Family,
     /// When connections are accepted again.
-    accept_at: Option<Duration>,
+    pub accept_at: Option<Duration>,
     /// The last attempt to accept a connection has failed, which was reported.
     is_failing: bool,
     /// It was reported that all places are taken.
@@ -90,7 +91,7 @@ impl Connections {
     pub fn list(&self, wanted: &mut Wanted) {
         if self.accept_at.is_none() && self.free_place().is_some() {
             for (at, source) in self.sources.iter().enumerate() {
-                wanted.add(Polled::Listener(at), &source.listener, For::Input);
+                wanted.add(Polled::Listener(at), &source.listener, Events::IN);
             }
         }
         for (at, connection) in self.places.iter().enumerate() {
@@ -98,18 +99,9 @@ impl Connections {
                 connection.inbox.message().is_none() && !connection.inbox.ended
             };
             if let Some(connection) = connection.as_ref().filter(wants) {
-                wanted.add(Polled::Other(at), &connection.stream, For::Input);
+                wanted.add(Polled::Other(at), &connection.stream, Events::IN);
             }
         }
-    }
-
-    /// When to look again though poll reports nothing.
-    pub const fn due(&self) -> Option<Duration> {
-        self.accept_at
-    }
-
-    pub fn check_times(&mut self, now: Duration) {
-        self.accept_at = self.accept_at.filter(|at| now < *at);
     }
 
     /// There are bytes of a writer, or its end.
@@ -152,7 +144,7 @@ impl Connections {
 
     fn refuse(&mut self, place: usize, why: impl fmt::Display) {
         if let Some(connection) = &mut self.places[place] {
-            self.words.add_discarded();
+            self.words.discarded.add(1);
             let name = &self.sources[connection.source].name;
             log::warn!("refused a message of a writer of {name}: {why}");
             connection.answer(format_args!("error: {why}"));
@@ -193,7 +185,7 @@ impl Connections {
             source,
         };
         if let Err(refusal) = peer::check(connection.stream.as_fd(), &self.family) {
-            self.words.add_discarded();
+            self.words.discarded.add(1);
             log::warn!("refused a writer of {name}: {refusal}");
             connection.answer(format_args!("error: {refusal}"));
             return;
@@ -212,17 +204,14 @@ impl Connections {
 
     /// The writers that have a complete message: one bit for each place.
     pub fn ready(&self) -> u64 {
-        let is_ready = |connection: &Connection| connection.inbox.message().is_some();
-        let bits = self.places.iter().zip(0..);
-        bits.fold(0, |bits, (connection, at)| {
-            bits | u64::from(connection.as_ref().is_some_and(is_ready)) << at
-        })
+        let is_ready = |place: &usize| self.message(*place).is_some();
+        let places = (0..MAX_CONNECTIONS).filter(is_ready);
+        places.fold(0, |bits, place| bits | 1 << place)
     }
 
     /// What is left to be written of the complete message of this writer.
-    pub fn writable(&self, place: usize) -> &[u8] {
-        let connection = self.places[place].as_ref();
-        connection.map_or(&[], |connection| connection.inbox.writable())
+    pub fn message(&self, place: usize) -> Option<&[u8]> {
+        self.places[place].as_ref()?.inbox.message()
     }
 
     /// Notes that `count` bytes of this writer were written to the server. Returns whether its message has ended.
@@ -231,12 +220,12 @@ impl Connections {
             return true;
         };
         let now = clock::now();
-        self.words.set_injected(now);
+        self.words.injected.set(now.as_nanos() as u64);
         let result = connection.inbox.written(count);
         if result == Ok(false) {
             return false;
         }
-        self.words.add_message();
+        self.words.messages.add(1);
         turns.written(std::mem::take(&mut connection.message), now);
         match result {
             Ok(_) => self.after_message(place, turns),
@@ -259,7 +248,7 @@ impl Connections {
                 stream::send(stream.as_fd(), format!("error: {why}\n").as_bytes());
             }
         }
-        (0..left).for_each(|_| self.words.add_discarded());
+        self.words.discarded.add(left);
         if left > 0 {
             log::warn!("messages of other writers that were not written, since {why}: {left}");
         }

@@ -39,22 +39,26 @@ impl Drop for Courier {
     }
 }
 
-/// The relay's end of a stream that a courier copies to `stdout`.
-///
-/// # Errors
-/// `EAGAIN`, `EMFILE`, ...
-pub fn to(stdout: &OwnedFd) -> Result<(Stream, Courier), Errno> {
-    let (near, far) = stream::incoming(Kind::Socket)?;
-    Ok((near, start(&far, stdout)?))
-}
-
-/// The relay's end of a stream that a courier copies from `stdin`.
-///
-/// # Errors
-/// As [`to`].
-pub fn from(stdin: &OwnedFd) -> Result<(Stream, Courier), Errno> {
-    let (near, far) = stream::incoming(Kind::Socket)?;
-    Ok((near, start(stdin, &far)?))
+impl HostStream {
+    /// The stdin or stdout of this process. To be called in the relay: a courier ends with the process that starts it.
+    ///
+    /// # Errors
+    /// `EAGAIN`, `EMFILE`, ...
+    pub fn open(number: i32) -> Result<Self, Errno> {
+        if let Some(stream) = stream::of_standard(number, fd::describe(number).0) {
+            let courier = None;
+            return Ok(Self { stream, courier });
+        }
+        let standard = stream::copy_of(number)?;
+        let (stream, far) = stream::incoming(Kind::Socket)?;
+        let courier = if number == fd::STDIN {
+            start(&standard, &far)?
+        } else {
+            start(&far, &standard)?
+        };
+        let courier = Some(courier);
+        Ok(Self { stream, courier })
+    }
 }
 
 fn start(from: &OwnedFd, to: &OwnedFd) -> Result<Courier, Errno> {

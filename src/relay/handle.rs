@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
@@ -54,9 +55,9 @@ impl Handle {
     /// What the news is, if it is a reason to stop.
     #[must_use]
     pub fn news(&self) -> Option<Trigger> {
-        if self.words.has_timed_out() {
+        if self.words.timed_out.get() {
             Some(Trigger::CancelTimeout)
-        } else if self.words.is_done() {
+        } else if self.words.done.get() {
             None
         } else {
             Some(Trigger::RelayKilled)
@@ -79,26 +80,26 @@ impl Handle {
     /// How many bytes of stdin are on their way to the server.
     #[must_use]
     pub fn unread(&self) -> u64 {
-        self.words.unread()
+        self.words.unread.get()
     }
 
     /// Whether the server's stdin has ended for good.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.words.has_ended()
+        self.words.ended.get()
     }
 
     /// When bytes of another writer were last written to the server, on the one clock: `--idle` counts them as well. Zero:
     /// never.
     #[must_use]
     pub fn injected(&self) -> Duration {
-        self.words.injected()
+        Duration::from_nanos(self.words.injected.get())
     }
 
     /// How many messages of other writers were written to the server, and how often one was discarded.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
-        self.words.counts()
+        (self.words.messages.get(), self.words.discarded.get())
     }
 
     /// The tree is gone. The relay passes on what is left of its output, and ends.
@@ -117,10 +118,15 @@ impl Handle {
     }
 
     fn wait(&self) {
-        let (mut passed, mut since) = (self.words.passed(), clock::now());
-        while !self.is_gone(PAUSE) {
-            if self.words.passed() != passed {
-                (passed, since) = (self.words.passed(), clock::now());
+        let (mut passed, mut since) = (self.words.passed.get(), clock::now());
+        // Without a pidfd, the line is watched. It hangs up a moment before the relay is gone.
+        let (fd, events) = match &self.pidfd {
+            Some(pidfd) => (pidfd.as_raw_fd(), Events::IN),
+            None => (self.line.as_raw_fd(), Events::empty()),
+        };
+        while !poll_one(fd, events, PAUSE).intersects(Events::IN | Events::HUP) {
+            if self.words.passed.get() != passed {
+                (passed, since) = (self.words.passed.get(), clock::now());
             }
             let signal = if clock::now() > since + PATIENCE {
                 Signal::KILL
@@ -143,32 +149,14 @@ impl Handle {
             let _ = wait::child(self.pid);
         }
         // If the relay was killed, its couriers end with it, and this process has adopted them.
-        for courier in self.words.couriers().into_iter().flatten() {
-            if let Some(pidfd) = pidfd::open(courier.get())
-                .ok()
-                .filter(|_| wait::is_child(courier))
-            {
+        for courier in self.words.couriers.0 {
+            let number = courier.load(Relaxed) as i32;
+            let Some(courier) = Pid::new(number).filter(|courier| wait::is_child(*courier)) else {
+                continue;
+            };
+            if let Ok(pidfd) = pidfd::open(number) {
                 let _ = poll_one(pidfd.as_raw_fd(), Events::IN, PAUSE);
                 let _ = wait::child(courier);
-            }
-        }
-    }
-
-    /// Whether it is gone within this time.
-    fn is_gone(&self, time: Duration) -> bool {
-        let end = clock::now() + time;
-        loop {
-            // Without a pidfd, the line is watched. It hangs up a moment before the relay is gone.
-            let (fd, events) = match &self.pidfd {
-                Some(pidfd) => (pidfd.as_raw_fd(), Events::IN),
-                None => (self.line.as_raw_fd(), Events::empty()),
-            };
-            let left = end.saturating_sub(clock::now());
-            if poll_one(fd, events, left).intersects(Events::IN | Events::HUP) {
-                return true;
-            }
-            if left.is_zero() {
-                return false;
             }
         }
     }

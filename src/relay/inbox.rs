@@ -8,43 +8,41 @@ pub const CHUNK: usize = 64 * 1024;
 /// The longest message of another writer, with its newline, in bytes.
 pub const MAX_MESSAGE: usize = 16 << 20;
 
-/// The bytes of stdin. They are passed on as they come, so no message has to be complete.
+/// The bytes of a stream that is passed on as it comes.
 #[derive(Debug)]
-pub struct HostInbox {
+pub struct Buffer {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    /// Nothing more will come.
-    pub ended: bool,
 }
 
-impl Default for HostInbox {
+impl Default for Buffer {
     fn default() -> Self {
         Self {
             bytes: vec![0; CHUNK].into(),
             start: 0,
             end: 0,
-            ended: false,
         }
     }
 }
 
-impl HostInbox {
+impl Buffer {
     /// What is not yet written.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Reads more. To be called when all is written. `read` returns how much it has read.
+    /// Reads more, at most `most` bytes. To be called when all is written. `read` returns how much it has read.
     ///
     /// # Errors
     /// That of `read`.
     pub fn fill<E>(
         &mut self,
+        most: usize,
         read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<usize, E> {
-        let result = read(&mut self.bytes);
+        let result = read(&mut self.bytes[..most.min(CHUNK)]);
         (self.start, self.end) = (0, *result.as_ref().unwrap_or(&0));
         result
     }
@@ -88,18 +86,18 @@ impl fmt::Display for Fault {
 #[derive(Debug, Default)]
 pub struct Inbox {
     bytes: Vec<u8>,
-    /// How much of the first message is written.
-    written: usize,
-    /// How long it is, with its newline, if all of it is there.
-    message: Option<usize>,
+    /// How many of them are written.
+    start: usize,
+    /// Where the first message ends, with its newline, if all of it is there.
+    end: Option<usize>,
     pub ended: bool,
 }
 
 impl Inbox {
-    /// The first message, if it is complete.
+    /// What is left to be written of the first message, if it is complete.
     #[must_use]
     pub fn message(&self) -> Option<&[u8]> {
-        self.message.map(|end| &self.bytes[..end])
+        self.end.map(|end| &self.bytes[self.start..end])
     }
 
     /// Whether all of it was written, and nothing more will come.
@@ -130,22 +128,19 @@ impl Inbox {
 
     /// Looks for the end of the first message, from byte `from` on.
     fn search(&mut self, from: usize) -> Result<(), Fault> {
-        self.message = memchr::memchr(b'\n', &self.bytes[from..]).map(|end| from + end + 1);
-        if self.message.is_some() || self.bytes.is_empty() {
-            Ok(())
-        } else if self.bytes.len() == MAX_MESSAGE {
+        self.end = memchr::memchr(b'\n', &self.bytes[from..]).map(|end| from + end + 1);
+        if self.end.is_some() {
+            return Ok(());
+        }
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        if self.bytes.len() == MAX_MESSAGE {
             Err(Fault::TooLong)
-        } else if self.ended {
+        } else if self.ended && !self.bytes.is_empty() {
             Err(Fault::Incomplete)
         } else {
             Ok(())
         }
-    }
-
-    /// What is left to be written of the first message, if it is complete.
-    #[must_use]
-    pub fn writable(&self) -> &[u8] {
-        self.message().map_or(&[], |all| &all[self.written..])
     }
 
     /// Notes that `count` of these bytes were written. Returns whether that was the end of the message.
@@ -153,14 +148,13 @@ impl Inbox {
     /// # Errors
     /// What is wrong with the next one.
     pub fn written(&mut self, count: usize) -> Result<bool, Fault> {
-        self.written += count;
-        if self.message != Some(self.written) {
+        self.start += count;
+        if self.end != Some(self.start) {
             return Ok(false);
         }
-        self.bytes.drain(..self.written);
+        let found = self.search(self.start);
         // A long message leaves no memory behind.
         self.bytes.shrink_to(CHUNK);
-        self.written = 0;
-        self.search(0).map(|()| true)
+        found.map(|()| true)
     }
 }

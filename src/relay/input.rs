@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::relay::connections::Connections;
 use crate::relay::courier::HostStream;
-use crate::relay::inbox::HostInbox;
+use crate::relay::inbox::{Buffer, CHUNK};
 use crate::relay::schedule::{Next, Schedule};
 use crate::relay::turns::Turns;
-use crate::relay::wanted::{For, Polled, Wanted};
+use crate::relay::wanted::{Polled, Wanted};
 use crate::relay::words::Words;
+use crate::sys::poll::Events;
 use crate::sys::stream::{Ended, Stream};
 use crate::sys::{Errno, clock};
 
@@ -39,12 +40,13 @@ enum Server {
 pub struct Input {
     /// The relay no longer waits if the server takes nothing of its last input for this long.
     drain: Duration,
+    /// Until it has ended.
     host: Option<HostStream>,
-    inbox: HostInbox,
+    inbox: Buffer,
     server: Server,
     /// The server's stdin is full.
     is_blocked: bool,
-    others: Connections,
+    pub others: Connections,
     schedule: Schedule,
     /// The writer of the message that is being written, or is the next one.
     turn: Option<Next>,
@@ -61,7 +63,7 @@ impl Input {
         Self {
             drain,
             host: Some(host),
-            inbox: HostInbox::default(),
+            inbox: Buffer::default(),
             server: Server::Open(server),
             is_blocked: false,
             others,
@@ -79,30 +81,31 @@ impl Input {
     /// What is to be waited for.
     pub fn list(&self, wanted: &mut Wanted) {
         if let Some(host) = self.host.as_ref().filter(|_| self.inbox.rest().is_empty()) {
-            wanted.add(Polled::Host, &host.stream, For::Input);
+            wanted.add(Polled::Host, &host.stream, Events::IN);
         }
-        if let Server::Open(server) = &self.server {
-            let wait = if self.is_blocked {
-                For::Room
-            } else {
-                For::Error
-            };
-            wanted.add(Polled::Server, server, wait);
-        }
+        // Before the server: the end of a writer is older than that of a server that had all of its messages.
         self.others.list(wanted);
+        if let Server::Open(server) = &self.server {
+            let room = if self.is_blocked {
+                Events::OUT
+            } else {
+                Events::empty()
+            };
+            wanted.add(Polled::Server, server, room);
+        }
     }
 
     /// When to look again though poll reports nothing.
     pub fn due(&self) -> Option<Duration> {
-        let check = match self.server {
-            Server::Ending { check, .. } => Some(check),
+        let check = match &self.server {
+            Server::Ending { check, .. } => Some(*check),
             Server::Open(_) | Server::Gone => None,
         };
-        [check, self.others.due()].into_iter().flatten().min()
+        [check, self.others.accept_at].into_iter().flatten().min()
     }
 
     pub fn check_times(&mut self, now: Duration) {
-        self.others.check_times(now);
+        self.others.accept_at = self.others.accept_at.filter(|at| now < *at);
         let Server::Ending {
             ended,
             unread,
@@ -120,7 +123,7 @@ impl Input {
             *since = now;
         }
         *check = now + LAST_INPUT_CHECK;
-        self.words.set_unread(*unread);
+        self.words.unread.set(*unread);
         if *unread == 0 || now >= *since + self.drain {
             self.server = Server::Gone;
         }
@@ -133,26 +136,14 @@ impl Input {
         };
         // Bytes that are in the relay must not count as read by the server.
         self.words
-            .set_unread(self.words.unread() + host.stream.readable());
-        match self.inbox.fill(|bytes| host.stream.read(bytes)) {
+            .unread
+            .set(self.words.unread.get() + host.stream.readable());
+        match self.inbox.fill(CHUNK, |bytes| host.stream.read(bytes)) {
             Ok(1..) => turns.host_read(self.inbox.rest(), clock::now()),
             Err(Errno::AGAIN | Errno::INTR) => {}
             // An error of the connection is its end.
-            Ok(0) | Err(_) => {
-                self.inbox.ended = true;
-                self.host = None;
-            }
+            Ok(0) | Err(_) => self.host = None,
         }
-    }
-
-    /// There are bytes of another writer, or its end.
-    pub fn read_other(&mut self, place: usize, turns: &mut Turns) {
-        self.others.read(place, turns);
-    }
-
-    /// Another process has connected.
-    pub fn accept(&mut self, source: usize, now: Duration) {
-        self.others.accept(source, now);
     }
 
     /// Writes what can be written now.
@@ -161,7 +152,7 @@ impl Input {
         while matches!(self.server, Server::Open(_)) && self.write_some(turns) {}
         if let Server::Open(server) = &self.server {
             let unread = self.inbox.rest().len() as u64 + server.unread();
-            self.words.set_unread(unread);
+            self.words.unread.set(unread);
         }
     }
 
@@ -174,11 +165,11 @@ impl Input {
         let bytes = match self.turn {
             None => &[],
             Some(Next::Host) => self.inbox.writable(others != 0),
-            Some(Next::Other(place)) => self.others.writable(place),
+            Some(Next::Other(place)) => self.others.message(place).unwrap_or_default(),
         };
         if bytes.is_empty() {
             // If it is the turn of stdin, the rest of its message has to come, unless stdin has ended.
-            if self.inbox.ended {
+            if self.host.is_none() {
                 self.end_server();
             }
             return false;
@@ -224,7 +215,7 @@ impl Input {
             since: now,
             check: now,
         };
-        self.words.set_ended();
+        self.words.ended.set(true);
         self.others.close("stdin has ended");
     }
 
@@ -235,8 +226,8 @@ impl Input {
         }
         log::info!("relay: {why}");
         (self.server, self.host) = (Server::Gone, None);
-        self.words.set_ended();
-        self.words.set_unread(0);
+        self.words.ended.set(true);
+        self.words.unread.set(0);
         self.others.close(why);
     }
 }

@@ -28,11 +28,10 @@ use std::time::Duration;
 use crate::output::error::{self, Error};
 use crate::settings::writers::{Socket, Writers};
 use crate::sys::clone::{self, Fork};
-use crate::sys::fd::{self, Kind};
-use crate::sys::stream::{self, Stream};
 use crate::sys::{Errno, prctl, proc, startup};
+use crate::sys::{fd, stream};
 use connections::{Connections, Source};
-use courier::{Courier, HostStream};
+use courier::HostStream;
 pub use handle::Handle;
 use peer::Family;
 use run::Ends;
@@ -52,7 +51,11 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
     }
     let first = settings.sockets.first();
     let source = first.map_or("--cancel", |socket| &socket.source);
-    check_stdin().map_err(|why| Error::Misuse(format!("{source}: {why}")))?;
+    if !stream::stdin_can_be_relayed() {
+        return Err(Error::Misuse(format!(
+            "{source}: stdin is not a pipe, FIFO or stream socket, so the relay cannot pass it on"
+        )));
+    }
     if !settings.sockets.is_empty() && proc::view().is_err() {
         return Err(Error::Unavailable(format!(
             "{source}: cannot check which process connects: /proc is missing, or is that of another PID namespace"
@@ -63,14 +66,6 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
         checked.map_err(|why| unmade(socket, &why))?;
     }
     Ok(())
-}
-
-fn check_stdin() -> Result<(), &'static str> {
-    if stream::stdin_can_be_relayed() {
-        Ok(())
-    } else {
-        Err("stdin is not a pipe, FIFO or stream socket, so the relay cannot pass it on")
-    }
 }
 
 /// The stdin and stdout of treaper, while those of the server stand in their place.
@@ -89,38 +84,6 @@ impl HostStreams {
         }
     }
 }
-
-/// A standard stream of treaper, as the relay can use it.
-#[derive(Debug)]
-enum Standard {
-    Own(Stream),
-    /// Using it may wait, so a courier has to.
-    Shared(OwnedFd),
-}
-
-impl Standard {
-    fn open(number: i32, kind: Kind) -> Result<Self, Errno> {
-        match stream::of_standard(number, kind) {
-            Some(own) => Ok(Self::Own(own)),
-            None => stream::copy_of(number).map(Self::Shared),
-        }
-    }
-
-    /// As the relay uses it. To be called in the relay: a courier ends with the process that starts it.
-    fn in_relay(self, courier: Begin) -> Result<HostStream, Errno> {
-        let (stream, courier) = match self {
-            Self::Own(stream) => (stream, None),
-            Self::Shared(standard) => {
-                let (stream, courier) = courier(&standard)?;
-                (stream, Some(courier))
-            }
-        };
-        Ok(HostStream { stream, courier })
-    }
-}
-
-/// [`courier::from`] or [`courier::to`].
-type Begin = fn(&OwnedFd) -> Result<(Stream, Courier), Errno>;
 
 /// The sockets, made.
 fn make_sockets(settings: &Writers) -> Result<(SocketFiles, Vec<Source>), Error> {
@@ -156,34 +119,30 @@ pub fn start(
     let cannot = |errno| Error::kernel("start the relay", errno);
     let words = Words::shared().map_err(cannot)?;
     let (line, far) = stream::line().map_err(cannot)?;
-    let (stdin, stdout) = (fd::describe(fd::STDIN).0, fd::describe(fd::STDOUT).0);
-    let mut streams = HostStreams {
-        stdin: stream::copy_of(fd::STDIN).map_err(cannot)?,
-        stdout: None,
-    };
-    let input = Standard::open(fd::STDIN, stdin).map_err(cannot)?;
-    let (to_server, server_stdin) = stream::outgoing(stdin).map_err(cannot)?;
-    let (mut output, mut server_stdout) = (None, None);
+    let stdin = stream::copy_of(fd::STDIN).map_err(cannot)?;
+    let kind = |number| fd::describe(number).0;
+    let (to_server, server_stdin) = stream::outgoing(kind(fd::STDIN)).map_err(cannot)?;
+    let (mut stdout, mut from_server, mut server_stdout) = (None, None, None);
     if settings.follow_turns() {
-        streams.stdout = Some(stream::copy_of(fd::STDOUT).map_err(cannot)?);
-        let (from_server, theirs) = stream::incoming(stdout).map_err(cannot)?;
-        output = Some((
-            from_server,
-            Standard::open(fd::STDOUT, stdout).map_err(cannot)?,
-        ));
-        server_stdout = Some(theirs);
+        stdout = Some(stream::copy_of(fd::STDOUT).map_err(cannot)?);
+        let (ours, theirs) = stream::incoming(kind(fd::STDOUT)).map_err(cannot)?;
+        (from_server, server_stdout) = (Some(ours), Some(theirs));
     }
     let family = Family::of_this_process(strangers);
     let (files, sources) = make_sockets(settings)?;
     let Fork::Parent(pid) = clone::fork_plainly().map_err(cannot)? else {
-        let parts = Parts {
-            input: (input, to_server),
-            output,
-            others: Connections::new(sources, family, words),
-            line: far,
-            words,
+        let ends = || {
+            let host = HostStream::open(fd::STDIN)?;
+            let output = from_server.map(|from| Ok((from, HostStream::open(fd::STDOUT)?)));
+            Ok(Ends {
+                input: (host, to_server),
+                output: output.transpose()?,
+                others: Connections::new(sources, family, words),
+                line: far,
+                words,
+            })
         };
-        become_relay(parts, &files, settings, drain);
+        become_relay(ends, &files, settings, drain);
     };
     fd::redirect(server_stdin.as_fd(), fd::STDIN);
     if let Some(server_stdout) = &server_stdout {
@@ -191,48 +150,25 @@ pub fn start(
     }
     // The other ends are dropped here: the line would not hang up when the relay ends, and a socket would accept
     // connections.
+    let streams = HostStreams { stdin, stdout };
     Ok(Some((Handle::new(pid, line, words, files), streams)))
-}
-
-/// What the new process makes the ends of the relay of.
-struct Parts {
-    input: (Standard, Stream),
-    output: Option<(Stream, Standard)>,
-    others: Connections,
-    line: OwnedFd,
-    words: Words,
-}
-
-impl Parts {
-    fn into_ends(self) -> Result<Ends, Errno> {
-        let (host, server) = self.input;
-        let output = self.output.map(|(server, host)| {
-            let host = host.in_relay(courier::to)?;
-            Ok((server, host))
-        });
-        let (host, output) = (host.in_relay(courier::from)?, output.transpose()?);
-        let pid = |host: &HostStream| host.courier.as_ref().map(|courier| courier.0);
-        let of_output = output.as_ref().and_then(|(_, host)| pid(host));
-        self.words.set_couriers(pid(&host), of_output);
-        Ok(Ends {
-            input: (host, server),
-            output,
-            others: self.others,
-            line: self.line,
-            words: self.words,
-        })
-    }
 }
 
 /// Runs in the new process. A signal to the group or the name of the shim does not reach it, and all signals are
 /// blocked.
-fn become_relay(parts: Parts, files: &SocketFiles, settings: &Writers, drain: Duration) -> ! {
+fn become_relay(
+    ends: impl FnOnce() -> Result<Ends, Errno>,
+    files: &SocketFiles,
+    settings: &Writers,
+    drain: Duration,
+) -> ! {
     let _ = prctl::new_session();
     prctl::set_name(NAME);
     startup::set_command_line("tree-relay");
     let _ = std::env::set_current_dir("/");
-    let done = match parts.into_ends() {
+    let done = match ends() {
         Ok(ends) => {
+            ends.name_couriers();
             fd::replace_by_stderr(fd::STDIN);
             fd::replace_by_stderr(fd::STDOUT);
             let mut kept = ends.descriptors();

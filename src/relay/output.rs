@@ -4,12 +4,13 @@
 use std::os::fd::AsFd;
 
 use crate::relay::courier::HostStream;
-use crate::relay::inbox::CHUNK;
+use crate::relay::inbox::{Buffer, CHUNK};
 use crate::relay::turns::Turns;
-use crate::relay::wanted::{For, Polled, Wanted};
+use crate::relay::wanted::{Polled, Wanted};
 use crate::relay::words::Words;
 use crate::sys::Errno;
 use crate::sys::fd::Kind;
+use crate::sys::poll::Events;
 use crate::sys::stream::{self, Stream};
 
 /// The server's stdout on its way to that of treaper.
@@ -23,10 +24,7 @@ pub struct Output {
     to: Option<HostStream>,
     /// Everything was given to the courier, which has not written all of it.
     is_ending: bool,
-    bytes: Box<[u8]>,
-    /// How many of them are passed on.
-    start: usize,
-    end: usize,
+    buffer: Buffer,
     words: Words,
 }
 
@@ -37,15 +35,13 @@ impl Output {
             left: None,
             to: Some(to),
             is_ending: false,
-            bytes: vec![0; CHUNK].into(),
-            start: 0,
-            end: 0,
+            buffer: Buffer::default(),
             words,
         }
     }
 
-    const fn is_empty(&self) -> bool {
-        self.start == self.end
+    fn is_empty(&self) -> bool {
+        self.buffer.rest().is_empty()
     }
 
     /// Whether everything was passed on.
@@ -55,14 +51,14 @@ impl Output {
 
     pub fn list(&self, wanted: &mut Wanted) {
         if let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) {
-            wanted.add(Polled::Output, from, For::Input);
+            wanted.add(Polled::Output, from, Events::IN);
         }
         if let Some(to) = &self.to {
             if !self.is_empty() {
-                wanted.add(Polled::HostOutput, &to.stream, For::Room);
+                wanted.add(Polled::HostOutput, &to.stream, Events::OUT);
             } else if to.courier.is_some() || to.stream.kind() == Kind::Pipe {
                 // A pipe without a reader reports an error, and so does a courier that has ended.
-                wanted.add(Polled::HostOutput, &to.stream, For::Error);
+                wanted.add(Polled::HostOutput, &to.stream, Events::empty());
             }
         }
     }
@@ -77,10 +73,10 @@ impl Output {
     /// Reads what is there, and passes on what fits.
     pub fn read(&mut self, turns: &mut Turns) {
         while let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) {
-            let room = self.left.map_or(CHUNK, |left| CHUNK.min(left as usize));
-            let result = from.read(&mut self.bytes[..room]);
-            (self.start, self.end) = (0, *result.as_ref().unwrap_or(&0));
-            self.left = self.left.map(|left| left - self.end as u64);
+            let most = self.left.map_or(CHUNK, |left| left as usize);
+            let result = self.buffer.fill(most, |bytes| from.read(bytes));
+            let count = self.buffer.rest().len() as u64;
+            self.left = self.left.map(|left| left - count);
             match result {
                 Ok(1..) => {}
                 Err(Errno::AGAIN) if self.left.is_none() => return,
@@ -91,7 +87,7 @@ impl Output {
                     return;
                 }
             }
-            turns.output_read(&self.bytes[..self.end]);
+            turns.output_read(self.buffer.rest());
             self.write();
             if self.left.is_none() {
                 return;
@@ -116,13 +112,13 @@ impl Output {
 
     /// Passes on what fits; whether something did.
     fn write(&mut self) -> bool {
-        let Some(to) = self.to.as_ref().filter(|_| self.start < self.end) else {
+        let Some(to) = self.to.as_ref().filter(|_| !self.is_empty()) else {
             return false;
         };
-        match to.stream.write(&self.bytes[self.start..self.end]) {
+        match to.stream.write(self.buffer.rest()) {
             Ok(count) => {
-                self.start += count;
-                self.words.add_passed(count as u64);
+                self.buffer.written(count);
+                self.words.passed.add(count as u64);
                 self.end_courier();
                 count > 0
             }
@@ -152,6 +148,6 @@ impl Output {
     /// The host reads no more. The server's next write fails, as it would without treaper.
     pub fn leave(&mut self) {
         (self.from, self.to) = (None, None);
-        (self.start, self.end) = (0, 0);
+        self.buffer.written(self.buffer.rest().len());
     }
 }

@@ -97,46 +97,31 @@ pub fn check(socket: BorrowedFd<'_>, family: &Family) -> Result<(), Refusal> {
         Err(Errno::NOPROTOOPT) => None,
         Err(_) => return Err(unknown),
     };
-    let mut before = chain(pid, family);
-    for _ in 0..MAX_LOOKS {
-        let now = chain(pid, family);
-        if now == before {
-            break;
-        }
-        before = now;
-    }
+    let mut found = chain(pid, family);
+    let is_same_again = (0..MAX_LOOKS).any(|_| {
+        let before = std::mem::replace(&mut found, chain(pid, family));
+        before == found
+    });
     let lives = process.is_none_or(|process| !pidfd::has_ended(process.as_fd()));
-    match before {
+    match found {
         // Without its parent the relay does not know the tree.
         _ if !lives || pid::parent() != top => Err(unknown),
-        Some(Chain {
-            is_of_tree: true, ..
-        }) => Err(Refusal::OfTheTree { pid }),
-        Some(Chain { links, .. }) if chain(pid, family).is_some_and(|now| now.links == links) => {
-            Ok(())
-        }
+        Some((_, true)) => Err(Refusal::OfTheTree { pid }),
+        Some(_) if is_same_again => Ok(()),
         _ => Err(unknown),
     }
 }
 
-#[derive(PartialEq, Eq)]
-struct Chain {
-    links: Vec<Link>,
-    is_of_tree: bool,
-}
-
-/// `pid` and its parents. `None`: it cannot be read to its end.
-fn chain(pid: i32, family: &Family) -> Option<Chain> {
+/// `pid` and its parents, and whether they are of the tree. `None`: it cannot be read to its end.
+fn chain(pid: i32, family: &Family) -> Option<(Vec<Link>, bool)> {
     let mut links = Vec::new();
     let mut current = pid;
     while links.len() < MAX_CHAIN {
         let is_top = current == family.top;
         if is_top || current == 0 {
             let last = links.last();
-            return Some(Chain {
-                is_of_tree: is_top && last.is_none_or(|link| !family.strangers.contains(link)),
-                links,
-            });
+            let is_of_tree = is_top && last.is_none_or(|link| !family.strangers.contains(link));
+            return Some((links, is_of_tree));
         }
         let (parent, started) = look(current)?;
         links.push((current, started));

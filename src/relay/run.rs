@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::output::error;
@@ -11,9 +12,10 @@ use crate::relay::courier::HostStream;
 use crate::relay::input::{Input, NO_READER};
 use crate::relay::output::Output;
 use crate::relay::turns::Turns;
-use crate::relay::wanted::{For, Polled, Wanted};
+use crate::relay::wanted::{Polled, Wanted};
 use crate::relay::words::Words;
 use crate::settings::writers::Writers;
+use crate::sys::poll::Events;
 use crate::sys::stream::{self, Stream};
 use crate::sys::{Errno, clock};
 
@@ -34,6 +36,18 @@ pub struct Ends {
 }
 
 impl Ends {
+    /// Says which processes are couriers.
+    pub fn name_couriers(&self) {
+        let hosts = [
+            Some(&self.input.0),
+            self.output.as_ref().map(|(_, host)| host),
+        ];
+        for (host, word) in hosts.into_iter().flatten().zip(self.words.couriers.0) {
+            let pid = host.courier.as_ref().map_or(0, |courier| courier.0.get());
+            word.store(pid as u64, Relaxed);
+        }
+    }
+
     /// Their numbers.
     pub fn descriptors(&self) -> Vec<i32> {
         let mut all = self.others.descriptors();
@@ -82,7 +96,7 @@ pub fn run(ends: Ends, settings: &Writers, drain: Duration) -> bool {
         }
         relay.handle(&wanted);
     }
-    words.set_done();
+    words.done.set(true);
     true
 }
 
@@ -94,12 +108,13 @@ impl Relay {
 
     fn list(&self, wanted: &mut Wanted) {
         wanted.clear();
-        if self.finishing.is_none() {
-            wanted.add(Polled::Line, &self.line, For::HangUp);
-        }
         self.input.list(wanted);
         if let Some(output) = &self.output {
             output.list(wanted);
+        }
+        // The last one, since all that was there before the end of the tree is to be seen.
+        if self.finishing.is_none() {
+            wanted.add(Polled::Line, &self.line, Events::RDHUP);
         }
     }
 
@@ -130,15 +145,15 @@ impl Relay {
                 Polled::Line if has_hung_up => self.finish(now),
                 Polled::Host => self.input.read_host(&mut self.turns),
                 Polled::Server if has_hung_up => self.input.leave(NO_READER),
-                Polled::Listener(at) => self.input.accept(at, now),
-                Polled::Other(place) => self.input.read_other(place, &mut self.turns),
+                Polled::Listener(at) => self.input.others.accept(at, now),
+                Polled::Other(place) => self.input.others.read(place, &mut self.turns),
                 Polled::Line | Polled::Server | Polled::Output | Polled::HostOutput => {}
             }
         }
         self.input.pump(&mut self.turns);
         self.input.check_times(now);
         if self.turns.is_over(now) {
-            self.words.set_timed_out();
+            self.words.timed_out.set(true);
             stream::send(self.line.as_fd(), b"!");
         }
         self.check_finish(now);
@@ -156,14 +171,11 @@ impl Relay {
     }
 
     fn check_finish(&mut self, now: Duration) {
-        let is_late = self
-            .finishing
-            .is_some_and(|since| now >= since + FLUSH_PATIENCE);
-        let late = self
-            .output
-            .as_mut()
-            .filter(|output| is_late && !output.is_over());
-        if let Some(output) = late {
+        let is_late = |since| now >= since + FLUSH_PATIENCE;
+        let Some(output) = self.output.as_mut().filter(|output| !output.is_over()) else {
+            return;
+        };
+        if self.finishing.is_some_and(is_late) {
             log::warn!(
                 "the end of the server's output is lost: the host has read nothing for {}",
                 Seconds(FLUSH_PATIENCE)

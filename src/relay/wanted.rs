@@ -26,16 +26,6 @@ pub enum Polled {
     Other(usize),
 }
 
-/// What to wait for. Errors and hang-ups are always reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum For {
-    Input,
-    Room,
-    /// The other end sends no more.
-    HangUp,
-    Error,
-}
-
 /// What poll is to wait for, and what it has reported.
 #[derive(Debug, Default)]
 pub struct Wanted {
@@ -49,14 +39,9 @@ impl Wanted {
         self.fds.clear();
     }
 
-    pub fn add(&mut self, what: Polled, fd: &impl AsFd, wait: For) {
+    /// Errors and hang-ups are reported also if they are not among the `events`.
+    pub fn add(&mut self, what: Polled, fd: &impl AsFd, events: Events) {
         self.what.push(what);
-        let events = match wait {
-            For::Input => Events::IN,
-            For::Room => Events::OUT,
-            For::HangUp => Events::RDHUP,
-            For::Error => Events::empty(),
-        };
         let fd = fd.as_fd().as_raw_fd();
         self.fds.push(poll::Polled::new(fd, events));
     }
