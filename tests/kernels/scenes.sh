@@ -132,6 +132,36 @@ shim=$(cat /tmp/shim)
 kill -KILL $host
 is_stopped "the host killed"
 
+# A host that reads nothing: requests arrive all the same, and a cancelled turn has its clock. Before Linux 6.4 a pipe that
+# another process opened has no write without waiting of its own.
+cat >/tmp/flood <<'X'
+yes &
+echo $! >/tmp/yes
+while read -r line; do echo "$line" >>/tmp/got; done
+X
+mkfifo /tmp/requests /tmp/full
+: >/tmp/got
+sleep 1000 </tmp/full &
+reader=$!
+treaper --turn t=1 --cancel c=1 --cancel-drain 200ms --grace 300ms -- sh /tmp/flood </tmp/requests >/tmp/full 2>/tmp/stderr &
+shim=$!
+exec 9>/tmp/requests
+until_so [ -s /tmp/yes ]
+# Its output is full once it takes no more time.
+flood=$(cat /tmp/yes)
+time_of() { cut -d' ' -f14,15 "/proc/$flood/stat"; }
+rests() { before=$(time_of) && usleep 300000 && [ "$before" = "$(time_of)" ]; }
+until_so rests
+for number in $(seq 50); do echo "$number" >&9; done
+got_all() { [ "$(wc -l </tmp/got)" = 50 ]; }
+if until_so got_all; then ok "the output is full: 50 requests arrive"; else bad "the output is full: 50 requests arrive"; fi
+printf '{"t":1,"id":1}\n{"c":1}\n' >&9
+until_so gone $shim
+wait $shim
+is "the output is full: a cancelled turn times out" $? 124
+exec 9>&-
+kill $reader
+
 mkfifo /tmp/stdin
 sleep 1000 >/tmp/stdin &
 writer=$!
