@@ -763,12 +763,12 @@ fn of_many_that_replace_a_stale_socket_at_once_exactly_one_has_it() {
             .map(|number: usize| {
                 let mut treaper = Command::new(TREAPER);
                 treaper.args(["--inject", &source, "--", "sh", "-c"]);
-                treaper.arg(format!("read -r line; echo {number}"));
+                treaper.arg(format!("read -r line; read -r line; echo {number}"));
                 treaper.stdin(Stdio::piped()).stdout(Stdio::piped());
                 treaper.stderr(Stdio::null()).spawn().unwrap()
             })
             .collect();
-        // Each one that runs has the socket. The first writer ends the one that answers by it.
+        // Each one that runs has the socket. The second writer ends the one that answers by it.
         let running = |all: &mut Vec<std::process::Child>| {
             all.retain_mut(|child| child.try_wait().unwrap().is_none());
             all.len()
@@ -777,6 +777,7 @@ fn of_many_that_replace_a_stale_socket_at_once_exactly_one_has_it() {
         let mut writer = connect(&path);
         writer.write_all(b"to the owner\n").unwrap();
         acknowledged(writer);
+        connect(&path).write_all(b"the end\n").unwrap();
         until("its end", || running(&mut all) == 0);
         until("no file", || {
             fs::read_dir(&directory.0).unwrap().count() == 0
