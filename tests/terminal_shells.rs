@@ -353,6 +353,8 @@ fn the_end_of_a_shell_inside_that_had_the_terminal_gives_it_back() {
         let outer = session.run.main;
         let terminal = session.master.as_raw_fd();
         let mut inner = 0;
+        // Until the script is executed, its process is another bash in front.
+        until("the script", || !session.run.named("sh").is_empty());
         until("the inner shell in front", || {
             let front = special::foreground_group(terminal);
             let shells = session.run.named("bash").into_iter();
