@@ -365,6 +365,10 @@ fn the_end_of_a_shell_inside_that_had_the_terminal_gives_it_back() {
         // It leads a group in which no other process is.
         let script = session.run.named("sh")[0].pgid;
         sys::kill(inner, libc::SIGKILL).unwrap();
+        // While it ends, it may still take what is typed.
+        until("its end", || {
+            !session.run.named("bash").iter().any(|p| p.pid == inner)
+        });
         if given_back {
             session.keys("text\n");
             assert_eq!(session.until_text("read=", '.'), "text");
