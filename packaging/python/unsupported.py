@@ -6,12 +6,14 @@ pip and uv take the source distribution only if no wheel fits. Without it they w
 import platform
 import sys
 
+MACHINES = ("x86_64", "aarch64", "riscv64", "armv7l", "i686")
+
 
 def _refuse():
     if platform.system() != "Linux":
         reason = f"treaper needs Linux, and this is {platform.system()}."
-    elif platform.machine() not in ("x86_64", "aarch64"):
-        reason = (f"there are wheels for x86_64 and aarch64, and this processor is {platform.machine()}. "
+    elif platform.machine() not in MACHINES:
+        reason = (f"there are wheels for {', '.join(MACHINES)}, and this processor is {platform.machine()}. "
                   "'cargo install treaper' builds treaper from source.")
     else:
         reason = ("this installer found no wheel that it can use. Update it ('pip install --upgrade pip'), "
