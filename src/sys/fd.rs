@@ -11,7 +11,7 @@ use rustix::pipe::PipeFlags;
 
 use super::poll::{Events, poll_one};
 use super::signal::Signal;
-use super::{Errno, arrival, check, proc};
+use super::{Errno, arrival, check, proc, std_fd};
 
 /// Standard input.
 pub const STDIN: i32 = 0;
@@ -44,12 +44,6 @@ impl Identity {
             inode: stat.st_ino,
         }
     }
-}
-
-pub(super) fn std_fd(fd: i32) -> BorrowedFd<'static> {
-    // SAFETY: 0, 1 and 2 are always open: `startup` has filled the gaps, and later they are only replaced, never
-    // closed.
-    unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
 /// Kind and identity of a standard descriptor. See `fstat(2)`.

@@ -34,6 +34,8 @@ pub mod writes;
 
 pub use rustix::io::Errno;
 
+use std::os::fd::BorrowedFd;
+
 /// The return value of a libc call as a `Result`.
 fn check(ret: libc::c_long) -> Result<libc::c_long, Errno> {
     if ret == -1 {
@@ -46,6 +48,13 @@ fn check(ret: libc::c_long) -> Result<libc::c_long, Errno> {
 /// The calling thread's errno.
 fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// A standard descriptor.
+fn std_fd(fd: i32) -> BorrowedFd<'static> {
+    // SAFETY: 0, 1 and 2 are always open: `startup` has filled the gaps, and later they are only replaced, never
+    // closed.
+    unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
 /// The kernel's release, such as `6.12.1`. Allocates. See `uname(2)`.

@@ -9,9 +9,8 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::clock::timespec;
-use super::fd::std_fd;
 use super::peer::socket_option;
-use super::{Errno, check};
+use super::{Errno, check, std_fd};
 
 /// A descriptor that [`poll`] looks at, and what it has reported. poll ignores a negative descriptor.
 #[derive(Clone, Copy, Debug)]

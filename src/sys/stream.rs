@@ -8,8 +8,8 @@ use rustix::net::{
 };
 use rustix::pipe::PipeFlags;
 
-use super::Errno;
-use super::fd::{Identity, Kind, reopen, std_fd};
+use super::fd::{Identity, Kind, reopen};
+use super::{Errno, std_fd};
 
 /// A socket, or a pipe that is open without waiting (`O_NONBLOCK`) for this process alone: the flag belongs to the open
 /// file, which a fork or a copy shares.
