@@ -141,6 +141,8 @@ while read -r line; do echo "$line" >>/tmp/got; done
 X
 mkfifo /tmp/requests /tmp/full
 : >/tmp/got
+# It never reads, but it keeps the FIFO open.
+# shellcheck disable=SC2217
 sleep 1000 </tmp/full &
 reader=$!
 treaper --turn t=1 --cancel c=1 --cancel-drain 200ms --grace 300ms -- sh /tmp/flood </tmp/requests >/tmp/full 2>/tmp/stderr &
