@@ -52,7 +52,7 @@ pub fn plain(text: &str) -> &str {
 
 /// The number of the note at the end of `text`.
 #[must_use]
-pub fn note(text: &str) -> Option<usize> {
+pub fn number_of_note(text: &str) -> Option<usize> {
     let (_, mark) = text.rsplit_once(" [")?;
     mark.trim_end_matches(']').parse().ok()
 }

@@ -234,7 +234,7 @@ fn reason(message: &str) -> &str {
 }
 
 /// Each event, and what is left after it at the level `chosen` on this machine.
-fn left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
+fn rows_left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
     let column = chosen as usize;
     guarantees::ROWS.into_iter().map(move |(event, left)| {
         let left = match left[column] {
@@ -248,7 +248,7 @@ fn left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// The number of the note of a row.
 fn note_of((event, left): (&str, &str)) -> Option<usize> {
-    guarantees::note(event).or(guarantees::note(left))
+    guarantees::number_of_note(event).or(guarantees::number_of_note(left))
 }
 
 /// Whether one call can kill a whole cgroup, whatever the uids of its members are.
@@ -277,7 +277,7 @@ fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> 
         text,
         "\n{verdict}: {name}. What happens, and what is then left of the tree"
     );
-    let rows: Vec<_> = left(chosen).collect();
+    let rows: Vec<_> = rows_left(chosen).collect();
     for (event, left) in &rows {
         let _ = writeln!(text, "  {event:40} {left}");
     }
@@ -297,8 +297,9 @@ fn as_json(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -
         let level = json!({ "available": offered.is_ok(), "reason": offered.as_ref().err() });
         (*name, level)
     });
-    let left_over = left(chosen).map(|(event, left)| (plain(event), plain(left)));
-    let notes = left(chosen).filter_map(|row| Some((plain(row.0), *NOTES.get(note_of(row)? - 1)?)));
+    let left_over = rows_left(chosen).map(|(event, left)| (plain(event), plain(left)));
+    let notes =
+        rows_left(chosen).filter_map(|row| Some((plain(row.0), *NOTES.get(note_of(row)? - 1)?)));
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "kernel": kernel_release(),

@@ -20,7 +20,7 @@ pub struct Grammar {
 }
 
 /// An option as it was given: its letter, and its argument.
-pub type Given = (u8, Option<OsString>);
+pub type FoundOption = (u8, Option<OsString>);
 
 /// Reads the arguments, one option after the other.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl<'a> Getopt<'a> {
     ///
     /// # Errors
     /// The message of glibc, without the program's name.
-    pub fn next_option(&mut self) -> Result<Option<Given>, String> {
+    pub fn next_option(&mut self) -> Result<Option<FoundOption>, String> {
         while self.cluster.is_empty() {
             let Some(word) = self.words.next() else {
                 return Ok(None);
@@ -77,7 +77,7 @@ impl<'a> Getopt<'a> {
         self.operands
     }
 
-    fn letter(&mut self) -> Result<Given, String> {
+    fn letter(&mut self) -> Result<FoundOption, String> {
         let letter = self.cluster.remove(0);
         let short = self.grammar.short.as_bytes();
         let known = short.iter().position(|at| *at == letter && letter != b':');
@@ -94,7 +94,7 @@ impl<'a> Getopt<'a> {
         }
     }
 
-    fn long(&mut self, text: &[u8]) -> Result<Given, String> {
+    fn long(&mut self, text: &[u8]) -> Result<FoundOption, String> {
         let mut parts = text.splitn(2, |byte| *byte == b'=');
         let name = parts.next().unwrap_or_default();
         let value = parts

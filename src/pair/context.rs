@@ -7,7 +7,7 @@ use crate::origin::place::Place;
 use crate::output::progress::{Step, Voice};
 use crate::output::report::Report;
 use crate::pair::board::Board;
-use crate::relay::Handle;
+use crate::relay::RelayHandle;
 use crate::settings::config::Config;
 use crate::settings::manner::Manner;
 use crate::streams::forward::Rules;
@@ -37,7 +37,7 @@ pub struct Context<'a> {
     /// Only in the process that the service manager knows.
     pub notifier: Option<Notifier>,
     /// The third process, if there are further writers of the server's stdin.
-    pub relay: Option<Handle>,
+    pub relay: Option<RelayHandle>,
 }
 
 impl Context<'_> {

@@ -15,7 +15,7 @@ use crate::pair::link::Link;
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, ROUND_MIN, State};
 use crate::plan::supervise::World;
-use crate::relay::Handle;
+use crate::relay::RelayHandle;
 use crate::streams::notify::Notifier;
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::signal::Signal;
@@ -222,8 +222,8 @@ impl Monitor<'_> {
     fn overdue(&self) -> Event {
         let relay = self.context.relay.as_ref();
         Event::Deadline {
-            unread: fd::unread(fd::STDIN) + relay.map_or(0, Handle::unread),
-            hung_up: relay.is_some_and(Handle::has_ended) || !self.watch.stdin_is_back(),
+            unread: fd::unread(fd::STDIN) + relay.map_or(0, RelayHandle::unread),
+            hung_up: relay.is_some_and(RelayHandle::has_ended) || !self.watch.stdin_is_back(),
         }
     }
 

@@ -25,7 +25,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that listens, under the name that it has in the options.
 #[derive(Debug)]
-pub struct Source {
+pub struct ListeningSocket {
     pub name: String,
     pub listener: UnixListener,
 }
@@ -56,7 +56,7 @@ impl Connection {
 /// All writers other than the host.
 #[derive(Debug)]
 pub struct Connections {
-    sources: Vec<Source>,
+    sources: Vec<ListeningSocket>,
     places: Vec<Option<Connection>>,
     family: Family,
     /// When connections are accepted again.
@@ -69,7 +69,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    pub fn new(sources: Vec<Source>, family: Family, words: Words) -> Self {
+    pub fn new(sources: Vec<ListeningSocket>, family: Family, words: Words) -> Self {
         Self {
             sources,
             places: (0..MAX_CONNECTIONS).map(|_| None).collect(),
@@ -153,7 +153,7 @@ impl Connections {
 
     /// Another process has connected.
     pub fn accept(&mut self, source: usize, now: Duration) {
-        let (Some(Source { name, listener }), Some(place)) =
+        let (Some(ListeningSocket { name, listener }), Some(place)) =
             (self.sources.get(source), self.free_place())
         else {
             return;

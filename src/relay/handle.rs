@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// The relay, as shim and monitor know it.
 #[derive(Debug)]
-pub struct Handle {
+pub struct RelayHandle {
     pub pid: Pid,
     /// The process that has started it.
     top: i32,
@@ -32,7 +32,7 @@ pub struct Handle {
     files: SocketFiles,
 }
 
-impl Handle {
+impl RelayHandle {
     /// The child that was just made.
     pub fn new(pid: Pid, line: OwnedFd, words: Words, files: SocketFiles) -> Self {
         Self {
@@ -162,7 +162,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for RelayHandle {
     fn drop(&mut self) {
         self.finish();
     }

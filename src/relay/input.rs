@@ -11,7 +11,7 @@ use crate::relay::turns::Turns;
 use crate::relay::wanted::{Polled, Wanted};
 use crate::relay::words::Words;
 use crate::sys::poll::Events;
-use crate::sys::stream::{Ended, Stream};
+use crate::sys::stream::{ClosedStream, Stream};
 use crate::sys::{Errno, clock};
 
 /// How often to look whether the server takes its last input, since nothing reports that.
@@ -26,7 +26,7 @@ enum Server {
     Open(Stream),
     /// The relay has ended it. The server may still read what is in it.
     Ending {
-        ended: Ended,
+        ended: ClosedStream,
         unread: u64,
         /// When the server has last taken something.
         since: Duration,
@@ -96,7 +96,7 @@ impl Input {
     }
 
     /// When to look again though poll reports nothing.
-    pub fn due(&self) -> Option<Duration> {
+    pub fn deadline(&self) -> Option<Duration> {
         let check = match &self.server {
             Server::Ending { check, .. } => Some(*check),
             Server::Open(_) | Server::Gone => None,

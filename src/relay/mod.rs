@@ -30,12 +30,12 @@ use crate::settings::writers::{Socket, Writers};
 use crate::sys::clone::{self, Fork};
 use crate::sys::{Errno, prctl, proc, startup};
 use crate::sys::{fd, stream};
-use connections::{Connections, Source};
+use connections::{Connections, ListeningSocket};
 use courier::HostStream;
-pub use handle::Handle;
+pub use handle::RelayHandle;
 use peer::Family;
 use run::Ends;
-use socket_file::{Place, SocketFile, SocketFiles};
+use socket_file::{SocketFile, SocketFiles, SocketPath};
 use words::Words;
 
 /// The command name of the relay.
@@ -62,7 +62,7 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
         )));
     }
     for socket in &settings.sockets {
-        let checked = Place::open(&socket.path).and_then(|place| place.check());
+        let checked = SocketPath::open(&socket.path).and_then(|place| place.check());
         checked.map_err(|why| unmade(socket, &why))?;
     }
     Ok(())
@@ -86,14 +86,14 @@ impl HostStreams {
 }
 
 /// The sockets, made.
-fn make_sockets(settings: &Writers) -> Result<(SocketFiles, Vec<Source>), Error> {
+fn make_sockets(settings: &Writers) -> Result<(SocketFiles, Vec<ListeningSocket>), Error> {
     let (mut files, mut sources) = (SocketFiles::default(), Vec::new());
     for socket in &settings.sockets {
-        let made = Place::open(&socket.path).and_then(Place::make);
+        let made = SocketPath::open(&socket.path).and_then(SocketPath::make);
         let (file, listener) = made.map_err(|why| unmade(socket, &why))?;
         files.0.push(file);
         let name = format!("unix:{}", socket.path.display());
-        sources.push(Source { name, listener });
+        sources.push(ListeningSocket { name, listener });
     }
     Ok((files, sources))
 }
@@ -112,7 +112,7 @@ pub fn start(
     settings: &Writers,
     drain: Duration,
     strangers: &[i32],
-) -> Result<Option<(Handle, HostStreams)>, Error> {
+) -> Result<Option<(RelayHandle, HostStreams)>, Error> {
     if !settings.are_used() {
         return Ok(None);
     }
@@ -151,7 +151,7 @@ pub fn start(
     // The other ends are dropped here: the line would not hang up when the relay ends, and a socket would accept
     // connections.
     let streams = HostStreams { stdin, stdout };
-    Ok(Some((Handle::new(pid, line, words, files), streams)))
+    Ok(Some((RelayHandle::new(pid, line, words, files), streams)))
 }
 
 /// Runs in the new process. A signal to the group or the name of the shim does not reach it, and all signals are

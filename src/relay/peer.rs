@@ -68,7 +68,7 @@ impl Family {
             top: pid::own(),
             strangers: strangers
                 .iter()
-                .filter_map(|number| Some((*number, look(*number)?.1)))
+                .filter_map(|number| Some((*number, parent_and_start(*number)?.1)))
                 .collect(),
         }
     }
@@ -123,7 +123,7 @@ fn chain(pid: i32, family: &Family) -> Option<(Vec<Link>, bool)> {
             let is_of_tree = is_top && last.is_none_or(|link| !family.strangers.contains(link));
             return Some((links, is_of_tree));
         }
-        let (parent, started) = look(current)?;
+        let (parent, started) = parent_and_start(current)?;
         links.push((current, started));
         current = parent;
     }
@@ -131,7 +131,7 @@ fn chain(pid: i32, family: &Family) -> Option<(Vec<Link>, bool)> {
 }
 
 /// The parent of a process, and the time of its start. If `/proc` hides the process, its pidfd still shows the parent.
-fn look(number: i32) -> Option<(i32, u64)> {
+fn parent_and_start(number: i32) -> Option<(i32, u64)> {
     if let Ok(stat) = proc::stat(number) {
         return Some((stat.parent, stat.started));
     }

@@ -86,7 +86,7 @@ pub fn run(ends: Ends, settings: &Writers, drain: Duration) -> bool {
     let mut wanted = Wanted::default();
     while !relay.is_over() {
         relay.list(&mut wanted);
-        let timeout = relay.due().map(|at| at.saturating_sub(clock::now()));
+        let timeout = relay.deadline().map(|at| at.saturating_sub(clock::now()));
         match wanted.wait(timeout) {
             Ok(()) | Err(Errno::INTR | Errno::NOMEM) => {}
             Err(errno) => {
@@ -103,7 +103,7 @@ pub fn run(ends: Ends, settings: &Writers, drain: Duration) -> bool {
 impl Relay {
     fn is_over(&self) -> bool {
         // With both closed, a cancelled turn can still run.
-        self.input.is_over() && self.output.is_none() && self.turns.due().is_none()
+        self.input.is_over() && self.output.is_none() && self.turns.deadline().is_none()
     }
 
     fn list(&self, wanted: &mut Wanted) {
@@ -118,9 +118,9 @@ impl Relay {
         }
     }
 
-    fn due(&self) -> Option<Duration> {
+    fn deadline(&self) -> Option<Duration> {
         let flush = self.finishing.map(|since| since + FLUSH_PATIENCE);
-        let all = [self.turns.due(), flush, self.input.due()];
+        let all = [self.turns.deadline(), flush, self.input.deadline()];
         all.into_iter().flatten().min()
     }
 

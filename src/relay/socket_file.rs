@@ -26,7 +26,7 @@ const ATTEMPTS: usize = 8;
 
 /// Where a socket is to be made. It stays the same whatever the working directory is.
 #[derive(Debug)]
-pub struct Place {
+pub struct SocketPath {
     folder: OwnedFd,
     /// The path of the folder, and the name in it, as the option has them.
     parent: PathBuf,
@@ -36,19 +36,19 @@ pub struct Place {
 /// A socket that was made, as far as it is needed to remove it.
 #[derive(Debug)]
 pub struct SocketFile {
-    place: Place,
-    identity: Identity,
+    place: SocketPath,
+    identity: SocketId,
 }
 
 /// Which file it is. A later file can have the same number, but not the same time as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
+struct SocketId {
     device: (u32, u32),
     number: u64,
     made: (i64, u32),
 }
 
-impl Place {
+impl SocketPath {
     /// The place that `path` names.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl Place {
 
     /// Gives the claimed socket its name, in the place of the stale one. `EXIST`: that is no longer there, or there is
     /// another file now.
-    fn take(&self, claim: &OsStr, stale: Option<Identity>) -> Result<Identity, Errno> {
+    fn take(&self, claim: &OsStr, stale: Option<SocketId>) -> Result<SocketId, Errno> {
         let identity = self.identity(claim)?;
         let folder = &self.folder;
         if let Some(stale) = stale {
@@ -147,7 +147,7 @@ impl Place {
     }
 
     /// The socket of this name, if its process is gone. `None`: there is no file.
-    fn stale(&self, name: &OsStr) -> Result<Option<Identity>, String> {
+    fn stale(&self, name: &OsStr) -> Result<Option<SocketId>, String> {
         let Ok(stat) = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) else {
             return Ok(None);
         };
@@ -164,7 +164,7 @@ impl Place {
     }
 
     /// The name of the claim on this stale socket, or on a name that no file has.
-    fn claim(&self, stale: Option<Identity>) -> OsString {
+    fn claim(&self, stale: Option<SocketId>) -> OsString {
         let name = self.name.as_bytes();
         let kept = &name[..name.len().min(KEPT_NAME)];
         let number = stale.map_or(0, |stale| stale.number);
@@ -182,13 +182,13 @@ impl Place {
         Path::new(&folder).join(name)
     }
 
-    fn identity(&self, name: &OsStr) -> Result<Identity, Errno> {
+    fn identity(&self, name: &OsStr) -> Result<SocketId, Errno> {
         let wanted = StatxFlags::INO | StatxFlags::MTIME;
         let found = rustix::fs::statx(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
         let StatxTimestamp {
             tv_sec, tv_nsec, ..
         } = found.stx_mtime;
-        Ok(Identity {
+        Ok(SocketId {
             device: (found.stx_dev_major, found.stx_dev_minor),
             number: found.stx_ino,
             made: (tv_sec, tv_nsec),

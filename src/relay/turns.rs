@@ -194,7 +194,7 @@ impl Turns {
 
     /// When the time of a cancelled turn is over.
     #[must_use]
-    pub const fn due(&self) -> Option<Duration> {
+    pub const fn deadline(&self) -> Option<Duration> {
         match self.clock {
             Clock::Until(at) => Some(at),
             Clock::Off | Clock::Over => None,
@@ -203,7 +203,7 @@ impl Turns {
 
     /// Whether the time of a cancelled turn has run out since the last call.
     pub fn is_over(&mut self, now: Duration) -> bool {
-        let is_over = self.due().is_some_and(|at| now >= at);
+        let is_over = self.deadline().is_some_and(|at| now >= at);
         if is_over {
             self.clock = Clock::Over;
         }

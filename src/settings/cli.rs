@@ -25,7 +25,7 @@ pub enum Parsed {
 pub type Variables = [(OsString, OsString)];
 
 /// Options that have values in variables, with these values.
-type Given<'a> = [(&'static Opt, &'a OsStr)];
+type SetVariables<'a> = [(&'static Opt, &'a OsStr)];
 
 /// The whole grammar.
 #[must_use]
@@ -38,7 +38,7 @@ pub fn grammar() -> Command {
 
 /// The grammar of `options` alone, without a help. A value in a variable is the default of its option, so the command
 /// line wins. The `env` of clap takes an empty variable for set, and does not separate a list by blanks.
-fn grammar_of(options: impl Iterator<Item = &'static Opt>, given: &Given<'_>) -> Command {
+fn grammar_of(options: impl Iterator<Item = &'static Opt>, given: &SetVariables<'_>) -> Command {
     let command = Command::new("treaper")
         .disable_help_flag(true)
         .args_override_self(true)

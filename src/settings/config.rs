@@ -121,44 +121,44 @@ impl Config {
     /// # Errors
     /// Settings contradict each other.
     pub fn new(matches: ArgMatches, unknown_variables: Vec<String>) -> Result<Self, Error> {
-        let mut given = Given(matches);
+        let mut given = Matches(matches);
         let command = given.all("COMMAND");
-        let doctor = given.one("doctor");
+        let doctor = given.last("doctor");
         check_command(&command, doctor)?;
         let mut success = SuccessSet::default();
         for code in given.all("success") {
             success.insert(code);
         }
-        let grace = given.one("grace");
+        let grace = given.last("grace");
         Ok(Self {
-            drain: given.one("drain").unwrap_or(Duration::from_secs(5)),
+            drain: given.last("drain").unwrap_or(Duration::from_secs(5)),
             grace: grace.unwrap_or(Duration::from_secs(10)),
-            stage: given.one("stage"),
-            kill_timeout: given.one("kill-timeout").unwrap_or(Duration::from_secs(5)),
-            kill_mode: given.one("kill-mode").unwrap_or_default(),
-            until: given.one("until").unwrap_or_default(),
+            stage: given.last("stage"),
+            kill_timeout: given.last("kill-timeout").unwrap_or(Duration::from_secs(5)),
+            kill_mode: given.last("kill-mode").unwrap_or_default(),
+            until: given.last("until").unwrap_or_default(),
             grace_is_set: grace.is_some(),
-            signal: given.one("signal").unwrap_or(Signal::TERM),
-            stdin: given.one("stdin").unwrap_or(StdinMode::Auto),
+            signal: given.last("signal").unwrap_or(Signal::TERM),
+            stdin: given.last("stdin").unwrap_or(StdinMode::Auto),
             stdout: given.switch("stdout"),
-            hup: given.one("hup").unwrap_or_default(),
-            term: given.one("term").unwrap_or(SignalUse::Stop),
+            hup: given.last("hup").unwrap_or_default(),
+            term: given.last("term").unwrap_or(SignalUse::Stop),
             parent: !given.switch("no-parent"),
             watch_pids: given.all("watch-pid"),
             watch_ancestors: given.all("watch-ancestor"),
-            idle: given.one("idle"),
-            forward_to: given.one("forward-to").unwrap_or(ForwardTo::Server),
+            idle: given.last("idle"),
+            forward_to: given.last("forward-to").unwrap_or(ForwardTo::Server),
             rewrites: given.all("rewrite"),
             success,
-            contain: given.one("contain").unwrap_or_default(),
+            contain: given.last("contain").unwrap_or_default(),
             guard: !given.switch("no-guard"),
             no_new_privs: given.switch("no-new-privs"),
             writers: given.writers()?,
-            stderr: given.one("stderr"),
-            report: given.one("report"),
+            stderr: given.last("stderr"),
+            report: given.last("report"),
             report_arguments: given.switch("report-arguments"),
-            verbosity: given.one("verbose").unwrap_or(0),
-            log: given.one("log"),
+            verbosity: given.last("verbose").unwrap_or(0),
+            log: given.last("log"),
             doctor,
             unknown_variables,
             command,
@@ -214,16 +214,16 @@ fn check_command(command: &[OsString], doctor: Option<DoctorFormat>) -> Result<(
 }
 
 /// The values that were given.
-struct Given(ArgMatches);
+struct Matches(ArgMatches);
 
-impl Given {
+impl Matches {
     /// An option that was not given may be missing in the grammar. For clap that is an error.
-    fn one<T: Clone + Send + Sync + 'static>(&mut self, long: &str) -> Option<T> {
+    fn last<T: Clone + Send + Sync + 'static>(&mut self, long: &str) -> Option<T> {
         self.0.try_remove_one(long).unwrap_or_default()
     }
 
     fn switch(&mut self, long: &str) -> bool {
-        self.one(long).unwrap_or(false)
+        self.last(long).unwrap_or(false)
     }
 
     fn all<T: Clone + Send + Sync + 'static>(&mut self, long: &str) -> Vec<T> {
@@ -264,7 +264,7 @@ impl Given {
             turns: self.messages("turn")?,
             cancels: self.messages("cancel")?,
             boundaries: self.messages("boundary")?,
-            cancel_drain: self.one("cancel-drain").unwrap_or(Duration::from_secs(5)),
+            cancel_drain: self.last("cancel-drain").unwrap_or(Duration::from_secs(5)),
         };
         let without_effect = without_effect.into_iter().flatten().next();
         let text = match (cancel, without_effect) {

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use crate::output::error::{self, Error};
-use crate::relay::Handle;
+use crate::relay::RelayHandle;
 use crate::sys::fd::{self, Kind};
 use crate::sys::writes::Writes;
 use crate::sys::{Errno, clock, poll};
@@ -14,7 +14,7 @@ use crate::sys::{Errno, clock, poll};
 #[derive(Debug)]
 pub struct Idle<'a> {
     writes: Writes,
-    relay: Option<&'a Handle>,
+    relay: Option<&'a RelayHandle>,
     time: Duration,
     /// When the time is over. `None`: no process can write.
     ends_at: Option<Duration>,
@@ -50,7 +50,7 @@ pub fn open() -> Result<Writes, Error> {
 impl<'a> Idle<'a> {
     /// Starts the clock.
     #[must_use]
-    pub fn start(writes: Writes, time: Duration, relay: Option<&'a Handle>) -> Self {
+    pub fn start(writes: Writes, time: Duration, relay: Option<&'a RelayHandle>) -> Self {
         Self {
             writes,
             relay,

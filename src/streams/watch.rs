@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
-use crate::relay::Handle;
+use crate::relay::RelayHandle;
 use crate::streams::idle::Idle;
 use crate::sys::arrival::{self, Arrival, SignalFd};
 use crate::sys::fd::{self, Kind};
@@ -43,7 +43,7 @@ enum Source<'a> {
     /// namespace of its own, the monitor has no other way to notice that.
     Bell,
     /// The line to the relay, which is readable when there is news, and hangs up when the relay has ended.
-    Relay(&'a Handle),
+    Relay(&'a RelayHandle),
     /// The `cgroup.events` of the cgroup.
     Cgroup,
     /// Stdin or stdout.
@@ -129,7 +129,7 @@ impl<'a> Watch<'a> {
         self.add(Source::Bell, bell.as_raw_fd(), Events::empty());
     }
 
-    pub fn add_relay(&mut self, relay: &'a Handle) {
+    pub fn add_relay(&mut self, relay: &'a RelayHandle) {
         let line = relay.line().as_raw_fd();
         self.add(Source::Relay(relay), line, Events::IN);
     }

@@ -95,13 +95,13 @@ impl Stream {
 
     /// Ends what is written here, so that the other end reads an end; keeps a way to see what it has not read.
     #[must_use]
-    pub fn end(self) -> Ended {
+    pub fn end(self) -> ClosedStream {
         if self.kind == Kind::Socket {
             hang_up(self.as_fd());
-            return Ended::Socket(self);
+            return ClosedStream::Socket(self);
         }
         // A path counts neither as a reader nor as a writer.
-        reopen(self.fd.as_raw_fd(), OFlags::PATH).map_or(Ended::Unknown, Ended::Pipe)
+        reopen(self.fd.as_raw_fd(), OFlags::PATH).map_or(ClosedStream::Unknown, ClosedStream::Pipe)
     }
 }
 
@@ -119,13 +119,13 @@ impl AsRawFd for Stream {
 
 /// A stream that this process has ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum ClosedStream {
     Socket(Stream),
     Pipe(OwnedFd),
     Unknown,
 }
 
-impl Ended {
+impl ClosedStream {
     /// As [`Stream::unread`].
     #[must_use]
     pub fn unread(&self) -> u64 {

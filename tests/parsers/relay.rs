@@ -255,7 +255,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(turns.count(), ids.values().sum::<u64>());
-            prop_assert_eq!(turns.due(), until);
+            prop_assert_eq!(turns.deadline(), until);
             if turns.is_over(now) {
                 prop_assert!(until.is_some_and(|until| until <= now));
                 return Ok(());

@@ -8,7 +8,7 @@ use crate::output::report::Facts;
 use crate::pair::context::Context;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
-use crate::relay::Handle;
+use crate::relay::RelayHandle;
 use crate::sys::pid::Pid;
 use crate::sys::wait::Ended;
 
@@ -86,7 +86,7 @@ impl Monitor<'_> {
             server_pid: self.context.board.server().map(Pid::get),
             server_ended: self.context.board.ended(),
             exit_status: status,
-            relay: self.context.relay.as_ref().map(Handle::counts),
+            relay: self.context.relay.as_ref().map(RelayHandle::counts),
             memory_peak: self.tree.memory_peak(),
             ..self.context.config.facts()
         });
