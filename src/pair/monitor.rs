@@ -185,7 +185,7 @@ impl Monitor<'_> {
                 self.notifier.and_then(Notifier::retry_at),
                 self.next_reap.time(),
             ];
-            let event = match self.watch.wait(times.into_iter().flatten().min()) {
+            let event = match self.watch.wait(times.iter().flatten().min().copied()) {
                 Some(Woken::Trigger(trigger)) => Some(Event::Trigger(trigger)),
                 Some(Woken::Signal(arrival)) => self.on_signal(arrival),
                 Some(Woken::Broken(what, errno)) => self.give_up(what, errno),

@@ -62,8 +62,9 @@ impl AsRawFd for SignalFd {
 /// # Errors
 /// Only those of a filter of system calls.
 pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
-    match wait_for(Mask::ALL, timeout) {
-        Ok((number, info)) => Ok(arrival(number, &info)),
+    let mut info = no_info();
+    match wait_for(Mask::ALL, timeout, &mut info) {
+        Ok(number) => Ok(arrival(number, &info)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         Err(errno) => Err(errno),
     }
@@ -74,7 +75,7 @@ pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
 pub fn keep_early_keys() {
     let mut early = [None; KEYS.len()];
     for slot in &mut early {
-        let Ok((number, _)) = wait_for(Mask::of(&KEYS), Some(Duration::ZERO)) else {
+        let Ok(number) = wait_for(Mask::of(&KEYS), Some(Duration::ZERO), &mut no_info()) else {
             break;
         };
         *slot = Signal::from_number(number);
@@ -82,16 +83,23 @@ pub fn keep_early_keys() {
     early.into_iter().flatten().for_each(kill_self);
 }
 
-/// The number of the next pending signal of `mask`, and what the kernel says of it.
-fn wait_for(mask: Mask, timeout: Option<Duration>) -> Result<(i32, libc::siginfo_t), Errno> {
+/// The number of the next pending signal of `mask`. `info` gets what the kernel says of it.
+fn wait_for(
+    mask: Mask,
+    timeout: Option<Duration>,
+    info: &mut libc::siginfo_t,
+) -> Result<i32, Errno> {
     let limit = timeout.map(timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: an all-zero siginfo is a valid value to be overwritten.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: the libcs only pass the mask on to the kernel, which reads its 8 bytes; the siginfo is live; the limit is
     // null or live.
-    let ret = unsafe { libc::sigtimedwait((&raw const mask).cast(), &raw mut info, limit) };
-    check(ret.into()).map(|number| (number as i32, info))
+    let ret = unsafe { libc::sigtimedwait((&raw const mask).cast(), info, limit) };
+    check(ret.into()).map(|number| number as i32)
+}
+
+fn no_info() -> libc::siginfo_t {
+    // SAFETY: an all-zero siginfo is a valid value to be overwritten.
+    unsafe { std::mem::zeroed() }
 }
 
 fn arrival(number: i32, info: &libc::siginfo_t) -> Option<Arrival> {
@@ -128,8 +136,9 @@ fn sender(info: &libc::siginfo_t) -> i32 {
 /// in the queue of the process, which the kernel looks at last. If that one is found, it is put back.
 pub fn remove_own(signal: Signal) {
     let (own, mask) = (super::pid::own(), Mask::of(&[signal.number().into()]));
-    match wait_for(mask, Some(Duration::ZERO)) {
-        Ok((number, info)) if sender(&info) != own => {
+    let mut info = no_info();
+    match wait_for(mask, Some(Duration::ZERO), &mut info) {
+        Ok(number) if sender(&info) != own => {
             // SAFETY: the siginfo is live, and the kernel has filled it.
             unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, own, number, &raw const info) };
         }

@@ -15,7 +15,8 @@ pub fn time() -> Duration {
 }
 
 fn read(clock: libc::clockid_t) -> Duration {
-    let mut time = timespec(Duration::ZERO);
+    // SAFETY: all zeros are a valid time.
+    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
     // The function of the libc: that of rustix searches the vDSO first, which costs more than all calls of treaper.
     // SAFETY: a live struct; the call fails only for clocks that do not exist.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
@@ -30,11 +31,15 @@ pub fn pause(time: Duration) {
 }
 
 /// `time` as a limit for a call: at most 34 years, which fits on every architecture.
+#[allow(
+    clippy::cast_lossless,
+    reason = "32-bit processors have an i32 here, for which there is no From"
+)]
 pub(super) fn timespec(time: Duration) -> libc::timespec {
     // Some architectures have padding in this type, so it cannot be written as a literal.
     // SAFETY: all zeros are a valid time.
     let mut limit: libc::timespec = unsafe { std::mem::zeroed() };
     limit.tv_sec = time.as_secs().min(1 << 30) as _;
-    limit.tv_nsec = (time.as_nanos() % 1_000_000_000) as _;
+    limit.tv_nsec = time.subsec_nanos() as _;
     limit
 }
