@@ -143,6 +143,11 @@ fn was_adopted_by(parent: i32, stdin: Identity) -> bool {
     };
     // Then the session does not show which process has started this one, but an init starts no servers on a pipe.
     if session == pid::own() {
+        // systemd before 248 sets INVOCATION_ID, and not yet the variable that names its main process.
+        let is_set = |name| std::env::var_os(name).is_some();
+        if is_set("INVOCATION_ID") && !is_set("SYSTEMD_EXEC_PID") {
+            return false;
+        }
         return is_init(parent, stdin) && !environment::names_this_process("SYSTEMD_EXEC_PID");
     }
     // A session that was made outside of this PID namespace (0) proves nothing.

@@ -20,7 +20,7 @@ use crate::streams::notify::Notifier;
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::signal::Signal;
 use crate::sys::wait::Change;
-use crate::sys::{Errno, clock, clone, fd, proc};
+use crate::sys::{Errno, clock, clone, fd, pid, proc};
 use crate::tree::Tree;
 use crate::tree::reap::Left;
 
@@ -312,26 +312,41 @@ impl Monitor<'_> {
 
     /// Notes on the board whether this job has the terminal. A group that is gone does not show whose it was, so this is
     /// asked before the server is reaped.
-    fn note_foreground(&self) {
+    fn note_foreground(&mut self) {
         let server = self.tree.living_server();
         let Some(server) = server.filter(|_| self.context.place.job_control) else {
             return;
         };
-        if let Ok(stat) = proc::stat(server.get()) {
-            let front = stat.foreground;
-            let is_ours = front == stat.group || proc::is_descendant(front) == Ok(true);
-            self.context.board.in_foreground.set(is_ours);
+        let in_foreground = self.context.board.in_foreground;
+        match proc::stat(server.get()) {
+            Ok(stat) if stat.foreground == stat.group => in_foreground.set(true),
+            Ok(stat) => match proc::is_descendant(stat.foreground) {
+                Ok(is_ours) => in_foreground.set(is_ours),
+                // Its leader has ended. Another member shows whose it is. Without one, what was known before counts.
+                Err(_) => self.tree.each(&mut |member| {
+                    if pid::group_of(member.pid.get()) == Ok(stat.foreground) {
+                        in_foreground.set(true);
+                    }
+                }),
+            },
+            Err(proc::FOREIGN) => in_foreground.set(true),
+            Err(_) => {}
         }
     }
 
     /// A call on which the loop rests has failed in a way that its manual does not foresee. Only SIGKILL is left, until the
     /// tree is empty or `--kill-timeout` is over.
     pub fn give_up(&mut self, what: &str, errno: Errno) -> ! {
+        stderr::defer();
         log::error!("cannot {what}: {errno}; the tree gets SIGKILL");
         let end = clock::now() + self.context.config.kill_timeout;
         loop {
             let progress = self.tree.kill_round();
-            if self.tree.reap(&mut |_, _, _| {}).left == Left::Empty {
+            let reaped = self.tree.reap(&mut |_, _, _| {});
+            if let Some(ended) = reaped.server {
+                self.context.board.set_ended(ended);
+            }
+            if reaped.left == Left::Empty {
                 break;
             }
             if !progress && clock::now() >= end {
@@ -341,6 +356,11 @@ impl Monitor<'_> {
             // Dying takes processor time.
             clock::pause(ROUND_MIN);
         }
+        let (board, policy) = (self.context.board, self.context.place.policy);
+        let gone = board.ended().is_some();
+        let plan = Plan::resume(policy, State::Done, board.trigger(), gone);
+        self.write_report(&plan, status::OWN_FAILURE);
+        stderr::write_deferred();
         clone::exit_child(status::OWN_FAILURE.into())
     }
 

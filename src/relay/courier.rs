@@ -12,9 +12,10 @@ use crate::relay::inbox::CHUNK;
 use crate::sys::clone::{self, Fork};
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::Pid;
+use crate::sys::shared::Word;
 use crate::sys::signal::{self, Signal};
 use crate::sys::stream::{self, Stream};
-use crate::sys::{Errno, pid, prctl, wait};
+use crate::sys::{Errno, pid, prctl};
 
 /// The command name of a courier.
 pub const NAME: &CStr = c"tree-courier";
@@ -33,18 +34,19 @@ pub struct Courier(pub Pid);
 
 impl Drop for Courier {
     fn drop(&mut self) {
-        // It is not reaped yet, so its pid is its own.
+        // It is not reaped yet, so its pid is its own. The process that adopts it reaps it: one that waits for a file system
+        // does not end by SIGKILL, and the relay never waits.
         let _ = signal::kill(self.0, Signal::KILL);
-        let _ = wait::for_success(self.0);
     }
 }
 
 impl HostStream {
-    /// The stdin or stdout of this process. To be called in the relay: a courier ends with the process that starts it.
+    /// The stdin or stdout of this process. `passed`: where a courier counts what it has written to stdout. To be called in
+    /// the relay: a courier ends with the process that starts it.
     ///
     /// # Errors
     /// `EAGAIN`, `EMFILE`, ...
-    pub fn open(number: i32) -> Result<Self, Errno> {
+    pub fn open(number: i32, passed: Word) -> Result<Self, Errno> {
         if let Some(stream) = stream::of_standard(number, fd::describe(number).0) {
             let courier = None;
             return Ok(Self { stream, courier });
@@ -52,16 +54,16 @@ impl HostStream {
         let standard = stream::copy_of(number)?;
         let (stream, far) = stream::incoming(Kind::Socket)?;
         let courier = if number == fd::STDIN {
-            start(&standard, &far)?
+            start(&standard, &far, None)?
         } else {
-            start(&far, &standard)?
+            start(&far, &standard, Some(passed))?
         };
         let courier = Some(courier);
         Ok(Self { stream, courier })
     }
 }
 
-fn start(from: &OwnedFd, to: &OwnedFd) -> Result<Courier, Errno> {
+fn start(from: &OwnedFd, to: &OwnedFd, passed: Option<Word>) -> Result<Courier, Errno> {
     let relay = pid::own();
     if let Fork::Parent(pid) = clone::fork_plainly()? {
         return Ok(Courier(pid));
@@ -72,18 +74,27 @@ fn start(from: &OwnedFd, to: &OwnedFd) -> Result<Courier, Errno> {
         fd::replace_by_stderr(fd::STDIN);
         fd::replace_by_stderr(fd::STDOUT);
         stream::close_all_except(&[from.as_raw_fd(), to.as_raw_fd()]);
-        copy(from, to);
+        copy(from, to, passed);
     }
     clone::exit_child(0);
 }
 
-fn copy(from: &OwnedFd, to: &OwnedFd) {
+/// How much one write takes: a write that waits returns only when all of it is written, and progress must show.
+const PIECE: usize = 4096;
+
+fn copy(from: &OwnedFd, to: &OwnedFd, passed: Option<Word>) {
     let mut bytes = vec![0; CHUNK];
     while let Ok(count @ 1..) = rustix::io::retry_on_intr(|| rustix::io::read(from, &mut bytes)) {
         let mut rest = &bytes[..count];
         while !rest.is_empty() {
-            match rustix::io::retry_on_intr(|| rustix::io::write(to, rest)) {
-                Ok(count) => rest = &rest[count..],
+            let piece = &rest[..rest.len().min(PIECE)];
+            match rustix::io::retry_on_intr(|| rustix::io::write(to, piece)) {
+                Ok(count) => {
+                    rest = &rest[count..];
+                    if let Some(passed) = passed {
+                        passed.add(count as u64);
+                    }
+                }
                 Err(Errno::PIPE) => return,
                 Err(errno) => {
                     let why = error::describe(errno);

@@ -128,6 +128,10 @@ impl RelayHandle {
             if self.words.passed.get() != passed {
                 (passed, since) = (self.words.passed.get(), clock::now());
             }
+            // SIGKILL does not end a process that waits for a file system.
+            if clock::now() > since + 2 * PATIENCE {
+                return;
+            }
             let signal = if clock::now() > since + PATIENCE {
                 Signal::KILL
             } else {

@@ -132,8 +132,9 @@ pub fn start(
     let (files, sources) = make_sockets(settings)?;
     let Fork::Parent(pid) = clone::fork_plainly().map_err(cannot)? else {
         let ends = || {
-            let host = HostStream::open(fd::STDIN)?;
-            let output = from_server.map(|from| Ok((from, HostStream::open(fd::STDOUT)?)));
+            let host = HostStream::open(fd::STDIN, words.passed)?;
+            let output =
+                from_server.map(|from| Ok((from, HostStream::open(fd::STDOUT, words.passed)?)));
             Ok(Ends {
                 input: (host, to_server),
                 output: output.transpose()?,

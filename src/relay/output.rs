@@ -95,38 +95,35 @@ impl Output {
         }
     }
 
-    /// stdout of treaper has room, or its reader is gone. Returns whether something was passed on.
-    pub fn host_reported(&mut self, has_hung_up: bool, turns: &mut Turns) -> bool {
+    /// stdout of treaper has room, or its reader is gone.
+    pub fn host_reported(&mut self, has_hung_up: bool, turns: &mut Turns) {
         // While there is something to write, the write says whether the host still reads: an error in the queue of a
         // socket is none.
         if has_hung_up && self.is_empty() {
-            self.leave();
-            return false;
+            return self.leave();
         }
-        let did = self.write();
+        self.write();
         if self.left.is_some() {
             self.read(turns);
         }
-        did
     }
 
-    /// Passes on what fits; whether something did.
-    fn write(&mut self) -> bool {
+    /// Passes on what fits.
+    fn write(&mut self) {
         let Some(to) = self.to.as_ref().filter(|_| !self.is_empty()) else {
-            return false;
+            return;
         };
         match to.stream.write(self.buffer.rest()) {
             Ok(count) => {
                 self.buffer.written(count);
-                self.words.passed.add(count as u64);
+                // A courier counts what it has written itself.
+                if to.courier.is_none() {
+                    self.words.passed.add(count as u64);
+                }
                 self.end_courier();
-                count > 0
             }
-            Err(Errno::AGAIN | Errno::INTR) => false,
-            Err(_) => {
-                self.leave();
-                false
-            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => self.leave(),
         }
     }
 

@@ -21,6 +21,8 @@ use crate::sys::{Errno, clock};
 
 /// The relay gives up if the host reads nothing of the last output of the tree for this long.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
+/// The pause between two looks at what a courier has passed on of it.
+const FLUSH_LOOK: Duration = Duration::from_millis(500);
 
 /// The streams of the relay, and what it shares with the pair.
 #[derive(Debug)]
@@ -66,6 +68,8 @@ struct Relay {
     turns: Turns,
     /// If the tree is gone: when output was last passed on.
     finishing: Option<Duration>,
+    /// How many bytes of output were passed on at the last look.
+    passed: u64,
     line: OwnedFd,
     words: Words,
 }
@@ -80,6 +84,7 @@ pub fn run(ends: Ends, settings: &Writers, drain: Duration) -> bool {
         output: ends.output.map(|output| Output::new(output, words)),
         turns: Turns::new(settings),
         finishing: None,
+        passed: 0,
         line: ends.line,
         words,
     };
@@ -119,7 +124,10 @@ impl Relay {
     }
 
     fn deadline(&self) -> Option<Duration> {
-        let flush = self.finishing.map(|since| since + FLUSH_PATIENCE);
+        // Progress of a courier does not wake the relay.
+        let flush = self
+            .finishing
+            .map(|since| (since + FLUSH_PATIENCE).min(clock::now() + FLUSH_LOOK));
         let all = [self.turns.deadline(), flush, self.input.deadline()];
         all.into_iter().flatten().min()
     }
@@ -132,10 +140,7 @@ impl Relay {
             };
             match what {
                 Polled::Output => output.read(&mut self.turns),
-                Polled::HostOutput => {
-                    let did = output.host_reported(has_hung_up, &mut self.turns);
-                    self.finishing = self.finishing.map(|at| if did { clock::now() } else { at });
-                }
+                Polled::HostOutput => output.host_reported(has_hung_up, &mut self.turns),
                 _ => {}
             }
         }
@@ -171,6 +176,10 @@ impl Relay {
     }
 
     fn check_finish(&mut self, now: Duration) {
+        let passed = self.words.passed.get();
+        if std::mem::replace(&mut self.passed, passed) != passed {
+            self.finishing = self.finishing.map(|_| now);
+        }
         let is_late = |since| now >= since + FLUSH_PATIENCE;
         let Some(output) = self.output.as_mut().filter(|output| !output.is_over()) else {
             return;

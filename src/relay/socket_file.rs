@@ -101,8 +101,10 @@ impl SocketPath {
             let claim = self.claim(stale);
             let listener = match peer::listen(&self.address(&claim)) {
                 Err(Errno::ADDRINUSE) => {
-                    self.stale(&claim)?;
-                    self.unlink(&claim);
+                    // Another process may have just made it.
+                    if self.stale(&claim)?.is_some() {
+                        self.unlink(&claim);
+                    }
                     continue;
                 }
                 other => other.map_err(error::describe)?,

@@ -4,7 +4,7 @@
 use crate::sys::shared::{Flag, Word, Words as Shared, shared_words};
 
 shared_words! {
-    /// The words. The relay alone writes them.
+    /// The words. The relay and its couriers alone write them.
     pub struct Words {
         /// It ends by itself, since there is nothing more to do.
         pub done: Flag,
