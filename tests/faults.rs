@@ -28,6 +28,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("fstat", &["ENOMEM"]),
     ("getrandom", &["ENOSYS", "EAGAIN"]),
     ("getdents64", &["ENOMEM", "EPERM"]),
+    ("getpgid", &["EPERM"]),
     ("getsid", &["EPERM"]),
     ("ioctl", &["ENOTTY", "EPERM"]),
     ("kill", &["EPERM", "EAGAIN"]),
