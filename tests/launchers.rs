@@ -274,13 +274,15 @@ fn a_dead_host_that_gave_treaper_a_session_is_noticed_if_an_init_has_adopted_tre
     lives_on(all_ready(
         scene.start(&orphan_of(&["--stdin", "null"], &["setsid"])),
     ));
-    // The main process of a unit, which systemd has started on a socket.
-    let scene = Scene::new().reaper_named("systemd");
-    let unit = "export SYSTEMD_EXEC_PID=$$; exec \"$0\" \"$@\"";
-    let before = ["setsid", "sh", "-c", unit];
-    lives_on(all_ready(
-        scene.start(&orphan_of(&["--stdin", "hungup"], &before)),
-    ));
+    // The main process of a unit, which systemd has started on a socket. Before systemd 248 it is not named.
+    for variable in ["SYSTEMD_EXEC_PID=$$", "INVOCATION_ID=unit"] {
+        let scene = Scene::new().reaper_named("systemd");
+        let unit = format!("export {variable}; exec \"$0\" \"$@\"");
+        let before = ["setsid", "sh", "-c", &unit];
+        lives_on(all_ready(
+            scene.start(&orphan_of(&["--stdin", "hungup"], &before)),
+        ));
+    }
 }
 
 /// A scene whose process 1 is a shell with the command name `name`, which runs this script.

@@ -10,13 +10,17 @@ use common::{ACTOR, Run, Scene, Wrap, sys, until};
 const STUBBORN: &str = "trap '' TERM; setsid sleep 1000 & (setsid sleep 1000 &) ; echo up; wait";
 
 fn start(rules: &[&str], options: &[&str]) -> Run {
+    start_in(Scene::new(), rules, options)
+}
+
+fn start_in(scene: Scene, rules: &[&str], options: &[&str]) -> Run {
     let server = Wrap::Treaper(options).command(&["sh", "-c", STUBBORN]);
     let before = [&[ACTOR, "faults"], rules, &["--"]].concat();
     let words: Vec<&str> = before
         .into_iter()
         .chain(server.iter().map(String::as_str))
         .collect();
-    Scene::new().start(&words)
+    scene.start(&words)
 }
 
 #[test]
@@ -32,8 +36,14 @@ fn a_loop_that_cannot_wait_leaves_no_process_and_says_why() {
             "cannot wait for signals",
         ),
     ] {
-        let mut run = start(&[rule], options);
+        let scene = Scene::new();
+        let file = scene.directory().join("report");
+        let report = format!("--report={}", file.display());
+        let options = [options, &[report.as_str()]].concat();
+        let mut run = start_in(scene, &[rule], &options);
         assert_eq!(run.wait_clean().code(), Some(125), "{rule} {options:?}");
+        let report = std::fs::read_to_string(file).unwrap();
+        assert!(report.contains("\"exit_status\":125"), "{rule}: {report}");
         let printed = run.stderr();
         assert_eq!(printed.matches(what).count(), 1, "{rule}: {printed}");
         assert_eq!(printed.lines().count(), 1, "{rule}: {printed}");
