@@ -162,7 +162,7 @@ fn a_cancel_while_no_turn_runs_starts_no_clock() {
         "{\"id\":1,\"method\":\"initialize\"}",
         "{\"params\":{\"id\":1,\"method\":\"prompt\"}}",
         "{\"id\":1,\"x\":[\"method\",\"prompt\"],\"y\":\"\\\"method\\\":\\\"prompt\\\"\"}",
-        // Nobody can answer it.
+        // Without an id there can be no answer.
         "{\"method\":\"prompt\"}",
         "{\"id\":null,\"method\":\"prompt\"}",
     ] {

@@ -178,7 +178,7 @@ fn sighup_does_not_open_the_file_again() {
     assert_eq!(run.stderr(), "");
 }
 
-/// A write to it waits for ever. The next step is SIGKILL.
+/// A write to it never returns. The next step is SIGKILL.
 #[test]
 fn a_file_system_that_hangs_does_not_keep_sigkill_waiting() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/hung_stderr.py");

@@ -33,9 +33,6 @@ const KEYS: [i32; 6] = [
     libc::SIGWINCH,
 ];
 
-/// The longest wait of [`wait_any`] that has a limit.
-const LONGEST_WAIT: Duration = Duration::from_millis(500);
-
 /// A descriptor that is readable while a signal is pending, for a poll. [`wait_any`] takes the signal. See `signalfd(2)`.
 #[derive(Debug)]
 pub struct SignalFd(OwnedFd);
@@ -59,15 +56,13 @@ impl AsRawFd for SignalFd {
     }
 }
 
-/// Waits for any signal (all are blocked), at most for `timeout` (`None`: without a limit), or for half a second. Needs no
-/// descriptor. `None` if none came. See `sigtimedwait(2)`.
+/// Waits for any signal (all are blocked), at most for `timeout` (`None`: without a limit). Needs no descriptor. `None` if
+/// none came. After EINTR (a debugger, the freezer of cgroups), the function of musl begins the whole time again. See `sigtimedwait(2)`.
 ///
 /// # Errors
 /// Only those of a filter of system calls.
 pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
     let mut info = no_info();
-    // After EINTR (a debugger, the freezer of cgroups), the function of musl begins the whole time again.
-    let timeout = timeout.map(|time| time.min(LONGEST_WAIT));
     match wait_for(Mask::ALL, timeout, &mut info) {
         Ok(number) => Ok(arrival(number, &info)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),

@@ -56,12 +56,12 @@ pub fn is_alive(path: &Path) -> Result<bool, Errno> {
 /// # Errors
 /// Those of `getsockopt(2)`.
 pub fn credentials(socket: BorrowedFd<'_>) -> Result<Credentials, Errno> {
-    let nobody = libc::ucred {
+    let unset = libc::ucred {
         pid: 0,
         uid: 0,
         gid: 0,
     };
-    let found = socket_option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, nobody)?;
+    let found = socket_option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, unset)?;
     Ok(Credentials {
         pid: found.pid,
         uid: found.uid,
