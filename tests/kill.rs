@@ -20,6 +20,7 @@ use treaper::contain::Containment;
 use treaper::sys::clock;
 use treaper::sys::pid::Pid;
 use treaper::sys::signal::Signal;
+use treaper::sys::wait::Ended;
 use treaper::tree::{Server, StopSent, Tree};
 
 /// The recorded signal that arrives last, if all are pending.
@@ -827,4 +828,25 @@ fn scene_quiet() {
         );
     }
     end(&pids);
+}
+
+#[test]
+fn the_end_of_an_ending_init_is_the_end_of_its_server() {
+    play("scene_ending_init");
+}
+
+/// The kernel has killed the server with the rest of the namespace, and its own status is known to that init alone.
+#[test]
+#[ignore = "a scene"]
+fn scene_ending_init() {
+    let init = child(None, live);
+    let mut tree = tree_without_server();
+    tree.ending_init = Pid::new(init);
+    kill(init);
+    let mut server = None;
+    until("the init is reaped", || {
+        server = tree.reap(&mut |_, _, _| {}).server;
+        server.is_some()
+    });
+    assert_eq!(server, Some(Ended::Killed(Signal::KILL.number())));
 }

@@ -86,6 +86,10 @@ impl Tree {
                 self.sigkill.ended += 1;
             }
             self.strangers.retain(|stranger| *stranger != pid);
+            // The kernel lets it end only after all others of its namespace, which it has killed.
+            if self.ending_init.is_some_and(|init| init.get() == pid) {
+                reaped.server = Some(ended);
+            }
             each(pid, ended, is_server);
         }
     }
