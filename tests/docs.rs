@@ -421,6 +421,7 @@ fn variables_that_are_named_exist() {
         "CHANGELOG.md",
         "docs/hosts.md",
         "docs/programs.md",
+        "docs/survivors.md",
         "docs/troubleshooting.md",
     ];
     for name in documents.map(str::to_owned).into_iter().chain(manuals()) {
@@ -565,6 +566,24 @@ fn the_costs_in_the_readme_were_measured() {
     );
 }
 
+/// The text that `tests/hosts/survivors` has written into the file `name`.
+fn played(name: &str) -> String {
+    let text = read(name);
+    let begin = "<!-- Written by tests/hosts/survivors: the table. -->\n";
+    let (_, rest) = text.split_once(begin).unwrap();
+    let (table, _) = rest
+        .split_once("<!-- The end of what was written. -->")
+        .unwrap();
+    table.to_owned()
+}
+
+#[test]
+fn the_readme_has_the_survivors_that_were_played() {
+    let table = played("docs/survivors.md");
+    assert!(table.contains("| `treaper` | **none** |"), "{table}");
+    assert_eq!(played("README.md"), table);
+}
+
 /// The words between back quotes in the first cell of each row below `heading`, without their values.
 fn words_in_table(text: &str, heading: &str) -> BTreeSet<String> {
     let (_, below) = text.split_once(heading).unwrap();
@@ -602,6 +621,7 @@ fn files_that_documents_name_exist() {
         "CONTRIBUTING.md",
         "docs/hosts.md",
         "docs/programs.md",
+        "docs/survivors.md",
         "docs/troubleshooting.md",
     ] {
         let text = read(name);

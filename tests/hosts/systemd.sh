@@ -49,6 +49,11 @@ scope)
     inside sh -c 'kill -9 $(pgrep -f "^sh /run/test/host")'
     wait $host 2>/dev/null
     ;;
+survivors)
+    for file in survivors.py procs.py; do inside sh -c 'cat >"/run/test/$1"' x "$file" <"$folder/$file"; done
+    inside python3 /run/test/survivors.py --json 'systemd-run --scope' 'systemd-run --pipe'
+    exit
+    ;;
 esac
 [ "$CONTROL" = 1 ] || until_true none_left
 [ "$CONTROL" = 0 ] || sleep 1.5

@@ -1,12 +1,12 @@
 """The examples of docs/troubleshooting.md: each line that begins with `$ ` is typed, and what follows has to be the output.
-And the picture of README.md."""
+And the picture of README.md, and the table of docs/survivors.md."""
 
 import os
 import re
 import subprocess
 
 from scene import scene
-from stage import ROOT, Failed
+from stage import HERE, ROOT, Failed
 
 
 def plain(text):
@@ -45,3 +45,13 @@ def _(stage):
     with open(os.path.join(ROOT, "docs/demo.svg")) as file:
         if re.sub(r"\d+", "N", drawn) != re.sub(r"\d+", "N", file.read()):
             raise Failed("docs/demo.svg is out of date: docs/picture >docs/demo.svg")
+
+
+@scene("survivors", in_document=False, control=False, quick=True, alone=True)
+def _(stage):
+    """The table shows what is left. The rows of programs that are not installed are not played, nor those of systemd-run."""
+    env = {**os.environ, "TREAPER": stage.path("bin/treaper")}
+    done = subprocess.run([os.path.join(HERE, "survivors"), "--check"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise Failed(done.stdout)
+    return lambda: done.stdout.strip()
