@@ -240,6 +240,26 @@ def _(stage):
     return judged(stage, left)
 
 
+@scene("docker-exec-it", without="--idle=8h ")
+def _(stage):
+    """The terminal in the container stays open when the client is killed."""
+    stage.need("script")
+    docker = Docker(stage)
+    stage.run(["docker", "run", "-d", "--name", "some-container", "--network", "none", "-e", "TREAPER_GRACE=1s",
+               "debian:stable-slim", "sh", "-c", "while :; do sleep 1; done"])
+    command = stage.text("docker-exec-it").strip().replace("=8h", "=5s")
+    screen = stage.start(["script", "-qefc", f"exec {command}", "/dev/null"], stdin=subprocess.PIPE)
+    stage.until("the server", lambda: "up" in stage.read("log"))
+    for client in stage.find("docker exec -it"):
+        if client.comm == "docker":
+            stage.kill(client.pid)
+    screen.wait(60)
+
+    def left():
+        return [line.strip() for line in stage.run(["docker", "exec", "some-container", "ps"]).splitlines() if "some-" in line]
+    return judged(stage, left)
+
+
 class Podman:
     def __init__(self, stage):
         stage.need("podman", "runc")

@@ -15,6 +15,9 @@ from scene import SCENES, Check
 from stage import CACHE, ROOT, Failed, Skip, Stage
 
 import scenes  # noqa: F401  (registers them)
+import agents  # noqa: F401
+import notebooks  # noqa: F401
+import training  # noqa: F401
 import containers  # noqa: F401
 import schemas  # noqa: F401
 import transcripts  # noqa: F401

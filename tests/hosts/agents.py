@@ -1,0 +1,259 @@
+"""The scenes with agents in a terminal: real ones in tmux, and a stand-in for those that need an account."""
+
+import os
+import re
+import shlex
+
+from scene import scene
+from scenes import CLIENTS, lives_on
+from stage import Failed, Skip
+
+# A stand-in for an agent: it starts a helper, and then works until it is told to end.
+AGENT = """#!/bin/sh
+some-server </dev/null >/dev/null 2>&1 &
+echo ready
+exec sleep 1000
+"""
+SIZES = [(110, 35), (80, 24)]
+
+
+class Terminal:
+    """A shell with the aliases of the page, in a window of tmux."""
+
+    def __init__(self, stage):
+        stage.need("tmux")
+        self.stage = stage
+        self.tmux = ["tmux", "-S", stage.path("tmux"), "-f", "/dev/null"]
+        stage.env.update(TERM="xterm-256color", LANG="C.UTF-8")
+        columns, lines = map(str, SIZES[0])
+        start = f". {shlex.quote(stage.snippet('agent-alias', 'aliases.sh'))}; PS1='prompt> '\n"
+        shell = f"exec bash --rcfile {shlex.quote(stage.write('bashrc', start))} -i"
+        # The first window keeps tmux running when the second one is closed.
+        stage.run([*self.tmux, "new-session", "-d", "-x", columns, "-y", lines, "exec sleep 1000"])
+        stage.run([*self.tmux, "set-option", "-g", "status", "off"])
+        stage.run([*self.tmux, "new-window", "-c", stage.folder, shell])
+        self.shell = int(stage.run([*self.tmux, "display-message", "-p", "#{pane_pid}"]))
+        stage.spare(int(stage.run([*self.tmux, "display-message", "-p", "#{pid}"])))
+        stage.endings.append(lambda: stage.run([*self.tmux, "kill-server"]))
+        self.shows("prompt>")
+
+    def types(self, *keys):
+        self.stage.run([*self.tmux, "send-keys", *keys])
+
+    def screen(self):
+        return self.stage.run([*self.tmux, "capture-pane", "-p"])
+
+    def shows(self, words):
+        self.stage.until(words, lambda: words in self.screen())
+
+    def closes(self):
+        self.stage.run([*self.tmux, "kill-pane"])
+
+    def resizes(self, columns, lines):
+        self.stage.run([*self.tmux, "resize-window", "-x", str(columns), "-y", str(lines)])
+
+    def at_prompt(self):
+        """The shell is in the foreground, and shows that."""
+        lines = self.screen().split()
+        return bool(lines) and lines[-1] == "prompt>"
+
+
+def stand_in(stage):
+    stage.write("bin/claude", AGENT, 0o755)
+    terminal = Terminal(stage)
+    terminal.types("claude", "Enter")
+    terminal.shows("ready")
+    stage.ready()
+    return terminal
+
+
+def agent(stage):
+    """The process of the agent itself."""
+    return stage.until("the agent", lambda: [p for p in stage.find("sleep 1000") if p.pid not in stage.pids().values()])[0]
+
+
+@scene("agent, window closed", "agent-alias", quick=True)
+def _(stage):
+    stand_in(stage).closes()
+
+
+@scene("agent, Ctrl-C", "agent-alias", quick=True)
+def _(stage):
+    terminal = stand_in(stage)
+    terminal.types("C-c")
+    stage.until("the prompt", terminal.at_prompt)
+
+
+@scene("agent, SIGKILL", "agent-alias", quick=True)
+def _(stage):
+    stand_in(stage)
+    stage.kill(agent(stage).pid)
+
+
+@scene("agent, the shell is killed", "agent-alias", quick=True)
+def _(stage):
+    terminal = stand_in(stage)
+    stage.kill(terminal.shell)
+
+
+@scene("agent, suspended", "agent-alias", quick=True)
+def _(stage):
+    terminal = stand_in(stage)
+    terminal.types("C-z")
+    stage.until("the prompt", terminal.at_prompt)
+    if "Stopped" not in terminal.screen():
+        raise Failed("the shell does not show a suspended job: " + terminal.screen())
+    terminal.types("fg", "Enter")
+    stage.until("the foreground", lambda: not terminal.at_prompt())
+    terminal.types("C-c")
+    stage.until("the prompt", terminal.at_prompt)
+
+
+@scene("agent, updated", "agent-alias", quick=True)
+def _(stage):
+    terminal = stand_in(stage)
+    first = stage.pids()
+    stage.write("new", AGENT.replace("ready", "newer"), 0o755)
+    os.rename(stage.path("new"), stage.path("bin/claude"))
+    lives_on(stage, *first.values())
+    terminal.types("C-c")
+    stage.until("the prompt", terminal.at_prompt)
+    terminal.types("claude", "Enter")
+    terminal.shows("newer")
+    stage.ready(2)
+    terminal.types("C-c")
+    stage.until("the prompt", terminal.at_prompt)
+
+
+# ---- real ones. They have one server, which they start without an account.
+
+def gemini(stage):
+    """What starts it, and what its first screen says."""
+    path = f"{CLIENTS}/.bin/gemini"
+    if not os.path.exists(path):
+        raise Skip("gemini is not installed")
+    os.symlink(path, stage.path("bin/gemini"))
+    os.mkdir(stage.path("work"))
+    stage.write(".gemini/settings.json", '{"security": {"folderTrust": {"enabled": false}}, "mcpServers": {"some": {"command": "some-server"}}}')
+    return "gemini", "Use Enter to select"
+
+
+def opencode(stage):
+    path = f"{CLIENTS}/opencode-linux-x64-baseline/bin/opencode"
+    if not os.path.exists(path):
+        raise Skip("opencode is not installed")
+    os.symlink(path, stage.path("bin/opencode"))
+    os.mkdir(stage.path("work"))
+    stage.write(".config/opencode/opencode.json", '{"mcp": {"some": {"type": "local", "command": ["some-server"], "enabled": true}}}')
+    return "opencode", "commands"
+
+
+def started(stage, program):
+    name, first = program(stage)
+    terminal = Terminal(stage)
+    terminal.types("cd work", "Enter")
+    terminal.types(name, "Enter")
+    terminal.shows(first)
+    return terminal, name, first
+
+
+def plain(screen):
+    """What two starts have in common: not the random tip and example, nor the line that was typed, nor empty lines."""
+    lines = [re.sub(r'Ask anything….*', "Ask anything", line.rstrip()) for line in screen.splitlines()]
+    return [line for line in lines if line and "Tip" not in line and "prompt>" not in line]
+
+
+def leaves(stage, terminal, name):
+    """Ctrl-C, as often as the program wants it."""
+    for _ in range(20):
+        if stage.comes_within(3, terminal.at_prompt):
+            return
+        terminal.types("C-c")
+    raise Failed(f"{name} does not end: " + terminal.screen())
+
+
+def draws(stage, program):
+    terminal, name, first = started(stage, program)
+    screens = {}
+    for typed in (name, "\\" + name):
+        if typed != name:
+            terminal.types(f"clear; {typed}", "Enter")
+            terminal.shows(first)
+        for size in SIZES:
+            terminal.resizes(*size)
+            stage.until("the first screen", lambda: first in drawn(stage, terminal))
+            screens[typed, size] = plain(drawn(stage, terminal))
+        terminal.resizes(*SIZES[0])
+        leaves(stage, terminal, name)
+    for size in SIZES:
+        if screens[name, size] != screens["\\" + name, size]:
+            raise Failed("treaper:\n" + "\n".join(screens[name, size]) + "\nbare:\n" + "\n".join(screens["\\" + name, size]))
+    return lambda: f"the same screens as without treaper, of {len(screens[name, SIZES[0]])} lines"
+
+
+def drawn(stage, terminal):
+    """The screen, when it was the same for a second."""
+    before = None
+    while (now := terminal.screen()) != before:
+        before = now
+        stage.passes(1)
+    return now
+
+
+@scene("gemini draws", "agent-alias", control=False)
+def _(stage):
+    return draws(stage, gemini)
+
+
+@scene("opencode draws", "agent-alias", control=False)
+def _(stage):
+    return draws(stage, opencode)
+
+
+@scene("gemini, Ctrl-C", "agent-alias")
+def _(stage):
+    terminal, name, _ = started(stage, gemini)
+    stage.ready()
+    leaves(stage, terminal, name)
+
+
+@scene("gemini, window closed", "agent-alias")
+def _(stage):
+    terminal, _, _ = started(stage, gemini)
+    stage.ready()
+    terminal.closes()
+
+
+@scene("gemini, SIGKILL", "agent-alias")
+def _(stage):
+    started(stage, gemini)
+    stage.ready()
+    # gemini starts itself again, and waits for its child.
+    stage.kill(min(p.pid for p in stage.find("bin/gemini") if p.cmdline.startswith("node")))
+
+
+@scene("opencode, suspended", "agent-alias")
+def _(stage):
+    terminal, name, first = started(stage, opencode)
+    stage.ready()
+    terminal.types("C-z")
+    terminal.shows("Stopped")
+    terminal.types("fg", "Enter")
+    stage.until("the first screen", lambda: first in terminal.screen() and "Stopped" not in terminal.screen())
+    leaves(stage, terminal, name)
+
+
+@scene("opencode, window closed", "agent-alias")
+def _(stage):
+    terminal, _, _ = started(stage, opencode)
+    stage.ready()
+    terminal.closes()
+
+
+@scene("opencode, SIGKILL", "agent-alias")
+def _(stage):
+    started(stage, opencode)
+    stage.ready()
+    for process in stage.find("opencode"):
+        if process.comm == "opencode":
+            stage.kill(process.pid)
