@@ -55,3 +55,18 @@ def _(stage):
     if done.returncode != 0:
         raise Failed(done.stdout)
     return lambda: done.stdout.strip()
+
+
+@scene("orphans", "orphans", "end-orphan", control=False, quick=True)
+def _(stage):
+    """What an agent without treaper has left is listed, and ended by hand. The scene is in the place of process 1."""
+    host = stage.start(["sh", "-c", "some-server & wait"])
+    pids = stage.ready()
+    stage.kill(host)
+    script = stage.snippet("orphans", "orphans.sh", replace=[("$2 == 1 ", f"$2 == {os.getpid()} ")])
+    for pid in [pids["server"], pids["worker"]]:
+        listed = [line.split()[0] for line in stage.run(["sh", script]).splitlines()]
+        if str(pid) not in listed:
+            raise Failed(f"{pid} is not listed: {listed}")
+        stage.run(["sh", stage.snippet("end-orphan", "end.sh")], env={**stage.env, "PID": str(pid)}, check=False)
+        stage.until("its end", lambda pid=pid: not stage.is_alive(pid))
