@@ -1,7 +1,7 @@
 //! Options, `--help`, manuals, completions, `--doctor` and README say the same, in both directions.
 //!
 //! `UPDATE=1 cargo test --features fixtures --test docs` writes what is generated: `completions/`, and in README.md and
-//! the manual the table of the guarantees and the costs.
+//! the manual the table of the guarantees, the costs, and how treaper is installed.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -19,6 +19,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 use clap::ArgAction;
 use common::{TREAPER, skip, sys};
@@ -62,6 +63,9 @@ fn same(name: &str, found: &str, expected: &str, whole: &str) {
 
 /// As [`same`], for the text between the lines `before` and `after` of the file `name`.
 fn same_between(name: &str, before: &str, after: &str, expected: &str) {
+    // Several tests write into one file, and they run at the same time.
+    static WRITER: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = WRITER.lock();
     let text = read(name);
     let (head, rest) = text
         .split_once(before)
@@ -563,6 +567,137 @@ fn the_costs_in_the_readme_were_measured() {
         "<!-- Written by `UPDATE=1 cargo test --features fixtures --test docs`, from benches/results.md. -->\n",
         "<!-- The end of what was written. -->\n\n## More",
         &format!("\n{table}\n"),
+    );
+}
+
+/// The address of the project, or `None` before a release is published.
+///
+/// This is the one variable: `Cargo.toml` has a reserved name until there is an address.
+fn address() -> Option<String> {
+    let manifest = read("Cargo.toml");
+    let (_, rest) = manifest.split_once("\nrepository = \"").unwrap();
+    let (address, _) = rest.split_once('"').unwrap();
+    (!address.contains("treaper.example")).then(|| address.to_owned())
+}
+
+/// How treaper is installed: the line of the first screen, and the rows of all systems.
+fn installation(address: Option<&str>) -> (String, String) {
+    let version = env!("CARGO_PKG_VERSION");
+    let archive = format!("treaper-{version}-x86_64-linux.tar.gz");
+    let files = [
+        (
+            "Debian, Ubuntu",
+            format!("apt install ./treaper_{version}_amd64.deb"),
+        ),
+        (
+            "Fedora, RHEL, SUSE",
+            format!("dnf install ./treaper-{version}-1.x86_64.rpm"),
+        ),
+        (
+            "Alpine",
+            format!("apk add --allow-untrusted treaper-{version}-r1.apk"),
+        ),
+        (
+            "Arch",
+            format!("pacman -U treaper-{version}-1-x86_64.pkg.tar.zst"),
+        ),
+        (
+            "any",
+            format!("tar xf {archive} -C /usr/local --strip-components=1"),
+        ),
+    ];
+    let (line, head, others) = match address {
+        Some(address) => {
+            let files = format!("{address}/releases/download/v{version}");
+            (
+                format!("curl -fL {files}/{archive} | tar xz -C /usr/local --strip-components=1"),
+                format!("Download the file of your system from {address}/releases.\n"),
+                [
+                    ("Python", "pip install treaper` or `uvx treaper -- SERVER"),
+                    (
+                        "Node",
+                        "npm install -g treaper` or `npx -y treaper -- SERVER",
+                    ),
+                    ("Rust", "cargo install treaper` or `cargo binstall treaper"),
+                    (
+                        "containers",
+                        "COPY --from=treaper /treaper /usr/bin/treaper",
+                    ),
+                ],
+            )
+        }
+        None => (
+            "cargo install --path .".to_owned(),
+            "`packaging/release` builds the packages into `dist/`. Type the command in that folder.\n"
+                .to_owned(),
+            [
+                ("Python", "pip install --no-index --find-links . treaper"),
+                ("Node", "npm install -g ./treaper-VERSION.tgz"),
+                ("Rust", "cargo install --path .`, in the source tree"),
+                (
+                    "containers",
+                    "COPY treaper-x86_64-linux-musl /usr/bin/treaper",
+                ),
+            ],
+        ),
+    };
+    let nix = (
+        "Nix",
+        "nix profile install .` or `nix run . -- SERVER`, in the source tree".to_owned(),
+    );
+    let others = others.map(|(system, command)| (system, command.replace("VERSION", version)));
+    let place = if address.is_some() {
+        "as root"
+    } else {
+        "in the source tree, with Rust"
+    };
+    let mut table = format!("{head}\n| system | what to type |\n| --- | --- |\n");
+    for (system, command) in files.into_iter().chain([nix]).chain(others) {
+        let end = if command.contains("`, ") { "" } else { "`" };
+        let _ = writeln!(table, "| {system} | `{command}{end} |");
+    }
+    (
+        format!("Install, {place}:\n\n```console\n$ {line}\n```\n"),
+        table,
+    )
+}
+
+#[test]
+fn the_readme_says_how_to_install_what_is_published() {
+    let (line, table) = installation(address().as_deref());
+    for (part, text) in [("one line", line), ("the packages", table)] {
+        same_between(
+            "README.md",
+            &format!(
+                "<!-- Written by `UPDATE=1 cargo test --features fixtures --test docs`: {part}. -->\n"
+            ),
+            "<!-- The end of what was written. -->\n",
+            &format!("\n{text}\n"),
+        );
+    }
+    // A reader meets neither form of what does not work.
+    for name in ["README.md", "docs/hosts.md", "docs/troubleshooting.md"] {
+        assert!(!read(name).contains("treaper.example"), "{name}");
+    }
+    let (line, _) = installation(Some("https://some.host/treaper"));
+    assert!(line.contains("https://some.host/treaper/releases/download/v"));
+}
+
+#[test]
+fn the_manuals_for_a_browser_are_those_of_man() {
+    let written = Command::new(root().join("docs/manuals"))
+        .args(std::env::var_os("UPDATE").is_none().then_some("--check"))
+        .stdin(Stdio::null())
+        .output();
+    if Command::new("mandoc").arg("/dev/null").output().is_err() {
+        return skip("mandoc is not installed");
+    }
+    let written = written.unwrap();
+    let said = String::from_utf8_lossy(&written.stdout);
+    assert!(
+        written.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&written.stderr)
     );
 }
 

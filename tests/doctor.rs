@@ -90,8 +90,8 @@ fn a_user_without_a_group_of_its_own_gets_the_reason() {
     let (root, _) = json(Scene::new(), &[]);
     let (user, _) = json(Scene::new().uid(USER), &[]);
     let others = "processes of another uid";
-    assert_eq!(root["left"][others], "nothing");
-    assert_ne!(user["left"][others], "nothing");
+    assert_eq!(root["left"][others], "none");
+    assert_ne!(user["left"][others], "none");
 }
 
 #[test]

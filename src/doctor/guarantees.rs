@@ -10,35 +10,34 @@ pub type Row = (&'static str, [&'static str; 3]);
 /// The event of a row that depends on the privileges of treaper.
 pub const OTHER_UIDS: &str = "processes of another uid";
 
-pub const ROWS: [Row; 12] = [
-    ("the host ends, crashes or is SIGKILLed", ["nothing"; 3]),
-    ("the same, but stdin stays open", ["nothing"; 3]),
-    ("the same, behind npx, make, sh -c [1]", ["nothing"; 3]),
-    ("the host's process group is SIGKILLed", ["nothing"; 3]),
-    ("the server itself is SIGKILLed", ["nothing"; 3]),
-    ("the shim or the monitor is SIGKILLed", ["nothing"; 3]),
-    (
-        "both SIGKILLed before the stop is over",
-        ["some [2]", "some [2]", "nothing"],
-    ),
-    (
-        "with --no-guard, treaper is SIGKILLed",
-        ["some [2]", "some [2]", "nothing"],
-    ),
-    ("daemons, ignored SIGTERM, fork bombs", ["nothing"; 3]),
-    (OTHER_UIDS, ["these [3]", "nothing [4]", "nothing"]),
+/// The rest of the tree is left if both processes of treaper are gone.
+const UNGUARDED: [&str; 3] = ["some [3]", "some [3]", "none"];
+
+pub const ROWS: [Row; 13] = [
+    ("the host ends, crashes or is SIGKILLed", ["none"; 3]),
+    ("the same, but stdin stays open", ["none"; 3]),
+    ("the same, behind npx, make, sh -c [1]", ["none"; 3]),
+    ("docker/kubectl exec -it: client is gone", ["all [2]"; 3]),
+    ("the host's process group is SIGKILLed", ["none"; 3]),
+    ("the server itself is SIGKILLed", ["none"; 3]),
+    ("the shim or the monitor is SIGKILLed", ["none"; 3]),
+    ("both SIGKILLed before the stop is over", UNGUARDED),
+    ("with --no-guard, treaper is SIGKILLed", UNGUARDED),
+    ("daemons, ignored SIGTERM, fork bombs", ["none"; 3]),
+    (OTHER_UIDS, ["these [4]", "none [5]", "none"]),
     (
         "started by others (docker exec, D-Bus)",
-        ["these", "these [5]", "these"],
+        ["these", "these [6]", "these"],
     ),
-    ("processes that SIGKILL cannot end", ["these [6]"; 3]),
+    ("processes that SIGKILL cannot end", ["these [7]"; 3]),
 ];
 
 /// The notes, from 1 on.
-pub const NOTES: [&str; 6] = [
+pub const NOTES: [&str; 7] = [
     "A shell in a session of its own (setsid, Node's detached) hides the host: add --watch-ancestor NAME.",
+    "The engine keeps the terminal open, so nothing shows that the client is gone. --idle TIME stops the server.",
     "Processes that ignore the stop signal, or did not get it. The kernel sends it to the server alone.",
-    "Nothing if treaper runs as root. With --no-new-privs there are no such processes.",
+    "None if treaper runs as root. With --no-new-privs there are no such processes.",
     "Except a process that the server moves out of a group delegated to its user. --no-new-privs prevents that.",
     "Except processes that are put into the control group of the tree.",
     "They are in uninterruptible sleep, or a debugger outside of the tree holds them. They are listed, and the exit status is 123.",

@@ -238,7 +238,7 @@ fn rows_left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)
     let column = chosen as usize;
     guarantees::ROWS.into_iter().map(move |(event, left)| {
         let left = match left[column] {
-            _ if event == OTHER_UIDS && !prctl::uids_out_of_reach() => "nothing",
+            _ if event == OTHER_UIDS && !prctl::uids_out_of_reach() => "none",
             _ if event == OTHER_UIDS && column == 1 && !kills_group() => "these",
             left => left,
         };
