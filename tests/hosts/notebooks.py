@@ -210,16 +210,42 @@ def test_page():
 """
 
 
-@scene("selenium", "pytest", limit=40)
-def _(stage):
-    stage.need("pytest", "chromium", "chromedriver")
+PLAYWRIGHT = """
+import time
+from playwright.sync_api import sync_playwright
+
+
+def test_page():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page()
+        page.goto("data:text/html,<title>some</title>")
+        assert page.title() == "some"
+        open("page", "w").close()
+        time.sleep(1000)
+"""
+
+
+def browser(stage, test):
     stage.env["TREAPER_GRACE"] = "5s"
-    stage.write("test_page.py", BROWSER.replace("PROFILE", stage.path("profile")))
+    stage.write("test_page.py", test)
     host = stage.start(["sh", "-c", f". {stage.snippet('pytest', 'pytest.sh')}; exit $?"])
     stage.until("the page", lambda: os.path.exists(stage.path("page")) or host.poll() is not None)
     if host.poll() is not None:
         raise Failed("the browser did not start")
-    stage.kill(host)
+    return host
+
+
+@scene("selenium", "pytest", limit=40)
+def _(stage):
+    stage.need("pytest", "chromium", "chromedriver")
+    stage.kill(browser(stage, BROWSER.replace("PROFILE", stage.path("profile"))))
+
+
+@scene("playwright", "pytest", limit=40)
+def _(stage):
+    stage.need("pytest", "chromium", "playwright")
+    stage.kill(browser(stage, PLAYWRIGHT))
 
 
 # ---- watchers

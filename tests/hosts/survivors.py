@@ -26,7 +26,7 @@ PAGE = os.path.join(ROOT, "docs/survivors.md")
 README = os.path.join(ROOT, "README.md")
 PATIENCE = 25  # seconds after which what is there is left: more than drain, grace and kill of treaper together
 READY_LIMIT = 120
-AT_A_TIME = 12  # cells; most of their time they only wait
+AT_A_TIME = 60  # cells; most of their time they only wait
 ROLES = ["server", "child", "deaf", "session", "daemon"]
 
 # How each row of the table is started. The strictest form of each program is used.
@@ -55,12 +55,12 @@ SHOWN = {
 # These need a booted systemd. tests/hosts/systemd.sh boots one.
 OF_SYSTEMD = ["systemd-run --scope", "systemd-run --pipe"]
 EVENTS = {
-    "host-killed": "the host is SIGKILLed",
-    "host-ends": "the host ends, stdin stays open",
-    "stdin": "stdin hangs up, the host lives on",
-    "term": "SIGTERM to the command",
-    "kill": "SIGKILL to the command",
-    "server": "the server exits by itself",
+    "host-killed": "host is SIGKILLed",
+    "host-ends": "host ends, stdin stays open",
+    "stdin": "stdin hangs up, host lives on",
+    "term": "it gets SIGTERM",
+    "kill": "it gets SIGKILL",
+    "server": "server exits by itself",
 }
 KILLED = " [k]"
 
@@ -109,7 +109,7 @@ def until(what, ask):
     while not (answer := ask()):
         if time.monotonic() > deadline:
             raise RuntimeError(f"waited too long for {what}")
-        time.sleep(0.05)
+        time.sleep(0.2)
     return answer
 
 
@@ -161,9 +161,9 @@ def outcome(name, event, folder, mark):
     while empty < 3 and time.monotonic() < deadline:
         procs.reap()
         host.poll()
-        left = found(mark)
+        left = [role for role, process in roles.items() if (now := procs.describe(process.pid)) and now.start == process.start]
         empty = 0 if left else empty + 1
-        time.sleep(0.1)
+        time.sleep(0.2)
     os.close(writer)
     asked = "child" if event == "server" else "server"
     told = os.path.exists(os.path.join(folder, f"told-{asked}"))
