@@ -4,6 +4,7 @@ import os
 import signal
 
 from scene import scene
+from scenes import free_ports
 from stage import CACHE, Failed, Skip
 
 # A stand-in for vLLM: the server has an engine in a session of its own, and the engine has three workers. Each one
@@ -133,6 +134,8 @@ time.sleep(1000)
 
 
 def torchrun(stage):
+    # Debian's torchrun cannot read its own defaults of these options.
+    stage.env.update(PET_REDIRECTS="1", PET_TEE="1", PET_MASTER_PORT=str(free_ports(1)[0]))
     host = torch(stage, "torchrun", TRAIN)
     stage.until("the workers", lambda: stage.read("up").count("rank ") == 2)
     return host
