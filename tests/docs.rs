@@ -788,6 +788,56 @@ fn files_that_documents_name_exist() {
     }
 }
 
+/// The anchors of the headings of a page, as GitHub makes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let headings = page.lines().filter_map(|line| {
+        let heading = line.trim_start_matches('#');
+        line.starts_with('#').then(|| heading.strip_prefix(' '))?
+    });
+    let is_kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+    let anchor = |heading: &str| heading.to_lowercase().chars().filter(is_kept).collect();
+    headings
+        .map(|heading| anchor(heading))
+        .map(|anchor: String| anchor.replace(' ', "-"))
+        .collect()
+}
+
+#[test]
+fn links_lead_to_pages_and_headings_that_exist() {
+    let pages = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/hosts.md",
+        "docs/programs.md",
+        "docs/survivors.md",
+        "docs/troubleshooting.md",
+    ];
+    let mut count = 0;
+    for name in pages {
+        let text = read(name);
+        let links = text.split("](").skip(1);
+        for link in links.map(|rest| rest.split(')').next().unwrap()) {
+            if link.starts_with("http") {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let folder = root().join(name).parent().unwrap().to_owned();
+            let target = if path.is_empty() {
+                root().join(name)
+            } else {
+                folder.join(path)
+            };
+            assert!(target.exists(), "{name}: {link}");
+            if !anchor.is_empty() {
+                let page = std::fs::read_to_string(&target).unwrap();
+                assert!(anchors(&page).contains(anchor), "{name}: {link}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 30, "only {count} links to headings were seen");
+}
+
 #[test]
 fn completions_are_those_of_the_options() {
     for (name, expected) in completions::all() {
