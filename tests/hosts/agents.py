@@ -1,5 +1,6 @@
 """The scenes with agents in a terminal: real ones in tmux, and a stand-in for those that need an account."""
 
+import glob
 import os
 import re
 import shlex
@@ -148,6 +149,21 @@ def opencode(stage):
     return "opencode", "commands"
 
 
+def codex(stage):
+    """It starts a daemon that all of its sessions share."""
+    found = glob.glob(f"{CLIENTS}/@openai/codex-linux-*/vendor/*/bin/codex")
+    if not found:
+        raise Skip("codex is not installed")
+    os.symlink(found[0], stage.path("bin/codex"))
+    os.mkdir(stage.path("work"))
+    return "codex", "Press enter to continue"
+
+
+def daemon(stage):
+    """The daemon of codex is there."""
+    return stage.until("the daemon", lambda: stage.find("app-server"))
+
+
 def started(stage, program):
     name, first = program(stage)
     terminal = Terminal(stage)
@@ -208,6 +224,25 @@ def _(stage):
 @scene("opencode draws", "agent-alias", control=False)
 def _(stage):
     return draws(stage, opencode)
+
+
+@scene("codex draws", "agent-alias", control=False)
+def _(stage):
+    return draws(stage, codex)
+
+
+@scene("codex, window closed", "agent-alias")
+def _(stage):
+    terminal, _, _ = started(stage, codex)
+    daemon(stage)
+    terminal.closes()
+
+
+@scene("codex, SIGKILL", "agent-alias")
+def _(stage):
+    started(stage, codex)
+    daemon(stage)
+    stage.kill(next(p.pid for p in stage.find("codex") if p.cmdline == "codex"))
 
 
 @scene("gemini, Ctrl-C", "agent-alias")
