@@ -828,6 +828,8 @@ fn links_lead_to_pages_and_headings_that_exist() {
                 folder.join(path)
             };
             assert!(target.exists(), "{name}: {link}");
+            // A browser shows roff as it is.
+            assert!(!path.contains("man/"), "{name}: {link}: use docs/");
             if !anchor.is_empty() {
                 let page = std::fs::read_to_string(&target).unwrap();
                 assert!(anchors(&page).contains(anchor), "{name}: {link}");
