@@ -21,13 +21,13 @@ SIZES = [(110, 35), (80, 24)]
 class Terminal:
     """A shell with the aliases of the page, in a window of tmux."""
 
-    def __init__(self, stage):
+    def __init__(self, stage, aliases="agent-alias"):
         stage.need("tmux")
         self.stage = stage
         self.tmux = ["tmux", "-S", stage.path("tmux"), "-f", "/dev/null"]
         stage.env.update(TERM="xterm-256color", LANG="C.UTF-8")
         columns, lines = map(str, SIZES[0])
-        start = f". {shlex.quote(stage.snippet('agent-alias', 'aliases.sh'))}; PS1='prompt> '\n"
+        start = f". {shlex.quote(stage.snippet(aliases, 'aliases.sh'))}; PS1='prompt> '\n"
         shell = f"exec bash --rcfile {shlex.quote(stage.write('bashrc', start))} -i"
         # The first window keeps tmux running when the second one is closed.
         stage.run([*self.tmux, "new-session", "-d", "-x", columns, "-y", lines, "exec sleep 1000"])
@@ -164,9 +164,9 @@ def daemon(stage):
     return stage.until("the daemon", lambda: stage.find("app-server"))
 
 
-def started(stage, program):
+def started(stage, program, aliases="agent-alias"):
     name, first = program(stage)
-    terminal = Terminal(stage)
+    terminal = Terminal(stage, aliases)
     terminal.types("cd work", "Enter")
     terminal.types(name, "Enter")
     terminal.shows(first)
@@ -243,6 +243,18 @@ def _(stage):
     started(stage, codex)
     daemon(stage)
     stage.kill(next(p.pid for p in stage.find("codex") if p.cmdline == "codex"))
+
+
+@scene("codex, its daemon lives on", "agent-spare", control=False)
+def _(stage):
+    """Without the option it does not: see the scene before."""
+    terminal, _, _ = started(stage, codex, "agent-spare")
+    spared = daemon(stage)
+    terminal.closes()
+    stage.until("the end of the rest", lambda: {p.pid for p in stage.descendants()} <= {p.pid for p in daemon(stage)})
+    lives_on(stage, *(process.pid for process in spared))
+    for process in spared:
+        stage.kill(process.pid)
 
 
 @scene("gemini, Ctrl-C", "agent-alias")
