@@ -183,6 +183,50 @@ fn a_late_resumption_does_not_undo_the_next_suspension() {
     }
 }
 
+/// Right after the start the monitor still is in the group of the job, and gets the SIGCONT of a shell, too.
+#[test]
+fn a_resumption_of_the_whole_job_at_the_start_does_not_undo_the_next_suspension() {
+    // The tracer is no parent of treaper, and does not trace the server.
+    const STRACE: [&str; 12] = [
+        "strace",
+        "-DDD",
+        "-f",
+        "-bexecve",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=setsid,ppoll",
+        "-e",
+        "inject=setsid:delay_enter=3000000",
+        "-e",
+        "inject=ppoll:delay_enter=3000000:when=1",
+    ];
+    if std::process::Command::new("strace").output().is_err() {
+        return skip("strace is not installed");
+    }
+    let resumed = |pid| {
+        let waiting = proc::status(pid, "ShdPnd").unwrap();
+        u64::from_str_radix(&waiting, 16).unwrap() & (1 << (libc::SIGCONT - 1)) != 0
+    };
+    let words: Vec<String> = STRACE.map(str::to_owned).to_vec();
+    let (scene, master) = Scene::new().terminal();
+    let mut run = scene.start(&[words, WRAPS[0].tree("server")].concat());
+    let (main, server) = (run.main, run.log.ready("server"));
+    let monitor = run.monitor();
+    let session = || Process::read(monitor).unwrap().sid;
+    sys::kill_group(main, libc::SIGCONT).unwrap();
+    assert!(resumed(monitor) && session() != monitor, "too late");
+    until("a monitor in a session of its own", || session() == monitor);
+    press(&master, 26);
+    until_state(&[server], 'T');
+    until("a monitor that waits", || is_quiet(monitor));
+    assert_eq!(state(server), 'T');
+    sys::kill_group(main, libc::SIGCONT).unwrap();
+    until_state(&[server], 'S');
+    run.signal(libc::SIGTERM);
+    run.wait_empty();
+}
+
 /// The shim is slow: Ctrl-Z comes before it forwards the SIGCONT, and the monitor sees what that does before the shim
 /// looks for Ctrl-Z again.
 #[test]

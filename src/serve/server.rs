@@ -13,7 +13,7 @@ use crate::settings::config::StdinMode;
 use crate::spawn;
 use crate::streams::idle::Idle;
 use crate::streams::watch::Watch;
-use crate::sys::arrival::SignalFd;
+use crate::sys::arrival::{self, SignalFd};
 use crate::sys::clone::{self, Group, Setup};
 use crate::sys::exec::Failure;
 use crate::sys::{fd, prctl};
@@ -68,6 +68,9 @@ pub fn start<'a>(
         // suspends. The monitor does not do that, so it leaves the session. Then the kernel suspends the job only if
         // there is a shell that can resume it. See `setpgid(2)`.
         let _ = prctl::new_session();
+        // The shim has got the SIGCONT of the whole job as well, and forwards it. This one would be late, and undo a
+        // Ctrl-Z that came since then.
+        arrival::forget_resumption();
     }
     context.place.release_inherited();
     let mut watch = Watch::new(signals);

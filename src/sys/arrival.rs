@@ -83,6 +83,15 @@ pub fn keep_early_keys() {
     early.into_iter().flatten().for_each(kill_self);
 }
 
+/// Replaces a SIGCONT that has arrived by SIGCHLD: this process then looks at its parent and its children, and forwards
+/// nothing. All signals must be blocked.
+pub fn forget_resumption() {
+    let continued = Mask::of(&[libc::SIGCONT]);
+    if wait_for(continued, Some(Duration::ZERO), &mut no_info()).is_ok() {
+        kill_self(Signal::CHLD);
+    }
+}
+
 /// The number of the next pending signal of `mask`. `info` gets what the kernel says of it.
 fn wait_for(
     mask: Mask,
