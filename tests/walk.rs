@@ -35,6 +35,7 @@ fn walk(strangers: &[i32], search: Search, mut act: impl FnMut(i32)) -> (Vec<i32
     let mut visited = Vec::new();
     let scope = Scope {
         strangers,
+        spares: &|_, _| false,
         start: search,
         watchful: true,
         reach: Reach::Tree,

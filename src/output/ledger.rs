@@ -22,6 +22,7 @@ const NO_UID: u32 = u32::MAX;
 pub enum List {
     Sigkilled,
     Survivors,
+    Spared,
 }
 
 /// A process of treaper that was killed.
@@ -107,9 +108,9 @@ shared_words! {
         killed_at: Word,
         signalled: Word,
         /// The length of each list.
-        counts: Words<2>,
+        counts: Words<3>,
         /// The entries of each list.
-        lists: Words<{ 2 * MAX_LISTED * ENTRY }>,
+        lists: Words<{ 3 * MAX_LISTED * ENTRY }>,
     }
 }
 

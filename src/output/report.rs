@@ -167,6 +167,7 @@ impl Report {
             "signalled": self.ledger.signalled(),
             "sigkilled": list(List::Sigkilled).collect::<Vec<Value>>(),
             "survivors": list(List::Survivors).collect::<Vec<Value>>(),
+            "spared": list(List::Spared).collect::<Vec<Value>>(),
             "contain": facts.contain,
             "lost": self.ledger.lost().map(Lost::name),
             "relay": facts.relay.map(|(messages, discarded)| {

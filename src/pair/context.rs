@@ -14,6 +14,7 @@ use crate::streams::forward::Rules;
 use crate::streams::notify::Notifier;
 use crate::sys::signal::Signal;
 use crate::sys::startup::Inherited;
+use crate::tree::spare::Spare;
 
 /// What the user asked for, and the state in which this process was started.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,8 @@ pub struct Context<'a> {
     pub notifier: Option<Notifier>,
     /// The third process, if there are further writers of the server's stdin.
     pub relay: Option<RelayHandle>,
+    /// What `--spare` leaves alone.
+    pub spare: Option<Spare>,
 }
 
 impl Context<'_> {

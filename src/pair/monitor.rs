@@ -69,6 +69,8 @@ pub struct Monitor<'a> {
     next_reap: NextReap,
     /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
     stopping_since: Option<Duration>,
+    /// When the server was seen to be gone, if a process may be spared.
+    server_gone_at: Option<Duration>,
 }
 
 /// The pause between two looks at a cgroup without a descriptor that reports the end of its members.
@@ -76,7 +78,8 @@ const REAP_PAUSE: Duration = Duration::from_millis(10);
 
 impl<'a> Monitor<'a> {
     #[must_use]
-    pub fn new(context: &'a Context<'a>, role: Role, watch: Watch<'a>, tree: Tree) -> Self {
+    pub fn new(context: &'a Context<'a>, role: Role, watch: Watch<'a>, mut tree: Tree) -> Self {
+        tree.spare = context.spare;
         Self {
             context,
             role,
@@ -86,6 +89,7 @@ impl<'a> Monitor<'a> {
             alone: job_control::Alone::default(),
             next_reap: NextReap::OnSignal,
             stopping_since: None,
+            server_gone_at: None,
         }
     }
 
@@ -233,6 +237,9 @@ impl Monitor<'_> {
             notifier.finish(self.context.board.server());
         }
         self.report_killed(plan);
+        if self.tree.spare.is_some() {
+            self.tree.name_spared();
+        }
         if plan.state() == State::Survived {
             log::error!(
                 "{} after SIGKILL some processes are left; see above",
@@ -386,6 +393,13 @@ impl Monitor<'_> {
             Left::More => NextReap::At(Duration::ZERO),
             Left::Empty if populated && matches!(self.role, Role::Heir) => {
                 NextReap::At(clock::now() + REAP_PAUSE)
+            }
+            // The kernel does not report that a process begins to lead a session or gets a name. So it is looked for again,
+            // after twice the time.
+            Left::Living if self.tree.spare.is_some() && self.tree.living_server().is_none() => {
+                let now = clock::now();
+                let since = *self.server_gone_at.get_or_insert(now);
+                NextReap::At(now + REAP_PAUSE.max(now.saturating_sub(since)))
             }
             Left::Empty | Left::Living | Left::Unknown(_) => NextReap::OnSignal,
         };

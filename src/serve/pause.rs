@@ -53,6 +53,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         report: None,
         notifier: None,
         relay: None,
+        spare: None,
     };
     let tree = Tree::new(None, Vec::new(), Containment::Group, None);
     let mut monitor = Monitor::heir(&context, tree, false);

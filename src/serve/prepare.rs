@@ -15,6 +15,7 @@ use crate::streams::notify::Notifier;
 use crate::sys::exec::Image;
 use crate::sys::writes::Writes;
 use crate::sys::{pid, prctl};
+use crate::tree::spare::Spare;
 
 /// What is prepared for the start of the server.
 pub struct Prepared {
@@ -52,6 +53,7 @@ pub fn prepare<'a>(
     adopt_orphans()?;
     hosts.watch_parent()?;
     relay::check(&config.writers)?;
+    let spare = Spare::prepare(config.spare, config.contain)?;
     let mut place = Place::examine(inherited, config, manner.name, descriptors)?;
     let writes = config.idle.map(|_| idle::open()).transpose()?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
@@ -72,6 +74,7 @@ pub fn prepare<'a>(
         report,
         notifier,
         relay: handle,
+        spare,
     };
     let prepared = Prepared {
         hosts,

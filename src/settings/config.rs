@@ -13,6 +13,7 @@ use crate::output::report::{Facts, To};
 use crate::output::status::SuccessSet;
 use crate::plan::policy::{KillMode, Policy, Until};
 use crate::settings::writers::{MAX_MATCHES, Match, Socket, Writers};
+use crate::sys::proc::Name;
 use crate::sys::signal::Signal;
 
 /// The names of all variables of treaper begin with this.
@@ -93,6 +94,8 @@ pub struct Config {
     pub rewrites: Vec<(Signal, Option<Signal>)>,
     pub success: SuccessSet,
     pub contain: Level,
+    /// The names of daemons that live on. They are never freed.
+    pub spare: &'static [Name],
     /// Whether treaper is two processes, so that one is left if the other is SIGKILLed.
     pub guard: bool,
     pub no_new_privs: bool,
@@ -151,6 +154,7 @@ impl Config {
             rewrites: given.all("rewrite"),
             success,
             contain: given.last("contain").unwrap_or_default(),
+            spare: given.all("spare").leak(),
             guard: !given.switch("no-guard"),
             no_new_privs: given.switch("no-new-privs"),
             writers: given.writers()?,

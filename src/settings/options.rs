@@ -192,6 +192,10 @@ const CONTAINMENT: &[Opt] = &[
         one(arg, "LEVEL", Word(&Level::NAMES))
             .help("Hold the tree by: group, cgroup, pidns [group]")
     }),
+    opt("spare", |arg| {
+        many(arg, "NAME", Bytes(value::command_name))
+            .help("Let the daemon NAME of the tree live on")
+    }),
     rare("no-guard", |arg| {
         switch(arg).help("One process instead of two; leaks if SIGKILLed")
     }),

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use crate::output::report::To;
+use crate::sys::proc::Name;
 use crate::sys::signal::{Signal, digits};
 
 /// The longest duration that can be set: a year.
@@ -102,6 +103,15 @@ pub fn status(text: &str) -> Result<u8, String> {
 pub fn pid(text: &str) -> Result<i32, String> {
     let pid = digits(text).filter(|pid| *pid > 0);
     pid.ok_or_else(|| "expected a process id, 1 or more".to_owned())
+}
+
+/// The name of a command, cut as the kernel does.
+pub fn command_name(text: &OsStr) -> Result<Name, String> {
+    let text = text.as_bytes();
+    if text.is_empty() || text.contains(&b'/') {
+        return Err("expected the name of a command, without its path".to_owned());
+    }
+    Ok(Name::new(&text[..text.len().min(15)]))
 }
 
 /// The value of a switch in a variable.

@@ -20,7 +20,7 @@ use crate::tree::{Server, StopSent, Tree};
 static KILLED: PidSet = PidSet::new();
 /// The processes that have been sent the stop signal, so that none gets it twice. A new process with a recycled pid
 /// does not get it, and gets SIGKILL when the grace period ends.
-static STOP_SENT: PidSet = PidSet::new();
+pub(super) static STOP_SENT: PidSet = PidSet::new();
 
 /// How long no walk begins after the first step of a stop: it would only take the processor from processes that are
 /// ending. The others are signalled after that.

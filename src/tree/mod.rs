@@ -4,6 +4,7 @@
 pub mod kill;
 mod pid_set;
 pub mod reap;
+pub mod spare;
 pub mod survivors;
 pub mod walk;
 
@@ -14,6 +15,7 @@ use crate::contain::cgroup::Cgroup;
 use crate::output::ledger::Ledger;
 use crate::sys::pid::Pid;
 use kill::{FirstStep, Sigkill};
+use spare::Spare;
 use walk::{Member, Reach, Scope, Search};
 
 /// The main process of the tree.
@@ -65,6 +67,8 @@ pub struct Tree {
     /// Children of this process that are not of the tree, as it had them before it executed treaper. They and their
     /// descendants are left alone.
     pub strangers: Vec<i32>,
+    /// What `--spare` leaves alone.
+    pub spare: Option<Spare>,
     /// A monitor that waits for the end of its PID namespace. It is not of the tree, and its descendants are.
     pub ending_init: Option<Pid>,
     containment: Containment,
@@ -89,6 +93,7 @@ impl Tree {
         Self {
             server,
             strangers,
+            spare: None,
             ending_init: None,
             containment,
             search: Search::Files,
@@ -147,6 +152,15 @@ impl Tree {
         self.walk(false, Reach::Children, visit);
     }
 
+    /// Whether `--spare` leaves the process alone. `below`: the process was started by such a one.
+    fn spares(&self, pid: Pid, below: bool) -> bool {
+        let Some(spare) = self.spare else {
+            return false;
+        };
+        let server = self.server.as_ref().map(|server| server.pid);
+        spare.covers(pid, below, kill::STOP_SENT.contains(pid), server)
+    }
+
     fn walk(&mut self, watchful: bool, reach: Reach, visit: &mut dyn FnMut(&Member)) -> bool {
         // The list of the namespace is tried again, even if it could not be read last time.
         let start = if self.containment.is_namespace() {
@@ -156,6 +170,7 @@ impl Tree {
         };
         let scope = Scope {
             strangers: &self.strangers,
+            spares: &|pid, below| self.spares(pid, below),
             start,
             watchful,
             reach,

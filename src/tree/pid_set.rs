@@ -20,6 +20,13 @@ impl PidSet {
         Self(Mutex::new([0; Self::WORDS]))
     }
 
+    /// Whether `pid` is in the set.
+    pub fn contains(&self, pid: Pid) -> bool {
+        let (word, bit) = (pid.get() as usize / 64, 1 << (pid.get() % 64));
+        let words = self.0.try_lock();
+        words.is_ok_and(|words| words.get(word).is_some_and(|word| word & bit != 0))
+    }
+
     /// Adds `pid`. Returns whether it was not in the set before.
     pub fn insert(&self, pid: Pid) -> bool {
         let (word, bit) = (pid.get() as usize / 64, 1 << (pid.get() % 64));
@@ -47,7 +54,11 @@ mod tests {
         let pids: Vec<Pid> = pids.filter_map(Pid::new).collect();
         for before in [false, true] {
             for pid in &pids {
-                assert_eq!(SET.insert(*pid), !before, "{pid}");
+                assert_eq!(
+                    (SET.contains(*pid), SET.insert(*pid)),
+                    (before, !before),
+                    "{pid}"
+                );
             }
         }
         // There is no such pid.

@@ -1,6 +1,7 @@
 //! Reaping: takes every child that has ended, and finds out whether it is the server or an orphan.
 #![forbid(unsafe_code)]
 
+use crate::sys::pid::Pid;
 use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Change, Ended};
 use crate::sys::{Errno, pid, proc};
@@ -48,7 +49,7 @@ impl Tree {
                     self.take(&mut reaped, pid, change, each);
                     continue;
                 }
-                Ok(None) if self.only_strangers_left() => Left::Empty,
+                Ok(None) if self.only_others_left() => Left::Empty,
                 Ok(None) => Left::Living,
                 Err(Errno::CHILD) => Left::Empty,
                 Err(errno) => Left::Unknown(errno),
@@ -94,18 +95,22 @@ impl Tree {
         }
     }
 
-    /// Whether only children are left that this process had before it executed treaper. They are not of the tree, so
-    /// the tree is empty then.
-    fn only_strangers_left(&self) -> bool {
-        let strangers = &self.strangers;
-        if strangers.is_empty() || self.living_server().is_some() {
+    /// Whether only children are left that this process had before it executed treaper, or that `--spare` leaves alone.
+    /// Then the stop waits for no process.
+    fn only_others_left(&self) -> bool {
+        if self.strangers.is_empty() && self.spare.is_none() || self.living_server().is_some() {
             return false;
         }
+        let is_other = |child| self.strangers.contains(&child) || self.is_spared_child(child);
         let mut all = true;
-        match proc::children(pid::own(), &mut |child| all &= strangers.contains(&child)) {
+        match proc::children(pid::own(), &mut |child| all = all && is_other(child)) {
             Ok(()) => all,
-            Err(proc::FOREIGN) => wait::children().all(|child| strangers.contains(&child.get())),
+            Err(proc::FOREIGN) => wait::children().all(|child| is_other(child.get())),
             Err(_) => false,
         }
+    }
+
+    pub(super) fn is_spared_child(&self, child: i32) -> bool {
+        Pid::new(child).is_some_and(|pid| self.spares(pid, false))
     }
 }

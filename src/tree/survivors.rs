@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::output::ledger::{List, Process};
+use crate::output::progress::Victims;
 use crate::sys::clock;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, Name};
@@ -50,6 +51,31 @@ impl Tree {
             })
         });
         count
+    }
+
+    /// Lists the processes that `--spare` leaves, and notes them for the report. By now they are children of this
+    /// process.
+    pub fn name_spared(&self) {
+        let (mut named, mut count) = ([None; MAX_NAMED], 0);
+        let _ = proc::children(pid::own(), &mut |child| {
+            let is_spared = !self.strangers.contains(&child) && self.is_spared_child(child);
+            let Some(pid) = Pid::new(child).filter(|_| is_spared) else {
+                return;
+            };
+            let process = Process::read(pid).filter(|process| !proc::is_dead(process.state));
+            let Some(process) = process else { return };
+            if let Some(slot) = named.get_mut(count) {
+                *slot = Some((pid, process.name));
+            }
+            count += 1;
+            if let Some(ledger) = self.ledger {
+                ledger.add(List::Spared, &process);
+            }
+        });
+        if count > 0 {
+            let named = &named;
+            log::warn!("--spare: left running: {}", Victims { named, count });
+        }
     }
 
     /// Lists each process that is left, and notes it for the report: the living ones, or if there are none, the dead

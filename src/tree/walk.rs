@@ -66,10 +66,12 @@ pub enum Reach {
 }
 
 /// Which processes a walk visits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Scope<'a> {
     /// Children that this process had before it executed treaper: they and their descendants are not visited.
     pub strangers: &'a [i32],
+    /// Whether a process of the tree is spared, which is then not visited. The flag: it was started by such a one.
+    pub spares: &'a dyn Fn(Pid, bool) -> bool,
     /// How the children are found at first.
     pub start: Search,
     /// Without it, `disturbed` is always true: for callers that walk again anyway.
@@ -120,6 +122,7 @@ pub fn walk_in<K: Kernel>(
     let mut walk = Walk {
         kernel,
         strangers: scope.strangers,
+        spares: scope.spares,
         pending,
         len: 0,
         table: scanned,
@@ -154,6 +157,7 @@ pub fn repeat(now: &dyn Fn() -> Duration, time: Duration, walk: &mut dyn FnMut()
 struct Walk<'a, K> {
     kernel: &'a K,
     strangers: &'a [i32],
+    spares: &'a dyn Fn(Pid, bool) -> bool,
     pending: &'a mut [i32],
     len: usize,
     table: &'a mut [(i32, i32)],
@@ -189,7 +193,7 @@ impl<K: Kernel> Walk<'_, K> {
             }
             self.len -= 1;
             let number = self.pending[self.len];
-            let above = path.len();
+            let (above, below) = (path.len(), path.is_spared());
             let proven = path.restore(&mut |path, number, depth| self.prove(number, path, depth));
             // If its parent has ended, the process has become a child of this process.
             let depth = if proven { above } else { 0 };
@@ -198,17 +202,20 @@ impl<K: Kernel> Walk<'_, K> {
                 self.disturbed |= !self.strangers.contains(&number);
                 continue;
             };
+            let spared = (self.spares)(member.pid, below);
             let len = self.len;
             self.find_children(member.pid.get(), &mut path);
             // The orphans of a child become children of this process, and are counted in the end. Those of a deeper
             // process can become children of a subreaper in between.
             let ended = |handle| self.kernel.has_ended(handle);
             self.disturbed = self.disturbed || member.handle.as_ref().is_some_and(ended);
-            visit(&member);
+            if !spared {
+                visit(&member);
+            }
             if self.len == len {
                 continue;
             }
-            if path.push(member, first) {
+            if path.push(member, spared, first) {
                 first = len;
             } else {
                 // Too deep for one walk. The next one comes to these children.
@@ -230,7 +237,8 @@ impl<K: Kernel> Walk<'_, K> {
         while let Some(last) = self.len.checked_sub(1) {
             self.len = last;
             let child = Pid::new(self.pending[last]);
-            if let Some(member) = child.and_then(|pid| self.own_child(pid)) {
+            let member = child.and_then(|pid| self.own_child(pid));
+            if let Some(member) = member.filter(|member| !(self.spares)(member.pid, false)) {
                 visit(&member);
             }
         }
@@ -324,7 +332,7 @@ impl<K: Kernel> Walk<'_, K> {
     /// it may have been replaced by the end.
     fn visit_own(&self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
         self.kernel.own_children(&mut |pid| {
-            if !self.strangers.contains(&pid.get()) {
+            if !self.strangers.contains(&pid.get()) && !(self.spares)(pid, false) {
                 visit(&Member { pid, handle: None });
             }
         });

@@ -81,6 +81,7 @@ impl<'a> Simulated<'a> {
         };
         let scope = Scope {
             strangers,
+            spares: &|_, _| false,
             start: Search::Files,
             watchful: true,
             reach: Reach::Tree,

@@ -28,6 +28,8 @@ enum Proof {
 /// A visited process whose children are visited now.
 struct Frame<H> {
     member: Member<H>,
+    /// It is spared, so what it has started is spared as well.
+    spared: bool,
     proof: Proof,
     /// The index among the pending ones at which the children of the process above it begin.
     outer: u32,
@@ -56,13 +58,19 @@ impl<H> Path<H> {
         self.frames.len()
     }
 
+    /// Whether the last process is spared.
+    pub fn is_spared(&self) -> bool {
+        self.frames.last().is_some_and(|frame| frame.spared)
+    }
+
     /// False if there is no room.
-    pub fn push(&mut self, member: Member<H>, outer: usize) -> bool {
+    pub fn push(&mut self, member: Member<H>, spared: bool, outer: usize) -> bool {
         if self.frames.len() == self.frames.capacity() {
             return false;
         }
         self.frames.push(Frame {
             member,
+            spared,
             proof: Proof::Held,
             outer: outer as u32,
         });

@@ -1,0 +1,105 @@
+//! `--spare`: daemons of the tree that live on.
+//!
+//! A process is spared if the leader of its session has one of the names, and so is all that is below a spared process.
+//! A daemon that has forked twice is in a session without a leader. Then its own name counts. Only what a daemon has
+//! started can be in its session, so an orphan is known by its session. Each session that was seen is remembered, also
+//! that of a process below: then its processes are known after the daemon has ended or has another name, and in the shim
+//! after the monitor was killed.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use crate::contain::Level;
+use crate::output::error::Error;
+use crate::sys::pid::{self, Pid};
+use crate::sys::proc::{self, Name, Stat};
+use crate::sys::shared::{Words, shared_words};
+
+/// How many sessions are remembered. A daemon that is not remembered is still known by its name.
+const MAX_KNOWN: usize = 256;
+
+shared_words! {
+    /// The sessions that were seen. Zero means "no session".
+    pub struct Known {
+        leaders: Words<MAX_KNOWN>,
+        /// When each leader, or that process without one, was started. The pid alone may belong to another process later.
+        started: Words<MAX_KNOWN>,
+    }
+}
+
+/// Which processes are spared.
+#[derive(Clone, Copy, Debug)]
+pub struct Spare {
+    names: &'static [Name],
+    /// The session in which treaper was started. Its leader is not of the tree, and a server at a terminal is in it.
+    own: i32,
+    known: Known,
+}
+
+impl Spare {
+    /// To be called before there is a monitor. `None`: no name was given.
+    ///
+    /// # Errors
+    /// No process can be spared here.
+    pub fn prepare(names: &'static [Name], level: Level) -> Result<Option<Self>, Error> {
+        let why = match level {
+            _ if names.is_empty() => return Ok(None),
+            Level::Cgroup | Level::Pidns => "only possible with --contain=group",
+            Level::Group if pid::own() == 1 => "not possible as PID 1: with it the kernel ends all",
+            Level::Group if proc::view().is_err() => "not possible without the /proc of this place",
+            Level::Group => {
+                let map = |errno| Error::kernel("map memory", errno);
+                return Ok(Some(Self {
+                    names,
+                    own: pid::session(0).unwrap_or(0),
+                    known: Known::shared().map_err(map)?,
+                }));
+            }
+        };
+        Err(Error::Misuse(format!("--spare or TREAPER_SPARE: {why}")))
+    }
+
+    /// Whether a process of the tree is spared. `below`: a spared process has started it. `stopped`: it has got the stop
+    /// signal, as the leader of its session had. The session of the `server` is none of a daemon.
+    #[must_use]
+    pub fn covers(self, pid: Pid, below: bool, stopped: bool, server: Option<Pid>) -> bool {
+        let session = pid::session(pid.get()).unwrap_or(0);
+        if [0, self.own, server.map_or(0, Pid::get)].contains(&session) {
+            return below;
+        }
+        let leader = proc::stat(session).ok();
+        let place = self.place(session);
+        if let Some(at) = place {
+            let started = self.known.started.0[at].load(SeqCst);
+            // The number of a session that has members is not used again, also without its leader.
+            if leader.is_none_or(|leader| leader.started == started) {
+                return true;
+            }
+        }
+        let itself = || proc::stat(pid.get()).ok().filter(|_| !stopped);
+        let is_daemon = |stat: &Stat| below && session == pid.get() || self.is_named(stat.name);
+        let Some(daemon) = leader.or_else(itself).filter(is_daemon) else {
+            return below;
+        };
+        if let Some(at) = place.or_else(|| self.place(0)) {
+            self.known.started.0[at].store(daemon.started, SeqCst);
+            self.known.leaders.0[at].store(session as u64, SeqCst);
+        }
+        true
+    }
+
+    fn place(self, session: i32) -> Option<usize> {
+        let leaders = &self.known.leaders.0;
+        leaders
+            .iter()
+            .position(|known| known.load(SeqCst) == session as u64)
+    }
+
+    /// Programs that change their own names begin the new one with the old one, and a colon: `tmux: server`.
+    fn is_named(self, name: Name) -> bool {
+        let whole = name.as_bytes();
+        let both = [Some(whole), whole.split(|byte| *byte == b':').next()];
+        let mut names = self.names.iter();
+        names.any(|name| both.contains(&Some(name.as_bytes())))
+    }
+}
