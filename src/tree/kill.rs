@@ -20,7 +20,7 @@ use crate::tree::{Server, StopSent, Tree};
 static KILLED: PidSet = PidSet::new();
 /// The processes that have been sent the stop signal, so that none gets it twice. A new process with a recycled pid
 /// does not get it, and gets SIGKILL when the grace period ends.
-pub(super) static STOP_SENT: PidSet = PidSet::new();
+static STOP_SENT: PidSet = PidSet::new();
 
 /// How long no walk begins after the first step of a stop: it would only take the processor from processes that are
 /// ending. The others are signalled after that.
@@ -249,6 +249,11 @@ impl Tree {
             }
         });
     }
+}
+
+/// Whether the process has been sent the stop signal or SIGKILL.
+pub(super) fn has_signalled(pid: Pid) -> bool {
+    STOP_SENT.contains(pid) || KILLED.contains(pid)
 }
 
 /// Sends the stop signal to a process that has not got it yet. One call has reached the members of `group`. Returns how

@@ -158,7 +158,7 @@ impl Tree {
             return false;
         };
         let server = self.server.as_ref().map(|server| server.pid);
-        spare.covers(pid, below, kill::STOP_SENT.contains(pid), server)
+        spare.covers(pid, below, server)
     }
 
     fn walk(&mut self, watchful: bool, reach: Reach, visit: &mut dyn FnMut(&Member)) -> bool {

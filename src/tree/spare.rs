@@ -14,6 +14,7 @@ use crate::output::error::Error;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, Name, Stat};
 use crate::sys::shared::{Words, shared_words};
+use crate::tree::kill;
 
 /// How many sessions are remembered. A daemon that is not remembered is still known by its name.
 const MAX_KNOWN: usize = 256;
@@ -59,10 +60,10 @@ impl Spare {
         Err(Error::Misuse(format!("--spare or TREAPER_SPARE: {why}")))
     }
 
-    /// Whether a process of the tree is spared. `below`: a spared process has started it. `stopped`: it has got the stop
-    /// signal, as the leader of its session had. The session of the `server` is none of a daemon.
+    /// Whether a process of the tree is spared. `below`: a spared process has started it. The session of the
+    /// `server` is not that of a daemon.
     #[must_use]
-    pub fn covers(self, pid: Pid, below: bool, stopped: bool, server: Option<Pid>) -> bool {
+    pub fn covers(self, pid: Pid, below: bool, server: Option<Pid>) -> bool {
         let session = pid::session(pid.get()).unwrap_or(0);
         if [0, self.own, server.map_or(0, Pid::get)].contains(&session) {
             return below;
@@ -76,7 +77,9 @@ impl Spare {
                 return true;
             }
         }
-        let itself = || proc::stat(pid.get()).ok().filter(|_| !stopped);
+        // A session that has lost its leader by this stop is not that of a daemon.
+        let is_stopped = Pid::new(session).is_some_and(kill::has_signalled);
+        let itself = || proc::stat(pid.get()).ok().filter(|_| !is_stopped);
         let is_daemon = |stat: &Stat| below && session == pid.get() || self.is_named(stat.name);
         let Some(daemon) = leader.or_else(itself).filter(is_daemon) else {
             return below;
