@@ -10,7 +10,7 @@ function __treaper_command
             case --
                 set -e words[1]
                 break
-            case -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --inject --turn --cancel --boundary --cancel-drain --stderr --report --success --log
+            case -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --spare --inject --turn --cancel --boundary --cancel-drain --stderr --report --success --log
                 set -e words[1..2]
             case '-*'
                 set -e words[1]
@@ -27,7 +27,7 @@ function __treaper_options
 end
 
 complete -c treaper -f
-complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --inject --turn --cancel --boundary --cancel-drain --stderr --report --success --log)'
+complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --spare --inject --turn --cancel --boundary --cancel-drain --stderr --report --success --log)'
 complete -c treaper -n __treaper_options -l no-parent -d 'Do not stop when the parent process is gone'
 complete -c treaper -n __treaper_options -l watch-pid -x -a "(__fish_complete_pids)" -d 'Stop when process PID is gone'
 complete -c treaper -n __treaper_options -l watch-ancestor -x -d 'Stop when the nearest ancestor NAME is gone'
@@ -46,6 +46,7 @@ complete -c treaper -n __treaper_options -l term -x -a "stop forward" -d 'What S
 complete -c treaper -n __treaper_options -l forward-to -x -a "server group tree" -d 'Forward other signals to: server, group, tree [server]'
 complete -c treaper -n __treaper_options -l rewrite -x -d 'Treat signal FROM as TO; TO 0 drops it'
 complete -c treaper -n __treaper_options -l contain -x -a "group cgroup pidns" -d 'Hold the tree by: group, cgroup, pidns [group]'
+complete -c treaper -n __treaper_options -l spare -x -d 'Let the daemon NAME of the tree live on'
 complete -c treaper -n __treaper_options -l no-guard -d 'One process instead of two; leaks if SIGKILLed'
 complete -c treaper -n __treaper_options -l no-new-privs -d 'Deny setuid programs to the whole tree'
 complete -c treaper -n __treaper_options -l inject -x -d 'Other processes write messages to the server by a socket'

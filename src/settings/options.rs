@@ -192,7 +192,7 @@ const CONTAINMENT: &[Opt] = &[
         one(arg, "LEVEL", Word(&Level::NAMES))
             .help("Hold the tree by: group, cgroup, pidns [group]")
     }),
-    opt("spare", |arg| {
+    rare("spare", |arg| {
         many(arg, "NAME", Bytes(value::command_name))
             .help("Let the daemon NAME of the tree live on")
     }),
