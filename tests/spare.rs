@@ -156,20 +156,18 @@ fn a_server_that_ends_by_itself_leaves_it() {
 
 #[test]
 fn the_server_is_never_spared() {
-    let mut run = stop(
-        &["--spare", "server", "--grace", "200ms"],
-        "server:record",
-        &["server"],
-    );
-    assert_eq!(run.wait_clean().code(), Some(137));
-    // The shim does not know it otherwise than by the board.
-    let mut run = treaper(
-        &["--spare", "server", "--grace", "200ms"],
-        "server:record[a]",
-        &["server", "a"],
-    );
-    sys::kill(run.monitor(), libc::SIGKILL).unwrap();
-    run.wait_clean();
+    // The worker is in the session of the server, and no signal to the group of the server reaches it.
+    let options = ["--spare", "server", "--grace", "200ms"];
+    let tree = "server:record[worker:pgrp:ignore=TERM]";
+    for by_the_heir in [false, true] {
+        let mut run = treaper(&options, tree, &["server", "worker"]);
+        if by_the_heir {
+            sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+        } else {
+            run.signal(libc::SIGTERM);
+        }
+        assert_eq!(run.wait_clean().code(), Some(137), "{by_the_heir}");
+    }
 }
 
 #[test]
