@@ -797,7 +797,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
     let is_kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
     let anchor = |heading: &str| heading.to_lowercase().chars().filter(is_kept).collect();
     headings
-        .map(|heading| anchor(heading))
+        .map(anchor)
         .map(|anchor: String| anchor.replace(' ', "-"))
         .collect()
 }
