@@ -244,7 +244,7 @@ def _(stage):
 def _(stage):
     """The terminal in the container stays open when the client is killed."""
     stage.need("script")
-    docker = Docker(stage)
+    Docker(stage)
     stage.run(["docker", "run", "-d", "--name", "some-container", "--network", "none", "-e", "TREAPER_GRACE=1s",
                "debian:stable-slim", "sh", "-c", "while :; do sleep 1; done"])
     command = stage.text("docker-exec-it").strip().replace("=8h", "=5s")

@@ -2,7 +2,7 @@
 
 import json
 import os
-import signal
+import subprocess
 import time
 
 from scene import scene
@@ -12,7 +12,7 @@ PYTHON = os.path.join(CACHE, "venv/bin/python3")
 
 # The host of a kernel, as Jupyter is: what it is told on stdin is one method of the kernel's manager.
 JUPYTER = """
-import sys
+import os, sys, time
 from jupyter_client import KernelManager
 
 manager = KernelManager(kernel_name="treaper")
@@ -32,7 +32,6 @@ print("started", flush=True)
 for word in sys.stdin:
     if word == "interrupt\\n":
         message = client.execute("import time\\nopen('busy', 'w').close()\\nwhile True: time.sleep(0.1)")
-        import os, time
         while not os.path.exists("busy"):
             time.sleep(0.05)
         manager.interrupt_kernel()
@@ -55,7 +54,6 @@ def jupyter(stage):
     if not os.path.exists(os.path.join(CACHE, "venv/bin/jupyter-kernel")):
         raise Skip("jupyter_client is not installed")
     stage.snippet("kernel", ".local/share/jupyter/kernels/treaper/kernel.json")
-    import subprocess
     host = stage.start([PYTHON, stage.write("host.py", JUPYTER)], stdin=subprocess.PIPE)
     stage.ready()
     stage.until("the kernel", lambda: "started" in stage.messages())
