@@ -121,6 +121,8 @@ def play(cell):
     mark = "survivor" + os.path.basename(folder)[len("treaper-survivors-"):].replace("_", "x")
     try:
         return cell, outcome(name, event, folder, mark)
+    except Exception as error:  # noqa: BLE001  (the others have to end by themselves, and clear up)
+        return cell, error
     finally:
         for process in [p for p in map(procs.describe, procs.descendants(os.getpid())) if p] + list(found(mark).values()):
             procs.kill(process)
@@ -196,6 +198,9 @@ def play_all(names):
     cells = list(itertools.product(names, EVENTS))
     with multiprocessing.Pool(AT_A_TIME, maxtasksperchild=1) as pool:
         results = dict(pool.imap_unordered(play, cells))
+    failed = [f"{name}, {EVENTS[event]}: {error}" for (name, event), error in results.items() if isinstance(error, Exception)]
+    if failed:
+        raise SystemExit("\n".join(failed))
     return {name: {event: results[name, event] for event in EVENTS} for name in names}
 
 
@@ -303,4 +308,14 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # A cell that is ended early leaves its processes to this one.
+    procs.become_subreaper()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        sys.exit(main())
+    finally:
+        while left := [p for p in map(procs.describe, procs.descendants(os.getpid())) if p]:
+            for process in left:
+                procs.kill(process)
+            procs.reap()
+            time.sleep(0.02)
