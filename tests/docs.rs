@@ -1,7 +1,8 @@
 //! Options, `--help`, manuals, completions, `--doctor` and README say the same, in both directions.
 //!
-//! `UPDATE=1 cargo test --features fixtures --test docs` writes what is generated: `completions/`, and in README.md and
-//! the manual the table of the guarantees, the costs, and how treaper is installed.
+//! `UPDATE=1 cargo test --features fixtures --test docs` writes what is generated: `completions/`, the options of
+//! the Python package and the npm package, and in README.md and the manual the table of the guarantees, the costs, and
+//! how treaper is installed.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -11,6 +12,8 @@
 
 #[path = "docs/completions.rs"]
 mod completions;
+#[path = "docs/wrappers.rs"]
+mod wrappers;
 
 mod common;
 
@@ -838,6 +841,14 @@ fn links_lead_to_pages_and_headings_that_exist() {
         }
     }
     assert!(count > 30, "only {count} links to headings were seen");
+}
+
+#[test]
+fn the_packages_for_code_know_the_options() {
+    for (name, expected) in wrappers::all() {
+        let found = std::fs::read_to_string(root().join(name)).unwrap_or_default();
+        same(name, &found, &expected, &expected);
+    }
 }
 
 #[test]

@@ -1,0 +1,278 @@
+"""Starts programs behind treaper: what they start ends when they end, and when this process ends, however it ends.
+
+`Popen`, `run`, `call`, `check_call` and `check_output` are those of `subprocess`, and `create_subprocess_exec` is that
+of `asyncio`. They take the options of treaper as further keywords: `treaper.run(["make"], grace=5, report="report")`.
+The options `--stdin`, `--stdout` and `--stderr` are `stdin_`, `stdout_` and `stderr_`, since subprocess has the others.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import functools
+import os
+import shutil
+import stat
+import subprocess
+import types
+import warnings
+from typing import TYPE_CHECKING, Any, AnyStr, Iterable, Iterator, Mapping, MutableMapping, Sequence, Union, cast
+
+from ._options import CommandSettings, Path, Settings
+
+__all__ = ["Popen", "call", "check_call", "check_output", "command", "create_subprocess_exec", "path", "run"]
+Args = Union[Path, Sequence[Path]]
+
+
+@functools.lru_cache(maxsize=None)
+def path() -> str:
+    """The treaper that came with this package, or else the one on PATH."""
+    for candidate in _candidates():
+        if os.access(candidate, os.X_OK):
+            return os.path.realpath(candidate)
+    hint = "the program treaper is missing: install the package again (pip install --force-reinstall treaper)"
+    raise FileNotFoundError(errno.ENOENT, hint, "treaper")
+
+
+def _candidates() -> Iterator[str]:
+    from importlib import metadata
+
+    try:
+        files = metadata.files("treaper") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    yield from (str(file.locate()) for file in files if file.parts[-2:] == ("bin", "treaper"))
+    # pip install --target moves the files, and does not correct its list of them.
+    yield os.path.join(os.path.dirname(os.path.dirname(__file__)), "bin", "treaper")
+    yield shutil.which("treaper") or ""
+
+
+def _command(argv: list[str], settings: Mapping[str, Any]) -> list[str]:
+    required = settings.get("required", True)
+    options = [word for name, value in settings.items() if name != "required" for word in _words(name, value)]
+    try:
+        return [path(), *options, "--", *argv]
+    except FileNotFoundError as error:
+        if required:
+            raise
+        warnings.warn(f"{argv[0]} is started without treaper: {error.strerror}", RuntimeWarning, stacklevel=4)
+        return argv
+
+
+def _words(name: str, value: Any) -> list[str]:
+    if value is None or value is False:
+        return []
+    if name == "verbose":
+        return ["-v"] * value
+    option = "--" + name.rstrip("_").replace("_", "-")
+    if value is True:
+        return [option]
+    if isinstance(value, (str, bytes, os.PathLike)) or not isinstance(value, Iterable):
+        value = [value]
+    return [f"{option}={_text(each)}" for each in value]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime.timedelta):
+        value = value.total_seconds()
+    if isinstance(value, float):
+        return f"{value * 1000:.0f}ms"
+    # A signal is an int, too, and its str() is its name in some versions.
+    return str(int(value)) if isinstance(value, int) else os.fsdecode(value)
+
+
+def _argv(args: Args, executable: Path | None = None, shell: bool = False) -> list[str]:
+    """The words with which subprocess would start it, except that the first one is always the executable."""
+    if isinstance(args, os.PathLike) and shell:
+        raise TypeError("path-like args is not allowed when shell is true")
+    argv = [os.fsdecode(word) for word in ([args] if isinstance(args, (str, bytes, os.PathLike)) else args)]
+    if shell:
+        argv = ["/bin/sh", "-c", *argv]
+    if executable is not None:
+        argv[0] = os.fsdecode(executable)
+    return argv
+
+
+def _look_up(program: str, cwd: Path | None, env: Mapping[Any, Any] | None) -> None:
+    """Raises what subprocess would raise: treaper can only exit, with 127 or 126, and by then it has been started."""
+    base = os.fsdecode(cwd or "")
+    if not os.path.isdir(base or "."):
+        return  # subprocess raises an error about cwd
+    is_path = os.path.dirname(program) != ""
+    reason = errno.ENOENT
+    for folder in [""] if is_path else os.get_exec_path(env):
+        try:
+            mode = os.stat(os.path.join(base, os.fsdecode(folder), program)).st_mode
+        except OSError as error:
+            if is_path or error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                reason = error.errno or reason
+            continue
+        if stat.S_ISREG(mode) and mode & 0o111:
+            return
+        reason = errno.EACCES
+    raise OSError(reason, os.strerror(reason), program)
+
+
+def _settings(keywords: MutableMapping[str, Any]) -> dict[str, Any]:
+    """Takes the settings of treaper out of the keywords."""
+    return {name: keywords.pop(name) for name in list(keywords) if name in Settings.__optional_keys__}
+
+
+if TYPE_CHECKING:
+    import asyncio.subprocess
+    from typing import IO, Callable, Literal, overload
+
+    from typing_extensions import Unpack
+
+    File = Union[None, int, IO[Any]]
+
+    class _Keywords(Settings, total=False):
+        """Keywords of subprocess, without those that decide between text and bytes."""
+
+        bufsize: int
+        executable: Path | None
+        stdin: File
+        stdout: File
+        stderr: File
+        preexec_fn: Callable[[], Any] | None
+        close_fds: bool
+        shell: bool
+        cwd: Path | None
+        env: Mapping[bytes, Path] | Mapping[str, Path] | None
+        restore_signals: bool
+        start_new_session: bool
+        pass_fds: Iterable[int]
+        user: str | int | None
+        group: str | int | None
+        extra_groups: Iterable[str | int] | None
+        umask: int
+        pipesize: int
+        process_group: int | None
+
+    class _Call(_Keywords, total=False):
+        timeout: float | None
+
+    class _CheckOutput(_Call, total=False):
+        input: bytes | str | None
+
+    class _Run(_CheckOutput, total=False):
+        capture_output: bool
+        check: bool
+
+    class _Asyncio(_Keywords, total=False):
+        limit: int
+
+    Yes = Literal[True]
+    No = Union[Literal[False], None]
+    Flag = Union[bool, None]
+    Text = Union[str, None]
+
+
+def command(argv: Args, **settings: Unpack[CommandSettings]) -> list[str]:
+    """The words that start `argv` behind treaper, for what starts programs itself."""
+    for name in settings:
+        if name not in CommandSettings.__optional_keys__:
+            raise TypeError(f"command() got an unexpected keyword argument {name!r}")
+    return _command(_argv(argv), settings)
+
+
+class Popen(subprocess.Popen[AnyStr]):
+    """subprocess.Popen behind treaper. A program that was ended by signal N has the returncode 128 + N."""
+
+    if TYPE_CHECKING:
+        @overload
+        def __init__(
+            self: Popen[str], args: Args, *, text: Yes, encoding: Text = ..., errors: Text = ...,
+            **more: Unpack[_Keywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Popen[str], args: Args, *, encoding: str, text: Flag = ..., errors: Text = ...,
+            **more: Unpack[_Keywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Popen[bytes], args: Args, *, text: No = ..., encoding: None = ..., errors: None = ...,
+            **more: Unpack[_Keywords],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Popen[Any], args: Args, *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
+            universal_newlines: Flag = ..., **more: Unpack[_Keywords],
+        ) -> None: ...
+
+    def __init__(
+        self, args: Args, bufsize: int = -1, executable: Path | None = None, stdin: File = None, stdout: File = None,
+        stderr: File = None, preexec_fn: Callable[[], Any] | None = None, close_fds: bool = True, shell: bool = False,
+        cwd: Path | None = None, env: Mapping[Any, Any] | None = None, *more: Any, **keywords: Any,
+    ) -> None:
+        settings = _settings(keywords)
+        argv = _argv(args, executable, shell)
+        if preexec_fn is None:
+            _look_up(argv[0], cwd, env)
+        super().__init__(_command(argv, settings), bufsize, None, stdin, stdout, stderr, preexec_fn, close_fds,
+                         False, cwd, env, *more, **keywords)
+        self.args = args
+
+
+async def create_subprocess_exec(
+    program: Path, *args: Path, **keywords: Unpack[_Asyncio],
+) -> asyncio.subprocess.Process:
+    """asyncio.create_subprocess_exec behind treaper."""
+    import asyncio
+
+    theirs = cast("dict[str, Any]", keywords)
+    settings = _settings(theirs)
+    argv = _argv([program, *args], theirs.pop("executable", None))
+    if theirs.get("preexec_fn") is None:
+        _look_up(argv[0], theirs.get("cwd"), theirs.get("env"))
+    return await asyncio.create_subprocess_exec(*_command(argv, settings), **theirs)
+
+
+if TYPE_CHECKING:
+    @overload
+    def run(
+        args: Args, *, text: Yes, encoding: Text = ..., errors: Text = ..., **more: Unpack[_Run],
+    ) -> subprocess.CompletedProcess[str]: ...
+    @overload
+    def run(
+        args: Args, *, encoding: str, text: Flag = ..., errors: Text = ..., **more: Unpack[_Run],
+    ) -> subprocess.CompletedProcess[str]: ...
+    @overload
+    def run(
+        args: Args, *, text: No = ..., encoding: None = ..., errors: None = ..., **more: Unpack[_Run],
+    ) -> subprocess.CompletedProcess[bytes]: ...
+    @overload
+    def run(
+        args: Args, *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
+        universal_newlines: Flag = ..., **more: Unpack[_Run],
+    ) -> subprocess.CompletedProcess[Any]: ...
+    def run(args: Args, **more: Any) -> subprocess.CompletedProcess[Any]: ...
+    @overload
+    def check_output(
+        args: Args, *, text: Yes, encoding: Text = ..., errors: Text = ..., **more: Unpack[_CheckOutput],
+    ) -> str: ...
+    @overload
+    def check_output(
+        args: Args, *, encoding: str, text: Flag = ..., errors: Text = ..., **more: Unpack[_CheckOutput],
+    ) -> str: ...
+    @overload
+    def check_output(
+        args: Args, *, text: No = ..., encoding: None = ..., errors: None = ..., **more: Unpack[_CheckOutput],
+    ) -> bytes: ...
+    @overload
+    def check_output(
+        args: Args, *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
+        universal_newlines: Flag = ..., **more: Unpack[_CheckOutput],
+    ) -> Any: ...
+    def check_output(args: Args, **more: Any) -> Any: ...
+    def call(args: Args, **more: Unpack[_Call]) -> int: ...
+    def check_call(args: Args, **more: Unpack[_Call]) -> int: ...
+else:
+    # These are subprocess's own functions. Here, their Popen is ours.
+    _scope = {**vars(subprocess), "Popen": Popen}
+    for _name in ("call", "check_call", "run", "check_output"):
+        _theirs = getattr(subprocess, _name)
+        _ours = types.FunctionType(_theirs.__code__, _scope, _name, _theirs.__defaults__)
+        _ours.__kwdefaults__ = _theirs.__kwdefaults__
+        globals()[_name] = _scope[_name] = functools.update_wrapper(_ours, _theirs)
