@@ -1,0 +1,3 @@
+import treaper = require("treaper");
+const child = treaper.spawn("a", ["b"], { stdio: "inherit", treaper: { grace: 5 } });
+child.kill();

@@ -1,0 +1,24 @@
+from pathlib import Path
+import subprocess, treaper
+from typing_extensions import assert_type
+from datetime import timedelta
+
+assert_type(treaper.path(), str)
+assert_type(treaper.command(["a", Path("b")], grace=5, drain=timedelta(seconds=1), watch_pid=[1, 2], stdin="ignore"), "list[str]")
+assert_type(treaper.run(["x"], text=True), "subprocess.CompletedProcess[str]")
+assert_type(treaper.run(["x"], encoding="utf-8", stdout=subprocess.PIPE), "subprocess.CompletedProcess[str]")
+assert_type(treaper.run("x", shell=True, timeout=4), "subprocess.CompletedProcess[bytes]")
+assert_type(treaper.check_output(["x"]), bytes)
+assert_type(treaper.check_output(["x"], text=True), str)
+assert_type(treaper.Popen(["x"], stdin=subprocess.PIPE), "treaper.Popen[bytes]")
+assert_type(treaper.Popen(["x"], text=True, grace=1, stdin_="watch", env={"a": "b"}), "treaper.Popen[str]")
+assert_type(treaper.Popen(["x"], universal_newlines=True).wait(), int)
+with treaper.Popen(["x"], text=True) as p:
+    assert_type(p, "treaper.Popen[str]")
+host: subprocess.Popen[bytes] = treaper.Popen(["x"])
+async def f() -> None:
+    q = await treaper.create_subprocess_exec("x", "y", stdin=subprocess.PIPE, grace=5, limit=5)
+    assert_type(await q.wait(), int)
+treaper.command(["a"], graze=5)  # type: ignore[call-arg]
+treaper.run(["a"], kill_mode="x")  # type: ignore[call-overload]
+treaper.Popen(["a"], stdin="ignore")  # type: ignore[call-overload]
