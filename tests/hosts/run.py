@@ -22,8 +22,10 @@ import containers  # noqa: F401
 import schemas  # noqa: F401
 import transcripts  # noqa: F401
 import programs  # noqa: F401
+import code_scenes  # noqa: F401
 
-DOCUMENTS = ["docs/hosts.md", "docs/programs.md", "docs/troubleshooting.md"]
+DOCUMENTS = ["docs/hosts.md", "docs/programs.md", "docs/troubleshooting.md",
+             "packaging/python/README.md", "packaging/npm/README.md"]
 SCENE_LIMIT = 240  # seconds
 # What a scene is compared with.
 BARE, WITHOUT = "bare", "without"

@@ -1,0 +1,71 @@
+"""Hosts that start the server by `import treaper`, from the packages that tests/wrappers/build has made."""
+
+import os
+import subprocess
+
+from scene import scene
+from scenes import MCP, sdk_host
+from stage import CACHE, ROOT, Skip
+
+# In a control, the bare command.
+PYTHON = """
+import asyncio, subprocess
+command = lambda argv, **settings: argv
+Popen = lambda argv, **settings: subprocess.Popen(argv)
+create_subprocess_exec = lambda *argv, **settings: asyncio.create_subprocess_exec(*argv)
+"""
+NODE = """
+exports.command = (command, args) => ({ command, args });
+exports.spawn = require("node:child_process").spawn;
+"""
+
+
+def install(stage, kind):
+    """The package in the folder of the scene."""
+    name, text = {"python": ("treaper.py", PYTHON), "node": ("node_modules/treaper/index.js", NODE)}[kind]
+    if stage.control:
+        stage.write(name, text)
+    else:
+        build = [os.path.join(ROOT, "tests/wrappers/build"), stage.path("dist"), stage.binary]
+        if subprocess.run(build, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+            raise Skip("the packages cannot be made")
+        dist = os.listdir(stage.path("dist"))
+        package = stage.path("dist/" + next(n for n in dist if n.endswith(".whl" if kind == "python" else ".tgz")))
+        if kind == "python":
+            stage.run(["/usr/bin/python3", "-m", "venv", "--without-pip", stage.path("venv")])
+            stage.run([f"{ROOT}/.cache/tools/python/bin/pip", "--python", stage.path("venv"), "install", "-q", "--no-index", package])
+            stage.env["PYTHONPATH"] = stage.run([stage.path("venv/bin/python"), "-c",
+                                                 "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip()
+        else:
+            stage.run(["npm", "install", "--silent", "--offline", "--prefix", stage.folder, package])
+    if kind == "node" and os.path.isdir(f"{CACHE}/node/node_modules/@modelcontextprotocol"):
+        os.symlink(f"{CACHE}/node/node_modules/@modelcontextprotocol", stage.path("node_modules/@modelcontextprotocol"))
+
+
+def host(name, kind, **more):
+    @scene(name, quick=True, **more)
+    def _(stage):
+        stage.need("npm")
+        install(stage, kind)
+        python, node = ["/usr/bin/python3", stage.path("host.py")], ["node", stage.path("host.mjs")]
+        stage.snippet(name, "host.py" if kind == "python" else "host.mjs")
+        process = stage.start(python if kind == "python" else node)
+        stage.ready()
+        stage.kill(process)
+
+
+def sdk(name, kind):
+    @scene(name, limit=40)
+    def _(stage):
+        install(stage, kind)
+        python = [f"{MCP}/venv/bin/python", "host.py"]
+        stage.snippet(name, "host.py" if kind == "python" else "host.mjs")
+        sdk_host(stage, python if kind == "python" else ["/usr/bin/node", "host.mjs"])
+
+
+for each in ("code-python", "code-asyncio", "readme-python"):
+    host(each, "python")
+for each in ("code-node", "readme-node"):
+    host(each, "node")
+sdk("code-python-sdk", "python")
+sdk("code-typescript-sdk", "node")
