@@ -27,14 +27,36 @@ pub fn forward_resumption(
 
 /// Suspends this process as the server was suspended, until a shell resumes it. The shell then moves treaper's
 /// group to the foreground, since it knows no other. If the server's own group was there before (the server is a shell,
-/// for example), it is moved there again. `still`: see [`signal::suspend_self`].
+/// for example), it is moved there again. `still`: see [`suspend_self`].
 pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -> bool) {
     let own = pid::group();
     let its = server.and_then(|pid| pid::group_of(pid.get()).ok());
     let had_front = its.filter(|group| *group != own && tty::front_group() == Some(*group));
-    signal::suspend_self(signal, still);
+    suspend_self(signal, still);
     if let Some(group) = had_front {
         tty::move_foreground(own, group);
+    }
+}
+
+/// Suspends this process by `signal`, if that is a signal that suspends and `still` says that there is a reason.
+/// Returns when the process is resumed, or at once where job control suspends nothing (an orphaned process group).
+///
+/// The process that ends the reason must send SIGCONT, which removes a pending signal that suspends. So `still` is
+/// asked again while the signal is pending, and no change between that question and the suspension is missed. SIGSTOP
+/// cannot be blocked, so with SIGSTOP a change in that moment is missed.
+pub fn suspend_self(signal: Signal, still: &dyn Fn() -> bool) {
+    if !signal.suspends() || !still() {
+        return;
+    }
+    signal::kill_self(signal);
+    if signal != Signal::STOP {
+        // The signal has removed a pending SIGCONT, which may have announced that the reason has ended.
+        if still() {
+            signal::deliver(signal);
+        } else {
+            // SIGCONT removes the signal. It is also received, so the loop looks at everything once more.
+            signal::kill_self(Signal::CONT);
+        }
     }
 }
 

@@ -229,7 +229,7 @@ impl Shim<'_> {
             }
         }
         if arrival.is_some_and(|arrival| self.context.rules().suspends_treaper(arrival)) {
-            signal::suspend_self(Signal::STOP, &|| !wait::has_ended(monitor));
+            job_control::suspend_self(Signal::STOP, &|| !wait::has_ended(monitor));
         }
     }
 

@@ -11,7 +11,7 @@ use super::pid::Pid;
 use super::{Errno, check};
 
 /// A signal number, 1 to 64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Signal(u8);
 
 /// The first real-time signal that programs may use. The libcs reserve the two below it.
@@ -238,28 +238,6 @@ pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Errno> {
     send_to(-leader.get(), signal)
 }
 
-/// Suspends this process by `signal`, if that is a signal that suspends and `still` says that there is a reason.
-/// Returns when the process is resumed, or at once where job control suspends nothing (an orphaned process group).
-///
-/// The process that ends the reason must send SIGCONT, which removes a pending signal that suspends. So `still` is
-/// asked again while the signal is pending, and no change between that question and the suspension is missed. SIGSTOP
-/// cannot be blocked, so with SIGSTOP a change in that moment is missed.
-pub fn suspend_self(signal: Signal, still: &dyn Fn() -> bool) {
-    if !signal.suspends() || !still() {
-        return;
-    }
-    kill_self(signal);
-    if signal != Signal::STOP {
-        // The signal has removed a pending SIGCONT, which may have announced that the reason has ended.
-        if still() {
-            deliver(signal);
-        } else {
-            // SIGCONT removes the signal. It is also received, so the loop looks at everything once more.
-            kill_self(Signal::CONT);
-        }
-    }
-}
-
 /// Ends this process by the default action of `signal`, without a core file. Returns if that is impossible (as PID 1,
 /// or if the default action does not end a process).
 pub fn die_of(signal: Signal) {
@@ -276,7 +254,7 @@ pub fn die_of(signal: Signal) {
 }
 
 /// Not by `raise`, which uses the id of the thread that the libc has stored: a fork has made it wrong.
-pub(super) fn kill_self(signal: Signal) {
+pub fn kill_self(signal: Signal) {
     let _ = send_to(super::pid::own(), signal);
 }
 
@@ -287,7 +265,7 @@ fn send_to(target: i32, signal: Signal) -> Result<(), Errno> {
 }
 
 /// Unblocks `signal` for a moment, so that a pending one takes effect.
-fn deliver(signal: Signal) {
+pub fn deliver(signal: Signal) {
     let only = Mask::of(&[signal.0.into()]);
     set_mask(Mask(std::array::from_fn(|word| !only.0[word])));
     set_mask(Mask::ALL);

@@ -68,7 +68,7 @@ impl Monitor<'_> {
     fn suspend_after(&mut self, arrival: &Arrival) {
         let rules = self.context.rules();
         if rules.suspends_treaper(arrival) {
-            signal::suspend_self(Signal::STOP, &|| true);
+            job_control::suspend_self(Signal::STOP, &|| true);
         }
         if rules.is_for_job(arrival) && arrival.signal.suspends_job() {
             self.alone.terminal_suspends();
