@@ -1,0 +1,468 @@
+//! A process of treaper in the model: the project's own code, run from its start to the call that it makes next.
+//!
+//! What a process does depends only on the answers to its calls. So its state is the list of these answers. To learn
+//! what it does next, it is run once more from the start, gets the old answers, and is left at the first call that has
+//! no answer yet. Each list of answers is run once.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use treaper::output::progress::Own;
+use treaper::settings::cli;
+use treaper::settings::config::Config;
+use treaper::settings::manner::Manner;
+use treaper::sys::Errno;
+use treaper::sys::arrival::Arrival;
+use treaper::sys::pid::Pid;
+use treaper::sys::signal::{Mask, Signal};
+use treaper::sys::startup::Inherited;
+use treaper::sys::wait::{Change, Ended};
+
+use crate::pair::context::Request;
+use crate::plan::policy::{KillMode, Policy, Until};
+use crate::serve;
+
+/// The processes of the model, by number.
+pub const HOST: u8 = 0;
+pub const SHIM: u8 = 1;
+pub const MONITOR: u8 = 2;
+pub const SERVER: u8 = 3;
+/// A process that the server has started.
+pub const CHILD: u8 = 4;
+/// Init, and every other process outside.
+pub const OUTSIDE: u8 = 5;
+
+/// Greater than each pid of a real kernel, so that no call by mistake reaches a process.
+const FIRST_PID: i32 = 5_000_000;
+
+/// What is the same for a whole search.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene {
+    pub name: &'static str,
+    /// It takes minutes.
+    pub long: bool,
+    pub job_control: bool,
+    /// Whether the kernel has pidfds.
+    pub pidfds: bool,
+    pub namespace: bool,
+    /// What the server and its child do with the stop signal.
+    pub obeys: bool,
+    /// The server has disarmed its parent-death signal.
+    pub disarmed: bool,
+    /// SIGKILL does not end the child.
+    pub hopeless: bool,
+    /// How often each event may come, see `kernel::EVENTS`.
+    pub events: &'static [(crate::kernel::Event, u8)],
+    /// How many of the processes of the pair may be killed.
+    pub kills: u8,
+}
+
+pub const GRACE: Duration = Duration::from_millis(1000);
+pub const KILL_TIMEOUT: Duration = Duration::from_millis(300);
+
+impl Scene {
+    pub fn policy(&self) -> Policy {
+        Policy {
+            drain: Duration::from_millis(100),
+            grace: GRACE,
+            stage: None,
+            kill_timeout: KILL_TIMEOUT,
+            kill_mode: KillMode::Staged,
+            until: Until::Server,
+            manager_has_deadline: false,
+            at_terminal: self.job_control,
+        }
+    }
+}
+
+/// What a descriptor refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Object {
+    Signals,
+    Process(u8),
+    Bell,
+}
+
+/// A call of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    Now,
+    Pause {
+        until: u64,
+    },
+    TakeSignal {
+        until: Option<u64>,
+    },
+    Poll {
+        objects: Vec<Object>,
+        until: Option<u64>,
+    },
+    Get {
+        word: u8,
+    },
+    Set {
+        word: u8,
+        value: u64,
+    },
+    Swap {
+        word: u8,
+        value: u64,
+    },
+    Signal {
+        to: u8,
+        signal: Signal,
+    },
+    SignalGroup {
+        of: u8,
+        signal: Signal,
+    },
+    Deliver {
+        signal: Signal,
+    },
+    JobStopWaits,
+    TakeResumption,
+    Ring,
+    Silence,
+    Wait {
+        of: Option<u8>,
+        kinds: u8,
+        take: bool,
+    },
+    Walk {
+        deep: bool,
+    },
+    Children {
+        of: u8,
+    },
+    State {
+        of: u8,
+    },
+    Exists {
+        of: u8,
+    },
+    HasEnded {
+        of: u8,
+    },
+    Parent,
+    BecomeSubreaper,
+    SignalOnParentExit {
+        signal: Signal,
+    },
+    Fork,
+    Spawn,
+    Exit {
+        status: u8,
+    },
+    Panic(String),
+}
+
+/// A signal that waits: its sender, and whether the kernel made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Info {
+    pub signal: u8,
+    pub sender: u8,
+    pub cause: Cause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    Process,
+    /// A child has changed, or a descriptor.
+    Child,
+    Terminal,
+}
+
+/// A change of a child. As [`Change`], with a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Changed {
+    Ended(Ended),
+    Suspended(u8),
+    Resumed,
+}
+
+impl From<Changed> for Change {
+    fn from(changed: Changed) -> Self {
+        match changed {
+            Changed::Ended(ended) => Self::Ended(ended),
+            Changed::Suspended(number) => Self::Suspended(number),
+            Changed::Resumed => Self::Resumed,
+        }
+    }
+}
+
+/// The answer to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    Done,
+    Number(u64),
+    Signal(Option<Info>),
+    Change(Option<(u8, Changed)>),
+    Failed(Errno),
+}
+
+impl Reply {
+    pub fn unexpected(self) -> ! {
+        panic!("the kernel of the model answers {self:?} to a wrong call")
+    }
+
+    pub fn number(self) -> u64 {
+        match self {
+            Self::Number(number) => number,
+            other => other.unexpected(),
+        }
+    }
+
+    pub fn result(self) -> Result<u64, Errno> {
+        match self {
+            Self::Done => Ok(0),
+            Self::Number(number) => Ok(number),
+            Self::Failed(errno) => Err(errno),
+            other => other.unexpected(),
+        }
+    }
+
+    /// The processes of a set.
+    pub fn pids(self) -> impl Iterator<Item = Pid> {
+        let set = self.number();
+        (0..OUTSIDE).filter(move |of| set & 1 << of != 0).map(pid)
+    }
+}
+
+/// The process that runs now.
+struct Running {
+    scene: Scene,
+    answers: Vec<(Op, Reply)>,
+    at: usize,
+    own: u8,
+    objects: HashMap<RawFd, Object>,
+    sets: HashSet<(usize, i32)>,
+    asked: Option<Op>,
+}
+
+thread_local! {
+    static RUNNING: RefCell<Option<Running>> = const { RefCell::new(None) };
+}
+
+fn with<T>(f: impl FnOnce(&mut Running) -> T) -> T {
+    RUNNING.with_borrow_mut(|running| f(running.as_mut().expect("a process runs")))
+}
+
+/// Ends a run at the first call without an answer.
+struct Asked;
+
+pub fn call(op: Op) -> Reply {
+    let answer = with(|running| {
+        let known = running.answers.get(running.at);
+        running.at += 1;
+        if let Some((before, reply)) = known {
+            assert_eq!(*before, op, "the same answers have led to another call");
+            return Some(*reply);
+        }
+        running.asked = Some(op);
+        None
+    });
+    answer.unwrap_or_else(|| resume_unwind(Box::new(Asked)))
+}
+
+pub fn exit(status: u8) -> ! {
+    call(Op::Exit { status });
+    unreachable!("a process that has ended does not run")
+}
+
+pub fn scene() -> Scene {
+    with(|running| running.scene)
+}
+
+pub fn own() -> u8 {
+    with(|running| running.own)
+}
+
+pub fn become_process(of: u8) {
+    with(|running| running.own = of);
+}
+
+/// Whether the running process is inside of the PID namespace.
+fn is_inside() -> bool {
+    with(|running| running.scene.namespace && running.own == MONITOR)
+}
+
+/// In a namespace of its own the monitor is process 1.
+pub fn pid(of: u8) -> Pid {
+    let first = if is_inside() {
+        1 - i32::from(MONITOR)
+    } else {
+        FIRST_PID
+    };
+    Pid::new(first + i32::from(of)).unwrap_or_else(|| Pid::new(FIRST_PID).expect("positive"))
+}
+
+pub fn index(pid: i32) -> u8 {
+    let first = if is_inside() {
+        1 - i32::from(MONITOR)
+    } else {
+        FIRST_PID
+    };
+    let known = 0..i32::from(OUTSIDE);
+    let of = pid - first;
+    if known.contains(&of) {
+        of as u8
+    } else {
+        OUTSIDE
+    }
+}
+
+/// The pid of a process that a reply names.
+pub fn number(of: u64) -> i32 {
+    let of = of as u8;
+    if is_inside() && of < MONITOR || of == OUTSIDE {
+        return i32::from(of == OUTSIDE && !is_inside());
+    }
+    pid(of).get()
+}
+
+pub fn group(of: u8) -> i32 {
+    let job = scene().job_control && of != MONITOR && of != CHILD;
+    FIRST_PID + i32::from(if job { SHIM } else { of })
+}
+
+pub fn open(object: Object) -> OwnedFd {
+    // A real descriptor, so that the code can own it and close it.
+    let fd = OwnedFd::from(File::open("/dev/null").expect("open /dev/null"));
+    with(|running| running.objects.insert(fd.as_raw_fd(), object));
+    fd
+}
+
+pub fn object(fd: RawFd) -> Object {
+    with(|running| running.objects[&fd])
+}
+
+pub fn insert(set: usize, pid: i32) -> bool {
+    with(|running| running.sets.insert((set, pid)))
+}
+
+pub fn arrival(info: Info) -> Arrival {
+    let outside = info.sender == OUTSIDE || is_inside() && info.sender < MONITOR;
+    let by_kernel = info.cause == Cause::Terminal;
+    Arrival {
+        signal: Signal::from_number(info.signal.into()).expect("a signal"),
+        sender: if outside || by_kernel {
+            0
+        } else {
+            pid(info.sender).get()
+        },
+        from_terminal: by_kernel,
+        by_kernel,
+        of_child_or_descriptor: info.cause == Cause::Child,
+        value: None,
+    }
+}
+
+/// The whole life of a process, from the start of the shim. The fork makes two of it.
+fn live(scene: &Scene) -> u8 {
+    static CONFIGS: [OnceLock<Config>; 2] = [OnceLock::new(), OnceLock::new()];
+    let config = CONFIGS[usize::from(scene.namespace)].get_or_init(|| {
+        let level = if scene.namespace { "pidns" } else { "group" };
+        let variables = [("TREAPER_CONTAIN".into(), level.into())];
+        cli::from_variables(&variables, &["server".into()]).expect("a configuration")
+    });
+    let inherited = Inherited {
+        mask: Mask::of(&[]),
+        sigchld_ignored: false,
+        sighup_ignored: false,
+    };
+    let request = Request {
+        config,
+        manner: Manner::default(),
+        voice: &Own,
+        inherited: &inherited,
+    };
+    serve::run(request).unwrap_or_else(|error| error.status())
+}
+
+/// What a process does after these answers.
+fn next_call(scene: &Scene, answers: Vec<(Op, Reply)>) -> Op {
+    RUNNING.set(Some(Running {
+        scene: *scene,
+        answers,
+        at: 0,
+        own: SHIM,
+        objects: HashMap::new(),
+        sets: HashSet::new(),
+        asked: None,
+    }));
+    let outcome = catch_unwind(AssertUnwindSafe(|| live(scene)));
+    let running = RUNNING.take().expect("the process that ran");
+    match outcome {
+        Ok(status) => Op::Exit { status },
+        Err(cause) if cause.is::<Asked>() => running.asked.expect("the call"),
+        Err(cause) => {
+            let text = cause.downcast_ref::<String>().cloned();
+            Op::Panic(text.unwrap_or_default())
+        }
+    }
+}
+
+/// Every list of answers that was seen, as a tree. A process is a number of a node.
+pub struct Lives {
+    scene: Scene,
+    nodes: Vec<Node>,
+    next: HashMap<(u32, Reply), u32>,
+}
+
+struct Node {
+    before: u32,
+    answer: Reply,
+    op: Op,
+}
+
+impl Lives {
+    pub fn new(scene: &Scene) -> Self {
+        let first = Node {
+            before: 0,
+            answer: Reply::Done,
+            op: next_call(scene, Vec::new()),
+        };
+        Self {
+            scene: *scene,
+            nodes: vec![first],
+            next: HashMap::new(),
+        }
+    }
+
+    pub fn op(&self, node: u32) -> &Op {
+        &self.nodes[node as usize].op
+    }
+
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The node after `answer` to the call at `node`.
+    pub fn after(&mut self, node: u32, answer: Reply) -> u32 {
+        if let Some(known) = self.next.get(&(node, answer)) {
+            return *known;
+        }
+        let mut answers = vec![(self.op(node).clone(), answer)];
+        let mut at = node;
+        while at != 0 {
+            let Node { before, answer, .. } = self.nodes[at as usize];
+            answers.push((self.op(before).clone(), answer));
+            at = before;
+        }
+        answers.reverse();
+        let op = next_call(&self.scene, answers);
+        let new = self.nodes.len() as u32;
+        self.nodes.push(Node {
+            before: node,
+            answer,
+            op,
+        });
+        self.next.insert((node, answer), new);
+        new
+    }
+}

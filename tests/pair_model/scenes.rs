@@ -1,0 +1,287 @@
+//! What is searched. Each event can come at every instant, as often as its number says.
+
+use crate::actor::Scene;
+use crate::kernel::Event::{self, *};
+
+const BASE: Scene = Scene {
+    name: "",
+    long: false,
+    job_control: false,
+    pidfds: true,
+    namespace: false,
+    obeys: true,
+    disarmed: false,
+    hopeless: false,
+    events: &[],
+    kills: 0,
+};
+
+const fn scene(name: &'static str, events: &'static [(Event, u8)]) -> Scene {
+    Scene {
+        name,
+        events,
+        ..BASE
+    }
+}
+
+/// At a terminal.
+const fn job(name: &'static str, events: &'static [(Event, u8)]) -> Scene {
+    Scene {
+        job_control: true,
+        ..scene(name, events)
+    }
+}
+
+const KILL_ONE: &[(Event, u8)] = &[(KillShim, 1), (KillMonitor, 1)];
+const STOP_AND_KILL: &[(Event, u8)] = &[(Terminate, 1), (KillShim, 1), (KillMonitor, 1)];
+
+pub const STOPS: &[Scene] = &[
+    scene("the host dies", &[(HostDies, 1)]),
+    Scene {
+        pidfds: false,
+        ..scene("the host dies, no pidfds", &[(HostDies, 1)])
+    },
+    scene("the server exits", &[(ServerExits, 1)]),
+    scene("SIGTERM", &[(Terminate, 1)]),
+    Scene {
+        obeys: false,
+        ..scene("SIGTERM is ignored", &[(Terminate, 1)])
+    },
+    scene(
+        "SIGTERM, the server exits",
+        &[(Terminate, 1), (ServerExits, 1)],
+    ),
+    Scene {
+        hopeless: true,
+        obeys: false,
+        ..scene("the child cannot be killed", &[(Terminate, 1)])
+    },
+    Scene {
+        long: true,
+        ..scene("SIGTERM, the host dies", &[(Terminate, 1), (HostDies, 1)])
+    },
+];
+
+pub const KILLS: &[Scene] = &[
+    Scene {
+        kills: 1,
+        ..scene("one is killed", KILL_ONE)
+    },
+    Scene {
+        kills: 2,
+        ..scene("both are killed", KILL_ONE)
+    },
+    Scene {
+        kills: 1,
+        pidfds: false,
+        ..scene("one is killed, no pidfds", KILL_ONE)
+    },
+    Scene {
+        kills: 1,
+        ..scene("SIGTERM, one is killed", STOP_AND_KILL)
+    },
+    Scene {
+        kills: 1,
+        obeys: false,
+        ..scene("SIGTERM is ignored, one is killed", STOP_AND_KILL)
+    },
+    Scene {
+        kills: 1,
+        obeys: false,
+        disarmed: true,
+        ..scene(
+            "the kernel does not stop the server, one is killed",
+            STOP_AND_KILL,
+        )
+    },
+    Scene {
+        kills: 1,
+        ..scene(
+            "the server exits, one is killed",
+            &[(ServerExits, 1), (KillShim, 1), (KillMonitor, 1)],
+        )
+    },
+    Scene {
+        kills: 1,
+        pidfds: false,
+        ..scene(
+            "the monitor is killed, the host dies, no pidfds",
+            &[(KillMonitor, 1), (HostDies, 1)],
+        )
+    },
+    Scene {
+        kills: 1,
+        pidfds: false,
+        ..scene(
+            "the shim is killed, the host dies, no pidfds",
+            &[(KillShim, 1), (HostDies, 1)],
+        )
+    },
+    Scene {
+        kills: 1,
+        long: true,
+        ..scene(
+            "the host dies, one is killed",
+            &[(HostDies, 1), (KillShim, 1), (KillMonitor, 1)],
+        )
+    },
+    Scene {
+        kills: 1,
+        long: true,
+        hopeless: true,
+        obeys: false,
+        ..scene("the child cannot be killed, one is killed", STOP_AND_KILL)
+    },
+];
+
+pub const SUSPENSIONS: &[Scene] = &[
+    Scene {
+        kills: 1,
+        ..scene(
+            "one is suspended, one is killed",
+            &[
+                (KillShim, 1),
+                (KillMonitor, 1),
+                (SuspendShim, 1),
+                (SuspendMonitor, 1),
+            ],
+        )
+    },
+    scene(
+        "the shim is suspended, the host dies",
+        &[(SuspendShim, 1), (HostDies, 1)],
+    ),
+    Scene {
+        pidfds: false,
+        ..scene(
+            "the monitor is suspended, the host dies, no pidfds",
+            &[(SuspendMonitor, 1), (HostDies, 1)],
+        )
+    },
+    scene(
+        "one is suspended, the server exits",
+        &[(SuspendShim, 1), (SuspendMonitor, 1), (ServerExits, 1)],
+    ),
+    scene(
+        "both are suspended, the monitor is resumed",
+        &[(SuspendShim, 1), (SuspendMonitor, 1), (ResumeMonitor, 1)],
+    ),
+    job("Ctrl-Z, fg", &[(CtrlZ, 1), (Foreground, 1)]),
+    job(
+        "the server is suspended, resumed",
+        &[(SuspendServer, 1), (ResumeServer, 1)],
+    ),
+    job(
+        "the server is suspended twice, resumed twice",
+        &[(SuspendServer, 2), (ResumeServer, 2)],
+    ),
+    job(
+        "the server is suspended, SIGTERM",
+        &[(SuspendServer, 1), (Terminate, 1)],
+    ),
+    job(
+        "the server is suspended, the server exits",
+        &[(SuspendServer, 1), (ResumeServer, 1), (ServerExits, 1)],
+    ),
+    Scene {
+        kills: 1,
+        ..job(
+            "the server is suspended, one is killed",
+            &[(SuspendServer, 1), (KillShim, 1), (KillMonitor, 1)],
+        )
+    },
+    Scene {
+        kills: 1,
+        pidfds: false,
+        ..job("at a terminal, one is killed, no pidfds", KILL_ONE)
+    },
+    job("Ctrl-Z, the server exits", &[(CtrlZ, 1), (ServerExits, 1)]),
+    Scene {
+        kills: 1,
+        ..job(
+            "Ctrl-Z, the monitor is killed",
+            &[(CtrlZ, 1), (KillMonitor, 1)],
+        )
+    },
+    job("Ctrl-Z, SIGTERM", &[(CtrlZ, 1), (Terminate, 1)]),
+    Scene {
+        long: true,
+        ..scene(
+            "the monitor is suspended, the host dies",
+            &[(SuspendMonitor, 1), (HostDies, 1)],
+        )
+    },
+    Scene {
+        long: true,
+        ..scene(
+            "both are suspended, the host dies",
+            &[(SuspendShim, 1), (SuspendMonitor, 1), (HostDies, 1)],
+        )
+    },
+    Scene {
+        long: true,
+        ..scene(
+            "both are suspended, SIGTERM, the shim is resumed",
+            &[
+                (SuspendShim, 1),
+                (SuspendMonitor, 1),
+                (Terminate, 1),
+                (ResumeShim, 1),
+            ],
+        )
+    },
+    Scene {
+        long: true,
+        ..job(
+            "Ctrl-Z, fg, the server exits",
+            &[(CtrlZ, 1), (Foreground, 1), (ServerExits, 1)],
+        )
+    },
+    Scene {
+        long: true,
+        ..job("Ctrl-Z, the host dies", &[(CtrlZ, 1), (HostDies, 1)])
+    },
+    Scene {
+        long: true,
+        ..job("Ctrl-Z twice, fg", &[(CtrlZ, 2), (Foreground, 1)])
+    },
+];
+
+const fn inside(scene: Scene) -> Scene {
+    Scene {
+        namespace: true,
+        ..scene
+    }
+}
+
+pub const NAMESPACES: &[Scene] = &[
+    inside(scene("namespace: the host dies", &[(HostDies, 1)])),
+    inside(Scene {
+        kills: 1,
+        obeys: false,
+        ..scene(
+            "namespace: SIGTERM is ignored, one is killed",
+            STOP_AND_KILL,
+        )
+    }),
+    inside(Scene {
+        kills: 2,
+        ..scene("namespace: both are killed", KILL_ONE)
+    }),
+    inside(scene(
+        "namespace: one is suspended, the server exits",
+        &[(SuspendShim, 1), (SuspendMonitor, 1), (ServerExits, 1)],
+    )),
+    inside(Scene {
+        long: true,
+        ..scene(
+            "namespace: both are suspended, the host dies",
+            &[(SuspendShim, 1), (SuspendMonitor, 1), (HostDies, 1)],
+        )
+    }),
+];
+
+pub const FROZEN: Scene = job(
+    "the server is suspended by SIGSTOP, resumed",
+    &[(FreezeServer, 1), (ResumeServer, 1)],
+);

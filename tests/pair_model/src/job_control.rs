@@ -1,0 +1,1 @@
+../../../src/job_control.rs

@@ -1,0 +1,47 @@
+//! The parent alone. Its two watches are made as in the project.
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+
+use crate::output::error::Error;
+use crate::plan::event::Trigger;
+use crate::settings::config::Config;
+use crate::sys::signal::Signal;
+use crate::sys::{pid, pidfd, prctl};
+
+pub const MONITOR: &CStr = c"tree-monitor";
+
+#[derive(Debug)]
+pub struct Watched {
+    pub pid: i32,
+    pub fd: OwnedFd,
+    pub trigger: Trigger,
+}
+
+#[derive(Debug, Default)]
+pub struct Hosts {
+    pub watched: Vec<Watched>,
+    pub parent: Option<i32>,
+}
+
+impl Hosts {
+    pub fn watch_parent(&self) -> Result<(), Error> {
+        let _ = prctl::signal_on_parent_exit(Signal::CONT);
+        if self.parent != Some(pid::parent()) {
+            return Err(Error::Gone("parent-exit"));
+        }
+        Ok(())
+    }
+}
+
+pub fn find(_: &Config, _: bool) -> Result<Hosts, Error> {
+    let pid = pid::parent();
+    let mut hosts = Hosts {
+        watched: Vec::new(),
+        parent: Some(pid),
+    };
+    if let Ok(fd) = pidfd::open(pid) {
+        let trigger = Trigger::ParentExit;
+        hosts.watched.push(Watched { pid, fd, trigger });
+    }
+    Ok(hosts)
+}

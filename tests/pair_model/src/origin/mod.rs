@@ -1,0 +1,3 @@
+//! The host is the parent, and nothing else is found out.
+pub mod hosts;
+pub mod place;

@@ -1,0 +1,39 @@
+//! What the scene says about the place.
+use crate::actor;
+use crate::output::error::Error;
+use crate::plan::event::Trigger;
+use crate::plan::policy::Policy;
+use crate::settings::config::{Config, SignalUse};
+use crate::settings::manner::Name;
+use crate::sys::startup::Inherited;
+use crate::sys::wait::Ended;
+
+#[derive(Debug)]
+pub struct Place {
+    pub job_control: bool,
+    pub policy: Policy,
+    pub hup: SignalUse,
+    pub manager: Option<i32>,
+    pub stdin: Option<Trigger>,
+    pub strangers: Vec<i32>,
+}
+
+impl Place {
+    pub fn examine(_: &Inherited, _: &Config, _: Name, _: Vec<i32>) -> Result<Self, Error> {
+        let scene = actor::scene();
+        Ok(Self {
+            job_control: scene.job_control,
+            policy: scene.policy(),
+            hup: SignalUse::Stop,
+            manager: None,
+            stdin: None,
+            strangers: Vec::new(),
+        })
+    }
+
+    pub fn keep_early_keys(&self) {}
+
+    pub fn release_inherited(&self) {}
+
+    pub fn end_as_server(&self, _: Option<Ended>, _: bool, _: u8) {}
+}

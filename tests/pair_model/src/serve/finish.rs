@@ -1,0 +1,1 @@
+../../../../src/serve/finish.rs

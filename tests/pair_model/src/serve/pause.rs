@@ -1,0 +1,1 @@
+//! Left out: no pair.

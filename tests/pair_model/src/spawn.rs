@@ -1,0 +1,13 @@
+//! Which program becomes the server does not matter here.
+use std::ffi::{OsStr, OsString};
+
+use crate::output::error::Error;
+use crate::sys::exec::{Failure, Image, Text};
+
+pub fn prepare(_: &[OsString], _: Option<&OsStr>) -> Result<Image, Error> {
+    Ok(Image)
+}
+
+pub fn error(failure: Failure, name: &OsStr, interpreter: Text) -> Error {
+    treaper::spawn::error(failure, name, interpreter)
+}

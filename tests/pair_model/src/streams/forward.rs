@@ -1,0 +1,2 @@
+//! The project's own: it is pure.
+pub use treaper::streams::forward::*;

@@ -1,0 +1,1 @@
+../../../../src/streams/watch.rs

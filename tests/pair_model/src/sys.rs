@@ -1,0 +1,607 @@
+//! The calls of the project's `sys`, as far as the pair uses them. Each one is a step of the model, see `kernel.rs`.
+//! Types without a call are the project's own.
+pub use treaper::sys::Errno;
+
+pub mod arrival {
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::time::Duration;
+
+    pub use treaper::sys::arrival::Arrival;
+
+    use crate::actor::{self, Object, Op, Reply, call};
+    use crate::sys::signal::{self, Signal};
+    use crate::sys::{Errno, clock};
+
+    #[derive(Debug)]
+    pub struct SignalFd(OwnedFd);
+
+    impl SignalFd {
+        pub fn new() -> Result<Self, Errno> {
+            Ok(Self(actor::open(Object::Signals)))
+        }
+    }
+
+    impl AsRawFd for SignalFd {
+        fn as_raw_fd(&self) -> i32 {
+            self.0.as_raw_fd()
+        }
+    }
+
+    pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
+        let until = timeout.map(clock::from_now);
+        match call(Op::TakeSignal { until }) {
+            Reply::Signal(info) => Ok(info.map(actor::arrival)),
+            other => other.unexpected(),
+        }
+    }
+
+    pub fn forget_resumption() {
+        if call(Op::TakeResumption).number() == 1 {
+            signal::kill_self(Signal::CHLD);
+        }
+    }
+}
+
+pub mod clock {
+    use std::time::Duration;
+
+    use crate::actor::{Op, call};
+
+    pub fn now() -> Duration {
+        Duration::from_nanos(call(Op::Now).number())
+    }
+
+    pub fn pause(time: Duration) {
+        call(Op::Pause {
+            until: from_now(time),
+        });
+    }
+
+    pub fn from_now(time: Duration) -> u64 {
+        (now() + time).as_nanos() as u64
+    }
+}
+
+pub mod clone {
+    use std::os::fd::{BorrowedFd, OwnedFd};
+    use std::sync::atomic::AtomicU64;
+
+    use crate::actor::{self, MONITOR, Object, Op, Reply, SERVER, call};
+    use crate::sys::Errno;
+    use crate::sys::exec::{Image, Text};
+    use crate::sys::pid::Pid;
+    use crate::sys::signal::Signal;
+    use crate::sys::startup::Inherited;
+
+    pub enum Fork {
+        Parent(Pid),
+        Child,
+    }
+
+    pub fn fork() -> Result<Fork, Errno> {
+        match call(Op::Fork) {
+            Reply::Number(0) => {
+                actor::become_process(MONITOR);
+                Ok(Fork::Child)
+            }
+            _ => Ok(Fork::Parent(actor::pid(MONITOR))),
+        }
+    }
+
+    pub fn exit_child(status: i32) -> ! {
+        actor::exit(status as u8)
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Group {
+        Own,
+        Inherit,
+    }
+
+    #[derive(Debug)]
+    pub struct Setup {
+        pub inherited: Inherited,
+        pub group: Group,
+        pub parent_death_signal: Signal,
+        pub no_new_privs: bool,
+        pub announce: &'static AtomicU64,
+        pub failure: &'static AtomicU64,
+        pub interpreter: Text,
+    }
+
+    pub fn spawn(
+        _: Image,
+        _: &Setup,
+        _: Option<BorrowedFd<'_>>,
+    ) -> Result<(Pid, Option<OwnedFd>), Errno> {
+        call(Op::Spawn);
+        let pidfd = actor::scene().pidfds;
+        let pidfd = pidfd.then(|| actor::open(Object::Process(SERVER)));
+        Ok((actor::pid(SERVER), pidfd))
+    }
+}
+
+pub mod exec {
+    pub use treaper::sys::exec::{Failure, Text};
+
+    #[derive(Debug)]
+    pub struct Image;
+}
+
+pub mod fd {
+    use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+    pub use treaper::sys::fd::{Kind, STDIN, STDOUT};
+
+    use crate::actor::{self, Object, Op, call};
+    use crate::sys::Errno;
+    use crate::sys::signal::Signal;
+
+    pub fn inherited() -> Vec<i32> {
+        Vec::new()
+    }
+
+    pub fn replace_by_stderr(_: i32) {}
+
+    pub fn describe(_: i32) -> (Kind, Option<treaper::sys::fd::Identity>) {
+        (Kind::Other, None)
+    }
+
+    pub fn unread(_: i32) -> u64 {
+        0
+    }
+
+    pub fn last_write(_: i32) -> (i64, u64) {
+        (0, 0)
+    }
+
+    pub fn signalling_pipe(_: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
+        Ok((actor::open(Object::Bell), actor::open(Object::Bell)))
+    }
+
+    pub fn write_byte(pipe: BorrowedFd<'_>) {
+        let _ = write_at_once(pipe, b"!");
+    }
+
+    pub fn write_at_once(pipe: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+        assert_eq!(actor::object(pipe.as_raw_fd()), Object::Bell);
+        call(Op::Ring).result().map(|_| bytes.len())
+    }
+
+    pub fn empty(pipe: BorrowedFd<'_>) -> bool {
+        assert_eq!(actor::object(pipe.as_raw_fd()), Object::Bell);
+        call(Op::Silence).number() == 1
+    }
+}
+
+pub mod namespace {
+    pub fn own_ids() -> (u32, u32) {
+        (0, 0)
+    }
+}
+
+pub mod pid {
+    pub use treaper::sys::pid::Pid;
+
+    use crate::actor::{self, Op, call};
+    use crate::sys::Errno;
+
+    pub fn own() -> i32 {
+        actor::pid(actor::own()).get()
+    }
+
+    pub fn parent() -> i32 {
+        actor::number(call(Op::Parent).number())
+    }
+
+    /// With job control all but the monitor are in one group.
+    pub fn group_of(pid: i32) -> Result<i32, Errno> {
+        Ok(actor::group(actor::index(pid)))
+    }
+
+    pub fn group() -> i32 {
+        actor::group(actor::own())
+    }
+}
+
+pub mod pidfd {
+    use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+    use crate::actor::{self, Object, Op, call};
+    use crate::sys::Errno;
+    use crate::sys::signal::{self, Signal};
+
+    pub fn open(pid: i32) -> Result<OwnedFd, Errno> {
+        if !actor::scene().pidfds {
+            return Err(Errno::NOSYS);
+        }
+        let of = actor::index(pid);
+        call(Op::Exists { of }).result()?;
+        Ok(actor::open(Object::Process(of)))
+    }
+
+    fn of(fd: BorrowedFd<'_>) -> u8 {
+        match actor::object(fd.as_raw_fd()) {
+            Object::Process(of) => of,
+            other => panic!("a pidfd was expected, not {other:?}"),
+        }
+    }
+
+    pub fn send(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
+        signal::to(of(fd), signal)
+    }
+
+    pub fn send_value(fd: BorrowedFd<'_>, signal: Signal, _: Option<u64>) -> Result<(), Errno> {
+        signal::to(of(fd), signal)
+    }
+
+    pub fn is_unreaped(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+        Ok(call(Op::Exists { of: of(fd) }).result().is_ok())
+    }
+
+    pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
+        call(Op::HasEnded { of: of(fd) }).number() == 1
+    }
+
+    pub fn send_group(leader: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
+        let of = of(leader);
+        call(Op::SignalGroup { of, signal }).result().map(drop)
+    }
+
+    pub fn parent(fd: BorrowedFd<'_>) -> Result<i32, Errno> {
+        let state = call(Op::State { of: of(fd) }).result()?;
+        Ok(actor::number(state >> 8))
+    }
+}
+
+pub mod poll {
+    use std::os::fd::{AsRawFd, RawFd};
+    use std::time::Duration;
+
+    pub use treaper::sys::poll::{Events, HANG_UP};
+
+    use crate::actor::{self, Op, call};
+    use crate::sys::{Errno, clock};
+
+    #[derive(Clone, Copy, Debug)]
+    pub struct Polled {
+        fd: RawFd,
+        reported: Events,
+    }
+
+    impl Polled {
+        pub const fn new(fd: RawFd, _: Events) -> Self {
+            let reported = Events::empty();
+            Self { fd, reported }
+        }
+
+        pub const fn reported(&self) -> Events {
+            self.reported
+        }
+    }
+
+    pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errno> {
+        let until = timeout.map(clock::from_now);
+        let object = |polled: &Polled| (polled.fd >= 0).then(|| actor::object(polled.fd));
+        let objects = fds.iter().filter_map(object).collect();
+        let ready = call(Op::Poll { objects, until }).number();
+        let mut at = 0;
+        for polled in fds {
+            polled.reported = Events::empty();
+            if polled.fd >= 0 {
+                if ready & 1 << at != 0 {
+                    polled.reported = Events::IN;
+                }
+                at += 1;
+            }
+        }
+        Ok(ready.count_ones() as usize)
+    }
+
+    pub fn has_hung_up(_: RawFd) -> bool {
+        false
+    }
+
+    pub fn peer_can_send(_: RawFd) -> bool {
+        false
+    }
+
+    #[derive(Debug)]
+    pub struct News;
+
+    impl News {
+        pub fn of(_: RawFd) -> Result<Self, Errno> {
+            Err(Errno::NOSYS)
+        }
+
+        pub fn take(&self) -> Events {
+            Events::empty()
+        }
+    }
+
+    impl AsRawFd for News {
+        fn as_raw_fd(&self) -> RawFd {
+            -1
+        }
+    }
+}
+
+pub mod prctl {
+    use std::ffi::CStr;
+
+    use crate::actor::{Op, call};
+    use crate::sys::Errno;
+    use crate::sys::signal::Signal;
+
+    pub fn become_subreaper() -> Result<(), Errno> {
+        call(Op::BecomeSubreaper).result().map(drop)
+    }
+
+    pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
+        call(Op::SignalOnParentExit { signal }).result().map(drop)
+    }
+
+    pub fn set_name(_: &CStr) {}
+
+    pub fn new_session() -> Result<(), Errno> {
+        Ok(())
+    }
+
+    pub fn new_group() -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+pub mod proc {
+    pub use treaper::sys::proc::{FOREIGN, Name, is_dead};
+
+    use crate::actor::{self, Op, call};
+    use crate::sys::Errno;
+
+    pub struct View;
+
+    pub fn view() -> Result<View, Errno> {
+        Ok(View)
+    }
+
+    impl View {
+        pub fn owner(&self, _: i32) -> Result<u32, Errno> {
+            Ok(0)
+        }
+    }
+
+    pub struct Stat {
+        pub name: Name,
+        pub state: u8,
+        pub parent: i32,
+        pub group: i32,
+        pub foreground: i32,
+    }
+
+    pub fn stat(pid: i32) -> Result<Stat, Errno> {
+        let of = actor::index(pid);
+        let found = call(Op::State { of }).result()?;
+        Ok(Stat {
+            name: Name::default(),
+            state: found as u8,
+            parent: actor::number(found >> 8),
+            group: actor::group(of),
+            foreground: actor::group(actor::SHIM),
+        })
+    }
+
+    pub fn may_be_suspended(pid: i32) -> bool {
+        stat(pid).is_ok_and(|stat| stat.state == b'T')
+    }
+
+    pub fn is_descendant(_: i32) -> Result<bool, Errno> {
+        Err(Errno::SRCH)
+    }
+
+    pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+        let of = actor::index(pid);
+        let found = call(Op::Children { of });
+        found.pids().for_each(|pid| each(pid.get()));
+        Ok(())
+    }
+}
+
+pub mod shared {
+    use std::sync::atomic::AtomicU64;
+
+    use crate::actor::{Op, call};
+
+    /// As the project's own, but a word is a number: the words are in the model of the kernel.
+    macro_rules! shared_words {
+        ($(#[$doc:meta])* pub struct $name:ident {
+            $($(#[$field_doc:meta])* $field_vis:vis $field:ident: $type:ty,)+
+        }) => {
+            #[derive(Clone, Copy, Debug)]
+            pub struct $name {
+                $($field_vis $field: $type,)+
+            }
+
+            impl $name {
+                pub const NAMES: &[&str] = &[$(stringify!($field)),+];
+
+                pub fn shared() -> Result<Self, $crate::sys::Errno> {
+                    let mut next = 0..;
+                    Ok(Self { $($field: <$type>::nth(next.next().unwrap_or(0)),)+ })
+                }
+            }
+        };
+    }
+    pub(crate) use shared_words;
+
+    #[derive(Clone, Copy, Debug)]
+    pub struct Word(u8);
+
+    impl Word {
+        pub const fn nth(at: u8) -> Self {
+            Self(at)
+        }
+
+        /// The words that the new process writes: its model knows them by their number.
+        pub fn atomic(self) -> &'static AtomicU64 {
+            static NONE: AtomicU64 = AtomicU64::new(0);
+            &NONE
+        }
+
+        pub fn get(self) -> u64 {
+            call(Op::Get { word: self.0 }).number()
+        }
+
+        pub fn set(self, value: u64) {
+            let word = self.0;
+            call(Op::Set { word, value });
+        }
+
+        pub fn replace(self, value: u64) -> u64 {
+            let word = self.0;
+            call(Op::Swap { word, value }).number()
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    pub struct Flag(Word);
+
+    impl Flag {
+        pub const fn nth(at: u8) -> Self {
+            Self(Word::nth(at))
+        }
+
+        pub fn get(self) -> bool {
+            self.0.get() != 0
+        }
+
+        pub fn set(self, value: bool) {
+            self.0.set(value.into());
+        }
+
+        pub fn take(self) -> bool {
+            self.0.replace(0) != 0
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    pub struct Words<const N: usize>(pub &'static [AtomicU64; N]);
+
+    impl Words<{ treaper::sys::exec::Text::WORDS }> {
+        pub fn nth(_: u8) -> Self {
+            static NONE: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+            Self(&NONE)
+        }
+    }
+}
+
+pub mod signal {
+    pub use treaper::sys::signal::Signal;
+
+    use crate::actor::{self, Op, call};
+    use crate::sys::Errno;
+    use crate::sys::pid::Pid;
+
+    pub fn to(to: u8, signal: Signal) -> Result<(), Errno> {
+        call(Op::Signal { to, signal }).result().map(drop)
+    }
+
+    pub fn kill(pid: Pid, signal: Signal) -> Result<(), Errno> {
+        to(actor::index(pid.get()), signal)
+    }
+
+    pub fn send(pid: Pid, signal: Signal, _: Option<u64>) -> Result<(), Errno> {
+        kill(pid, signal)
+    }
+
+    pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Errno> {
+        let of = actor::index(leader.get());
+        call(Op::SignalGroup { of, signal }).result().map(drop)
+    }
+
+    pub fn kill_self(signal: Signal) {
+        let _ = to(actor::own(), signal);
+    }
+
+    pub fn deliver(signal: Signal) {
+        call(Op::Deliver { signal });
+    }
+
+    pub fn waiting_job_stop() -> Option<Signal> {
+        let waits = call(Op::JobStopWaits).number();
+        Signal::from_number(waits as i32)
+    }
+}
+
+pub mod startup {
+    pub use treaper::sys::startup::Inherited;
+
+    pub fn set_command_line(_: &str) {}
+}
+
+pub mod tty {
+    pub fn front_group() -> Option<i32> {
+        None
+    }
+
+    pub fn move_foreground(_: i32, _: i32) {}
+}
+
+pub mod wait {
+    pub use treaper::sys::wait::{Change, Ended};
+
+    use crate::actor::{self, Op, Reply, call};
+    use crate::sys::Errno;
+    use crate::sys::pid::Pid;
+
+    pub const ENDED: u8 = 1;
+    pub const SUSPENDED: u8 = 2;
+    pub const RESUMED: u8 = 4;
+
+    fn wait(pid: Option<Pid>, kinds: u8, take: bool) -> Result<Option<(i32, Change)>, Errno> {
+        let of = pid.map(|pid| actor::index(pid.get()));
+        match call(Op::Wait { of, kinds, take }) {
+            Reply::Change(change) => {
+                Ok(change.map(|(of, change)| (actor::pid(of).get(), change.into())))
+            }
+            Reply::Failed(errno) => Err(errno),
+            other => other.unexpected(),
+        }
+    }
+
+    pub fn any() -> Result<Option<(i32, Change)>, Errno> {
+        wait(None, ENDED | SUSPENDED | RESUMED, true)
+    }
+
+    pub fn is_child(pid: Pid) -> bool {
+        wait(Some(pid), ENDED, false).is_ok()
+    }
+
+    pub fn has_ended(pid: Pid) -> bool {
+        matches!(wait(Some(pid), ENDED, false), Ok(Some(_)))
+    }
+
+    pub fn is_resumed(pid: Pid) -> bool {
+        matches!(wait(Some(pid), ENDED | RESUMED, false), Ok(Some(_)))
+    }
+
+    pub fn job_change(pid: Pid) -> Option<Change> {
+        let found = wait(Some(pid), SUSPENDED | RESUMED, false);
+        found.ok().flatten().map(|(_, change)| change)
+    }
+
+    pub fn have_children() -> Result<bool, Errno> {
+        match wait(None, ENDED, false) {
+            Err(Errno::CHILD) => Ok(false),
+            other => other.map(|_| true),
+        }
+    }
+
+    pub fn children() -> impl Iterator<Item = Pid> {
+        std::iter::empty()
+    }
+}
+
+pub mod writes {
+    #[derive(Debug)]
+    pub struct Writes(pub std::convert::Infallible);
+}

@@ -1,0 +1,1 @@
+../../../../src/tree/kill.rs

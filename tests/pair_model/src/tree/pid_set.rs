@@ -1,0 +1,15 @@
+//! As the project's own, but each process of the model has sets of its own, which are empty when it starts.
+use crate::actor;
+use crate::sys::pid::Pid;
+
+pub struct PidSet(u8);
+
+impl PidSet {
+    pub const fn new() -> Self {
+        Self(0)
+    }
+
+    pub fn insert(&self, pid: Pid) -> bool {
+        actor::insert(std::ptr::from_ref(self) as usize, pid.get())
+    }
+}

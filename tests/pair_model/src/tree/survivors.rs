@@ -1,0 +1,1 @@
+../../../../src/tree/survivors.rs

@@ -1,0 +1,67 @@
+//! A walk that sees the whole tree at one instant. The project's own walk is searched in `tests/sim`.
+use std::time::Duration;
+
+use crate::actor::{Op, call};
+use crate::sys::pid::Pid;
+use crate::sys::signal::{self, Signal};
+use crate::sys::{Errno, wait};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    Files,
+    Scan,
+    Wait,
+    Namespace,
+}
+
+pub struct Gaps {
+    pub errno: Option<Errno>,
+    pub search: Search,
+    pub disturbed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    Tree,
+    Children,
+}
+
+pub struct Scope<'a> {
+    pub strangers: &'a [i32],
+    pub start: Search,
+    pub watchful: bool,
+    pub reach: Reach,
+}
+
+pub struct Member {
+    pub pid: Pid,
+    pub handle: Option<()>,
+}
+
+impl Member {
+    pub fn send(&self, signal: Signal) -> Result<(), Errno> {
+        signal::kill(self.pid, signal)
+    }
+
+    pub fn has_ended(&self) -> bool {
+        wait::has_ended(self.pid)
+    }
+}
+
+pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
+    let deep = scope.reach == Reach::Tree;
+    for pid in call(Op::Walk { deep }).pids() {
+        if !scope.strangers.contains(&pid.get()) {
+            visit(&Member { pid, handle: None });
+        }
+    }
+    Gaps {
+        errno: None,
+        search: scope.start,
+        disturbed: false,
+    }
+}
+
+pub fn repeat(_: &dyn Fn() -> Duration, _: Duration, walk: &mut dyn FnMut() -> bool) {
+    walk();
+}
