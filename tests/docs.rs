@@ -843,6 +843,32 @@ fn links_lead_to_pages_and_headings_that_exist() {
     assert!(count > 30, "only {count} links to headings were seen");
 }
 
+/// A number that is wrong is worse than none.
+#[test]
+fn the_numbers_of_the_tests_are_those_of_the_files() {
+    for part in ["counts", "mutants", "delays"] {
+        let output = Command::new(root().join("tests/numbers"))
+            .arg(part)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{output:?}"
+        );
+        let before = format!(
+            "<!-- Written by `UPDATE=1 cargo test --features fixtures --test docs`: {part}. -->\n"
+        );
+        let numbers = format!("\n{}\n", String::from_utf8(output.stdout).unwrap());
+        same_between(
+            "docs/testing.md",
+            &before,
+            &format!("<!-- The end of {part}. -->"),
+            &numbers,
+        );
+    }
+}
+
 #[test]
 fn the_packages_for_code_know_the_options() {
     for (name, expected) in wrappers::all() {
