@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use treaper::relay::inbox::{Buffer, Fault, Inbox};
+use treaper::relay::inbox::{Buffer, Fault, Inbox, MAX_MESSAGE};
 use treaper::relay::lines::Lines;
 use treaper::relay::members;
 use treaper::relay::schedule::{Next, Schedule};
@@ -117,6 +117,25 @@ fn scan(pieces: &[&[u8]]) -> Vec<Found> {
         });
     }
     all
+}
+
+/// A line of the server may be as long as a message, its newline included.
+#[test]
+fn a_line_in_pieces_is_whole_up_to_the_longest_message() {
+    for (length, is_whole) in [
+        (10_000, true),
+        (MAX_MESSAGE - 1, true),
+        (MAX_MESSAGE, false),
+    ] {
+        let (mut lines, mut found) = (Lines::default(), Vec::new());
+        let line = vec![b'x'; length];
+        let (first, second) = line.split_at(length / 2);
+        for piece in [first, second, b"\nend\n"] {
+            lines.take(piece, |line, _| found.push(line.len()));
+        }
+        let expected = if is_whole { vec![length, 3] } else { vec![3] };
+        assert_eq!(found, expected);
+    }
 }
 
 /// Lines that are objects, other JSON, and no JSON without an object.
