@@ -18,7 +18,7 @@
 //!
 //! `tests/pair_model/seeded` puts defects into the code, one by one, and checks that each is found.
 //!
-//! What is left out: the relay, `--idle`, drains, messages to a service manager, control groups, `--no-guard`, a host
+//! What is left out: the relay, `--idle`, `--spare`, drains, messages to a service manager, control groups, `--no-guard`, a host
 //! behind launchers, recycled pids, children from before treaper, calls that fail, `/proc` that cannot be read, what is
 //! done with the terminal at the end, and Ctrl-C. A walk sees the whole tree at one instant (`tests/sim` searches the walk), the
 //! tree is a server with one child, and a death is one step: the end, the new parent of the children and all signals

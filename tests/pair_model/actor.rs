@@ -341,6 +341,10 @@ pub fn object(fd: RawFd) -> Object {
     with(|running| running.objects[&fd])
 }
 
+pub fn contains(set: usize, pid: i32) -> bool {
+    with(|running| running.sets.contains(&(set, pid)))
+}
+
 pub fn insert(set: usize, pid: i32) -> bool {
     with(|running| running.sets.insert((set, pid)))
 }

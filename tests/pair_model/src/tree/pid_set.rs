@@ -9,6 +9,10 @@ impl PidSet {
         Self(0)
     }
 
+    pub fn contains(&self, pid: Pid) -> bool {
+        actor::contains(std::ptr::from_ref(self) as usize, pid.get())
+    }
+
     pub fn insert(&self, pid: Pid) -> bool {
         actor::insert(std::ptr::from_ref(self) as usize, pid.get())
     }

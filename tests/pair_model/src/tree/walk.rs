@@ -28,6 +28,7 @@ pub enum Reach {
 
 pub struct Scope<'a> {
     pub strangers: &'a [i32],
+    pub spares: &'a dyn Fn(Pid, bool) -> bool,
     pub start: Search,
     pub watchful: bool,
     pub reach: Reach,
@@ -51,7 +52,7 @@ impl Member {
 pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
     let deep = scope.reach == Reach::Tree;
     for pid in call(Op::Walk { deep }).pids() {
-        if !scope.strangers.contains(&pid.get()) {
+        if !scope.strangers.contains(&pid.get()) && !(scope.spares)(pid, false) {
             visit(&Member { pid, handle: None });
         }
     }
