@@ -287,7 +287,8 @@ fn an_order_to_suspend_that_is_out_of_date_is_not_obeyed() {
         sys::kill_group(main, libc::SIGCONT).unwrap();
         drop(shim_held);
         until("a shim that waits", || is_quiet(main));
-        assert_eq!(state(server), 'S');
+        // It may run at this moment.
+        assert_ne!(state(server), 'T');
         drop(monitor_held);
         // The next order is obeyed.
         press(&master, 26);
