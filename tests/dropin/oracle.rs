@@ -127,7 +127,12 @@ impl Program {
     }
 }
 
-/// The text, in which every number of three or more digits (a pid) is replaced by the same text.
+/// What is before a pid in the messages of the three. In a young PID namespace, such as that of a package builder, a pid is
+/// as short as other numbers.
+const BEFORE_A_PID: &[&str] = &["tini (", "pid '", "pid: '", "pid=", "PID ", "catatonit:"];
+
+/// The text, in which every pid is replaced by the same text: each number of three or more digits, and what follows the words
+/// above.
 pub fn without_pids(text: &str) -> String {
     let mut out = String::new();
     let mut digits = String::new();
@@ -136,7 +141,9 @@ pub fn without_pids(text: &str) -> String {
             digits.push(c);
             continue;
         }
-        out.push_str(if digits.len() > 2 { "#" } else { &digits });
+        let is_pid = digits.len() > 2
+            || !digits.is_empty() && BEFORE_A_PID.iter().any(|words| out.ends_with(words));
+        out.push_str(if is_pid { "#" } else { &digits });
         digits.clear();
         out.push(c);
     }
