@@ -1,5 +1,5 @@
 # treaper from its source tree, by Nix's own Rust. `nix run` and `nix profile install` use it through flake.nix.
-{ lib, rustPlatform }:
+{ lib, rustPlatform, bash, groff, mandoc, procps, strace, util-linux }:
 
 rustPlatform.buildRustPackage {
   pname = "treaper";
@@ -7,8 +7,13 @@ rustPlatform.buildRustPackage {
   src = lib.cleanSource ../..;
   cargoLock.lockFile = ../../Cargo.lock;
   cargoBuildFlags = [ "--bin" "treaper" ];
-  # The tests install Debian's packages; the build tries the binary below.
-  doCheck = false;
+  nativeCheckInputs = [ bash groff mandoc procps strace util-linux ];
+  checkPhase = ''
+    runHook preCheck
+    patchShebangs tests demo
+    tests/run --offline
+    runHook postCheck
+  '';
 
   installPhase = ''
     runHook preInstall
