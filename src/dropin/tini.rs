@@ -154,8 +154,7 @@ impl Voice for Tini {
         macro_rules! say {
             ($least:literal, $level:literal, $($text:tt)+) => {
                 if self.verbosity >= $least {
-                    let text = format_args!($($text)+);
-                    stderr::bare_line(format_args!("[{} tini ({})] {text}", $level, self.pid));
+                    stderr::bare_line(format_args!("[{} tini ({})] {}", $level, self.pid, format_args!($($text)+)));
                 }
             };
         }
