@@ -64,7 +64,8 @@ within() {
     # shellcheck disable=SC2016  # for the inner shell
     unshare --mount --pid --fork --kill-child --propagation private sh -c '
         root=$1 registry=$2; shift 2
-        mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" &&
+        # The root is a mount of its own: unshare, in the tests, wants that to be so.
+        mount --bind "$root" "$root" && mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" &&
             mount --bind . "$root/src" && mount --bind "$registry" "$root/root/.cargo/registry" &&
             mount -t tmpfs -o mode=1777 tmp "$root/tmp" || exit
         chroot "$root" env --chdir=/src -i HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
