@@ -172,3 +172,30 @@ fn where_no_host_is_watched_the_reason_is_named() {
     let (named, _, _) = hosted("null", &[], &["--no-parent"]);
     assert_eq!(named, "not watched (--no-parent)");
 }
+
+#[test]
+fn a_row_says_whether_further_writers_are_possible() {
+    let path =
+        |scene: &Scene, name: &str| format!("unix:{}", scene.directory().join(name).display());
+    let row = |scene: Scene, source: &str| {
+        let (mut report, _) = json(scene, &["--inject", source]);
+        report["checks"]["several writers"].take()
+    };
+    let scene = Scene::new().stdin_pipe();
+    let source = path(&scene, "socket");
+    let found = row(scene, &source);
+    assert_eq!(found["ok"], true);
+    assert_eq!(
+        found["detail"],
+        "stdin can be passed on, and the sockets can be made"
+    );
+    let scene = Scene::new().stdin_pipe();
+    let source = path(&scene, "none/socket");
+    let found = row(scene, &source);
+    assert_eq!(found["ok"], false);
+    let detail = found["detail"].as_str().unwrap();
+    assert!(detail.contains("its folder: No such file"), "{detail}");
+    // Without the option there is no such row.
+    let (report, _) = json(Scene::new().stdin_pipe(), &[]);
+    assert!(report["checks"].get("several writers").is_none());
+}

@@ -9,6 +9,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use common::{Run, Scene, Wrap, skip, special, sys, until};
 
@@ -194,4 +195,26 @@ fn a_file_gets_all_of_the_output() {
     let found = fs::read(path).unwrap();
     assert_eq!(found.len(), 3_000_004);
     assert!(found.ends_with(b"end\n"));
+}
+
+#[test]
+fn a_terminal_that_is_read_slowly_gets_all_of_the_output() {
+    let (reader, stdout) = special::pty();
+    // A terminal changes no zero byte.
+    let script = "head -c 200000 /dev/zero";
+    let talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout, script, None);
+    let host = std::thread::spawn(move || {
+        let (mut reader, mut count) = (File::from(reader), 0);
+        // After the last byte it is an error.
+        while let Ok(more) = reader.read(&mut [0; 2048]) {
+            count += more;
+            sys::pause_for(Duration::from_millis(200));
+        }
+        count
+    });
+    let Talk { mut run, stderr } = talk;
+    let exit = run.wait_clean();
+    let stderr = fs::read_to_string(stderr).unwrap();
+    assert_eq!(exit.code(), Some(0), "{stderr}");
+    assert_eq!(host.join().unwrap(), 200_000, "{stderr}");
 }
