@@ -128,20 +128,22 @@ server.wait()
 """
 
 
+def fails(stage, program, snippet, replaced, expected):
+    """The snippet, changed, ends with status 1 and says why."""
+    script = stage.snippet(snippet, "failing", replace=[replaced])
+    said = stage.run(["sh", "-c", f"{program} {script}; echo status $?"])
+    if expected not in said or not said.endswith("status 1\n"):
+        raise Failed(f"{snippet}: {said}")
+
+
 def failing_webhooks(stage):
     """The error paths of the webhooks: a message that is too long, and no agent."""
     python, node = ("/usr/bin/python3", "webhook-python", "no agent"), ("node", "webhook-node", "none.sock")
     note = "the build has failed"
     too_long = {"node": "' + 'x'.repeat(17 << 20) + '", "/usr/bin/python3": "' + b'x' * (17 << 20) + b'"}
     for program, snippet, no_agent in (python, node):
-        for replaced, expected in (
-            ((note, too_long[program]), "error: the message is longer than 16 MiB"),
-            (("agent.sock", "none.sock"), no_agent),
-        ):
-            script = stage.snippet(snippet, "failing", replace=[replaced])
-            said = stage.run(["sh", "-c", f"{program} {script}; echo status $?"])
-            if expected not in said or not said.endswith("status 1\n"):
-                raise Failed(f"{snippet}: {said}")
+        fails(stage, program, snippet, (note, too_long[program]), "error: the message is longer than 16 MiB")
+        fails(stage, program, snippet, ("agent.sock", "none.sock"), no_agent)
 
 
 @scene("second-writer", "second-writer", "webhook", "webhook-python", "webhook-node", "bridge", quick=True)
@@ -178,6 +180,49 @@ def _(stage):
         if stage.read("got") != '{"type":"user","text":"half of a message"}\n' + 4 * note:
             raise Failed("the agent got: " + stage.read("got"))
         failing_webhooks(stage)
+    stage.kill(host)
+
+
+# A host that begins a turn, and says how the agent has ended.
+TURN = """
+import subprocess, sys, time
+server = subprocess.Popen(["sh", sys.argv[1]], stdin=subprocess.PIPE)
+server.stdin.write(b'{"id":1,"method":"turn/start"}\\n')
+server.stdin.flush()
+status = server.wait()
+with open("status", "w") as file:
+    file.write(str(status))
+time.sleep(1000)
+"""
+
+
+@scene("stop-button", "cancelled-turn", "stop-python", "stop-node", quick=True, trigger="cancel-timeout")
+def _(stage):
+    """An agent that gets the cancel from each of the buttons, and does not obey."""
+    stage.need("node")
+    stage.env.update(XDG_RUNTIME_DIR=stage.folder, THREAD="some-thread", TURN="some-turn")
+    stage.write("bin/some-agent", AGENT.format(here=stage.folder), 0o755)
+    agent = stage.snippet("cancelled-turn", "agent.sh", replace=[("--turn", "--cancel-drain=15s --turn"), ("codex app-server", "some-agent")])
+    host = stage.start(["/usr/bin/python3", "-c", TURN, agent])
+    stage.ready()
+    if not stage.control:
+        stage.until("a turn", lambda: "turn/start" in stage.read("got"))
+        buttons = (
+            ("/usr/bin/python3", "stop-python", '"stop-button"', '"x" * (17 << 20)', "no agent"),
+            ("node", "stop-node", '"stop-button"', '"x".repeat(17 << 20)', "ENOENT"),
+        )
+        for program, snippet, name, too_long, _ in buttons:
+            fails(stage, program, snippet, (name, too_long), "error: the message is longer than 16 MiB")
+            stage.run([program, stage.snippet(snippet, "stop")])
+        cancels = [json.loads(line) for line in stage.read("got").splitlines()[1:]]
+        params = {"threadId": "some-thread", "turnId": "some-turn"}
+        if cancels != 2 * [{"id": "stop-button", "method": "turn/interrupt", "params": params}]:
+            raise Failed("the agent got: " + stage.read("got"))
+        stage.until("the exit status", lambda: stage.read("status"))
+        if stage.read("status") != "124":
+            raise Failed("the exit status is " + stage.read("status"))
+        for program, snippet, name, _, no_agent in buttons:
+            fails(stage, program, snippet, (name, name), no_agent)
     stage.kill(host)
 
 
