@@ -202,7 +202,7 @@ fn each_writer_is_told_at_once_what_became_of_its_messages() {
     run.close_stdin();
     run.wait_clean();
     let stderr = run.stderr();
-    assert_eq!(stderr.matches("refused a message").count(), 3, "{stderr}");
+    assert_eq!(stderr.matches("refused a writer").count(), 3, "{stderr}");
 }
 
 #[test]
@@ -665,32 +665,94 @@ fn a_connection_that_cannot_be_accepted_is_reported_once_and_tried_again() {
 }
 
 #[test]
-fn a_writer_without_a_place_waits_and_that_is_reported_once() {
+fn a_writer_that_is_silent_for_long_loses_its_place_to_one_that_waits() {
     let (mut run, path) = start(&[], &["cat"]);
     until("the socket", || path.exists());
-    let silent: Vec<_> = (0..32).map(|_| connect(&path)).collect();
-    until("a message", || {
-        run.stderr().contains("--inject has 32 writers")
-    });
-    for number in 0..3 {
-        let mut waiting = connect(&path);
-        waiting.write_all(format!("{number}\n").as_bytes()).unwrap();
-        waiting
-            .set_read_timeout(Some(Duration::from_millis(200)))
-            .unwrap();
-        let early = waiting.read(&mut [0]).map_err(|error| error.kind());
-        if number == 0 {
-            assert_eq!(early, Err(ErrorKind::WouldBlock));
-            silent[0].shutdown(std::net::Shutdown::Both).unwrap();
-        }
-        acknowledged(waiting);
-    }
-    drop(silent);
+    let mut silent: Vec<_> = (0..32).map(|_| connect(&path)).collect();
+    let mut waiting = connect(&path);
+    waiting.write_all(b"waited\n").unwrap();
+    let short = Some(Duration::from_millis(200));
+    waiting.set_read_timeout(short).unwrap();
+    let early = waiting.read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(early, Err(ErrorKind::WouldBlock));
+    // One that leaves makes room at once.
+    silent.remove(7);
+    acknowledged(waiting);
+    silent.push(connect(&path));
+    let before = sys::now_ms();
+    let mut waiting = connect(&path);
+    waiting.write_all(b"waited for long\n").unwrap();
+    acknowledged(waiting);
+    assert!(sys::now_ms() - before > 5000);
+    // The first one of the silent writers, and no other one.
+    let why = "error: nothing was sent for 10 s, and another writer needs the place\n";
+    assert_eq!(answered(silent.remove(0)), why);
+    let mut kept = silent.remove(0);
+    kept.write_all(b"kept\n").unwrap();
+    acknowledged(kept);
     run.close_stdin();
     run.wait_clean();
-    assert_eq!(run.stdout(), "0\n1\n2\n");
+    assert_eq!(run.stdout(), "waited\nwaited for long\nkept\n");
     let stderr = run.stderr();
-    assert_eq!(stderr.matches("--inject has").count(), 1, "{stderr}");
+    assert_eq!(stderr.matches("refused a writer").count(), 1, "{stderr}");
+}
+
+#[test]
+fn refused_writers_that_stay_keep_no_place() {
+    let (mut run, path) = start(&[], &["cat"]);
+    until("the socket", || path.exists());
+    let long = vec![b'x'; 16 << 20];
+    let refused: Vec<_> = (0..33)
+        .map(|_| {
+            let mut writer = connect(&path);
+            writer.write_all(&long).unwrap();
+            writer
+        })
+        .collect();
+    let before = sys::now_ms();
+    let mut next = connect(&path);
+    next.write_all(b"next\n").unwrap();
+    acknowledged(next);
+    assert!(sys::now_ms() - before < 9000);
+    drop(refused);
+    run.close_stdin();
+    run.wait_clean();
+    assert_eq!(run.stdout(), "next\n");
+}
+
+/// It is refused when it connects, and not because of a message.
+#[test]
+fn a_refused_writer_can_send_and_then_reads_why() {
+    if !sys::is_root() {
+        return skip("only root can have another uid");
+    }
+    let (mut run, path) = start(&[], &["cat"]);
+    until("the socket", || path.exists());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    let folder = path.parent().unwrap();
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let (mut near, mut far) = UnixStream::pair().unwrap();
+    let pid = sys::fork();
+    if pid == 0 {
+        let told = common::special::become_uid(65534).and_then(|()| {
+            let mut socket = connect(&path);
+            sys::poll(&[(socket.as_raw_fd(), libc::POLLIN)], None);
+            socket.write_all(b"from an intruder\n")?;
+            let mut text = String::new();
+            socket.read_to_string(&mut text)?;
+            Ok(text)
+        });
+        let _ = far.write_all(format!("{told:?}").as_bytes());
+        sys::exit(0);
+    }
+    drop(far);
+    let mut told = String::new();
+    near.read_to_string(&mut told).unwrap();
+    sys::wait_for(pid);
+    assert!(told.contains("has another uid, 65534"), "{told}");
+    run.close_stdin();
+    run.wait_clean();
+    assert_eq!(run.stdout(), "");
 }
 
 #[test]
@@ -809,4 +871,42 @@ fn a_locked_folder_delays_nothing() {
     assert!(sys::now_ms() - before < 2000);
     drop(holder.stdin.take());
     holder.wait().unwrap();
+}
+
+#[test]
+fn two_long_names_that_begin_alike_are_made_at_the_same_time() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    let directory = Directory::new();
+    let begin = "n".repeat(100);
+    let sockets = || fs::read_dir(&directory.0).unwrap().count();
+    let path = |end: &str| directory.0.join(format!("{begin}{end}"));
+    let source = |end: &str| format!("unix:{begin}{end}");
+    let scene = || {
+        let folder = directory.0.clone();
+        let scene = Scene::new().stdin_pipe();
+        scene.with(|command| {
+            command.current_dir(folder);
+        })
+    };
+    // The first one has made its socket, which has no name yet.
+    let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e"];
+    let slow = ["trace=listen", "-e", "inject=listen:delay_exit=3000000"];
+    let one = source("1");
+    let treaper = [TREAPER, "--inject", &one, "--", "cat"];
+    let mut first = scene().start(&[&strace[..], &slow, &treaper].concat());
+    until("a claim", || sockets() == 1);
+    assert!(!path("1").exists());
+    let other = source("2");
+    let options = ["--inject", &other];
+    let mut second = scene().start(&Wrap::Treaper(&options).command(&["cat"]));
+    until("the second socket", || path("2").exists());
+    assert!(!path("1").exists(), "the scene shows nothing");
+    until("the first socket", || path("1").exists());
+    for run in [&mut first, &mut second] {
+        run.close_stdin();
+        run.wait_empty();
+    }
+    assert_eq!(sockets(), 0);
 }

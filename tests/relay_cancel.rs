@@ -290,7 +290,7 @@ fn options_that_do_not_belong_together_are_an_error() {
             &["--cancel==b"],
             "--cancel: invalid value '=b': expected PATH=VALUE",
         ),
-        (&many, "--cancel: can be given 32 times at most"),
+        (&many, "--cancel: more than 32 values"),
     ] {
         let mut treaper = Command::new(TREAPER);
         treaper
@@ -304,5 +304,35 @@ fn options_that_do_not_belong_together_are_an_error() {
             stderr.contains(text) && output.stdout.is_empty(),
             "{stderr}"
         );
+    }
+}
+
+#[test]
+fn an_error_names_the_variable_that_was_set() {
+    let many = "a=b ".repeat(33);
+    for (variables, text) in [
+        (
+            &[("TREAPER_CANCEL", "a=b"), ("TREAPER_TURN", "a=c")][..],
+            "TREAPER_CANCEL: stdin is not a pipe",
+        ),
+        (
+            &[("TREAPER_CANCEL", "a=b"), ("TREAPER_TURN", &many)],
+            "TREAPER_TURN: more than 32 values",
+        ),
+        (
+            &[("TREAPER_INJECT", "unix:socket"), ("TREAPER_TURN", "a=b")],
+            "TREAPER_TURN: has no effect without --cancel",
+        ),
+        (
+            &[("TREAPER_INJECT", "unix:socket")],
+            "TREAPER_INJECT: stdin is not a pipe",
+        ),
+    ] {
+        let mut treaper = Command::new(TREAPER);
+        treaper.envs(variables.iter().copied()).arg("true");
+        let output = treaper.stdin(Stdio::null()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(125), "{stderr}");
+        assert!(stderr.contains(text), "{stderr}");
     }
 }

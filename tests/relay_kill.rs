@@ -8,12 +8,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::rng::Rng;
-use common::{ACTOR, Run, Scene, Wrap, seed, skip, sys, until};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, seed, skip, sys, until};
 
 const TREE: &str = "server:ignore=TERM[worker:setsid:ignore=TERM,deep:daemon:ignore=TERM]";
 
@@ -132,11 +133,22 @@ fn sockets_in(folder: &Path) -> Vec<String> {
 
 #[test]
 fn the_next_run_removes_what_a_killed_process_left_at_the_start() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
     let scene = Scene::new().stdin_pipe();
     let path = scene.directory().join("socket");
-    // What is left if the shim is killed before the socket has its name.
-    drop(UnixListener::bind(scene.directory().join(".socket.0")).unwrap());
     let source = format!("unix:{}", path.display());
+    // It is killed before the socket has its name.
+    let status = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat2"])
+        .args(["-e", "inject=renameat2:signal=KILL", TREAPER])
+        .args(["--inject", &source, "true"])
+        .stdin(Stdio::piped())
+        .status();
+    assert_eq!(status.unwrap().signal(), Some(libc::SIGKILL));
+    assert_eq!(sockets_in(path.parent().unwrap()).len(), 1);
+    assert!(!path.exists());
     let mut run = scene.start(&Wrap::Treaper(&["--inject", &source]).command(&["cat"]));
     until("the socket", || path.exists());
     run.close_stdin();

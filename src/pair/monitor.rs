@@ -15,7 +15,6 @@ use crate::pair::link::Link;
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, ROUND_MIN, State};
 use crate::plan::supervise::World;
-use crate::relay::RelayHandle;
 use crate::streams::notify::Notifier;
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::signal::Signal;
@@ -226,8 +225,9 @@ impl Monitor<'_> {
     fn overdue(&self) -> Event {
         let relay = self.context.relay.as_ref();
         Event::Deadline {
-            unread: fd::unread(fd::STDIN) + relay.map_or(0, RelayHandle::unread),
-            hung_up: relay.is_some_and(RelayHandle::has_ended) || !self.watch.stdin_is_back(),
+            unread: fd::unread(fd::STDIN) + relay.map_or(0, |relay| relay.words.unread.get()),
+            hung_up: relay.is_some_and(|relay| relay.words.ended.get())
+                || !self.watch.stdin_is_back(),
         }
     }
 

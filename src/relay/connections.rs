@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
@@ -17,9 +17,11 @@ use crate::sys::poll::Events;
 use crate::sys::stream::{self, Stream};
 use crate::sys::{Errno, clock};
 
-/// How many connections there can be at a time. Together they can take so many times the longest message of memory. The
-/// next one waits until one of them has left.
-const MAX_CONNECTIONS: usize = 32;
+/// How many connections there can be at a time. Together they can take so many times the longest message of memory.
+pub const MAX_CONNECTIONS: usize = 32;
+/// A writer that sends nothing for this long loses its place if all are taken and another writer connects.
+const MAX_SILENCE: Duration = Duration::from_secs(10);
+const TOO_SILENT: &str = "nothing was sent for 10 s, and another writer needs the place";
 /// The pause before the next connection is accepted, after no descriptor was free for one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -37,6 +39,8 @@ struct Connection {
     inbox: Inbox,
     /// What the message does that is complete.
     message: Message,
+    /// When it has connected or sent something, or a message of it was written.
+    active: Duration,
     /// It was answered. What it still sends is read and discarded, so that its writer can read the answer.
     is_answered: bool,
     /// Which one of the sockets it came by.
@@ -51,20 +55,25 @@ impl Connection {
         self.is_answered = true;
         self.inbox = Inbox::default();
     }
+
+    /// From when on another writer can have its place. `None`: a message of it waits to be written.
+    fn replaceable_at(&self) -> Option<Duration> {
+        if self.is_answered {
+            return Some(Duration::ZERO);
+        }
+        let is_waiting = self.inbox.message().is_some();
+        (!is_waiting).then_some(self.active + MAX_SILENCE)
+    }
 }
 
 /// All writers other than the host.
 #[derive(Debug)]
 pub struct Connections {
     sources: Vec<ListeningSocket>,
-    places: Vec<Option<Connection>>,
+    places: [Option<Connection>; MAX_CONNECTIONS],
     family: Family,
-    /// When connections are accepted again.
-    pub accept_at: Option<Duration>,
-    /// The last attempt to accept a connection has failed, which was reported.
-    is_failing: bool,
-    /// It was reported that all places are taken.
-    was_crowded: bool,
+    /// No connection is accepted before this time. Zero: the last one could be accepted.
+    paused_until: Duration,
     words: Words,
 }
 
@@ -72,36 +81,45 @@ impl Connections {
     pub fn new(sources: Vec<ListeningSocket>, family: Family, words: Words) -> Self {
         Self {
             sources,
-            places: (0..MAX_CONNECTIONS).map(|_| None).collect(),
+            places: [const { None }; MAX_CONNECTIONS],
             family,
-            accept_at: None,
-            is_failing: false,
-            was_crowded: false,
+            paused_until: Duration::ZERO,
             words,
         }
     }
 
-    /// The sockets that listen.
-    pub fn descriptors(&self) -> Vec<i32> {
-        let sources = self.sources.iter();
-        sources.map(|source| source.listener.as_raw_fd()).collect()
-    }
-
     /// Adds what poll has to wait for.
-    pub fn list(&self, wanted: &mut Wanted) {
-        if self.accept_at.is_none() && self.free_place().is_some() {
+    pub fn list(&self, wanted: &mut Wanted, now: Duration) {
+        for (at, connection) in self.places.iter().enumerate() {
+            let Some(Connection { stream, inbox, .. }) = connection else {
+                continue;
+            };
+            if inbox.message().is_none() && !inbox.ended {
+                wanted.add(Polled::Other(at), stream, Events::IN);
+            }
+        }
+        // Last: a writer that has just sent something keeps its place.
+        if self.next_place().is_some_and(|(at, _)| at <= now) {
             for (at, source) in self.sources.iter().enumerate() {
                 wanted.add(Polled::Listener(at), &source.listener, Events::IN);
             }
         }
-        for (at, connection) in self.places.iter().enumerate() {
-            let wants = |connection: &&Connection| {
-                connection.inbox.message().is_none() && !connection.inbox.ended
-            };
-            if let Some(connection) = connection.as_ref().filter(wants) {
-                wanted.add(Polled::Other(at), &connection.stream, Events::IN);
-            }
-        }
+    }
+
+    /// When connections are accepted again. `None`: they are accepted now, or only when a writer has left.
+    pub fn deadline(&self, now: Duration) -> Option<Duration> {
+        let (at, _) = self.next_place()?;
+        (at > now && !self.sources.is_empty()).then_some(at)
+    }
+
+    /// The place for the next writer, and when it can have it: a free one, or that of the most silent writer.
+    fn next_place(&self) -> Option<(Duration, usize)> {
+        let available = |place: usize| match &self.places[place] {
+            None => Some((false, self.paused_until, place)),
+            Some(writer) => Some((true, writer.replaceable_at()?.max(self.paused_until), place)),
+        };
+        let first = (0..MAX_CONNECTIONS).filter_map(available).min();
+        first.map(|(_, at, place)| (at, place))
     }
 
     /// There are bytes of a writer, or its end.
@@ -117,15 +135,15 @@ impl Connections {
             }
             return;
         }
+        connection.active = clock::now();
         let result = connection.inbox.fill(|bytes| match stream.read(bytes) {
+            Err(Errno::AGAIN | Errno::INTR) => None,
             // An error of the connection is its end.
-            Err(errno) if !matches!(errno, Errno::AGAIN | Errno::INTR) => Ok(0),
-            other => other,
+            result => Some(result.unwrap_or(0)),
         });
         match result {
-            Ok(Ok(())) => self.after_message(place, turns),
-            Ok(Err(fault)) => self.refuse(place, fault),
-            Err(_) => {}
+            Ok(()) => self.after_message(place, turns),
+            Err(fault) => self.refuse(place, fault),
         }
     }
 
@@ -135,78 +153,59 @@ impl Connections {
             return;
         };
         if let Some(message) = connection.inbox.message() {
-            connection.message = turns.other_read(message, clock::now());
+            connection.message = turns.read(message, connection.active);
         } else if connection.inbox.is_done() {
             connection.answer(format_args!("ok"));
             self.places[place] = None;
         }
     }
 
+    /// Says so to the writer, which keeps its place until it has read that or another one needs the place.
     fn refuse(&mut self, place: usize, why: impl fmt::Display) {
-        if let Some(connection) = &mut self.places[place] {
+        let writer = self.places[place].as_mut();
+        if let Some(connection) = writer.filter(|writer| !writer.is_answered) {
             self.words.discarded.add(1);
             let name = &self.sources[connection.source].name;
-            log::warn!("refused a message of a writer of {name}: {why}");
+            log::warn!("refused a writer of {name}: {why}");
             connection.answer(format_args!("error: {why}"));
         }
     }
 
     /// Another process has connected.
     pub fn accept(&mut self, source: usize, now: Duration) {
-        let (Some(ListeningSocket { name, listener }), Some(place)) =
-            (self.sources.get(source), self.free_place())
-        else {
+        let next = self.next_place().filter(|(at, _)| *at <= now);
+        let (Some((_, place)), Some(socket)) = (next, self.sources.get(source)) else {
             return;
         };
-        let stream = match listener.accept() {
+        let stream = match socket.listener.accept() {
             Ok((stream, _)) => Stream::new(OwnedFd::from(stream), Kind::Socket),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
-                ) =>
-            {
-                return;
-            }
             Err(error) => {
-                if !std::mem::replace(&mut self.is_failing, true) {
+                use ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+                if matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
+                    return;
+                }
+                if self.paused_until.is_zero() {
+                    let name = &socket.name;
                     log::warn!("cannot take a writer of {name}, and tries again: {error}");
                 }
-                self.accept_at = Some(now + ACCEPT_PAUSE);
+                self.paused_until = now + ACCEPT_PAUSE;
                 return;
             }
         };
-        self.is_failing = false;
-        let mut connection = Connection {
+        self.paused_until = Duration::ZERO;
+        let refusal = peer::check(stream.as_fd(), &self.family).err();
+        self.refuse(place, TOO_SILENT);
+        self.places[place] = Some(Connection {
             stream,
             inbox: Inbox::default(),
             message: Message::default(),
+            active: now,
             is_answered: false,
             source,
-        };
-        if let Err(refusal) = peer::check(connection.stream.as_fd(), &self.family) {
-            self.words.discarded.add(1);
-            log::warn!("refused a writer of {name}: {refusal}");
-            connection.answer(format_args!("error: {refusal}"));
-            return;
+        });
+        if let Some(refusal) = refusal {
+            self.refuse(place, refusal);
         }
-        self.places[place] = Some(connection);
-        if self.free_place().is_none() && !std::mem::replace(&mut self.was_crowded, true) {
-            log::warn!(
-                "--inject has {MAX_CONNECTIONS} writers, as many as it can have: the next one waits until one of them has left"
-            );
-        }
-    }
-
-    fn free_place(&self) -> Option<usize> {
-        self.places.iter().position(Option::is_none)
-    }
-
-    /// The writers that have a complete message: one bit for each place.
-    pub fn ready(&self) -> u64 {
-        let is_ready = |place: &usize| self.message(*place).is_some();
-        let places = (0..MAX_CONNECTIONS).filter(is_ready);
-        places.fold(0, |bits, place| bits | 1 << place)
     }
 
     /// What is left to be written of the complete message of this writer.
@@ -225,6 +224,7 @@ impl Connections {
         if result == Ok(false) {
             return false;
         }
+        connection.active = now;
         self.words.messages.add(1);
         turns.written(std::mem::take(&mut connection.message), now);
         match result {

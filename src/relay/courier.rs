@@ -5,10 +5,12 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::CStr;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::output::error;
 use crate::relay::inbox::CHUNK;
+use crate::relay::words::Words;
 use crate::sys::clone::{self, Fork};
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::Pid;
@@ -24,49 +26,48 @@ pub const NAME: &CStr = c"tree-courier";
 #[derive(Debug)]
 pub struct HostStream {
     pub stream: Stream,
-    /// It copies between the stream and stdin or stdout.
-    pub courier: Option<Courier>,
+    /// It copies between the stream and stdin or stdout, and is ended when this is dropped.
+    pub courier: Option<Pid>,
 }
 
-/// It is ended when this is dropped.
-#[derive(Debug)]
-pub struct Courier(pub Pid);
-
-impl Drop for Courier {
+impl Drop for HostStream {
     fn drop(&mut self) {
         // It is not reaped yet, so its pid is its own. The process that adopts it reaps it: one that waits for a file system
         // does not end by SIGKILL, and the relay never waits.
-        let _ = signal::kill(self.0, Signal::KILL);
+        if let Some(courier) = self.courier {
+            let _ = signal::kill(courier, Signal::KILL);
+        }
     }
 }
 
 impl HostStream {
-    /// The stdin or stdout of this process. `passed`: where a courier counts what it has written to stdout. To be called in
-    /// the relay: a courier ends with the process that starts it.
-    ///
-    /// # Errors
-    /// `EAGAIN`, `EMFILE`, ...
-    pub fn open(number: i32, passed: Word) -> Result<Self, Errno> {
+    /// The stdin or stdout of this process. To be called in the relay: a courier ends with the process that starts it.
+    pub fn open(number: i32, words: Words) -> Result<Self, Errno> {
         if let Some(stream) = stream::of_standard(number, fd::describe(number).0) {
             let courier = None;
             return Ok(Self { stream, courier });
         }
         let standard = stream::copy_of(number)?;
         let (stream, far) = stream::incoming(Kind::Socket)?;
-        let courier = if number == fd::STDIN {
-            start(&standard, &far, None)?
+        let (courier, word) = if number == fd::STDIN {
+            (start(&standard, far, None)?, words.stdin_courier)
         } else {
-            start(&far, &standard, Some(passed))?
+            (
+                start(&far, standard, Some(words.passed))?,
+                words.stdout_courier,
+            )
         };
+        word.set(courier.get() as u64);
         let courier = Some(courier);
         Ok(Self { stream, courier })
     }
 }
 
-fn start(from: &OwnedFd, to: &OwnedFd, passed: Option<Word>) -> Result<Courier, Errno> {
+/// `passed`: where the courier counts what it has written.
+fn start(from: &OwnedFd, to: OwnedFd, passed: Option<Word>) -> Result<Pid, Errno> {
     let relay = pid::own();
     if let Fork::Parent(pid) = clone::fork_plainly()? {
-        return Ok(Courier(pid));
+        return Ok(pid);
     }
     prctl::set_name(NAME);
     let _ = prctl::signal_on_parent_exit(Signal::KILL);
@@ -74,7 +75,7 @@ fn start(from: &OwnedFd, to: &OwnedFd, passed: Option<Word>) -> Result<Courier, 
         fd::replace_by_stderr(fd::STDIN);
         fd::replace_by_stderr(fd::STDOUT);
         stream::close_all_except(&[from.as_raw_fd(), to.as_raw_fd()]);
-        copy(from, to, passed);
+        copy(from, File::from(to), passed);
     }
     clone::exit_child(0);
 }
@@ -82,27 +83,20 @@ fn start(from: &OwnedFd, to: &OwnedFd, passed: Option<Word>) -> Result<Courier, 
 /// How much one write takes: a write that waits returns only when all of it is written, and progress must show.
 const PIECE: usize = 4096;
 
-fn copy(from: &OwnedFd, to: &OwnedFd, passed: Option<Word>) {
+fn copy(from: &OwnedFd, mut to: File, passed: Option<Word>) {
     let mut bytes = vec![0; CHUNK];
     while let Ok(count @ 1..) = rustix::io::retry_on_intr(|| rustix::io::read(from, &mut bytes)) {
-        let mut rest = &bytes[..count];
-        while !rest.is_empty() {
-            let piece = &rest[..rest.len().min(PIECE)];
-            match rustix::io::retry_on_intr(|| rustix::io::write(to, piece)) {
-                Ok(count) => {
-                    rest = &rest[count..];
-                    if let Some(passed) = passed {
-                        passed.add(count as u64);
-                    }
-                }
-                Err(Errno::PIPE) => return,
-                Err(errno) => {
-                    let why = error::describe(errno);
+        for piece in bytes[..count].chunks(PIECE) {
+            if let Err(why) = to.write_all(piece) {
+                if why.kind() != ErrorKind::BrokenPipe {
                     log::warn!(
                         "the server's output is lost, since stdout cannot be written: {why}"
                     );
-                    return;
                 }
+                return;
+            }
+            if let Some(passed) = passed {
+                passed.add(piece.len() as u64);
             }
         }
     }

@@ -1,12 +1,11 @@
 //! The relay, as shim and monitor see it: its news, its sockets, and how it is waited for at the end.
 #![forbid(unsafe_code)]
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering::Relaxed;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
-use crate::relay::socket_file::SocketFiles;
+use crate::relay::socket_file::SocketFile;
 use crate::relay::words::Words;
 use crate::sys::pid::{self, Pid};
 use crate::sys::poll::{Events, poll_one};
@@ -27,14 +26,15 @@ pub struct RelayHandle {
     /// The process that has started it.
     top: i32,
     pidfd: Option<OwnedFd>,
-    line: OwnedFd,
-    words: Words,
-    files: SocketFiles,
+    /// Is readable when there is news, and hangs up when the relay has ended.
+    pub line: OwnedFd,
+    pub words: Words,
+    files: Vec<SocketFile>,
 }
 
 impl RelayHandle {
     /// The child that was just made.
-    pub fn new(pid: Pid, line: OwnedFd, words: Words, files: SocketFiles) -> Self {
+    pub fn new(pid: Pid, line: OwnedFd, words: Words, files: Vec<SocketFile>) -> Self {
         Self {
             pid,
             top: pid::own(),
@@ -44,12 +44,6 @@ impl RelayHandle {
             words,
             files,
         }
-    }
-
-    /// Is readable when there is news, and hangs up when the relay has ended.
-    #[must_use]
-    pub fn line(&self) -> BorrowedFd<'_> {
-        self.line.as_fd()
     }
 
     /// What the news is, if it is a reason to stop.
@@ -77,31 +71,6 @@ impl RelayHandle {
         }
     }
 
-    /// How many bytes of stdin are on their way to the server.
-    #[must_use]
-    pub fn unread(&self) -> u64 {
-        self.words.unread.get()
-    }
-
-    /// Whether the server's stdin has ended for good.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.words.ended.get()
-    }
-
-    /// When bytes of another writer were last written to the server, on the one clock: `--idle` counts them as well. Zero:
-    /// never.
-    #[must_use]
-    pub fn injected(&self) -> Duration {
-        Duration::from_nanos(self.words.injected.get())
-    }
-
-    /// How many messages of other writers were written to the server, and how often one was discarded.
-    #[must_use]
-    pub fn counts(&self) -> (u64, u64) {
-        (self.words.messages.get(), self.words.discarded.get())
-    }
-
     /// The tree is gone. The relay passes on what is left of its output, and ends.
     pub fn hang_up(&self) {
         stream::hang_up(self.line.as_fd());
@@ -114,7 +83,7 @@ impl RelayHandle {
         if pid::own() == self.top {
             self.wait();
         }
-        self.files.remove();
+        self.files.iter().for_each(SocketFile::remove);
     }
 
     fn wait(&self) {
@@ -132,29 +101,20 @@ impl RelayHandle {
             if clock::now() > since + 2 * PATIENCE {
                 return;
             }
-            let signal = if clock::now() > since + PATIENCE {
-                Signal::KILL
-            } else {
-                // It may have been suspended.
-                Signal::CONT
-            };
+            let is_late = clock::now() > since + PATIENCE;
+            // It may have been suspended.
+            let signal = if is_late { Signal::KILL } else { Signal::CONT };
             if let Some(pidfd) = &self.pidfd {
                 let _ = pidfd::send(pidfd.as_fd(), signal);
-            } else if signal == Signal::KILL {
+            } else if is_late {
                 return;
             }
         }
-        // As long as it is not reaped, no other process has its pid.
-        if self
-            .pidfd
-            .as_ref()
-            .is_some_and(|pidfd| pidfd::is_unreaped(pidfd.as_fd()) == Ok(true))
-        {
-            let _ = wait::child(self.pid);
-        }
+        // If it was reaped before, this reaps nothing.
+        let _ = wait::child(self.pid);
         // If the relay was killed, its couriers end with it, and this process has adopted them.
-        for courier in self.words.couriers.0 {
-            let number = courier.load(Relaxed) as i32;
+        for courier in [self.words.stdin_courier, self.words.stdout_courier] {
+            let number = courier.get() as i32;
             let Some(courier) = Pid::new(number).filter(|courier| wait::is_child(*courier)) else {
                 continue;
             };

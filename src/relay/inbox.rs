@@ -1,8 +1,6 @@
 //! What was read and is not yet written to the server: of stdin, and of each other writer. Pure.
 #![forbid(unsafe_code)]
 
-use std::fmt;
-
 /// How many bytes are read at a time, at most.
 pub const CHUNK: usize = 64 * 1024;
 /// The longest message of another writer, with its newline, in bytes.
@@ -34,9 +32,6 @@ impl Buffer {
     }
 
     /// Reads more, at most `most` bytes. To be called when all is written. `read` returns how much it has read.
-    ///
-    /// # Errors
-    /// That of `read`.
     pub fn fill<E>(
         &mut self,
         most: usize,
@@ -65,22 +60,10 @@ impl Buffer {
 }
 
 /// What is wrong with the message of a writer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    TooLong,
-    Incomplete,
-    NoMemory,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooLong => "the message is longer than 16 MiB",
-            Self::Incomplete => "the last message is incomplete: it has no newline",
-            Self::NoMemory => "there is no memory for the message",
-        })
-    }
-}
+type Fault = &'static str;
+pub const TOO_LONG: Fault = "the message is longer than 16 MiB";
+pub const INCOMPLETE: Fault = "the last message is incomplete: it has no newline";
+pub const NO_MEMORY: Fault = "there is no memory for the message";
 
 /// The bytes of another writer. A message is written when all of it is there.
 #[derive(Debug, Default)]
@@ -106,24 +89,19 @@ impl Inbox {
         self.ended && self.bytes.is_empty()
     }
 
-    /// Reads more, or notes the end. To be called while the first message is not complete.
-    ///
-    /// # Errors
-    /// That of `read`, and what is wrong with the message.
-    pub fn fill<E>(
-        &mut self,
-        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
-    ) -> Result<Result<(), Fault>, E> {
+    /// Reads more, or notes the end. To be called while the first message is not complete. `read` returns how much it has
+    /// read, and 0 at the end.
+    pub fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> Option<usize>) -> Result<(), Fault> {
         let old = self.bytes.len();
         let room = CHUNK.min(MAX_MESSAGE - old);
         if self.bytes.try_reserve(room).is_err() {
-            return Ok(Err(Fault::NoMemory));
+            return Err(NO_MEMORY);
         }
         self.bytes.resize(old + room, 0);
-        let result = read(&mut self.bytes[old..]);
-        self.bytes.truncate(old + result.as_ref().unwrap_or(&0));
-        self.ended = result? == 0;
-        Ok(self.search(old))
+        let count = read(&mut self.bytes[old..]);
+        self.bytes.truncate(old + count.unwrap_or(0));
+        self.ended = count == Some(0);
+        self.search(old)
     }
 
     /// Looks for the end of the first message, from byte `from` on.
@@ -135,9 +113,9 @@ impl Inbox {
         self.bytes.drain(..self.start);
         self.start = 0;
         if self.bytes.len() == MAX_MESSAGE {
-            Err(Fault::TooLong)
+            Err(TOO_LONG)
         } else if self.ended && !self.bytes.is_empty() {
-            Err(Fault::Incomplete)
+            Err(INCOMPLETE)
         } else {
             Ok(())
         }

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use crate::relay::connections::Connections;
+use crate::relay::connections::{Connections, MAX_CONNECTIONS};
 use crate::relay::courier::HostStream;
 use crate::relay::inbox::{Buffer, CHUNK};
-use crate::relay::schedule::{Next, Schedule};
+use crate::relay::schedule::{self, HOST};
 use crate::relay::turns::Turns;
 use crate::relay::wanted::{Polled, Wanted};
 use crate::relay::words::Words;
@@ -24,14 +24,8 @@ pub const NO_READER: &str = "the server is gone, or reads no more";
 #[derive(Debug)]
 enum Server {
     Open(Stream),
-    /// The relay has ended it. The server may still read what is in it.
-    Ending {
-        ended: ClosedStream,
-        unread: u64,
-        /// When the server has last taken something.
-        since: Duration,
-        check: Duration,
-    },
+    /// The relay has ended it. The server may still read what is in it, and has last done so at this time.
+    Ending(ClosedStream, Duration),
     Gone,
 }
 
@@ -47,9 +41,10 @@ pub struct Input {
     /// The server's stdin is full.
     is_blocked: bool,
     pub others: Connections,
-    schedule: Schedule,
-    /// The writer of the message that is being written, or is the next one.
-    turn: Option<Next>,
+    /// The writer of the last message, [`HOST`] or one more than a place of `others`.
+    writer: usize,
+    /// All of this message is written.
+    has_ended: bool,
     words: Words,
 }
 
@@ -67,8 +62,8 @@ impl Input {
             server: Server::Open(server),
             is_blocked: false,
             others,
-            schedule: Schedule::default(),
-            turn: None,
+            writer: HOST,
+            has_ended: true,
             words,
         }
     }
@@ -79,12 +74,12 @@ impl Input {
     }
 
     /// What is to be waited for.
-    pub fn list(&self, wanted: &mut Wanted) {
+    pub fn list(&self, wanted: &mut Wanted, now: Duration) {
         if let Some(host) = self.host.as_ref().filter(|_| self.inbox.rest().is_empty()) {
             wanted.add(Polled::Host, &host.stream, Events::IN);
         }
         // Before the server: the end of a writer is older than that of a server that had all of its messages.
-        self.others.list(wanted);
+        self.others.list(wanted, now);
         if let Server::Open(server) = &self.server {
             let room = if self.is_blocked {
                 Events::OUT
@@ -96,36 +91,23 @@ impl Input {
     }
 
     /// When to look again though poll reports nothing.
-    pub fn deadline(&self) -> Option<Duration> {
-        let check = match &self.server {
-            Server::Ending { check, .. } => Some(*check),
-            Server::Open(_) | Server::Gone => None,
-        };
-        [check, self.others.accept_at].into_iter().flatten().min()
+    pub fn deadline(&self, now: Duration) -> Option<Duration> {
+        match self.server {
+            Server::Ending(..) => Some(now + LAST_INPUT_CHECK),
+            Server::Open(_) | Server::Gone => self.others.deadline(now),
+        }
     }
 
-    pub fn check_times(&mut self, now: Duration) {
-        self.others.accept_at = self.others.accept_at.filter(|at| now < *at);
-        let Server::Ending {
-            ended,
-            unread,
-            since,
-            check,
-        } = &mut self.server
-        else {
-            return;
-        };
-        if now < *check {
-            return;
-        }
-        let before = std::mem::replace(unread, ended.unread());
-        if *unread != before {
-            *since = now;
-        }
-        *check = now + LAST_INPUT_CHECK;
-        self.words.unread.set(*unread);
-        if *unread == 0 || now >= *since + self.drain {
-            self.server = Server::Gone;
+    /// Looks whether the server has taken its last input.
+    pub fn check_end(&mut self, now: Duration) {
+        if let Server::Ending(ended, since) = &mut self.server {
+            let unread = ended.unread();
+            if self.words.unread.replace(unread) != unread {
+                *since = now;
+            }
+            if unread == 0 || now >= *since + self.drain {
+                self.server = Server::Gone;
+            }
         }
     }
 
@@ -135,37 +117,50 @@ impl Input {
             return;
         };
         // Bytes that are in the relay must not count as read by the server.
-        self.words
-            .unread
-            .set(self.words.unread.get() + host.stream.readable());
+        self.words.unread.add(host.stream.readable());
         match self.inbox.fill(CHUNK, |bytes| host.stream.read(bytes)) {
             Ok(1..) => turns.host_read(self.inbox.rest(), clock::now()),
             Err(Errno::AGAIN | Errno::INTR) => {}
             // An error of the connection is its end.
-            Ok(0) | Err(_) => self.host = None,
+            Ok(0) | Err(_) => {
+                self.host = None;
+            }
         }
     }
 
     /// Writes what can be written now.
     pub fn pump(&mut self, turns: &mut Turns) {
-        self.is_blocked = false;
-        while matches!(self.server, Server::Open(_)) && self.write_some(turns) {}
+        while self.write_some(turns) {}
         if let Server::Open(server) = &self.server {
             let unread = self.inbox.rest().len() as u64 + server.unread();
             self.words.unread.set(unread);
         }
     }
 
+    /// What is left of the bytes of a writer that can be written.
+    fn bytes_of(&self, writer: usize) -> &[u8] {
+        match writer.checked_sub(1) {
+            None => self.inbox.rest(),
+            Some(place) => self.others.message(place).unwrap_or_default(),
+        }
+    }
+
     /// Writes once. Returns whether there may be more to write.
     fn write_some(&mut self, turns: &mut Turns) -> bool {
-        let others = self.others.ready();
-        if self.turn.is_none() {
-            self.turn = self.schedule.next(!self.inbox.rest().is_empty(), others);
+        let Server::Open(server) = &self.server else {
+            return false;
+        };
+        let writers = 1 + MAX_CONNECTIONS;
+        let has_bytes = |writer: usize| !self.bytes_of(writer).is_empty();
+        let others_wait = (HOST + 1..writers).any(has_bytes);
+        if self.has_ended {
+            let next = schedule::next(self.writer, writers, has_bytes);
+            self.writer = next.unwrap_or(self.writer);
         }
-        let bytes = match self.turn {
-            None => &[],
-            Some(Next::Host) => self.inbox.writable(others != 0),
-            Some(Next::Other(place)) => self.others.message(place).unwrap_or_default(),
+        let bytes = if self.writer == HOST {
+            self.inbox.writable(others_wait)
+        } else {
+            self.bytes_of(self.writer)
         };
         if bytes.is_empty() {
             // If it is the turn of stdin, the rest of its message has to come, unless stdin has ended.
@@ -174,49 +169,32 @@ impl Input {
             }
             return false;
         }
-        let Server::Open(server) = &self.server else {
-            return false;
-        };
-        match server.write(bytes) {
+        let result = server.write(bytes);
+        self.is_blocked = result == Err(Errno::AGAIN);
+        match result {
             Ok(count) => {
-                let has_ended = match self.turn {
-                    Some(Next::Other(place)) => self.others.written(place, count, turns),
-                    Some(Next::Host) | None => {
-                        let (written, has_ended) = self.inbox.written(count);
-                        turns.host_written(written, clock::now());
-                        has_ended
-                    }
-                };
-                self.turn = self.turn.filter(|_| !has_ended);
+                if let Some(place) = self.writer.checked_sub(1) {
+                    self.has_ended = self.others.written(place, count, turns);
+                } else {
+                    let (written, has_ended) = self.inbox.written(count);
+                    turns.host_written(written, clock::now());
+                    self.has_ended = has_ended;
+                }
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => {
-                self.is_blocked = true;
-                return false;
-            }
-            Err(_) => {
-                self.leave(NO_READER);
-                return false;
-            }
+            Err(Errno::AGAIN) => return false,
+            Err(_) => self.leave(NO_READER),
         }
         true
     }
 
     /// Ends the server's stdin: nothing more will come from the host, and all that was complete is written.
     fn end_server(&mut self) {
-        let Server::Open(server) = std::mem::replace(&mut self.server, Server::Gone) else {
-            return;
-        };
-        let now = clock::now();
-        let ended = server.end();
-        self.server = Server::Ending {
-            unread: ended.unread(),
-            ended,
-            since: now,
-            check: now,
-        };
-        self.words.ended.set(true);
-        self.others.close("stdin has ended");
+        if let Server::Open(server) = std::mem::replace(&mut self.server, Server::Gone) {
+            self.server = Server::Ending(server.end(), clock::now());
+            self.words.ended.set(true);
+            self.others.close("stdin has ended");
+        }
     }
 
     /// Nothing more can be written.

@@ -27,15 +27,10 @@ pub struct Members {
 pub fn read(line: &[u8], wanted: &[Match]) -> Option<Members> {
     let mut members = Members::default();
     each_member(line, |key, value| {
-        for (wanted, at) in wanted.iter().zip(0..64) {
-            if let Some(path) = wanted
-                .path
-                .split_first()
-                .filter(|(name, _)| says(key, name))
-            {
-                let equal =
-                    member(value, path.1).is_some_and(|value| is_value(value, &wanted.value));
-                members.found = members.found & !(1 << at) | u64::from(equal) << at;
+        for (Match { path, value: text }, at) in wanted.iter().zip(0..64) {
+            if path.first().is_some_and(|name| says(key, name)) {
+                let is_equal = member(value, &path[1..]).is_some_and(|found| is_value(found, text));
+                members.found = members.found & !(1 << at) | u64::from(is_equal) << at;
             }
         }
         if says(key, "id") {

@@ -22,20 +22,24 @@ mod wanted;
 mod words;
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::output::error::{self, Error};
-use crate::settings::writers::{Socket, Writers};
+use crate::settings::writers::Writers;
 use crate::sys::clone::{self, Fork};
 use crate::sys::{Errno, prctl, proc, startup};
 use crate::sys::{fd, stream};
 use connections::{Connections, ListeningSocket};
 use courier::HostStream;
 pub use handle::RelayHandle;
+use input::Input;
+use output::Output;
 use peer::Family;
-use run::Ends;
-use socket_file::{SocketFile, SocketFiles, SocketPath};
+use run::Relay;
+use socket_file::{SocketFile, SocketPath};
+use turns::Turns;
 use words::Words;
 
 /// The command name of the relay.
@@ -49,8 +53,7 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
     if !settings.are_used() {
         return Ok(());
     }
-    let first = settings.sockets.first();
-    let source = first.map_or("--cancel", |socket| &socket.source);
+    let source = &settings.source;
     if !stream::stdin_can_be_relayed() {
         return Err(Error::Misuse(format!(
             "{source}: stdin is not a pipe, FIFO or stream socket, so the relay cannot pass it on"
@@ -61,44 +64,44 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
             "{source}: cannot check which process connects: /proc is missing, or is that of another PID namespace"
         )));
     }
-    for socket in &settings.sockets {
-        let checked = SocketPath::open(&socket.path).and_then(|place| place.check());
-        checked.map_err(|why| unmade(socket, &why))?;
+    for path in &settings.sockets {
+        SocketPath::open(path).map_err(|why| unmade(source, path, &why))?;
     }
     Ok(())
 }
 
 /// The stdin and stdout of treaper, while those of the server stand in their place.
 #[derive(Debug)]
-pub struct HostStreams {
-    stdin: OwnedFd,
-    stdout: Option<OwnedFd>,
-}
+pub struct HostStreams(Vec<(OwnedFd, i32)>);
 
 impl HostStreams {
     /// Puts them back. By now the server has its own.
     pub fn restore(self) {
-        fd::redirect(self.stdin.as_fd(), fd::STDIN);
-        if let Some(stdout) = &self.stdout {
-            fd::redirect(stdout.as_fd(), fd::STDOUT);
-        }
+        redirect(&self.0);
+    }
+}
+
+/// Puts streams in the place of the standard ones.
+fn redirect(streams: &[(OwnedFd, i32)]) {
+    for (stream, number) in streams {
+        fd::redirect(stream.as_fd(), *number);
     }
 }
 
 /// The sockets, made.
-fn make_sockets(settings: &Writers) -> Result<(SocketFiles, Vec<ListeningSocket>), Error> {
-    let (mut files, mut sources) = (SocketFiles::default(), Vec::new());
-    for socket in &settings.sockets {
-        let made = SocketPath::open(&socket.path).and_then(SocketPath::make);
-        let (file, listener) = made.map_err(|why| unmade(socket, &why))?;
-        files.0.push(file);
-        let name = format!("unix:{}", socket.path.display());
+fn make_sockets(settings: &Writers) -> Result<(Vec<SocketFile>, Vec<ListeningSocket>), Error> {
+    let (mut files, mut sources) = (Vec::new(), Vec::new());
+    for path in &settings.sockets {
+        let made = SocketPath::open(path).and_then(SocketPath::make);
+        let (file, listener) = made.map_err(|why| unmade(&settings.source, path, &why))?;
+        files.push(file);
+        let name = format!("unix:{}", path.display());
         sources.push(ListeningSocket { name, listener });
     }
     Ok((files, sources))
 }
 
-fn unmade(Socket { path, source }: &Socket, why: &str) -> Error {
+fn unmade(source: &str, path: &Path, why: &str) -> Error {
     let path = path.display();
     Error::Misuse(format!("{source}: cannot make the socket '{path}': {why}"))
 }
@@ -118,73 +121,73 @@ pub fn start(
     }
     let cannot = |errno| Error::kernel("start the relay", errno);
     let words = Words::shared().map_err(cannot)?;
-    let (line, far) = stream::line().map_err(cannot)?;
-    let stdin = stream::copy_of(fd::STDIN).map_err(cannot)?;
+    let (near_line, line) = stream::line().map_err(cannot)?;
+    let copy_of = |number| Ok((stream::copy_of(number).map_err(cannot)?, number));
     let kind = |number| fd::describe(number).0;
-    let (to_server, server_stdin) = stream::outgoing(kind(fd::STDIN)).map_err(cannot)?;
-    let (mut stdout, mut from_server, mut server_stdout) = (None, None, None);
+    let (to_server, far) = stream::outgoing(kind(fd::STDIN)).map_err(cannot)?;
+    let mut streams = vec![copy_of(fd::STDIN)?];
+    let mut server_streams = vec![(far, fd::STDIN)];
+    let mut from_server = None;
     if settings.follow_turns() {
-        stdout = Some(stream::copy_of(fd::STDOUT).map_err(cannot)?);
-        let (ours, theirs) = stream::incoming(kind(fd::STDOUT)).map_err(cannot)?;
-        (from_server, server_stdout) = (Some(ours), Some(theirs));
+        let (near, far) = stream::incoming(kind(fd::STDOUT)).map_err(cannot)?;
+        streams.push(copy_of(fd::STDOUT)?);
+        server_streams.push((far, fd::STDOUT));
+        from_server = Some(near);
     }
     let family = Family::of_this_process(strangers);
     let (files, sources) = make_sockets(settings)?;
     let Fork::Parent(pid) = clone::fork_plainly().map_err(cannot)? else {
-        let ends = || {
-            let host = HostStream::open(fd::STDIN, words.passed)?;
-            let output =
-                from_server.map(|from| Ok((from, HostStream::open(fd::STDOUT, words.passed)?)));
-            Ok(Ends {
-                input: (host, to_server),
+        let mut kept = vec![line.as_raw_fd(), to_server.as_raw_fd()];
+        kept.extend(from_server.iter().map(AsRawFd::as_raw_fd));
+        kept.extend(sources.iter().map(|source| source.listener.as_raw_fd()));
+        kept.extend(files.iter().map(SocketFile::folder));
+        become_relay(&kept, &files, || {
+            let host = HostStream::open(fd::STDIN, words)?;
+            let others = Connections::new(sources, family, words);
+            let output = from_server.map(|from| {
+                let host = HostStream::open(fd::STDOUT, words)?;
+                Ok(Output::new(from, host, words))
+            });
+            Ok(Relay {
+                input: Input::new(drain, (host, to_server), others, words),
                 output: output.transpose()?,
-                others: Connections::new(sources, family, words),
-                line: far,
+                turns: Turns::new(settings),
+                line,
+                is_finishing: false,
                 words,
             })
-        };
-        become_relay(ends, &files, settings, drain);
+        });
     };
-    fd::redirect(server_stdin.as_fd(), fd::STDIN);
-    if let Some(server_stdout) = &server_stdout {
-        fd::redirect(server_stdout.as_fd(), fd::STDOUT);
-    }
+    redirect(&server_streams);
     // The other ends are dropped here: the line would not hang up when the relay ends, and a socket would accept
     // connections.
-    let streams = HostStreams { stdin, stdout };
-    Ok(Some((RelayHandle::new(pid, line, words, files), streams)))
+    let relay = RelayHandle::new(pid, near_line, words, files);
+    Ok(Some((relay, HostStreams(streams))))
 }
 
 /// Runs in the new process. A signal to the group or the name of the shim does not reach it, and all signals are
-/// blocked.
+/// blocked. It keeps the descriptors `kept` and the standard ones, which `open` opens anew.
 fn become_relay(
-    ends: impl FnOnce() -> Result<Ends, Errno>,
-    files: &SocketFiles,
-    settings: &Writers,
-    drain: Duration,
+    kept: &[i32],
+    files: &[SocketFile],
+    open: impl FnOnce() -> Result<Relay, Errno>,
 ) -> ! {
     let _ = prctl::new_session();
     prctl::set_name(NAME);
     startup::set_command_line("tree-relay");
     let _ = std::env::set_current_dir("/");
-    let done = match ends() {
-        Ok(ends) => {
-            ends.name_couriers();
-            fd::replace_by_stderr(fd::STDIN);
-            fd::replace_by_stderr(fd::STDOUT);
-            let mut kept = ends.descriptors();
-            kept.extend(files.0.iter().map(SocketFile::folder));
-            stream::close_all_except(&kept);
-            // Each writer needs a descriptor.
-            fd::raise_limit();
-            run::run(ends, settings, drain)
-        }
-        Err(errno) => {
-            log::error!("cannot start the relay: {}", error::describe(errno));
-            false
-        }
-    };
+    stream::close_all_except(kept);
+    let result = open().and_then(|mut relay| {
+        fd::replace_by_stderr(fd::STDIN);
+        fd::replace_by_stderr(fd::STDOUT);
+        // Each writer needs a descriptor.
+        fd::raise_limit();
+        relay.run()
+    });
+    if let Err(errno) = result {
+        log::error!("the relay has failed: {}", error::describe(errno));
+    }
     // The shim and the monitor may both be gone.
-    files.remove();
-    clone::exit_child(i32::from(!done))
+    files.iter().for_each(SocketFile::remove);
+    clone::exit_child(i32::from(result.is_err()))
 }

@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
+use crate::output::progress::Seconds;
 use crate::relay::courier::HostStream;
 use crate::relay::inbox::{Buffer, CHUNK};
 use crate::relay::turns::Turns;
@@ -13,28 +15,36 @@ use crate::sys::fd::Kind;
 use crate::sys::poll::Events;
 use crate::sys::stream::{self, Stream};
 
+/// The relay gives up if the host reads nothing of the last output of the tree for this long.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
+/// The pause between two looks at what a courier has passed on of it, since its progress does not wake the relay.
+const FLUSH_LOOK: Duration = Duration::from_millis(500);
+
 /// The server's stdout on its way to that of treaper.
 #[derive(Debug)]
 pub struct Output {
     /// Until it has ended.
     from: Option<Stream>,
-    /// How much of it is to be read, once the tree is gone.
+    /// Once the tree is gone: how much of it is to be read.
     left: Option<u64>,
+    /// Once the tree is gone: when output was last passed on.
+    since: Option<Duration>,
+    /// How many bytes were passed on at the last look.
+    passed: u64,
     /// `None`: nothing more can be written, or has to be.
     to: Option<HostStream>,
-    /// Everything was given to the courier, which has not written all of it.
-    is_ending: bool,
     buffer: Buffer,
     words: Words,
 }
 
 impl Output {
-    pub fn new((from, to): (Stream, HostStream), words: Words) -> Self {
+    pub fn new(from: Stream, to: HostStream, words: Words) -> Self {
         Self {
             from: Some(from),
             left: None,
+            since: None,
+            passed: 0,
             to: Some(to),
-            is_ending: false,
             buffer: Buffer::default(),
             words,
         }
@@ -63,11 +73,34 @@ impl Output {
         }
     }
 
+    /// When to look again though poll reports nothing.
+    pub fn deadline(&self, now: Duration) -> Option<Duration> {
+        let since = self.since?;
+        Some((since + FLUSH_PATIENCE).min(now + FLUSH_LOOK))
+    }
+
     /// The tree is gone, and what it has written is there by now. Only that is passed on: a process outside of the tree
     /// may hold this stream, too, and write to it without end.
-    pub fn finish(&mut self, turns: &mut Turns) {
+    pub fn finish(&mut self, turns: &mut Turns, now: Duration) {
+        self.since = Some(now);
         self.left = self.from.as_ref().map(Stream::readable);
         self.read(turns);
+    }
+
+    /// Gives up if the host has read nothing of the last output for too long.
+    pub fn check_finish(&mut self, now: Duration) {
+        let passed = self.words.passed.get();
+        if std::mem::replace(&mut self.passed, passed) != passed {
+            self.since = self.since.map(|_| now);
+        }
+        let is_late = |since| now >= since + FLUSH_PATIENCE;
+        if !self.is_over() && self.since.is_some_and(is_late) {
+            log::warn!(
+                "the end of the server's output is lost: the host has read nothing for {}",
+                Seconds(FLUSH_PATIENCE)
+            );
+            self.leave();
+        }
     }
 
     /// Reads what is there, and passes on what fits.
@@ -129,21 +162,20 @@ impl Output {
 
     /// If everything was passed on: the end for stdout, and for its courier.
     fn end_courier(&mut self) {
-        if self.from.is_some() || !self.is_empty() || self.is_ending {
+        if self.from.is_some() || !self.is_empty() {
             return;
         }
         match &self.to {
             Some(to) if to.courier.is_some() => {
                 // The courier ends when it has written everything. Then this end hangs up.
                 stream::hang_up(to.stream.as_fd());
-                self.is_ending = true;
             }
             Some(_) | None => self.to = None,
         }
     }
 
     /// The host reads no more. The server's next write fails, as it would without treaper.
-    pub fn leave(&mut self) {
+    fn leave(&mut self) {
         (self.from, self.to) = (None, None);
         self.buffer.written(self.buffer.rest().len());
     }

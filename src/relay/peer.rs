@@ -7,41 +7,12 @@
 //! between. A writer that has ended before cannot be looked at, and is refused: it might have been of the tree.
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::output::error;
 use crate::sys::namespace;
 use crate::sys::peer::{self, Credentials};
 use crate::sys::{Errno, pid, pidfd, proc};
-
-/// Why a writer is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    OtherUser {
-        pid: i32,
-        uid: u32,
-    },
-    OfTheTree {
-        pid: i32,
-    },
-    /// It has ended, or cannot be looked at.
-    Unknown {
-        pid: i32,
-    },
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OtherUser { pid, uid } => write!(f, "pid {pid} has another uid, {uid}"),
-            Self::OfTheTree { pid } => write!(f, "pid {pid} is a process of the server's own tree"),
-            Self::Unknown { pid } => write!(
-                f,
-                "whether pid {pid} is a process of the server's own tree is unknown: it has ended, or cannot be looked at"
-            ),
-        }
-    }
-}
 
 /// How often a chain that changes is read again.
 const MAX_LOOKS: usize = 16;
@@ -64,13 +35,50 @@ impl Family {
     /// To be called by the process that will start the relay.
     #[must_use]
     pub fn of_this_process(strangers: &[i32]) -> Self {
+        let link = |number: &i32| Some((*number, parent_and_start(*number)?.1));
         Self {
             top: pid::own(),
-            strangers: strangers
-                .iter()
-                .filter_map(|number| Some((*number, parent_and_start(*number)?.1)))
-                .collect(),
+            strangers: strangers.iter().filter_map(link).collect(),
         }
+    }
+
+    /// Whether the process `pid`, which has connected `socket`, is of the tree. `None`: it has ended, or cannot be
+    /// looked at.
+    fn has(&self, pid: i32, socket: BorrowedFd<'_>) -> Option<bool> {
+        let process = match peer::process(socket) {
+            Ok(process) => Some(process),
+            // An older kernel knows the number alone.
+            Err(Errno::NOPROTOOPT) => None,
+            Err(_) => return None,
+        };
+        let mut chain = self.chain(pid)?;
+        let is_stable = (0..MAX_LOOKS).any(|_| {
+            let again = self.chain(pid);
+            again.is_some_and(|again| std::mem::replace(&mut chain, again) == chain)
+        });
+        let has_ended = process.is_some_and(|process| pidfd::has_ended(process.as_fd()));
+        // Without its parent the relay does not know the tree.
+        let is_known = is_stable && !has_ended && pid::parent() == self.top;
+        is_known.then_some(chain.1)
+    }
+
+    /// `pid` and its parents, and whether they are of the tree. `None`: it cannot be read to its end.
+    fn chain(&self, pid: i32) -> Option<(Vec<Link>, bool)> {
+        let (mut links, mut current) = (Vec::new(), pid);
+        while links.len() < MAX_CHAIN {
+            if current == self.top {
+                let is_stranger = |link| self.strangers.contains(link);
+                let is_of_tree = !links.last().is_some_and(is_stranger);
+                return Some((links, is_of_tree));
+            }
+            if current == 0 {
+                return Some((links, false));
+            }
+            let (parent, started) = parent_and_start(current)?;
+            links.push((current, started));
+            current = parent;
+        }
+        None
     }
 }
 
@@ -78,56 +86,22 @@ impl Family {
 ///
 /// # Errors
 /// Why not.
-pub fn check(socket: BorrowedFd<'_>, family: &Family) -> Result<(), Refusal> {
-    let top = family.top;
-    let Ok(Credentials { pid, uid }) = peer::credentials(socket) else {
-        return Err(Refusal::Unknown { pid: 0 });
-    };
+pub fn check(socket: BorrowedFd<'_>, family: &Family) -> Result<(), String> {
+    let Credentials { pid, uid } = peer::credentials(socket).map_err(error::describe)?;
     if uid != namespace::own_ids().0 {
-        return Err(Refusal::OtherUser { pid, uid });
+        return Err(format!("pid {pid} has another uid, {uid}"));
     }
     if pid == 0 {
         // It is outside of the relay's PID namespace, which no process of the tree can leave.
         return Ok(());
     }
-    let unknown = Refusal::Unknown { pid };
-    let process = match peer::process(socket) {
-        Ok(process) => Some(process),
-        // An older kernel knows the number alone.
-        Err(Errno::NOPROTOOPT) => None,
-        Err(_) => return Err(unknown),
-    };
-    let mut found = chain(pid, family);
-    let is_same_again = (0..MAX_LOOKS).any(|_| {
-        let before = std::mem::replace(&mut found, chain(pid, family));
-        before == found
-    });
-    let lives = process.is_none_or(|process| !pidfd::has_ended(process.as_fd()));
-    match found {
-        // Without its parent the relay does not know the tree.
-        _ if !lives || pid::parent() != top => Err(unknown),
-        Some((_, true)) => Err(Refusal::OfTheTree { pid }),
-        Some(_) if is_same_again => Ok(()),
-        _ => Err(unknown),
+    match family.has(pid, socket) {
+        Some(false) => Ok(()),
+        Some(true) => Err(format!("pid {pid} is a process of the server's own tree")),
+        None => Err(format!(
+            "whether pid {pid} is a process of the server's own tree is unknown: it has ended, or cannot be looked at"
+        )),
     }
-}
-
-/// `pid` and its parents, and whether they are of the tree. `None`: it cannot be read to its end.
-fn chain(pid: i32, family: &Family) -> Option<(Vec<Link>, bool)> {
-    let mut links = Vec::new();
-    let mut current = pid;
-    while links.len() < MAX_CHAIN {
-        let is_top = current == family.top;
-        if is_top || current == 0 {
-            let last = links.last();
-            let is_of_tree = is_top && last.is_none_or(|link| !family.strangers.contains(link));
-            return Some((links, is_of_tree));
-        }
-        let (parent, started) = parent_and_start(current)?;
-        links.push((current, started));
-        current = parent;
-    }
-    None
 }
 
 /// The parent of a process, and the time of its start. If `/proc` hides the process, its pidfd still shows the parent.

@@ -13,7 +13,7 @@ use crate::settings::writers::{Match, Writers};
 pub const MAX_TURNS: usize = 1024;
 
 /// What a message to the server does.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Message {
     begins: bool,
     /// What its answer has, too.
@@ -22,76 +22,51 @@ pub struct Message {
     cancels: bool,
 }
 
-/// The time that a cancelled turn has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Clock {
-    Off,
-    Until(Duration),
-    /// The time was over, which was reported. Or the tree is gone.
-    Over,
-}
-
-/// The turns that run: those begun, without those ended.
-#[derive(Debug)]
-enum Running {
-    /// With `--boundary`.
-    Count(u64),
-    /// The ids of the messages that have begun one.
-    Ids(Vec<Box<[u8]>>),
-}
-
-/// Follows the messages to the server and from it.
-#[derive(Debug)]
+/// Follows the messages to the server and from it. Without `--cancel` no message is looked at.
+#[derive(Debug, Default)]
 pub struct Turns {
-    /// Without `--cancel` no message is looked at.
-    is_followed: bool,
     /// The members of messages that begin a turn, and of those that cancel one.
     input: Vec<Match>,
     /// Those of the first kind, one bit each.
     begins: u64,
-    /// The members of messages that end a turn.
+    /// The members of messages that end a turn. If there are none, its answer ends it.
     boundaries: Vec<Match>,
+    cancel_drain: Duration,
     host: Lines,
     output: Lines,
     /// The messages of stdin that matter, and where each ends in what was read last.
     unwritten: VecDeque<(usize, Message)>,
-    running: Running,
-    clock: Clock,
-    cancel_drain: Duration,
+    /// The turns that run and that a boundary ends.
+    count: u64,
+    /// The ids of those that an answer ends.
+    ids: Vec<Box<[u8]>>,
+    /// When the time of a cancelled turn is over.
+    pub deadline: Option<Duration>,
 }
 
 impl Turns {
     #[must_use]
     pub fn new(settings: &Writers) -> Self {
         Self {
-            is_followed: settings.follow_turns(),
             input: [&settings.turns[..], &settings.cancels].concat(),
             begins: (1 << settings.turns.len()) - 1,
             boundaries: settings.boundaries.clone(),
-            host: Lines::default(),
-            output: Lines::default(),
-            unwritten: VecDeque::new(),
-            running: if settings.boundaries.is_empty() {
-                Running::Ids(Vec::new())
-            } else {
-                Running::Count(0)
-            },
-            clock: Clock::Off,
             cancel_drain: settings.cancel_drain,
+            ..Self::default()
         }
     }
 
-    /// How many turns run.
+    /// How many turns run: those that have begun, without those that have ended.
     #[must_use]
     pub fn count(&self) -> u64 {
-        match &self.running {
-            Running::Count(count) => *count,
-            Running::Ids(ids) => ids.len() as u64,
-        }
+        self.count + self.ids.len() as u64
     }
 
-    /// A whole message was read that is to be written to the server.
-    fn read(&mut self, line: &[u8], now: Duration) -> Message {
+    /// A whole message to the server was read.
+    pub fn read(&mut self, line: &[u8], now: Duration) -> Message {
+        if self.input.is_empty() {
+            return Message::default();
+        }
         let Some(Members { found, id, .. }) = members::read(line, &self.input) else {
             return Message::default();
         };
@@ -107,7 +82,7 @@ impl Turns {
     /// These bytes of stdin were read, and all before them are written.
     pub fn host_read(&mut self, bytes: &[u8], now: Duration) {
         self.unwritten.clear();
-        if !self.is_followed {
+        if self.input.is_empty() {
             return;
         }
         let mut lines = std::mem::take(&mut self.host);
@@ -129,23 +104,12 @@ impl Turns {
         }
     }
 
-    /// A whole message of another writer was read.
-    pub fn other_read(&mut self, bytes: &[u8], now: Duration) -> Message {
-        if self.is_followed {
-            self.read(bytes, now)
-        } else {
-            Message::default()
-        }
-    }
-
     /// A cancel that is complete starts the clock, also if the server reads nothing. The turn that it cancels may still be
     /// in front of it in the queue: then the clock starts when the cancel is written.
     fn cancel(&mut self, message: &mut Message, now: Duration) {
         if message.cancels && self.count() > 0 {
             message.cancels = false;
-            if self.clock == Clock::Off {
-                self.clock = Clock::Until(now + self.cancel_drain);
-            }
+            self.deadline.get_or_insert(now + self.cancel_drain);
         }
     }
 
@@ -155,12 +119,11 @@ impl Turns {
         if !message.begins {
             return;
         }
-        match &mut self.running {
-            Running::Count(count) => *count += 1,
-            Running::Ids(ids) => {
-                let id = message.id.filter(|_| ids.len() < MAX_TURNS);
-                ids.extend(id);
-            }
+        if self.boundaries.is_empty() {
+            let id = message.id.filter(|_| self.ids.len() < MAX_TURNS);
+            self.ids.extend(id);
+        } else {
+            self.count += 1;
         }
     }
 
@@ -169,9 +132,8 @@ impl Turns {
         let mut lines = std::mem::take(&mut self.output);
         lines.take(bytes, |line, _| {
             let message = members::read(line, &self.boundaries);
-            if message.is_some_and(|message| self.ends_turn(&message)) && self.clock != Clock::Over
-            {
-                self.clock = Clock::Off;
+            if message.is_some_and(|message| self.ends_turn(&message)) {
+                self.deadline = None;
             }
         });
         self.output = lines;
@@ -179,39 +141,22 @@ impl Turns {
 
     /// Whether this message of the server is the end of a turn, which then runs no more.
     fn ends_turn(&mut self, message: &Members) -> bool {
-        match &mut self.running {
-            Running::Count(count) if message.found != 0 => {
-                *count = count.saturating_sub(1);
-                true
-            }
-            Running::Ids(ids) if message.is_answer => {
-                let at = ids.iter().position(|id| Some(id) == message.id.as_ref());
-                at.map(|at| ids.swap_remove(at)).is_some()
-            }
-            Running::Count(_) | Running::Ids(_) => false,
+        if !self.boundaries.is_empty() {
+            let is_boundary = message.found != 0;
+            self.count = self.count.saturating_sub(is_boundary.into());
+            return is_boundary;
         }
-    }
-
-    /// When the time of a cancelled turn is over.
-    #[must_use]
-    pub const fn deadline(&self) -> Option<Duration> {
-        match self.clock {
-            Clock::Until(at) => Some(at),
-            Clock::Off | Clock::Over => None,
-        }
+        let is_its = |id| Some(id) == message.id.as_ref();
+        let ended = self
+            .ids
+            .iter()
+            .position(is_its)
+            .filter(|_| message.is_answer);
+        ended.map(|at| self.ids.swap_remove(at)).is_some()
     }
 
     /// Whether the time of a cancelled turn has run out since the last call.
     pub fn is_over(&mut self, now: Duration) -> bool {
-        let is_over = self.deadline().is_some_and(|at| now >= at);
-        if is_over {
-            self.clock = Clock::Over;
-        }
-        is_over
-    }
-
-    /// The tree is gone: no turn can end too late.
-    pub fn stop(&mut self) {
-        self.clock = Clock::Over;
+        self.deadline.take_if(|at| now >= *at).is_some()
     }
 }

@@ -47,9 +47,6 @@ impl Wanted {
     }
 
     /// Waits for one of them, or for this long. See `ppoll(2)`.
-    ///
-    /// # Errors
-    /// `EINTR`, `ENOMEM`.
     pub fn wait(&mut self, time: Option<Duration>) -> Result<(), Errno> {
         poll::poll(&mut self.fds, time).map(drop)
     }

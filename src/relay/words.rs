@@ -1,7 +1,7 @@
 //! What the relay says to the pair: a few words of shared memory.
 #![forbid(unsafe_code)]
 
-use crate::sys::shared::{Flag, Word, Words as Shared, shared_words};
+use crate::sys::shared::{Flag, Word, shared_words};
 
 shared_words! {
     /// The words. The relay and its couriers alone write them.
@@ -22,7 +22,8 @@ shared_words! {
         pub passed: Word,
         /// When bytes of another writer were last written to the server, in nanoseconds of the clock.
         pub injected: Word,
-        /// The pids of its couriers.
-        pub couriers: Shared<2>,
+        /// The pids of its couriers. Zero: there is none.
+        pub stdin_courier: Word,
+        pub stdout_courier: Word,
     }
 }

@@ -12,7 +12,7 @@ use crate::output::error::Error;
 use crate::output::report::{Facts, To};
 use crate::output::status::SuccessSet;
 use crate::plan::policy::{KillMode, Policy, Until};
-use crate::settings::writers::{MAX_MATCHES, Match, Socket, Writers};
+use crate::settings::writers::{MAX_MATCHES, Match, Writers};
 use crate::sys::proc::Name;
 use crate::sys::signal::Signal;
 
@@ -245,9 +245,10 @@ impl Matches {
     }
 
     fn messages(&mut self, long: &str) -> Result<Vec<Match>, Error> {
+        let source = self.source(long).unwrap_or_default();
         let found = self.all(long);
         if found.len() > MAX_MATCHES {
-            let text = format!("--{long}: can be given {MAX_MATCHES} times at most");
+            let text = format!("{source}: more than {MAX_MATCHES} values");
             return Err(Error::Misuse(text));
         }
         Ok(found)
@@ -255,27 +256,21 @@ impl Matches {
 
     /// Several writers of the server's stdin, and cancelled turns.
     fn writers(&mut self) -> Result<Writers, Error> {
-        let cancel = self.source("cancel");
-        let without_effect = ["turn", "boundary", "cancel-drain"].map(|long| self.source(long));
-        let source = self.source("inject").unwrap_or_default();
-        let sockets = self.all("inject").into_iter();
-        let sockets = sockets.map(|path| Socket {
-            path,
-            source: source.clone(),
-        });
+        let (inject, cancel) = (self.source("inject"), self.source("cancel"));
+        let others = ["turn", "boundary", "cancel-drain"].map(|long| self.source(long));
         let writers = Writers {
-            sockets: sockets.collect(),
+            source: inject.or_else(|| cancel.clone()).unwrap_or_default(),
+            sockets: self.all("inject"),
             turns: self.messages("turn")?,
             cancels: self.messages("cancel")?,
             boundaries: self.messages("boundary")?,
             cancel_drain: self.last("cancel-drain").unwrap_or(Duration::from_secs(5)),
         };
-        let without_effect = without_effect.into_iter().flatten().next();
-        let text = match (cancel, without_effect) {
+        let text = match (cancel, others.into_iter().flatten().next()) {
             (Some(cancel), _) if writers.turns.is_empty() => {
                 format!("{cancel}: needs --turn, which names the messages that begin a turn")
             }
-            (None, Some(source)) => format!("{source}: has no effect without --cancel"),
+            (None, Some(other)) => format!("{other}: has no effect without --cancel"),
             _ => return Ok(writers),
         };
         Err(Error::Misuse(text))

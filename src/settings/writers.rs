@@ -9,14 +9,6 @@ pub const MAX_PATH: usize = 16;
 /// How often each option that names messages can be given.
 pub const MAX_MATCHES: usize = 32;
 
-/// A socket on which other processes give messages for the server's stdin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Socket {
-    pub path: PathBuf,
-    /// The option or the variable that asks for it, for messages.
-    pub source: String,
-}
-
 /// Names messages: JSON objects with this member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
@@ -29,7 +21,10 @@ pub struct Match {
 /// Everything about several writers, and cancelled turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writers {
-    pub sockets: Vec<Socket>,
+    /// The option or the variable that asks for the relay, for messages.
+    pub source: String,
+    /// The sockets on which other processes give messages for the server's stdin.
+    pub sockets: Vec<PathBuf>,
     /// The messages to the server that begin a turn.
     pub turns: Vec<Match>,
     /// The messages to the server that cancel the turn that runs.

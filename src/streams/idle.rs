@@ -105,10 +105,11 @@ impl<'a> Idle<'a> {
         if self.writes.may_be_going_on() {
             self.restart();
         }
-        let injected = self.relay.map(|relay| relay.injected() + self.time);
+        let injected = |relay: &RelayHandle| Duration::from_nanos(relay.words.injected.get());
+        let injected = self.relay.map(|relay| injected(relay) + self.time);
         self.ends_at = self.ends_at.max(injected);
         let has_ended = match self.relay {
-            Some(relay) => relay.has_ended(),
+            Some(relay) => relay.words.ended.get(),
             None => poll::has_hung_up(fd::STDIN),
         };
         if has_ended {

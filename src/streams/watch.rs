@@ -130,7 +130,7 @@ impl<'a> Watch<'a> {
     }
 
     pub fn add_relay(&mut self, relay: &'a RelayHandle) {
-        let line = relay.line().as_raw_fd();
+        let line = relay.line.as_raw_fd();
         self.add(Source::Relay(relay), line, Events::IN);
     }
 

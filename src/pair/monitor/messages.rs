@@ -8,7 +8,6 @@ use crate::output::report::Facts;
 use crate::pair::context::Context;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
-use crate::relay::RelayHandle;
 use crate::sys::pid::Pid;
 use crate::sys::wait::Ended;
 
@@ -81,12 +80,13 @@ impl Monitor<'_> {
         if self.shim_is_gone() {
             self.record_loss(Trigger::ShimKilled);
         }
+        let relay = self.context.relay.as_ref();
         report.write(&Facts {
             trigger: plan.trigger(),
             server_pid: self.context.board.server().map(Pid::get),
             server_ended: self.context.board.ended(),
             exit_status: status,
-            relay: self.context.relay.as_ref().map(RelayHandle::counts),
+            relay: relay.map(|relay| (relay.words.messages.get(), relay.words.discarded.get())),
             memory_peak: self.tree.memory_peak(),
             ..self.context.config.facts()
         });
