@@ -336,3 +336,22 @@ fn an_error_names_the_variable_that_was_set() {
         assert!(stderr.contains(text), "{stderr}");
     }
 }
+
+#[test]
+fn a_last_line_of_stdin_counts_without_a_newline() {
+    let options = [SHORT, "--stdin=watch", "--drain=20s"];
+    let (mut run, _) = start(&options, &format!("{ANSWERS}; sleep 1000"));
+    say(&mut run, TURN);
+    run.write_stdin(CANCEL.as_bytes());
+    run.close_stdin();
+    times_out(run);
+}
+
+#[test]
+fn a_last_line_of_the_server_counts_without_a_newline() {
+    let script = "read -r turn; read -r cancel; printf '{\"id\":1,\"result\":{}}'; exec cat >&2";
+    let (mut run, _) = start(&[LONG], script);
+    run.write_stdin(format!("{TURN}\n{CANCEL}\n").as_bytes());
+    until("the answer", || run.stdout().contains("result"));
+    goes_on(run, LONGER);
+}

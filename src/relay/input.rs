@@ -124,6 +124,9 @@ impl Input {
             // An error of the connection is its end.
             Ok(0) | Err(_) => {
                 self.host = None;
+                // The last line counts also without a newline. All of it is written.
+                turns.host_read(b"\n", clock::now());
+                turns.host_written(1, clock::now());
             }
         }
     }

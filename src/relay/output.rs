@@ -115,6 +115,8 @@ impl Output {
                 Err(Errno::AGAIN) if self.left.is_none() => return,
                 Err(Errno::INTR) => return,
                 Ok(0) | Err(_) => {
+                    // The last line counts also without a newline.
+                    turns.output_read(b"\n");
                     self.from = None;
                     self.end_courier();
                     return;
