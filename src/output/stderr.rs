@@ -69,6 +69,8 @@ pub fn bare_line(text: fmt::Arguments<'_>) {
 struct Deferred {
     bytes: [u8; 8192],
     len: usize,
+    /// How many lines had no room.
+    lost: usize,
     /// Whether lines are added.
     on: bool,
 }
@@ -76,16 +78,19 @@ struct Deferred {
 static DEFERRED: Mutex<Deferred> = Mutex::new(Deferred {
     bytes: [0; 8192],
     len: 0,
+    lost: 0,
     on: false,
 });
 
 impl Deferred {
-    /// Returns whether the line needs no write now. A line that has no room is lost.
+    /// Returns whether the line needs no write now.
     fn add(&mut self, line: &[u8]) -> bool {
-        let room = self.bytes.get_mut(self.len..self.len + line.len());
-        if let Some(room) = room.filter(|_| self.on) {
-            room.copy_from_slice(line);
-            self.len += line.len();
+        match self.bytes.get_mut(self.len..self.len + line.len()) {
+            Some(room) if self.on => {
+                room.copy_from_slice(line);
+                self.len += line.len();
+            }
+            _ => self.lost += usize::from(self.on),
         }
         self.on
     }
@@ -100,12 +105,19 @@ pub fn defer() {
 
 /// The stop is over: writes the deferred lines.
 pub fn write_deferred() {
+    let mut lost = 0;
     if let Ok(mut lines) = DEFERRED.try_lock() {
         lines.on = false;
+        lost = std::mem::take(&mut lines.lost);
         let len = std::mem::take(&mut lines.len);
         if len > 0 {
             fd::write_message(&lines.bytes[..len]);
         }
+    }
+    if lost > 0 {
+        line(format_args!(
+            "{lost} more messages of the stop are lost: there was no room to keep them"
+        ));
     }
 }
 
@@ -178,5 +190,20 @@ mod tests {
             assert!(text.len() > 1020 && text.ends_with('\n'), "{text}");
             assert!(!text.contains("日本 and"), "{text}");
         }
+    }
+
+    #[test]
+    fn deferred_lines_without_room_are_counted() {
+        let mut lines = Deferred {
+            bytes: [0; 8192],
+            len: 0,
+            lost: 0,
+            on: true,
+        };
+        let kept = (0..100).filter(|_| lines.add(&[b'x'; 1024])).count();
+        assert_eq!((kept, lines.len, lines.lost), (100, 8192, 92));
+        lines.on = false;
+        assert!(!lines.add(b"x"));
+        assert_eq!(lines.lost, 92);
     }
 }
