@@ -43,6 +43,8 @@ export interface Settings {
   rewrite?: string | readonly (string)[];
   /** Hold the tree by: group, cgroup, pidns [group] */
   contain?: "group" | "cgroup" | "pidns";
+  /** Let the daemon NAME of the tree live on */
+  spare?: string | readonly (string)[];
   /** One process instead of two; leaks if SIGKILLed */
   noGuard?: boolean;
   /** Deny setuid programs to the whole tree */
