@@ -25,7 +25,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::rng::Rng;
@@ -68,7 +67,10 @@ fn in_a_process(act: impl FnOnce(&Directory) -> String) -> Option<String> {
     }
     // This process is the first one of a PID namespace: nothing of the run may outlive it.
     loop {
-        let others: Vec<_> = proc::all().into_iter().filter(|p| p.pid != sys::getpid()).collect();
+        let others: Vec<_> = proc::all()
+            .into_iter()
+            .filter(|p| p.pid != sys::getpid())
+            .collect();
         while let sys::Waited::Status(..) = sys::wait(libc::WNOHANG) {}
         if others.iter().all(|p| !p.is_alive()) {
             break;
@@ -136,12 +138,19 @@ fn play(spec: &Spec, place: Option<&place::Place>) -> Outcome {
 
 fn name(spec: &Spec) -> String {
     let (window, event, hold) = spec.at.as_ref().unwrap();
-    format!("{} {window} {event:?} {}", spec.stage.name, hold.as_millis())
+    format!(
+        "{} {window} {event:?} {}",
+        spec.stage.name,
+        hold.as_millis()
+    )
 }
 
 /// Of all windows with all events: those of this shard, or the sample.
 fn chosen(stage: &'static Stage, windows: &BTreeSet<Window>, random: &mut Rng) -> Vec<Spec> {
-    let events: Vec<Event> = EVENTS.into_iter().filter(|event| event.fits(stage)).collect();
+    let events: Vec<Event> = EVENTS
+        .into_iter()
+        .filter(|event| event.fits(stage))
+        .collect();
     let spec = |window: &Window, event, hold| Spec {
         stage,
         at: Some((window.clone(), event, Duration::from_millis(hold))),
@@ -157,7 +166,11 @@ fn chosen(stage: &'static Stage, windows: &BTreeSet<Window>, random: &mut Rng) -
         let pick = |(at, class): (usize, Vec<&Window>)| {
             let window = class[random.below(class.len() as u64) as usize];
             let event = events[(first + at) % events.len()];
-            spec(window, event, HOLDS[usize::from(event.is_key() || random.percent(50))])
+            spec(
+                window,
+                event,
+                HOLDS[usize::from(event.is_key() || random.percent(50))],
+            )
         };
         return classes.into_values().enumerate().map(pick).collect();
     }
@@ -178,6 +191,12 @@ fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, fold)
 }
 
+/// Whether the first word is the stage of the run, and all others are in its name.
+fn matches(wanted: &str, name: &str) -> bool {
+    let mut words = wanted.split(' ');
+    words.next() == name.split(' ').next() && words.all(|word| name.contains(word))
+}
+
 #[test]
 #[ignore = "the first process of a PID namespace, started by the other tests and by tests/delays/run"]
 fn inside() {
@@ -189,13 +208,29 @@ fn inside() {
     let only = given("DELAYS_ONLY").unwrap_or_default();
     let list = given("DELAYS_LIST");
     let out = given("DELAYS_OUT");
-    let done = out.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
-    let done: BTreeSet<&str> = done.lines().filter_map(|line| line.split('\t').next()).collect();
-    let mut out = out.map(|path| OpenOptions::new().create(true).append(true).open(path).unwrap());
+    let done = out
+        .as_ref()
+        .and_then(|path| std::fs::read_to_string(path).ok())
+        .unwrap_or_default();
+    let done: BTreeSet<&str> = done
+        .lines()
+        .filter_map(|line| line.split('\t').next())
+        .collect();
+    let mut out = out.map(|path| {
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .unwrap()
+    });
     let place = place::Place::new();
     let mut specs = Vec::new();
     for stage in STAGES {
-        if !only.is_empty() && !only.split(',').any(|word| word.split(' ').next() == Some(stage.name)) {
+        if !only.is_empty()
+            && !only
+                .split(',')
+                .any(|word| word.split(' ').next() == Some(stage.name))
+        {
             continue;
         }
         if let Some(why) = stage.missing() {
@@ -211,8 +246,10 @@ fn inside() {
         let name = name(spec);
         let hold = spec.at.as_ref().unwrap().2.as_millis().to_string();
         hash(&name) % shards == shard
-            && holds.as_ref().is_none_or(|list| list.split(',').any(|one| one == hold))
-            && (only.is_empty() || only.split(',').any(|one| one.split(' ').all(|word| name.contains(word))))
+            && holds
+                .as_ref()
+                .is_none_or(|list| list.split(',').any(|one| one == hold))
+            && (only.is_empty() || only.split(',').any(|one| matches(one, &name)))
             && !done.contains(&*name)
     };
     specs.retain(is_chosen);
@@ -231,7 +268,10 @@ fn inside() {
         if let Outcome::Wrong(what) = &outcome {
             // On a busy machine a run can be late. A defect comes again.
             let again: Vec<_> = (0..2).map(|_| play(spec, place.as_ref())).collect();
-            let repeated = again.iter().filter(|o| matches!(o, Outcome::Wrong(_))).count();
+            let repeated = again
+                .iter()
+                .filter(|o| matches!(o, Outcome::Wrong(_)))
+                .count();
             let late = what.starts_with("late");
             println!("{}: {what} ({repeated} of 2 again)", name(spec));
             if late && repeated == 0 {
@@ -251,6 +291,27 @@ fn inside() {
     }
     let [right, missed, targetless, wrong] = counts;
     let seconds = begin.elapsed().as_secs();
-    println!("{right} right, {missed} missed, {targetless} without target, {wrong} wrong, {seconds} s");
+    println!(
+        "{right} right, {missed} missed, {targetless} without target, {wrong} wrong, {seconds} s"
+    );
     assert_eq!(wrong, 0);
+}
+
+/// Plays a sample of these stages: each call of each process on either side, and the events in turn.
+fn sample(stages: &str) {
+    for (name, value) in [
+        ("DELAYS_SAMPLE", "1"),
+        ("DELAYS_ONLY", stages),
+        ("DELAYS_LIMIT", "80"),
+    ] {
+        trace::set_variable(name, std::path::Path::new(value));
+    }
+    family::play("inside");
+}
+
+/// The other stages are played by `tests/delays/run`. One test, since the variables are those of the process.
+#[test]
+fn a_sample_of_windows_with_each_event() {
+    sample("obstinate,obedient,alone,cgroup");
+    sample("relay,courier,pidns,terminal");
 }

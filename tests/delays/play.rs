@@ -110,7 +110,10 @@ impl<'a> Play<'a> {
         sys::setsid();
         let log = Log::new(directory);
         let terminal = spec.stage.is_terminal().then(special::pty);
-        let mask = sys::mask(libc::SIG_BLOCK, &[libc::SIGCHLD, libc::SIGHUP, libc::SIGTTOU]);
+        let mask = sys::mask(
+            libc::SIG_BLOCK,
+            &[libc::SIGCHLD, libc::SIGHUP, libc::SIGTTOU],
+        );
         let mut play = Self {
             spec,
             directory,
@@ -142,10 +145,7 @@ impl<'a> Play<'a> {
         let (mut gate, opener) = sys::pipe().unwrap();
         let (out, out_write) = sys::pipe().unwrap();
         let errors = File::create(directory.join("stderr")).unwrap();
-        let files = spec.stage.by == By::HostWithFiles;
-        if files {
-            std::fs::write(directory.join("stdin"), "from the file\n").unwrap();
-        }
+        let file = spec.stage.by == By::HostWithFile;
         let bystander = special::shared_counter(0);
         if let Some((_, slave)) = &terminal {
             special::take_terminal(slave.as_raw_fd()).unwrap();
@@ -168,11 +168,11 @@ impl<'a> Play<'a> {
                 }
                 special::foreground_job(0);
             } else {
-                let (stdin, stdout) = if files {
-                    let write = File::create(directory.join("stdout")).unwrap();
-                    (File::open(directory.join("stdin")).unwrap(), write)
+                let stdin = File::open("/dev/null").unwrap();
+                let stdout = if file {
+                    File::create(directory.join("stdout")).unwrap()
                 } else {
-                    (File::open("/dev/null").unwrap(), out_write)
+                    out_write
                 };
                 sys::dup2(stdin.as_raw_fd(), 0);
                 sys::dup2(stdout.as_raw_fd(), 1);
@@ -193,6 +193,7 @@ impl<'a> Play<'a> {
             // Another process of the job, as in a pipeline.
             let pid = sys::fork();
             if pid == 0 {
+                sys::close_range(0, i32::MAX);
                 trace::join_group(main);
                 stand_by();
             }
@@ -218,8 +219,9 @@ impl<'a> Play<'a> {
             .iter()
             .map(|option| option.replace("SOCKET", socket.to_str().unwrap()));
         let host: &[&str] = match stage.by {
-            By::Host => &[ACTOR, "host", "--stdin", "pipe", "--own-session", "--"],
-            By::HostWithFiles => &[ACTOR, "host", "--own-session", "--"],
+            By::Host | By::HostWithFile => {
+                &[ACTOR, "host", "--stdin", "pipe", "--own-session", "--"]
+            }
             By::Terminal => &[],
         };
         let mut words: Vec<String> = host.iter().map(|&word| word.to_owned()).collect();
@@ -424,7 +426,9 @@ impl<'a> Play<'a> {
         let hold = self.spec.at.as_ref().unwrap().2;
         let (none, shim) = (Duration::ZERO, Some(self.shim).filter(|_| !self.shim_ended));
         let kill = |pid: Option<i32>, signal| {
-            let act = pid.filter(|pid| *pid > 1).map(|pid| (none, Act::Kill(pid, signal)));
+            let act = pid
+                .filter(|pid| *pid > 1)
+                .map(|pid| (none, Act::Kill(pid, signal)));
             act.into_iter().collect::<Vec<_>>()
         };
         match event {
@@ -606,7 +610,10 @@ impl<'a> Play<'a> {
                 if self.writers.is_empty() {
                     self.perform(Act::Write);
                 }
-                let wrote = self.writers.iter().any(|w| answer(w).is_some_and(|a| a == "ok\n"));
+                let wrote = self
+                    .writers
+                    .iter()
+                    .any(|w| answer(w).is_some_and(|a| a == "ok\n"));
                 if !wrote {
                     return;
                 }
@@ -616,7 +623,9 @@ impl<'a> Play<'a> {
     }
 
     fn are_ready(&mut self, names: &[&str]) -> bool {
-        names.iter().all(|name| !self.log.all(name, "ready").is_empty())
+        names
+            .iter()
+            .all(|name| !self.log.all(name, "ready").is_empty())
     }
 
     /// What the last key has asked for has to come, and to stay.
@@ -634,7 +643,8 @@ impl<'a> Play<'a> {
         }
         let states: Vec<char> = members.into_iter().flatten().map(proc::state).collect();
         let is_stopped = |state: &char| matches!(state, 'T' | 't');
-        if suspended && !states.iter().all(is_stopped) || !suspended && states.iter().any(is_stopped)
+        if suspended && !states.iter().all(is_stopped)
+            || !suspended && states.iter().any(is_stopped)
         {
             return;
         }
@@ -652,7 +662,8 @@ impl<'a> Play<'a> {
             .flatten()
             .collect();
         let rests = |pid: &i32| {
-            let pending = |key| proc::status(*pid, key).is_none_or(|set| set.bytes().all(|b| b == b'0'));
+            let pending =
+                |key| proc::status(*pid, key).is_none_or(|set| set.bytes().all(|b| b == b'0'));
             match proc::state(*pid) {
                 'T' | 't' => true,
                 'S' => pending("ShdPnd") && pending("SigPnd"),
@@ -675,8 +686,10 @@ impl<'a> Play<'a> {
         if let Some(master) = &self.terminal {
             // What is echoed.
             let mut file = File::from(master.try_clone().unwrap());
-            let readable = || sys::poll(&[(master.as_raw_fd(), libc::POLLIN)], Some(Instant::now()));
-            while readable()[0] & libc::POLLIN != 0 && file.read(&mut buffer).is_ok_and(|n| n > 0) {}
+            let readable =
+                || sys::poll(&[(master.as_raw_fd(), libc::POLLIN)], Some(Instant::now()));
+            while readable()[0] & libc::POLLIN != 0 && file.read(&mut buffer).is_ok_and(|n| n > 0) {
+            }
         }
     }
 
@@ -696,7 +709,8 @@ impl<'a> Play<'a> {
     }
 
     fn relay(&self) -> Option<i32> {
-        self.named("tree-relay").filter(|_| self.spec.stage.has("inject"))
+        self.named("tree-relay")
+            .filter(|_| self.spec.stage.has("inject"))
     }
 
     fn server(&self) -> Option<i32> {
@@ -706,7 +720,8 @@ impl<'a> Play<'a> {
     fn learn_numbers(&mut self) {
         let apart = [self.host, self.shim];
         let found = self.all().into_iter().map(|p| p.pid);
-        self.numbers.extend(found.filter(|pid| !apart.contains(pid)));
+        self.numbers
+            .extend(found.filter(|pid| !apart.contains(pid)));
     }
 
     fn look_at_shim(&mut self) {
@@ -735,10 +750,18 @@ impl<'a> Play<'a> {
         let line = |p: &Process| {
             let at = std::fs::read_to_string(format!("/proc/{}/wchan", p.pid)).unwrap_or_default();
             let pending = proc::status(p.pid, "ShdPnd").unwrap_or_default();
-            format!("{} {} {} of {}, {at}, {pending}", p.pid, p.comm, p.state, p.ppid)
+            format!(
+                "{} {} {} of {}, {at}, {pending}",
+                p.pid, p.comm, p.state, p.ppid
+            )
         };
         let lines: Vec<String> = all.iter().map(line).collect();
-        format!("step {}, wanted {:?}: {}", self.step, self.want, lines.join("; "))
+        format!(
+            "step {}, wanted {:?}: {}",
+            self.step,
+            self.want,
+            lines.join("; ")
+        )
     }
 
     // The verdict.
@@ -748,11 +771,14 @@ impl<'a> Play<'a> {
         self.drain();
         for &pid in &self.bystanders.clone() {
             let allowed = if self.terminal.is_some() || self.spec.stage.is_terminal() {
-                [libc::SIGTSTP, libc::SIGCONT, libc::SIGHUP].iter().fold(0, |set, n| set | 1 << (n - 1))
+                [libc::SIGTSTP, libc::SIGCONT, libc::SIGHUP]
+                    .iter()
+                    .fold(0, |set, n| set | 1 << (n - 1))
             } else {
                 0
             };
-            let set = proc::status(pid, "ShdPnd").and_then(|set| u64::from_str_radix(&set, 16).ok());
+            let set =
+                proc::status(pid, "ShdPnd").and_then(|set| u64::from_str_radix(&set, 16).ok());
             match set {
                 None => self.fail("a bystander is gone"),
                 Some(set) if set & !allowed != 0 => self.fail(&format!("a bystander got {set:x}")),
@@ -763,7 +789,11 @@ impl<'a> Play<'a> {
         if late {
             self.fail(&format!("late: {:?}", self.released.unwrap().elapsed()));
         }
-        let relay_died = self.spec.at.as_ref().is_some_and(|(_, event, _)| *event == Event::RelayDies);
+        let relay_died = self
+            .spec
+            .at
+            .as_ref()
+            .is_some_and(|(_, event, _)| *event == Event::RelayDies);
         if !relay_died && !self.shim_killed && self.writers.iter().any(|w| answer(w).is_none()) {
             self.fail("a writer got no answer");
         }
@@ -772,7 +802,13 @@ impl<'a> Play<'a> {
             if !allowed.contains(&status) {
                 self.fail(&format!("status {status}, expected {allowed:?}"));
             }
-        } else if !self.shim_killed && self.spec.at.as_ref().is_none_or(|at| at.1 != Event::HostDies) {
+        } else if !self.shim_killed
+            && self
+                .spec
+                .at
+                .as_ref()
+                .is_none_or(|at| at.1 != Event::HostDies)
+        {
             self.fail("no status");
         }
         if let Outcome::Wrong(what) = &mut self.outcome {
@@ -801,13 +837,18 @@ impl<'a> Play<'a> {
     fn allowed(&self) -> Vec<i32> {
         let stage = self.spec.stage;
         let mut allowed = Vec::new();
-        let event = self.spec.at.as_ref().map(|at| at.1).filter(|_| self.outcome == Outcome::Right);
+        let event = self
+            .spec
+            .at
+            .as_ref()
+            .map(|at| at.1)
+            .filter(|_| self.outcome == Outcome::Right);
         match event {
             Some(Event::ServerDies) => allowed.push(137),
             Some(Event::ServerExits) => allowed.push(stage.ended),
             Some(Event::MonitorDies) if stage.has("pidns") => allowed.push(137),
             // The server reads the end of its input.
-            Some(Event::RelayDies | Event::EndOfInput) if stage.has("inject") => {
+            Some(Event::RelayDies | Event::EndOfInput | Event::HostDies) if stage.has("inject") => {
                 allowed.extend([stage.stopped, 5]);
             }
             _ => allowed.push(stage.stopped),
@@ -815,9 +856,15 @@ impl<'a> Play<'a> {
         if self.stopping {
             allowed.push(stage.stopped);
         }
-        if !self.was_ready {
+        if !self.was_ready && event.is_some() {
             // The server was not started, or did not catch its signals yet.
-            allowed.extend([125, 128 + libc::SIGTERM, 128 + libc::SIGKILL, 128 + libc::SIGHUP, stage.stopped]);
+            allowed.extend([
+                125,
+                128 + libc::SIGTERM,
+                128 + libc::SIGKILL,
+                128 + libc::SIGHUP,
+                stage.stopped,
+            ]);
         }
         allowed
     }

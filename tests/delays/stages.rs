@@ -26,8 +26,8 @@ pub enum Step {
 pub enum By {
     /// By a host, with a pipe as stdin.
     Host,
-    /// By a host, with a file as stdin and stdout.
-    HostWithFiles,
+    /// By a host, with a pipe as stdin and a file as stdout.
+    HostWithFile,
     /// As the foreground job of a terminal.
     Terminal,
 }
@@ -141,7 +141,7 @@ pub const STAGES: &[Stage] = &[
     },
     Stage {
         name: "courier",
-        by: By::HostWithFiles,
+        by: By::HostWithFile,
         options: &TURNS,
         tree: "server:echo:reads:on=TERM+USR1/3[d[z]]",
         script: &[
@@ -271,9 +271,10 @@ impl Event {
             Self::HostDies => !stage.is_terminal(),
             // Without a monitor nothing is promised after that.
             Self::ShimDies | Self::MonitorDies | Self::MonitorSuspended => guarded,
-            Self::PairSuspended => guarded && !stage.has("pidns"),
+            // At a terminal that SIGCONT is also for the server, so a job that is suspended runs afterwards.
+            Self::PairSuspended => guarded && !stage.has("pidns") && !stage.is_terminal(),
             Self::RelayDies | Self::RelaySuspended | Self::Writer => relay,
-            Self::EndOfInput => stage.by == By::Host,
+            Self::EndOfInput => !stage.is_terminal(),
             // Numbers inside of another namespace are out of reach.
             Self::NumbersReused => !stage.has("pidns"),
             Self::Suspend
