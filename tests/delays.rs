@@ -7,9 +7,15 @@
 //! `tests/delays/run` plays every window with every event. The tests here play a part.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
     clippy::print_stderr,
     clippy::print_stdout,
     clippy::disallowed_methods,
+    clippy::large_stack_arrays,
+    clippy::match_same_arms,
+    clippy::similar_names,
+    clippy::struct_excessive_bools,
     reason = "a test, which says what it has played"
 )]
 
@@ -75,7 +81,9 @@ fn in_a_process(act: impl FnOnce(&Directory) -> String) -> Option<String> {
         if others.iter().all(|p| !p.is_alive()) {
             break;
         }
-        others.iter().for_each(|process| process.kill());
+        for process in &others {
+            process.kill();
+        }
     }
     Some(String::from_utf8_lossy(&text).into_owned()).filter(|text| !text.is_empty())
 }
@@ -256,7 +264,9 @@ fn inside() {
     // In an order of its own, so that a run which is ended early has played a part of everything.
     specs.sort_by_key(|spec| hash(&format!("{seed} {}", name(spec))));
     if list.is_some() {
-        specs.iter().for_each(|spec| println!("{}", name(spec)));
+        for spec in &specs {
+            println!("{}", name(spec));
+        }
     }
     let begin = Instant::now();
     let mut counts = [0; 4];
