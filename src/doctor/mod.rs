@@ -6,14 +6,13 @@
 pub mod guarantees;
 mod host;
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::contain::Level;
 use crate::contain::cgroup::Cgroup;
@@ -290,24 +289,32 @@ fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> 
 }
 
 fn as_json(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> Value {
-    let checks = checks
+    let mut checks = checks
         .iter()
         .map(|(name, ok, detail)| (*name, json!({ "ok": ok, "detail": detail })));
-    let levels = offers.iter().map(|(name, offered)| {
+    let mut levels = offers.iter().map(|(name, offered)| {
         let level = json!({ "available": offered.is_ok(), "reason": offered.as_ref().err() });
         (*name, level)
     });
-    let left_over = rows_left(chosen).map(|(event, left)| (plain(event), plain(left)));
-    let notes =
-        rows_left(chosen).filter_map(|row| Some((plain(row.0), *NOTES.get(note_of(row)? - 1)?)));
+    let mut left_over = rows_left(chosen).map(|(event, left)| (plain(event), plain(left).into()));
+    let mut notes = rows_left(chosen)
+        .filter_map(|row| Some((plain(row.0), (*NOTES.get(note_of(row)? - 1)?).into())));
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "kernel": kernel_release(),
-        "checks": checks.collect::<BTreeMap<_, _>>(),
-        "levels": levels.collect::<BTreeMap<_, _>>(),
+        "checks": object(&mut checks),
+        "levels": object(&mut levels),
         "chosen": chosen.name(),
         "available": available,
-        "left": left_over.collect::<BTreeMap<_, _>>(),
-        "notes": notes.collect::<BTreeMap<_, _>>(),
+        "left": object(&mut left_over),
+        "notes": object(&mut notes),
     })
+}
+
+fn object(members: &mut dyn Iterator<Item = (&'static str, Value)>) -> Value {
+    let mut object = Map::new();
+    for (name, value) in members {
+        object.insert(name.to_owned(), value);
+    }
+    object.into()
 }
