@@ -43,9 +43,9 @@ def make(work):
 def builds(work):
     """The same sources as they are built: the release, and dynamic builds. The yardstick is Debian's dynamic tini."""
     tini, static, default = named(make(work), "tini", "treaper", "treaper (cargo build)")
-    debian, fedora = (Contender(f"treaper ({name}'s flags)", [os.path.join(work, f"treaper-{name.lower()}"), "--"])
-                      for name in ("Debian", "Fedora"))
-    return [tini, static, default, debian, fedora]
+    names = {"debian": "Debian's flags", "fedora": "Fedora's flags", "lean": "without libgcc_s", "pie": "static-pie, glibc"}
+    others = [Contender(f"treaper ({name})", [os.path.join(work, f"treaper-{file}"), "--"]) for file, name in names.items()]
+    return [tini, static, default, *others]
 
 
 def named(contenders, *names):
