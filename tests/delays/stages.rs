@@ -55,11 +55,12 @@ const OBSTINATE_SCRIPT: &[Step] = &[
     Step::Kill("a"),
     Step::Signal(libc::SIGTERM),
 ];
-const TURNS: [&str; 5] = [
+const TURNS: [&str; 6] = [
     "--inject=unix:SOCKET",
     "--turn=method=p",
     "--cancel=method=c",
     TIMES[0],
+    TIMES[1],
     TIMES[2],
 ];
 
