@@ -375,6 +375,10 @@ impl Monitor<'_> {
         self.note_foreground();
         let context = self.context;
         let reaped = self.tree.reap(&mut |pid, ended, is_server| {
+            // At once: if this process is killed now, no other one learns it.
+            if is_server {
+                context.board.set_ended(ended);
+            }
             messages::report_end(context, pid, ended, is_server);
         });
         let left = reaped.left;
@@ -403,9 +407,6 @@ impl Monitor<'_> {
             }
             Left::Empty | Left::Living | Left::Unknown(_) => NextReap::OnSignal,
         };
-        if let Some(ended) = reaped.server {
-            self.context.board.set_ended(ended);
-        }
         match reaped.server_job.filter(|_| self.context.place.job_control) {
             // During a stop treaper must not be suspended: no shell would resume it.
             Some(Change::Suspended(number)) if self.context.board.trigger().is_none() => {

@@ -14,6 +14,16 @@ pub struct Window {
     pub after: bool,
 }
 
+impl Window {
+    /// Right after a child was reaped.
+    pub fn is_wait(&self) -> bool {
+        self.after
+            && [libc::SYS_wait4, libc::SYS_waitid]
+                .map(|n| n as u64)
+                .contains(&self.call)
+    }
+}
+
 impl std::fmt::Display for Window {
     fn fmt(&self, out: &mut std::fmt::Formatter) -> std::fmt::Result {
         let side = if self.after { "after" } else { "before" };
