@@ -4,7 +4,7 @@
 mod common;
 
 use common::proc::{self, Process};
-use common::{ACTOR, Run, Scene, Wrap, hold, is_quiet, skip, sys, until, until_state};
+use common::{ACTOR, Run, Scene, Wrap, held, hold, is_quiet, skip, sys, until, until_state};
 
 /// All of its processes ignore SIGTERM.
 const STUBBORN: &str = "server:ignore=TERM[worker*2:setsid:ignore=TERM,deep:daemon:ignore=TERM[\
@@ -46,6 +46,27 @@ fn a_killed_monitor_leaves_nothing_and_the_shim_exits_with_the_servers_status() 
     let mut run = direct(QUICK);
     sys::kill(run.monitor(), libc::SIGKILL).unwrap();
     assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
+}
+
+/// The monitor is held where it looks for further children after it has reaped the server.
+#[test]
+fn the_status_is_known_if_the_monitor_is_killed_after_it_has_reaped_the_server() {
+    let mut run = Scene::new().start(&QUICK.tree("server:on=USR1/7[worker]"));
+    let server = run.log.ready("server");
+    run.log.ready("worker");
+    let monitor = run.monitor();
+    until("a monitor that waits", || is_quiet(monitor));
+    let (pid, call) = (monitor.to_string(), libc::SYS_waitid.to_string());
+    let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid, &call, "2"]);
+    until("a tracer", || {
+        proc::status(monitor, "TracerPid").is_some_and(|by| by != "0")
+    });
+    sys::kill(server, libc::SIGUSR1).unwrap();
+    held(&mut tracer);
+    until("a reaped server", || proc::state(server) == '-');
+    sys::kill(monitor, libc::SIGKILL).unwrap();
+    drop(tracer);
+    assert_eq!(run.wait_clean().code(), Some(7), "{}", run.stderr());
 }
 
 #[test]

@@ -133,6 +133,26 @@ fn the_job_is_suspended_and_resumed_as_one() {
     }
 }
 
+/// The shim resumes the monitor by SIGCONT. That is not for the server, which Ctrl-Z has suspended in the meantime.
+#[test]
+fn ctrl_z_is_not_undone_when_the_shim_resumes_the_monitor() {
+    let (mut run, master) = start(WRAPS[0], "server");
+    let (main, monitor) = (run.main, run.monitor());
+    let server = run.named("server")[0].pid;
+    let shim = hold(main, libc::SYS_rt_sigtimedwait);
+    sys::kill(monitor, libc::SIGSTOP).unwrap();
+    until_state(&[monitor], 'T');
+    press(&master, 26);
+    until_state(&[server], 'T');
+    drop(shim);
+    until_state(&[monitor], 'S');
+    until_state(&[main, server], 'T');
+    sys::kill_group(main, libc::SIGCONT).unwrap();
+    until_state(&[main, server], 'S');
+    sys::kill(main, libc::SIGTERM).unwrap();
+    run.wait_clean();
+}
+
 /// `/proc` shows such a server as a zombie.
 #[test]
 fn a_server_whose_main_thread_has_ended_is_suspended_and_resumed() {

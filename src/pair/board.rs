@@ -42,6 +42,8 @@ shared_words! {
         pub in_foreground: Flag,
         /// Shim: it is about to suspend itself, or has done that. Written before it looks at the reason once more.
         pub suspending: Flag,
+        /// Shim: its next SIGCONT is for a monitor that was suspended, and not for the server. The monitor takes it.
+        pub resumes_monitor: Flag,
     }
 }
 

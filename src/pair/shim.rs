@@ -164,7 +164,10 @@ impl Shim<'_> {
                 Some((pid, change)) if pid == self.monitor.get() => match change {
                     Change::Ended(ended) => return Ok(Some(ended)),
                     // A suspended monitor sees nothing, so it is resumed at once.
-                    Change::Suspended(_) => self.signal_monitor(Signal::CONT, None),
+                    Change::Suspended(_) => {
+                        self.context.board.resumes_monitor.set(true);
+                        self.signal_monitor(Signal::CONT, None);
+                    }
                     Change::Trapped | Change::Resumed => {}
                 },
                 // Its pid is free now, and a process of the tree may get it.

@@ -32,6 +32,8 @@ impl Monitor<'_> {
         match self.context.rules().route(&arrival) {
             // This signal has only announced the end of the parent.
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
+            // Ctrl-Z may have suspended the server meanwhile, and this would undo it.
+            Route::Forward(Signal::CONT) if self.context.board.resumes_monitor.take() => {}
             Route::Trigger(trigger) if gone.is_none() && is_request => {
                 return Some(Event::Requested(trigger));
             }
