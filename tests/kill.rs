@@ -843,10 +843,12 @@ fn scene_ending_init() {
     let mut tree = tree_without_server();
     tree.ending_init = Pid::new(init);
     kill(init);
-    let mut server = None;
+    let (mut server, mut told) = (None, None);
     until("the init is reaped", || {
-        server = tree.reap(&mut |_, _, _| {}).server;
+        let mut each = |_, ended, is_server| told = told.or(Some(ended).filter(|_| is_server));
+        server = tree.reap(&mut each).server;
         server.is_some()
     });
-    assert_eq!(server, Some(Ended::Killed(Signal::KILL.number())));
+    let killed = Some(Ended::Killed(Signal::KILL.number()));
+    assert_eq!((server, told), (killed, killed));
 }

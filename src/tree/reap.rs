@@ -88,10 +88,11 @@ impl Tree {
             }
             self.strangers.retain(|stranger| *stranger != pid);
             // The kernel lets it end only after all others of its namespace, which it has killed.
-            if self.ending_init.is_some_and(|init| init.get() == pid) {
+            let was_init = self.ending_init.is_some_and(|init| init.get() == pid);
+            if was_init {
                 reaped.server = Some(ended);
             }
-            each(pid, ended, is_server);
+            each(pid, ended, is_server || was_init);
         }
     }
 

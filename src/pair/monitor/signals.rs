@@ -1,7 +1,8 @@
 //! What the monitor does with an arriving signal.
 #![forbid(unsafe_code)]
 
-use super::{Monitor, NextReap, Role};
+use super::reaping::NextReap;
+use super::{Monitor, Role};
 use crate::job_control;
 use crate::pair::link::Link;
 use crate::plan::event::{Event, Trigger};

@@ -1,0 +1,136 @@
+//! What the monitor does when children may have changed.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use super::{Monitor, Role, messages};
+use crate::plan::event::Event;
+use crate::streams::watch::Woken;
+use crate::sys::signal::Signal;
+use crate::sys::wait::Change;
+use crate::sys::{clock, pid, proc};
+use crate::tree::reap::Left;
+
+/// When children are reaped the next time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextReap {
+    /// Before anything else.
+    Now,
+    /// At this time, after everything else was looked at.
+    At(Duration),
+    /// When a signal reports that a child has changed.
+    OnSignal,
+}
+
+impl NextReap {
+    pub(super) const fn time(self) -> Option<Duration> {
+        match self {
+            Self::Now => Some(Duration::ZERO),
+            Self::At(time) => Some(time),
+            Self::OnSignal => None,
+        }
+    }
+}
+
+/// The pause between two looks at a cgroup without a descriptor that reports the end of its members.
+const REAP_PAUSE: Duration = Duration::from_millis(10);
+
+impl Monitor<'_> {
+    pub(super) fn reap(&mut self) -> Event {
+        self.note_foreground();
+        let context = self.context;
+        let reaped = self.tree.reap(&mut |pid, ended, is_server| {
+            // At once: if this process is killed now, no other one learns it.
+            if is_server {
+                context.board.set_ended(ended);
+            }
+            messages::report_end(context, pid, ended, is_server);
+        });
+        let left = reaped.left;
+        if let Left::Unknown(errno) = left {
+            self.give_up("wait for children", errno);
+        }
+        if let Some(relay) = &context.relay {
+            relay.keep_awake();
+        }
+        // A process that was put into the group is of the tree, also if it is not a descendant. The group is read only
+        // when no child is left: with a thousand servers at once, each look costs. If it cannot be read, it counts as
+        // empty.
+        let populated = left == Left::Empty && self.tree.has_members();
+        let empty = left == Left::Empty && !populated;
+        self.next_reap = match left {
+            Left::More => NextReap::At(Duration::ZERO),
+            Left::Empty if populated && matches!(self.role, Role::Heir) => {
+                NextReap::At(clock::now() + REAP_PAUSE)
+            }
+            // The kernel does not report that a process begins to lead a session or gets a name. So it is looked for again,
+            // after twice the time.
+            Left::Living if self.tree.spare.is_some() && self.tree.living_server().is_none() => {
+                let now = clock::now();
+                let since = *self.server_gone_at.get_or_insert(now);
+                NextReap::At(now + REAP_PAUSE.max(now.saturating_sub(since)))
+            }
+            Left::Empty | Left::Living | Left::Unknown(_) => NextReap::OnSignal,
+        };
+        match reaped.server_job.filter(|_| self.context.place.job_control) {
+            // During a stop treaper must not be suspended: no shell would resume it.
+            Some(Change::Suspended(number)) if self.context.board.trigger().is_none() => {
+                if let Some(signal) = Signal::from_number(number.into()) {
+                    self.suspend_with_server(signal);
+                }
+            }
+            Some(Change::Resumed) => {
+                self.context.board.withdraw_suspension();
+                self.alone.server_resumed();
+                self.resume_suspended_shim();
+            }
+            Some(_) | None => {}
+        }
+        Event::Reaped {
+            server_gone: reaped.server.is_some(),
+            empty,
+        }
+    }
+
+    /// After giving up: reaps the survivors until no process is left.
+    pub fn reap_to_the_end(&mut self) {
+        while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
+            if let Some(Woken::CgroupChanged) = self.watch.wait(self.next_reap.time()) {
+                self.read_cgroup_events();
+            }
+        }
+    }
+
+    /// Reading clears the notification. If it cannot be read, poll would return at once again and again, so the watch
+    /// is removed. That happens when the group is gone: the shim removes it when it exits.
+    pub(super) fn read_cgroup_events(&mut self) {
+        let cgroup = self.tree.cgroup();
+        if cgroup.is_none_or(|cgroup| cgroup.is_populated().is_err()) {
+            self.watch.forget_cgroup_events();
+        }
+    }
+
+    /// Notes on the board whether this job has the terminal. A group that is gone does not show whose it was, so this is
+    /// asked before the server is reaped.
+    fn note_foreground(&mut self) {
+        let server = self.tree.living_server();
+        let Some(server) = server.filter(|_| self.context.place.job_control) else {
+            return;
+        };
+        let in_foreground = self.context.board.in_foreground;
+        match proc::stat(server.get()) {
+            Ok(stat) if stat.foreground == stat.group => in_foreground.set(true),
+            Ok(stat) => match proc::is_descendant(stat.foreground) {
+                Ok(is_ours) => in_foreground.set(is_ours),
+                // Its leader has ended. Another member shows whose it is. Without one, what was known before counts.
+                Err(_) => self.tree.each(&mut |member| {
+                    if pid::group_of(member.pid.get()) == Ok(stat.foreground) {
+                        in_foreground.set(true);
+                    }
+                }),
+            },
+            Err(proc::FOREIGN) => in_foreground.set(true),
+            Err(_) => {}
+        }
+    }
+}
