@@ -17,8 +17,8 @@ use super::common::{ACTOR, TREAPER, special};
 use super::stages::{By, Event, Stage, Step};
 use super::trace::{self, Go, Window};
 
-/// Longer than any run takes on a busy machine.
-const LONGEST: Duration = Duration::from_secs(40);
+/// Longer than any run takes on a busy machine, in seconds.
+const LONGEST: u64 = 40;
 /// A stop of a stage takes less than 0.2 s. A run that takes this long has missed something, and was ended by a later
 /// deadline.
 pub const LATE: Duration = Duration::from_secs(4);
@@ -75,6 +75,8 @@ pub struct Play<'a> {
     directory: &'a Path,
     log: Log,
     traced: BTreeMap<i32, Traced>,
+    /// Those of them that job control has suspended.
+    suspended: BTreeSet<i32>,
     /// Every window of this run, if none is played.
     pub windows: Vec<Window>,
     held: Option<Held>,
@@ -119,6 +121,7 @@ impl<'a> Play<'a> {
             directory,
             log,
             traced: BTreeMap::new(),
+            suspended: BTreeSet::new(),
             windows: Vec::new(),
             held: None,
             outcome: Outcome::Missed,
@@ -233,7 +236,9 @@ impl<'a> Play<'a> {
 
     /// Plays it to its end.
     pub fn run(&mut self) -> Outcome {
-        let end = Instant::now() + LONGEST;
+        let longest =
+            std::env::var("DELAYS_PATIENCE").map_or(LONGEST, |text| text.parse().unwrap());
+        let end = Instant::now() + Duration::from_secs(longest);
         let signals = sys::signalfd(&[libc::SIGCHLD]);
         loop {
             while sys::read_signalfd(&signals).is_some() {}
@@ -274,7 +279,14 @@ impl<'a> Play<'a> {
     // The tracer.
 
     fn reap(&mut self) {
-        while let Waited::Status(pid, status) = sys::wait(libc::WNOHANG) {
+        while let Waited::Status(pid, status) = sys::wait(libc::WNOHANG | libc::WUNTRACED) {
+            if libc::WIFSTOPPED(status) && !self.traced.contains_key(&pid) && status >> 16 == 0 {
+                // A shell would say that the job is suspended. It did not exist when `fg` began.
+                if pid == self.shim && self.want == Some(false) && !self.over {
+                    self.fail("suspended again after fg");
+                }
+                continue;
+            }
             if libc::WIFSTOPPED(status) {
                 self.on_stop(pid, status);
                 continue;
@@ -297,12 +309,14 @@ impl<'a> Play<'a> {
         let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
         let known = self.traced.entry(pid).or_insert_with(unknown);
         let has_path = known.path.is_some();
+        self.suspended.remove(&pid);
         match event {
             libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
                 self.on_fork(pid, trace::forked(pid));
             }
             libc::PTRACE_EVENT_EXEC => self.on_exec(pid),
             libc::PTRACE_EVENT_STOP if JOB_STOPS.contains(&signal) => {
+                self.suspended.insert(pid);
                 trace::go(pid, Go::Listen, 0);
             }
             libc::PTRACE_EVENT_STOP if !has_path => {}
@@ -470,7 +484,8 @@ impl<'a> Play<'a> {
                 }
                 acts
             }
-            Event::Suspend => vec![(none, Act::CtrlZ)],
+            // The others may have done something before the key.
+            Event::Suspend => vec![(hold / 2, Act::CtrlZ)],
             Event::SuspendResume => vec![(none, Act::CtrlZ), (hold / 2, Act::Foreground)],
             Event::SuspendTwice => vec![
                 (none, Act::CtrlZ),
@@ -539,6 +554,16 @@ impl<'a> Play<'a> {
             Act::CtrlZ => {
                 let master = self.terminal.as_ref().unwrap().try_clone().unwrap();
                 File::from(master).write_all(&[26]).unwrap();
+                // The terminal sends the signal a little later. The bystander of the job gets it as well.
+                let signalled = || {
+                    let set = proc::status(self.bystanders[0], "ShdPnd").unwrap_or_default();
+                    u64::from_str_radix(&set, 16)
+                        .is_ok_and(|set| set >> (libc::SIGTSTP - 1) & 1 == 1)
+                };
+                let end = Instant::now() + Duration::from_secs(5);
+                while !signalled() && Instant::now() < end {
+                    sys::pause_for(Duration::from_micros(100));
+                }
                 self.want = Some(true);
             }
             Act::Foreground => {
@@ -667,8 +692,12 @@ impl<'a> Play<'a> {
         if !suspended {
             members.extend([self.monitor(), self.relay()]);
         }
-        let states: Vec<char> = members.into_iter().flatten().map(proc::state).collect();
-        let is_stopped = |state: &char| matches!(state, 'T' | 't');
+        let states: Vec<char> = members
+            .into_iter()
+            .flatten()
+            .map(|pid| self.state(pid))
+            .collect();
+        let is_stopped = |state: &char| *state == 'T';
         if suspended && !states.iter().all(is_stopped)
             || !suspended && states.iter().any(is_stopped)
         {
@@ -681,6 +710,14 @@ impl<'a> Play<'a> {
         }
     }
 
+    /// Its state without the tracer.
+    fn state(&self, pid: i32) -> char {
+        match proc::state(pid) {
+            't' if self.suspended.contains(&pid) => 'T',
+            state => state,
+        }
+    }
+
     /// Whether no process of treaper does anything, or is about to.
     fn settled(&self) -> bool {
         let members: Vec<i32> = [Some(self.shim), self.monitor(), self.server()]
@@ -690,8 +727,8 @@ impl<'a> Play<'a> {
         let rests = |pid: &i32| {
             let pending =
                 |key| proc::status(*pid, key).is_none_or(|set| set.bytes().all(|b| b == b'0'));
-            match proc::state(*pid) {
-                'T' | 't' => true,
+            match self.state(*pid) {
+                'T' => true,
                 'S' => pending("ShdPnd") && pending("SigPnd"),
                 _ => false,
             }
