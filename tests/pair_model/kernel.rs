@@ -116,7 +116,7 @@ impl Process {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
     pub processes: [Process; OUTSIDE as usize + 1],
-    pub board: [u64; 16],
+    pub board: [u64; 17],
     pub now: u64,
     events: [u8; EVENTS],
     kills: u8,
@@ -181,7 +181,7 @@ impl Kernel {
         }
         Self {
             processes,
-            board: [0; 16],
+            board: [0; 17],
             now: 1_000_000_000,
             events,
             kills: scene.kills,
