@@ -368,12 +368,7 @@ fn killed_processes_are_described() {
         let contain = format!("--contain={level}");
         let scene = Scene::new();
         let file = scene.directory().join("report");
-        let options = [
-            "--report",
-            file.to_str().unwrap(),
-            "--grace=1s",
-            &contain,
-        ];
+        let options = ["--report", file.to_str().unwrap(), "--grace=1s", &contain];
         // The main thread of the worker has ended, and another one still runs.
         let tree = "server:on=TERM/3[worker:setsid:ignore=TERM:mainless]";
         let mut run = scene.start(&Wrap::Treaper(&options).tree(tree));
