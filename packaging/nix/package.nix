@@ -1,5 +1,5 @@
 # treaper from its source tree, by Nix's own Rust. `nix run` and `nix profile install` use it through flake.nix.
-{ lib, rustPlatform, bash, groff, mandoc, procps, strace, util-linux }:
+{ lib, rustPlatform, bash, groff, mandoc, procps, util-linux }:
 
 rustPlatform.buildRustPackage {
   pname = "treaper";
@@ -7,7 +7,7 @@ rustPlatform.buildRustPackage {
   src = lib.cleanSource ../..;
   cargoLock.lockFile = ../../Cargo.lock;
   cargoBuildFlags = [ "--bin" "treaper" ];
-  nativeCheckInputs = [ bash groff mandoc procps strace util-linux ];
+  nativeCheckInputs = [ bash groff mandoc procps util-linux ];
   checkPhase = ''
     runHook preCheck
     patchShebangs tests demo
