@@ -16,6 +16,8 @@
     clippy::match_same_arms,
     clippy::similar_names,
     clippy::struct_excessive_bools,
+    clippy::too_many_lines,
+    clippy::too_many_lines,
     reason = "a test, which says what it has played"
 )]
 
