@@ -69,6 +69,19 @@ fn the_status_is_known_if_the_monitor_is_killed_after_it_has_reaped_the_server()
     assert_eq!(run.wait_clean().code(), Some(7), "{}", run.stderr());
 }
 
+/// Until the tracer has seen the end of the monitor, the shim does not, but the server is its child.
+#[test]
+fn the_status_is_known_if_a_tracer_holds_the_killed_monitor_back() {
+    let mut run = Scene::new().start(&QUICK.tree("server:on=TERM/3"));
+    let server = run.log.ready("server");
+    let monitor = run.monitor();
+    let tracer = hold(monitor, libc::SYS_ppoll);
+    sys::kill(monitor, libc::SIGKILL).unwrap();
+    until("a reaped server", || proc::state(server) == '-');
+    drop(tracer);
+    assert_eq!(run.wait_clean().code(), Some(3), "{}", run.stderr());
+}
+
 #[test]
 fn control_one_process_alone_leaks_when_it_is_killed() {
     let mut run = direct(ALONE);

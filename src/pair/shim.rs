@@ -171,7 +171,11 @@ impl Shim<'_> {
                     Change::Trapped | Change::Resumed => {}
                 },
                 // Its pid is free now, and a process of the tree may get it.
-                Some((pid, Change::Ended(_))) => {
+                Some((pid, Change::Ended(ended))) => {
+                    // The monitor was killed, but its tracer keeps that from its parent.
+                    if self.server_pid().is_some_and(|server| server.get() == pid) {
+                        self.context.board.set_ended(ended);
+                    }
                     if let Some(strangers) = &mut self.strangers {
                         strangers.retain(|stranger| *stranger != pid);
                     }

@@ -666,7 +666,12 @@ impl<'a> Play<'a> {
     /// A signal to a suspended job waits until a shell resumes the job, also without treaper.
     fn resume_for_signal(&mut self) {
         let event = self.spec.at.as_ref().map(|at| at.1);
-        let waits = matches!(event, Some(Event::Terminate | Event::ServerExits));
+        let waits = match event {
+            Some(Event::Terminate | Event::ServerExits) => true,
+            // The one process of treaper is suspended, so it does not see that.
+            Some(Event::ServerDies) => self.spec.stage.has("no-guard"),
+            _ => false,
+        };
         if waits && self.spec.stage.is_terminal() && self.settled() && proc::state(self.shim) == 'T'
         {
             trace::signal_group(self.shim, libc::SIGCONT);
@@ -915,6 +920,15 @@ impl<'a> Play<'a> {
                 allowed.extend([stage.stopped, 5]);
             }
             _ => allowed.push(stage.stopped),
+        }
+        if self
+            .spec
+            .at
+            .as_ref()
+            .is_some_and(|at| at.2.as_millis() > 40)
+        {
+            // The grace of the stages ends while the process is held.
+            allowed.push(137);
         }
         if event == Some(Event::RelayDies) {
             // The actor may write to the pipe that is gone, and a busy machine takes longer for its panic than the grace.
