@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{ACTOR, Run, Scene, TREAPER, proc, skip, sys, until};
+use common::rng::Rng;
+use common::{ACTOR, Run, Scene, TREAPER, proc, seed, skip, sys, until};
 
 /// The errors of each call that treaper makes after its own start.
 const CALLS: &[(&str, &[&str])] = &[
@@ -182,8 +183,10 @@ fn the_table_names_every_call_that_is_made() {
 }
 
 /// What is wrong with a run in which a call has failed; `None` if nothing is.
-fn judge(rule: &str, options: &[&str]) -> Option<String> {
-    let mut run = traced(&["-o", "/dev/null", "-e", rule], options);
+fn judge(rules: &[&str], options: &[&str]) -> Option<String> {
+    let words = rules.iter().flat_map(|rule| ["-e", rule]);
+    let words: Vec<&str> = ["-o", "/dev/null"].into_iter().chain(words).collect();
+    let mut run = traced(&words, options);
     let ready = stop_when_ready(&mut run);
     let exit = run.wait();
     let code = exit.code();
@@ -200,7 +203,8 @@ fn judge(rule: &str, options: &[&str]) -> Option<String> {
     if !started && (code == Some(0) || code.is_none()) {
         return Some(format!("no server, but {exit:?}: {stderr}"));
     }
-    if !started && stderr.is_empty() && code != Some(137) {
+    let mute = rules.iter().any(|rule| rule.starts_with("inject=write:"));
+    if !started && stderr.is_empty() && code != Some(137) && !mute {
         return Some(format!("no server and no word: {exit:?}"));
     }
     if ready && ![123, 125, 137].contains(&code.unwrap_or(-1)) {
@@ -230,7 +234,7 @@ fn each_call_fails(options: &[&str], once: bool) {
             let on = if once { "" } else { "+" };
             let rule = format!("inject={name}:error={error}:when={at}{on}");
             runs += 1;
-            let judged = std::panic::catch_unwind(|| judge(&rule, options));
+            let judged = std::panic::catch_unwind(|| judge(&[&rule], options));
             if let Some(what) = judged.unwrap_or(Some("a hang".to_owned())) {
                 wrong.push(format!("{rule}: {what}"));
             }
@@ -238,6 +242,51 @@ fn each_call_fails(options: &[&str], once: bool) {
     }
     eprintln!("{runs} runs with {options:?}");
     assert!(runs > 20, "{options:?}: {runs} runs are not all calls");
+    assert!(
+        wrong.is_empty(),
+        "{options:?}, {}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+/// Two calls fail, each once: every kind of call with every other, at instants that the seed chooses. With each of
+/// them alone all is right. Every `part`th pair is played.
+fn two_calls_fail(options: &[&str], part: usize) {
+    let Some(counts) = counts(options) else {
+        return;
+    };
+    let mut random = Rng::new(seed("FAULTS_SEED"));
+    let known = |name: &str| {
+        counts
+            .get(name)
+            .copied()
+            .filter(|(before, all)| before < all)
+    };
+    let made: Vec<_> = CALLS
+        .iter()
+        .filter_map(|(name, errors)| Some((name, errors, known(name)?)))
+        .collect();
+    let pairs = made.iter().enumerate();
+    let pairs =
+        pairs.flat_map(|(at, first)| made[at + 1..].iter().map(move |other| (first, other)));
+    let offset = random.below(part as u64) as usize;
+    let (mut wrong, mut runs) = (Vec::new(), 0);
+    for (first, other) in pairs.skip(offset).step_by(part) {
+        let mut rule = |(name, errors, (before, all)): &(_, &&[&str], (usize, usize))| {
+            let at = before + 1 + random.below((all - before) as u64) as usize;
+            format!("inject={name}:error={}:when={at}", random.pick(errors))
+        };
+        let rules: [String; 2] = [rule(first), rule(other)];
+        let rules = rules.each_ref().map(String::as_str);
+        runs += 1;
+        let judged = std::panic::catch_unwind(|| judge(&rules, options));
+        if let Some(what) = judged.unwrap_or(Some("a hang".to_owned())) {
+            wrong.push(format!("{rules:?}: {what}"));
+        }
+    }
+    eprintln!("{runs} pairs with {options:?}");
+    assert!(runs > 20, "{options:?}: {runs} pairs are too few");
     assert!(
         wrong.is_empty(),
         "{options:?}, {}:\n{}",
@@ -270,6 +319,17 @@ fn each_call_may_fail_once() {
 #[test]
 fn each_call_may_fail_from_some_point_on() {
     levels().for_each(|options| each_call_fails(options, false));
+}
+
+#[test]
+fn two_calls_may_fail() {
+    levels().for_each(|options| two_calls_fail(options, 12));
+}
+
+#[test]
+#[ignore = "minutes: all pairs. FAULTS_SEED chooses the instants"]
+fn any_two_calls_may_fail() {
+    levels().for_each(|options| two_calls_fail(options, 1));
 }
 
 #[test]
