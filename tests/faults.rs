@@ -203,7 +203,10 @@ fn judge(rules: &[&str], options: &[&str]) -> Option<String> {
     if !started && (code == Some(0) || code.is_none()) {
         return Some(format!("no server, but {exit:?}: {stderr}"));
     }
-    let mute = rules.iter().any(|rule| rule.starts_with("inject=write:"));
+    // The message cannot be written, or it cannot be found out whether it can be without waiting.
+    let unheard =
+        |rule: &&str| rule.starts_with("inject=write:") || rule.starts_with("inject=fstat:");
+    let mute = rules.iter().any(unheard);
     if !started && stderr.is_empty() && code != Some(137) && !mute {
         return Some(format!("no server and no word: {exit:?}"));
     }

@@ -82,6 +82,30 @@ fn the_status_is_known_if_a_tracer_holds_the_killed_monitor_back() {
     assert_eq!(run.wait_clean().code(), Some(3), "{}", run.stderr());
 }
 
+/// The shim, which has the relay as another child, does not take the tree for children that are not its own.
+#[test]
+fn nothing_is_left_if_a_tracer_holds_the_killed_monitor_back() {
+    let scene = Scene::new().stdin_pipe();
+    let socket = format!(
+        "--inject=unix:{}",
+        scene.directory().join("socket").display()
+    );
+    let wrap = Wrap::Treaper(&["--grace", "200ms", &socket]);
+    let mut run = scene.start(&wrap.tree("server:ignore=TERM[worker:ignore=TERM]"));
+    let server = run.log.ready("server");
+    run.log.ready("worker");
+    let (main, monitor) = (run.main, run.monitor());
+    let tracer = hold(monitor, libc::SYS_ppoll);
+    sys::kill(monitor, libc::SIGKILL).unwrap();
+    until("a new parent", || {
+        Process::read(server).unwrap().ppid == main
+    });
+    run.signal(libc::SIGWINCH);
+    until("a shim that has looked", || is_quiet(main));
+    drop(tracer);
+    assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
+}
+
 #[test]
 fn control_one_process_alone_leaks_when_it_is_killed() {
     let mut run = direct(ALONE);

@@ -209,8 +209,10 @@ impl Shim<'_> {
                 strangers.push(child);
             }
         });
-        // If the monitor has ended by now, orphans of the tree may be among the new ones.
-        if wait::has_ended(monitor) {
+        // If the monitor has ended by now, orphans of the tree may be among the new ones. A tracer can hide the end from
+        // `wait`.
+        let is_zombie = proc::stat(monitor.get()).is_ok_and(|stat| stat.state == b'Z');
+        if is_zombie || wait::has_ended(monitor) {
             strangers.truncate(known);
         }
     }

@@ -552,14 +552,19 @@ impl<'a> Play<'a> {
         match act {
             Act::Kill(pid, signal) => drop(sys::kill(pid, signal)),
             Act::CtrlZ => {
-                let master = self.terminal.as_ref().unwrap().try_clone().unwrap();
-                File::from(master).write_all(&[26]).unwrap();
-                // The terminal sends the signal a little later. The bystander of the job gets it as well.
+                // The terminal sends the signal a little later. The bystander of the job gets it as well, but if it has
+                // one already, a second one is not seen.
                 let signalled = || {
                     let set = proc::status(self.bystanders[0], "ShdPnd").unwrap_or_default();
                     u64::from_str_radix(&set, 16)
                         .is_ok_and(|set| set >> (libc::SIGTSTP - 1) & 1 == 1)
                 };
+                let unseen = signalled();
+                let master = self.terminal.as_ref().unwrap().try_clone().unwrap();
+                File::from(master).write_all(&[26]).unwrap();
+                if unseen {
+                    sys::pause_for(Duration::from_millis(20));
+                }
                 let end = Instant::now() + Duration::from_secs(5);
                 while !signalled() && Instant::now() < end {
                     sys::pause_for(Duration::from_micros(100));
