@@ -17,7 +17,6 @@
     clippy::similar_names,
     clippy::struct_excessive_bools,
     clippy::too_many_lines,
-    clippy::too_many_lines,
     reason = "a test, which says what it has played"
 )]
 
