@@ -26,7 +26,8 @@ impl Monitor<'_> {
         if gone.is_some() {
             self.next_reap = NextReap::Now;
         }
-        if arrival.signal == Signal::CONT {
+        let is_cont = arrival.signal == Signal::CONT;
+        if is_cont {
             self.resume_shim(&arrival);
         }
         let is_request = !arrival.by_kernel && !self.context.board.terminal_gone.get();
@@ -34,7 +35,7 @@ impl Monitor<'_> {
             // This signal has only announced the end of the parent.
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
             // Ctrl-Z may have suspended the server meanwhile, and this would undo it.
-            Route::Forward(Signal::CONT) if self.context.board.resumes_monitor.take() => {}
+            Route::Forward(_) if is_cont && self.context.board.resumes_monitor.take() => {}
             Route::Trigger(trigger) if gone.is_none() && is_request => {
                 return Some(Event::Requested(trigger));
             }
