@@ -1,9 +1,10 @@
 //! The socket that other processes connect to: made before the server starts, removed at the end.
 //!
 //! A socket listens before it gets its name, so it accepts connections as soon as it can be seen. Until then it has the
-//! name of its *claim*, which is made of a hash of the name. `bind` makes a name once, so one process at a time makes a socket or replaces a stale one, and none waits for
-//! another one. One gap is left: if a claim is stale too, since its process was killed in the few microseconds before the
-//! socket got its name, two processes can remove it after each other.
+//! name of its *claim*, which is made of a hash of the name. `bind` makes a name once, so one process at a time makes a
+//! socket or replaces a stale one, and none waits for another one. One gap is left: if a claim is stale too, since its
+//! process was killed in the few microseconds before the socket got its name, two processes can remove it after each
+//! other.
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
