@@ -6,7 +6,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -197,24 +197,30 @@ fn a_file_gets_all_of_the_output() {
     assert!(found.ends_with(b"end\n"));
 }
 
+/// Another process may have set `O_NONBLOCK` on a terminal that treaper shares with it.
 #[test]
 fn a_terminal_that_is_read_slowly_gets_all_of_the_output() {
-    let (reader, stdout) = special::pty();
-    // A terminal changes no zero byte.
-    let script = "head -c 200000 /dev/zero";
-    let talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout, script, None);
-    let host = std::thread::spawn(move || {
-        let (mut reader, mut count) = (File::from(reader), 0);
-        // After the last byte it is an error.
-        while let Ok(more) = reader.read(&mut [0; 2048]) {
-            count += more;
-            sys::pause_for(Duration::from_millis(200));
+    for shared_flag in [false, true] {
+        let (reader, stdout) = special::pty();
+        if shared_flag {
+            sys::set_nonblocking(stdout.as_raw_fd());
         }
-        count
-    });
-    let Talk { mut run, stderr } = talk;
-    let exit = run.wait_clean();
-    let stderr = fs::read_to_string(stderr).unwrap();
-    assert_eq!(exit.code(), Some(0), "{stderr}");
-    assert_eq!(host.join().unwrap(), 200_000, "{stderr}");
+        // A terminal changes no zero byte.
+        let script = "head -c 200000 /dev/zero";
+        let talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout, script, None);
+        let host = std::thread::spawn(move || {
+            let (mut reader, mut count) = (File::from(reader), 0);
+            // After the last byte it is an error.
+            while let Ok(more) = reader.read(&mut [0; 2048]) {
+                count += more;
+                sys::pause_for(Duration::from_millis(120));
+            }
+            count
+        });
+        let Talk { mut run, stderr } = talk;
+        let exit = run.wait_clean();
+        let stderr = fs::read_to_string(stderr).unwrap();
+        assert_eq!(exit.code(), Some(0), "{shared_flag}: {stderr}");
+        assert_eq!(host.join().unwrap(), 200_000, "{shared_flag}: {stderr}");
+    }
 }

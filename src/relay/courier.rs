@@ -5,15 +5,16 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::CStr;
-use std::fs::File;
-use std::io::{ErrorKind, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
+use crate::output::error;
 use crate::relay::inbox::CHUNK;
 use crate::relay::words::Words;
 use crate::sys::clone::{self, Fork};
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::Pid;
+use crate::sys::poll::{Events, poll_one};
 use crate::sys::shared::Word;
 use crate::sys::signal::{self, Signal};
 use crate::sys::stream::{self, Stream};
@@ -50,10 +51,10 @@ impl HostStream {
         let standard = stream::copy_of(number)?;
         let (stream, far) = stream::incoming(Kind::Socket)?;
         let (courier, word) = if number == fd::STDIN {
-            (start(&standard, far, None)?, words.stdin_courier)
+            (start(&standard, &far, None)?, words.stdin_courier)
         } else {
             (
-                start(&far, standard, Some(words.passed))?,
+                start(&far, &standard, Some(words.passed))?,
                 words.stdout_courier,
             )
         };
@@ -64,7 +65,7 @@ impl HostStream {
 }
 
 /// `passed`: where the courier counts what it has written.
-fn start(from: &OwnedFd, to: OwnedFd, passed: Option<Word>) -> Result<Pid, Errno> {
+fn start(from: &OwnedFd, to: &OwnedFd, passed: Option<Word>) -> Result<Pid, Errno> {
     let relay = pid::own();
     if let Fork::Parent(pid) = clone::fork_plainly()? {
         return Ok(pid);
@@ -75,29 +76,55 @@ fn start(from: &OwnedFd, to: OwnedFd, passed: Option<Word>) -> Result<Pid, Errno
         fd::replace_by_stderr(fd::STDIN);
         fd::replace_by_stderr(fd::STDOUT);
         stream::close_all_except(&[from.as_raw_fd(), to.as_raw_fd()]);
-        copy(from, File::from(to), passed);
+        copy(from, to, passed);
     }
     clone::exit_child(0);
 }
 
 /// How much one write takes: a write that waits returns only when all of it is written, and progress must show.
 const PIECE: usize = 4096;
+/// The stream is looked at again after this long, if poll has reported nothing.
+const LOOK: Duration = Duration::from_secs(3600);
 
-fn copy(from: &OwnedFd, mut to: File, passed: Option<Word>) {
+fn copy(from: &OwnedFd, to: &OwnedFd, passed: Option<Word>) {
     let mut bytes = vec![0; CHUNK];
-    while let Ok(count @ 1..) = rustix::io::retry_on_intr(|| rustix::io::read(from, &mut bytes)) {
-        for piece in bytes[..count].chunks(PIECE) {
-            if let Err(why) = to.write_all(piece) {
-                if why.kind() != ErrorKind::BrokenPipe {
+    while let Ok(count @ 1..) =
+        wait_for(from, Events::IN, &mut || rustix::io::read(from, &mut bytes))
+    {
+        let mut left = &bytes[..count];
+        while !left.is_empty() {
+            let piece = &left[..left.len().min(PIECE)];
+            match wait_for(to, Events::OUT, &mut || rustix::io::write(to, piece)) {
+                Ok(count) => {
+                    left = &left[count..];
+                    if let Some(passed) = passed {
+                        passed.add(count as u64);
+                    }
+                }
+                Err(Errno::PIPE) => return,
+                Err(errno) => {
+                    let why = error::describe(errno);
                     log::warn!(
                         "the server's output is lost, since stdout cannot be written: {why}"
                     );
+                    return;
                 }
-                return;
             }
-            if let Some(passed) = passed {
-                passed.add(piece.len() as u64);
-            }
+        }
+    }
+}
+
+/// Waits also if a process that shares the stream has set `O_NONBLOCK` on it.
+fn wait_for(
+    stream: &OwnedFd,
+    events: Events,
+    call: &mut dyn FnMut() -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    loop {
+        match call() {
+            Err(Errno::AGAIN) => drop(poll_one(stream.as_raw_fd(), events, LOOK)),
+            Err(Errno::INTR) => {}
+            result => return result,
         }
     }
 }
