@@ -475,7 +475,10 @@ impl<'a> Play<'a> {
                 kill(Some(self.host).filter(|_| is_up), libc::SIGUSR1)
             }
             Event::ServerExits => kill(self.server().filter(|_| self.was_ready), libc::SIGUSR1),
+            // The script waits for that child.
+            Event::Orphan if !self.are_ready(&["z"]) => Vec::new(),
             Event::Orphan => kill(self.named("d"), libc::SIGKILL),
+            Event::NumbersReused if !self.was_ready => Vec::new(),
             Event::NumbersReused => {
                 let mut acts = kill(self.named("y"), libc::SIGKILL);
                 if !self.numbers.is_empty() {
@@ -496,6 +499,8 @@ impl<'a> Play<'a> {
             Event::HangUp => vec![(none, Act::CloseTerminal)],
             Event::MonitorSuspended => kill(self.monitor(), libc::SIGSTOP),
             Event::RelaySuspended => kill(self.relay(), libc::SIGSTOP),
+            // A monitor that ends meanwhile could not resume the shim.
+            Event::PairSuspended if self.stopping => Vec::new(),
             Event::PairSuspended => match (shim, self.monitor()) {
                 (Some(shim), Some(monitor)) => vec![
                     (none, Act::Kill(shim, libc::SIGSTOP)),
@@ -673,8 +678,8 @@ impl<'a> Play<'a> {
         let event = self.spec.at.as_ref().map(|at| at.1);
         let waits = match event {
             Some(Event::Terminate | Event::ServerExits) => true,
-            // The one process of treaper is suspended, so it does not see that.
-            Some(Event::ServerDies) => self.spec.stage.has("no-guard"),
+            // The one process of treaper is suspended, so it does not see that. A shell resumes its jobs when it ends.
+            Some(Event::ServerDies | Event::HangUp) => self.spec.stage.has("no-guard"),
             _ => false,
         };
         if waits && self.spec.stage.is_terminal() && self.settled() && proc::state(self.shim) == 'T'
