@@ -262,6 +262,18 @@ fn the_host_can_suspend_and_resume_the_shim_like_any_child() {
     run.wait_clean();
 }
 
+/// The monitor handles the SIGCONT before the other signal, whose number is higher.
+#[test]
+fn the_signal_that_resumes_the_monitor_is_not_for_the_server_if_it_is_rewritten() {
+    let wrap = Wrap::Treaper(&["--rewrite=CONT:USR1", "--grace=300ms"]);
+    let mut run = Scene::new().start(&wrap.tree("server:on=WINCH/5:on=USR1/6"));
+    run.log.ready("server");
+    let monitor = run.monitor();
+    sys::kill(monitor, libc::SIGSTOP).unwrap();
+    sys::kill(monitor, libc::SIGWINCH).unwrap();
+    assert_eq!(run.wait_clean().code(), Some(5));
+}
+
 /// The group of the server is orphaned, since it leads a session.
 #[test]
 fn without_a_terminal_only_sigstop_suspends_a_server_without_a_handler() {
