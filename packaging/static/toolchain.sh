@@ -43,12 +43,15 @@ musl_root() {
         # Private lists: no foreign architecture is added to the machine.
         mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
         mirror=$(grep -rhoE 'https?://[^ ]*/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | head -n 1)
-        echo "deb ${mirror:-http://deb.debian.org/debian} $suite main" >"$apt/sources"
         options=(-o "APT::Architecture=$debian" -o "APT::Architectures=$debian" -o Dir::State::status=/dev/null
             -o "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt/cache" -o APT::Sandbox::User=root
             -o Acquire::Languages=none -o "Dir::Etc::sourcelist=$apt/sources" -o Dir::Etc::sourceparts=/dev/null)
-        apt-get "${options[@]}" -qq update
-        (cd "$apt" && apt-get "${options[@]}" -qq download musl-dev >/dev/null)
+        # While a mirror is synchronized, the index of a suite can be unusable for days.
+        for suite in "$suite" sid; do
+            echo "deb ${mirror:-http://deb.debian.org/debian} $suite main" >"$apt/sources"
+            apt-get "${options[@]}" -qq update && (cd "$apt" && apt-get "${options[@]}" -qq download musl-dev >/dev/null) && break
+            echo "build: this mirror has no musl of $suite for $debian" >&2
+        done
         dpkg -x "$apt"/musl-dev_*.deb "$dir/root.new"
         mv "$dir/root.new" "$dir/root"
         rm -rf "$apt"
