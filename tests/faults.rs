@@ -289,7 +289,9 @@ fn two_calls_fail(options: &[&str], part: usize) {
         }
     }
     eprintln!("{runs} pairs with {options:?}");
-    assert!(runs > 20, "{options:?}: {runs} pairs are too few");
+    // Some calls are made at one machine and not at another.
+    let kinds = made.len();
+    assert!(kinds >= 15, "{options:?}: only {kinds} kinds of calls");
     assert!(
         wrong.is_empty(),
         "{options:?}, {}:\n{}",
