@@ -90,7 +90,8 @@ fn nothing_is_left_if_a_tracer_holds_the_killed_monitor_back() {
         "--inject=unix:{}",
         scene.directory().join("socket").display()
     );
-    let wrap = Wrap::Treaper(&["--grace", "200ms", &socket]);
+    let options = ["--grace", "200ms", &socket];
+    let wrap = Wrap::Treaper(&options);
     let mut run = scene.start(&wrap.tree("server:ignore=TERM[worker:ignore=TERM]"));
     let server = run.log.ready("server");
     run.log.ready("worker");
