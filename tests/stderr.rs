@@ -67,6 +67,8 @@ fn the_file_keeps_its_mode_and_its_text_and_the_variable_means_the_same() {
     let mut treaper = Command::new(TREAPER);
     treaper
         .args(["no-such-command"])
+        // A folder that may not be searched changes the message.
+        .env("PATH", "/usr/bin:/bin")
         .env("TREAPER_STDERR", &file);
     let output = treaper.output().unwrap();
     assert_eq!(

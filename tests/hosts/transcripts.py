@@ -68,5 +68,5 @@ def _(stage):
         listed = [line.split()[0] for line in stage.run(["sh", script]).splitlines()]
         if str(pid) not in listed:
             raise Failed(f"{pid} is not listed: {listed}")
-        stage.run(["sh", stage.snippet("end-orphan", "end.sh")], env={**stage.env, "PID": str(pid)}, check=False)
+        stage.run(["sh", stage.snippet("end-orphan", "end.sh")], env={**stage.env, "PIDS": str(pid)}, check=False)
         stage.until("its end", lambda pid=pid: not stage.is_alive(pid))
