@@ -1,26 +1,23 @@
 //! The clock of the loop, CLOCK_MONOTONIC, which shim and monitor share, and the time of day for reports.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Time since an arbitrary point that is the same for all processes of a boot. See `clock_gettime(2)`.
 #[must_use]
 pub fn now() -> Duration {
-    read(libc::CLOCK_MONOTONIC)
-}
-
-/// The time of day, since 1970 in UTC. Another process can set it. See `clock_gettime(2)`.
-#[must_use]
-pub fn time() -> Duration {
-    read(libc::CLOCK_REALTIME)
-}
-
-fn read(clock: libc::clockid_t) -> Duration {
     // SAFETY: all zeros are a valid time.
     let mut time: libc::timespec = unsafe { std::mem::zeroed() };
     // The function of the libc: that of rustix searches the vDSO first, which costs more than all calls of treaper.
     // SAFETY: a live struct; the call fails only for clocks that do not exist.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The time of day, since 1970 in UTC. Another process can set it. std has 64 bits for it on every processor.
+#[must_use]
+pub fn time() -> Duration {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default()
 }
 
 /// Waits for so long. If a signal interrupts it, or a filter refuses it, the pause is shorter. See `nanosleep(2)`.
