@@ -39,11 +39,11 @@ macro_rules! calls {
 const CALLS: &[(&str, libc::c_long)] = calls!(
     SYS_accept4 SYS_bind SYS_brk SYS_chdir SYS_clone SYS_clone3 SYS_close SYS_connect SYS_dup SYS_dup3
     SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_execve SYS_exit_group SYS_faccessat SYS_fchmod SYS_fchmodat
-    SYS_fcntl SYS_fstat SYS_fsync SYS_ftruncate SYS_getdents64 SYS_getegid SYS_geteuid SYS_getpeername SYS_getpgid
+    SYS_fcntl SYS_fsync SYS_ftruncate SYS_getdents64 SYS_getegid SYS_geteuid SYS_getpeername SYS_getpgid
     SYS_getpid SYS_getppid SYS_getrandom SYS_getsid SYS_getsockname SYS_getsockopt SYS_gettid SYS_getuid SYS_ioctl
-    SYS_kill SYS_linkat SYS_listen SYS_lseek SYS_madvise SYS_mkdirat SYS_mmap SYS_mount SYS_mprotect SYS_mremap
-    SYS_munmap SYS_newfstatat SYS_openat SYS_pidfd_open SYS_pidfd_send_signal SYS_pipe2 SYS_ppoll SYS_prctl SYS_pread64
-    SYS_prlimit64 SYS_pwritev2 SYS_read SYS_readlinkat SYS_readv SYS_recvfrom SYS_recvmsg SYS_renameat SYS_renameat2
+    SYS_kill SYS_linkat SYS_listen SYS_lseek SYS_madvise SYS_mkdirat SYS_mount SYS_mprotect SYS_mremap
+    SYS_munmap SYS_openat SYS_pidfd_open SYS_pidfd_send_signal SYS_pipe2 SYS_ppoll SYS_prctl SYS_pread64
+    SYS_prlimit64 SYS_pwritev2 SYS_read SYS_readlinkat SYS_readv SYS_recvfrom SYS_recvmsg SYS_renameat2
     SYS_rt_sigaction SYS_rt_sigpending SYS_rt_sigprocmask SYS_rt_sigqueueinfo SYS_rt_sigtimedwait SYS_sendmsg
     SYS_sendto SYS_setpgid SYS_setsid SYS_setsockopt SYS_shutdown SYS_signalfd4 SYS_socket SYS_socketpair SYS_splice
     SYS_statfs SYS_statx SYS_symlinkat SYS_tgkill SYS_uname SYS_unlinkat SYS_unshare SYS_wait4 SYS_waitid SYS_write
@@ -51,8 +51,8 @@ const CALLS: &[(&str, libc::c_long)] = calls!(
 );
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[(&str, libc::c_long)] = calls!(
-    SYS_access SYS_chmod SYS_dup2 SYS_epoll_wait SYS_getpgrp SYS_link SYS_mkdir SYS_open SYS_poll SYS_readlink
-    SYS_rename SYS_rmdir SYS_stat SYS_unlink
+    SYS_access SYS_chmod SYS_dup2 SYS_epoll_wait SYS_fstat SYS_getpgrp SYS_link SYS_mkdir SYS_mmap SYS_newfstatat SYS_open
+    SYS_poll SYS_readlink SYS_rename SYS_renameat SYS_rmdir SYS_stat SYS_unlink
 );
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[(&str, libc::c_long)] = &[];
