@@ -527,6 +527,39 @@ fn a_process_with_the_number_of_a_server_that_has_ended_is_not_signalled() {
     run.wait_empty();
 }
 
+/// The orphans of a child from before are adopted by the shim. One of them may get the number of a server that has ended.
+#[test]
+fn an_adopted_process_with_the_number_of_the_server_does_not_change_the_exit_status() {
+    if !sys::is_root() {
+        return skip("only root can set the next process number");
+    }
+    let scene = Scene::new().pidns();
+    let path = scene.directory().join("server");
+    let server = "setsid sh -c 'echo > $S.left; while [ ! -e $S.end ]; do sleep .05; done' & \
+                  until [ -s $S.left ]; do sleep .01; done; echo $$ > $S; exit 3";
+    // As PID 1 treaper would have no shim.
+    let script = "S=$0; export S; mkfifo $S.fifo; sh -c '\
+                  (until [ -s $S ]; do sleep .01; done; P=$(cat $S); while [ -d /proc/$P ]; do sleep .01; done; \
+                  echo $((P - 1)) > /proc/sys/kernel/ns_last_pid; cat $S.fifo & echo $! $P) & exec \"$@\"' sh \"$@\"; \
+                  exit $?";
+    let name = path.to_str().unwrap();
+    let mut words = ["sh", "-c", script, name].map(str::to_owned).to_vec();
+    words.extend(Wrap::Treaper(&["--until=tree"]).command(&["sh", "-c", server]));
+    let mut run = scene.start(&words);
+    let printed = run.whole_line();
+    let (child, number) = printed.trim_end().split_once(' ').unwrap();
+    assert_eq!(child, number, "the scene shows nothing");
+    // It is adopted, and then it ends.
+    let shim = run.shim();
+    until("an orphan", || {
+        run.named("cat").iter().any(|cat| cat.ppid == shim)
+    });
+    std::fs::write(format!("{name}.fifo"), "").unwrap();
+    until("its end", || run.named("cat").is_empty());
+    std::fs::write(format!("{name}.end"), "").unwrap();
+    assert_eq!(run.wait_clean().code(), Some(3));
+}
+
 /// The monitor resumes the shim by SIGCONT, which must not be forwarded to the server.
 #[test]
 fn a_server_that_is_stopped_gets_the_stop_signal_and_no_other() {

@@ -173,8 +173,11 @@ impl Shim<'_> {
                 // Its pid is free now, and a process of the tree may get it.
                 Some((pid, Change::Ended(ended))) => {
                     // The monitor was killed, but its tracer keeps that from its parent.
-                    if self.server_pid().is_some_and(|server| server.get() == pid) {
-                        self.context.board.set_ended(ended);
+                    // If its end is known, this is another process with its number.
+                    let board = self.context.board;
+                    let server = self.server_pid().filter(|_| board.ended().is_none());
+                    if server.is_some_and(|server| server.get() == pid) {
+                        board.set_ended(ended);
                     }
                     if let Some(strangers) = &mut self.strangers {
                         strangers.retain(|stranger| *stranger != pid);
