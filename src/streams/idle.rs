@@ -108,11 +108,7 @@ impl<'a> Idle<'a> {
         let injected = |relay: &RelayHandle| Duration::from_nanos(relay.words.injected.get());
         let injected = self.relay.map(|relay| injected(relay) + self.time);
         self.ends_at = self.ends_at.max(injected);
-        let has_ended = match self.relay {
-            Some(relay) => relay.words.ended.get(),
-            None => poll::has_hung_up(fd::STDIN),
-        };
-        if has_ended {
+        if poll::has_hung_up(fd::STDIN) {
             // Until the next writer of a FIFO writes.
             self.ends_at = None;
         }
