@@ -321,6 +321,20 @@ fn lines_at_a_terminal_count_as_writes_when_the_server_reads_them() {
 }
 
 #[test]
+fn a_line_that_is_read_by_the_name_dev_tty_counts() {
+    let (scene, master) = Scene::new().terminal();
+    let asks = "trap 'exit 3' TERM; while read -r line </dev/tty; do :; done";
+    let wrap = Wrap::Treaper(&["--idle", "1s"]);
+    let mut run = scene.start(&wrap.command(&["sh", "-c", asks]));
+    let mut typist = File::from(master);
+    for _ in 0..30 {
+        typist.write_all(b"line\n").unwrap();
+        assert!(!run.ends_within(Duration::from_millis(100)));
+    }
+    assert_eq!(run.wait_clean().code(), Some(3));
+}
+
+#[test]
 fn what_a_server_prints_at_a_terminal_is_no_write() {
     let (scene, _master) = Scene::new().terminal();
     let loud = "trap 'exit 3' TERM; while sleep 0.05; do echo x >/dev/tty; done";
@@ -348,6 +362,24 @@ fn what_is_injected_counts_as_a_write() {
     }
     let signalled = is_stopped(&mut run);
     assert!(signalled >= last + TIME - 5, "{} ms", signalled - last);
+}
+
+/// The host is still there, and may have forgotten the server.
+#[test]
+fn a_server_that_has_closed_its_stdin_is_stopped_behind_a_relay_as_well() {
+    for relay in [false, true] {
+        let scene = Scene::new().stdin_pipe();
+        let source = format!(
+            "--inject=unix:{}",
+            scene.directory().join("socket").display()
+        );
+        let options = ["--idle", "1s", &source];
+        let closes = "trap 'exit 3' TERM; exec <&-; while :; do sleep 0.05; done";
+        let wrap = Wrap::Treaper(&options[..2 + usize::from(relay)]);
+        let mut run = scene.start(&wrap.command(&["sh", "-c", closes]));
+        assert_eq!(run.wait_clean().code(), Some(3));
+        assert!(run.stderr().contains("treaper: idle: "), "{}", run.stderr());
+    }
 }
 
 #[test]

@@ -47,6 +47,10 @@ impl Writes {
         let seen_by = if let Some(flags) = flags {
             let notify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
             inotify::add_watch(&notify, format!("/proc/self/fd/{stream}"), flags)?;
+            if flags == WatchFlags::ACCESS {
+                // The same terminal under its other name. Readers of other terminals by this name count as well.
+                let _ = inotify::add_watch(&notify, c"/dev/tty", flags);
+            }
             SeenBy::Inotify(notify)
         } else {
             SeenBy::Epoll(News::with(EventFlags::IN | EventFlags::OUT, stream)?)
