@@ -5,7 +5,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -94,6 +94,37 @@ fn a_host_that_reads_nothing_stops_neither_requests_nor_the_clock_fifo() {
     let directory = common::scene::Directory::new();
     let (_reader, stdout) = fifo(&directory);
     Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), FLOODS, None).times_out();
+}
+
+/// Such a FIFO has a reader and a writer as long as one process has it open, so it never ends.
+#[test]
+fn a_fifo_that_is_open_for_both_directions_stays_open() {
+    let directory = common::scene::Directory::new();
+    let path = directory.0.join("both");
+    sys::mkfifo(&path);
+    let both = || File::options().read(true).write(true).open(&path).unwrap();
+    let source = format!("unix:{}", directory.0.join("socket").display());
+
+    let (stdin, options) = (both(), ["--stdin=ignore", "--inject", &source]);
+    let scene = Scene::new().with(|command| {
+        command.stdin(stdin);
+    });
+    let reads = "read -r line; echo \"got $line\"";
+    let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", reads]));
+    assert!(
+        !run.ends_within(Duration::from_millis(500)),
+        "{}",
+        run.stdout()
+    );
+    let mut writer = UnixStream::connect(directory.0.join("socket")).unwrap();
+    writer.write_all(b"line\n").unwrap();
+    assert_eq!(run.wait_clean().code(), Some(0));
+    assert_eq!(run.stdout(), "got line\n");
+
+    let prints = "echo one; sleep 0.5; echo two";
+    let stdout = both();
+    let mut run = Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), prints, None).run;
+    assert_eq!(run.wait_clean().code(), Some(0));
 }
 
 #[test]

@@ -166,11 +166,8 @@ pub fn of_standard(standard: i32, kind: Kind) -> Option<Stream> {
     if kind != Kind::Pipe {
         return None;
     }
-    let direction = if standard == super::fd::STDIN {
-        OFlags::RDONLY
-    } else {
-        OFlags::WRONLY
-    };
+    // A FIFO that is open in both directions (`<>fifo`) never ends, and has to stay so.
+    let direction = rustix::fs::fcntl_getfl(&copy).ok()? & OFlags::RWMODE;
     let own = reopen(copy.as_raw_fd(), direction | OFlags::NONBLOCK).ok()?;
     let file = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| Identity::of(&stat));
     (file(&own) == file(&copy)).then(|| Stream::new(own, kind))
