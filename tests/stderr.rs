@@ -180,27 +180,63 @@ fn sighup_does_not_open_the_file_again() {
     assert_eq!(run.stderr(), "");
 }
 
+/// A server whose treaper has a file as this `stream`, on a file system that `hangs` or `works`. Returns what
+/// `hung_file.py` prints: whether the server was stopped, and the file.
+fn on_a_file_system(stream: &str, hangs: &str, options: &[&str]) -> Option<String> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/hung_file.py");
+    let python = Command::new("python3").arg("-V").output();
+    if python.is_err() || !sys::is_root() || !Path::new("/dev/fuse").exists() {
+        skip("needs root, FUSE and python3");
+        return None;
+    }
+    let directory = Directory::new();
+    let file = directory.0.join("file");
+    let output = Command::new("unshare")
+        .args(["-m", "python3", script, file.to_str().unwrap()])
+        .args([stream, hangs])
+        .args([TREAPER, "--drain=100ms", "--grace=300ms"])
+        .args(options)
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let stopped = stdout.starts_with("stopped");
+    assert!(stopped, "{stream}, {hangs}: {stdout}{stderr}");
+    Some(stdout)
+}
+
 /// A write to it never returns. The next step is SIGKILL.
 #[test]
 fn a_file_system_that_hangs_does_not_keep_sigkill_waiting() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/hung_stderr.py");
-    let python = Command::new("python3").arg("-V").output();
-    if python.is_err() || !sys::is_root() || !Path::new("/dev/fuse").exists() {
-        return skip("needs root, FUSE and python3");
-    }
     for hangs in ["hangs", "works"] {
-        let directory = Directory::new();
-        let file = directory.0.join("file");
-        let output = Command::new("unshare")
-            .args(["-m", "python3", script, file.to_str().unwrap(), hangs])
-            .args([TREAPER, "--drain=100ms", "--grace=300ms"])
-            .output()
-            .unwrap();
-        let stdout = String::from_utf8(output.stdout).unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(stdout.starts_with("gone"), "{hangs}: {stdout}{stderr}");
+        let Some(stdout) = on_a_file_system("stderr", hangs, &[]) else {
+            return;
+        };
         // No line is lost, and none comes twice.
         let lines = stdout.matches("treaper: stdin-eof: ").count();
         assert_eq!(lines, if hangs == "works" { 2 } else { 0 }, "{stdout}");
+    }
+}
+
+/// A process that closes its copy of the file waits. treaper needs no stdout, and closes it before its loop begins.
+#[test]
+fn a_stdout_on_a_file_system_that_hangs_keeps_no_trigger_waiting() {
+    for hangs in ["hangs", "works"] {
+        on_a_file_system("stdout", hangs, &[]);
+    }
+}
+
+/// A message of the relay, about a writer that it refuses, waits until the end.
+#[test]
+fn a_stderr_on_a_file_system_that_hangs_keeps_no_writer_waiting() {
+    for hangs in ["hangs", "works"] {
+        let directory = Directory::new();
+        let socket = directory.0.join("socket");
+        let option = format!("--inject=unix:{}", socket.display());
+        let Some(stdout) = on_a_file_system(socket.to_str().unwrap(), hangs, &[&option]) else {
+            return;
+        };
+        let lines = stdout.matches("treaper: refused a writer ").count();
+        assert_eq!(lines, usize::from(hangs == "works"), "{stdout}");
     }
 }

@@ -27,6 +27,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::output::error::{self, Error};
+use crate::output::stderr;
 use crate::settings::writers::Writers;
 use crate::sys::clone::{self, Fork};
 use crate::sys::{Errno, prctl, proc, startup};
@@ -177,6 +178,8 @@ fn become_relay(
     startup::set_command_line("tree-relay");
     let _ = std::env::set_current_dir("/");
     stream::close_all_except(kept);
+    // Messages would have to wait for a file system that hangs, and all writers with them.
+    stderr::defer();
     let result = open().and_then(|mut relay| {
         fd::replace_by_stderr(fd::STDIN);
         fd::replace_by_stderr(fd::STDOUT);
@@ -189,5 +192,6 @@ fn become_relay(
     }
     // The shim and the monitor may both be gone.
     files.iter().for_each(SocketFile::remove);
+    stderr::write_deferred();
     clone::exit_child(i32::from(result.is_err()))
 }

@@ -111,8 +111,13 @@ pub fn last_write(fd: i32) -> (i64, u64) {
 
 /// Closes stdin or stdout of this process by making it a copy of stderr, which is kept anyway. So the number stays in
 /// use, and nothing that is opened later gets it. Cannot run out of descriptors. Not before an exec, which would keep it.
+///
+/// A plain file stays open: its other copies notice nothing, and closing it can wait for a file system that hangs.
 pub fn replace_by_stderr(fd: i32) {
-    redirect(std_fd(STDERR), fd);
+    // Of a pipe, a socket and a terminal there is no position. Asking for it never waits.
+    if rustix::fs::tell(std_fd(fd)).is_err() {
+        redirect(std_fd(STDERR), fd);
+    }
 }
 
 /// Appends standard error to the file `path` from now on, which is made with mode 0600 if it is missing. Unlike a
