@@ -7,19 +7,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::place::Place;
 use common::scene::Directory;
 use common::{ACTOR, Scene, TREAPER, Wrap, skip, sys};
-
-fn program(directory: &Path, name: &str, text: &[u8]) -> String {
-    let path = directory.join(name);
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path.to_str().unwrap().to_owned()
-}
 
 /// The exit status, and the line on stderr.
 fn failed(options: &[&str], command: &OsStr) -> (i32, String) {
@@ -38,7 +30,7 @@ fn failed(options: &[&str], command: &OsStr) -> (i32, String) {
 #[test]
 fn a_missing_interpreter_is_named_and_not_the_script() {
     let directory = Directory::new();
-    let script = |name: &str, text: &str| program(&directory.0, name, text.as_bytes());
+    let script = |name: &str, text: &str| directory.program(name, text.as_bytes());
     for (path, missing) in [
         (
             script("windows", "#!/bin/sh\r\nexit 0\r\n"),
@@ -67,7 +59,7 @@ fn a_missing_interpreter_is_named_in_a_cgroup_too() {
         return skip("no cgroup v2 that this user may change");
     }
     let directory = Directory::new();
-    let path = program(&directory.0, "script", b"#!/no/such/interpreter\n");
+    let path = directory.program("script", b"#!/no/such/interpreter\n");
     let (status, text) = failed(&["--contain=cgroup"], OsStr::new(&path));
     assert!(
         text.contains("interpreter '/no/such/interpreter'"),
@@ -87,7 +79,7 @@ fn a_missing_dynamic_loader_is_named_as_that() {
         return skip("treaper has no dynamic loader");
     };
     elf[at..at + 5].copy_from_slice(b"/nope");
-    let path = program(&directory.0, "program", &elf);
+    let path = directory.program("program", &elf);
     let (status, text) = failed(&[], OsStr::new(&path));
     assert!(
         text.ends_with("the dynamic loader that it names does not exist"),
@@ -113,7 +105,7 @@ fn a_directory_of_path_that_may_not_be_searched_is_named() {
     let directory = Directory::new();
     let closed = directory.0.join("closed");
     fs::create_dir(&closed).unwrap();
-    program(&closed, "hidden", b"#!/bin/sh\n");
+    directory.program("closed/hidden", b"#!/bin/sh\n");
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
     let path = format!("/usr/bin:{}:/bin", closed.display());
     let mut scene = Scene::new().env("PATH", &path);

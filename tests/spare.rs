@@ -324,7 +324,8 @@ fn it_stays_suspended_and_a_traced_one_stays_traced() {
     common::held(&mut tracer);
     run.signal(libc::SIGTERM);
     assert_eq!(only_left(&mut run, &kept), Some(143));
-    assert_eq!(common::proc::state(kept[0]), 't');
+    // On a busy machine it may have begun to stop only.
+    until_state(&kept[..1], 't');
 }
 
 #[test]

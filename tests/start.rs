@@ -269,9 +269,7 @@ fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_126() {
     let plain = directory.0.join("plain");
     std::fs::write(&plain, "x").unwrap();
     std::fs::set_permissions(&plain, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let garbage = directory.0.join("garbage");
-    std::fs::write(&garbage, b"\x7fELF\0\0\0\0").unwrap();
-    std::fs::set_permissions(&garbage, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let garbage = directory.program("garbage", b"\x7fELF\0\0\0\0");
     let below = plain.join("below");
     for (command, expected) in [
         ("no-such-command-anywhere", 127),
@@ -289,7 +287,7 @@ fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_126() {
         }
     }
     // Shells differ in these.
-    for path in [below, garbage] {
+    for path in [below, garbage.into()] {
         let out = output(&["--", path.to_str().unwrap()]);
         assert!(matches!(out.status.code(), Some(126 | 127)), "{out:?}");
     }
@@ -339,10 +337,8 @@ fn a_program_of_path_that_may_not_be_run_is_126_unless_a_later_one_may() {
 #[test]
 fn a_script_without_an_interpreter_line_runs_as_a_shell_would_run_it() {
     let directory = Directory::new();
-    let script = directory.0.join("script");
-    std::fs::write(&script, "printf '%s|' \"$@\"; exit 7\n").unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let out = output(&[script.to_str().unwrap(), "a b", "-c"]);
+    let script = directory.program("script", b"printf '%s|' \"$@\"; exit 7\n");
+    let out = output(&[&script, "a b", "-c"]);
     assert_eq!(out.status.code(), Some(7), "{out:?}");
     assert_eq!(out.stdout, b"a b|-c|");
 }

@@ -102,7 +102,7 @@ pub fn treaper(options: &[&str], tree: &str, ready: &[&str]) -> Run {
 }
 
 /// Starts a process that holds `pid` where it next enters this system call, until the returned value is dropped.
-pub fn trace(pid: i32, call: i64) -> Run {
+pub fn trace(pid: i32, call: libc::c_long) -> Run {
     let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid.to_string(), &call.to_string()]);
     until("a tracer", || {
         let attached = proc::status(pid, "TracerPid").is_some_and(|by| by != "0");
@@ -118,7 +118,7 @@ pub fn held(tracer: &mut Run) {
 }
 
 /// As [`trace`], for a process that waits in this call.
-pub fn hold(pid: i32, call: i64) -> Run {
+pub fn hold(pid: i32, call: libc::c_long) -> Run {
     let mut tracer = trace(pid, call);
     held(&mut tracer);
     tracer

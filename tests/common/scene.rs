@@ -67,6 +67,19 @@ impl Directory {
     }
 }
 
+impl Directory {
+    /// Makes a program. A copy of it is what is executed: a process that another test forks meanwhile may still have the
+    /// written file open, and the kernel executes none that can be written to.
+    pub fn program(&self, name: &str, text: &[u8]) -> String {
+        let (written, path) = (self.0.join(format!("{name}.new")), self.0.join(name));
+        std::fs::write(&written, text).unwrap();
+        std::fs::set_permissions(&written, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut copy = Command::new("cp");
+        assert!(copy.arg(written).arg(&path).status().unwrap().success());
+        path.to_str().unwrap().to_owned()
+    }
+}
+
 impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
