@@ -183,6 +183,42 @@ def _(stage):
     stage.kill(host)
 
 
+@scene("no-answer", "webhook-python", "webhook-node", "stop-python", "stop-node", quick=True, trigger="relay-killed")
+def _(stage):
+    """The answer does not come in time, as the host is in the middle of a message. Or it never comes: the relay is killed."""
+    stage.need("node")
+    stage.env.update(XDG_RUNTIME_DIR=stage.folder, THREAD="some-thread", TURN="some-turn")
+    stage.write("bin/some-agent", AGENT.format(here=stage.folder), 0o755)
+    host = stage.start(["/usr/bin/python3", "-c", HALF, stage.snippet("second-writer", "agent.sh")])
+    stage.ready()
+    if not stage.control:
+        stage.until("that half", lambda: stage.read("got").endswith("half of"))
+        python, node = ("/usr/bin/python3", "settimeout(60)", "settimeout(1)"), ("node", "60_000", "1_000")
+        writers = (
+            ("webhook-python", *python, "the agent is busy"),
+            ("webhook-node", *node, "the agent is busy"),
+            ("stop-python", *python, "the cancel waits for the agent"),
+            ("stop-node", *node, "the cancel waits for the agent"),
+        )
+        for snippet, program, limit, short, busy in writers:
+            fails(stage, program, snippet, (limit, short), busy)
+        relay = stage.find("tree-relay")[0].pid
+        before, waiting = len(os.listdir(f"/proc/{relay}/fd")), []
+        for snippet, program, *_ in writers:
+            out = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            waiting.append((snippet, stage.start([program, stage.snippet(snippet, snippet)], **out)))
+            stage.spare(waiting[-1][1].pid)
+        stage.until("four connections", lambda: len(os.listdir(f"/proc/{relay}/fd")) >= before + len(writers))
+        # Each writes at once when it has connected.
+        stage.passes(2)
+        os.kill(relay, signal.SIGKILL)
+        for snippet, process in waiting:
+            said, _ = process.communicate(timeout=30)
+            if process.returncode != 1 or "the agent ended, and may not have got it" not in said:
+                raise Failed(f"{snippet}: {process.returncode}, {said}")
+    stage.kill(host)
+
+
 # A host that begins a turn, and says how the agent has ended.
 TURN = """
 import subprocess, sys, time
