@@ -2,9 +2,9 @@
 //!
 //! A socket listens before it gets its name, so it accepts connections as soon as it can be seen. Until then it has the
 //! name of its *claim*, which is made of a hash of the name. `bind` makes a name once, so one process at a time makes a
-//! socket or replaces a stale one, and none waits for another one. One gap is left: if a claim is stale too, since its
-//! process was killed in the few microseconds before the socket got its name, two processes can remove it after each
-//! other.
+//! socket or replaces a stale one, and none waits for another one. Two gaps of microseconds are left: if a claim is stale
+//! too, since its process was killed before the socket got its name, two processes can remove it after each other. And a
+//! new socket is removed if it gets its name between the two calls of [`SocketFile::remove`] of a run that ends.
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
