@@ -267,7 +267,7 @@ fn a_slow_shim_does_not_lose_the_next_suspension() {
     if strace.try_wait().unwrap().is_some() {
         return skip("tracing is not allowed here");
     }
-    let is_in = |call: i64| {
+    let is_in = |call: libc::c_long| {
         let now = std::fs::read_to_string(format!("/proc/{main}/syscall"));
         now.is_ok_and(|now| now.starts_with(&format!("{call} ")))
     };

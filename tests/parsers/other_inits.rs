@@ -203,8 +203,9 @@ proptest! {
     fn numbers_are_what_the_c_library_finds(text in c_text()) {
         let c = CString::new(text.as_str()).unwrap();
         let mut end = std::ptr::null_mut();
+        // 64 bits on every processor.
         // SAFETY: a string that is alive, and a place for the end.
-        let number = unsafe { libc::strtol(c.as_ptr(), &raw mut end, 10) };
+        let number = unsafe { libc::strtoll(c.as_ptr(), &raw mut end, 10) };
         let read = end as usize - c.as_ptr() as usize;
         let expected = ((read > 0).then_some(number), &text[read..]);
         prop_assert_eq!(leading_number(&text), expected);
