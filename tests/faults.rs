@@ -33,6 +33,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("getsid", &["EPERM"]),
     ("ioctl", &["ENOTTY", "EPERM"]),
     ("kill", &["EPERM", "EAGAIN"]),
+    ("lseek", &["EINVAL", "EPERM"]),
     ("mmap", &["ENOMEM"]),
     ("newfstatat", &["ENOMEM", "EACCES"]),
     ("open", &["EMFILE", "ENOMEM", "EACCES", "EINTR"]),

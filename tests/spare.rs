@@ -103,7 +103,10 @@ fn a_daemon_lives_on_with_what_it_has_started_and_gets_no_signal() {
         std::fs::remove_file(&report).unwrap();
         let object: Value = serde_json::from_str(&text).unwrap();
         let uid = sys::euid();
-        let one = json!([{"pid": kept[0], "name": "keeper", "uid": uid, "state": "S"}]);
+        // On a busy machine it may not rest yet.
+        let state = object["spared"][0]["state"].as_str().unwrap();
+        assert!(["R", "S"].contains(&state), "{state}");
+        let one = json!([{"pid": kept[0], "name": "keeper", "uid": uid, "state": state}]);
         assert_eq!(object["spared"], one);
         assert_eq!(
             (&object["sigkilled"], &object["survivors"]),
