@@ -71,7 +71,8 @@ function spawn(cmd, args, options) {
   }
   // What cannot be started is not started bare either: Node reports the error in its own way.
   if (!isUsual(cmd, args, theirs) || !exists(file, more)) return bareSpawn(cmd, args, options);
-  const wrapped = command(file, argv, settings);
+  // As with child_process, the end of the input alone stops no program.
+  const wrapped = command(file, argv, { stdin: "ignore", ...settings });
   return bareSpawn(wrapped.command, wrapped.args, more);
 }
 

@@ -60,6 +60,15 @@ test("treaper is in front and nothing else", async () => {
   assert.equal(JSON.parse(readFileSync(report)).command, "cat");
 });
 
+test("an input that ends late stops nothing", async () => {
+  for (const [stdin, expected] of [[undefined, 0], ["auto", 143]]) {
+    const settings = stdin ? { stdin, drain: "100ms" } : { drain: "100ms" };
+    const child = spawn("sh", ["-c", "cat >/dev/null; sleep 1"], { treaper: settings });
+    setTimeout(() => child.stdin.end("x"), 1300);
+    assert.equal((await once(child, "exit"))[0], expected);
+  }
+});
+
 test("it starts what child_process starts", async () => {
   const script = join(folder, "script");
   writeFileSync(script, "#!/bin/sh\nexit 3\n");

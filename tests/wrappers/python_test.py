@@ -86,6 +86,12 @@ class Processes(unittest.TestCase):
             self.assertEqual(os.readlink(f"/proc/{process.pid}/exe"), treaper.path())
             self.assertEqual(process.args, ["cat"])
 
+    def test_an_input_that_ends_late_stops_nothing(self):
+        script = ["sh", "-c", "sleep 1.3; cat >/dev/null; sleep 1; echo done"]
+        late = {"input": b"x" * 300_000, "capture_output": True, "drain": 0.1}
+        self.assertEqual(treaper.run(script, **late).stdout, b"done\n")
+        self.assertEqual(treaper.run(script, **late, stdin_="auto").stdout, b"")
+
     def test_functions(self):
         self.assertEqual(treaper.run("echo $0; exit 3", shell=True, stdout=-1, text=True).stdout, "/bin/sh\n")
         self.assertEqual(treaper.run(["cat"], input=b"x", capture_output=True).stdout, b"x")

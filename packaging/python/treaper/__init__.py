@@ -3,6 +3,7 @@
 `Popen`, `run`, `call`, `check_call` and `check_output` are those of `subprocess`, and `create_subprocess_exec` is that
 of `asyncio`. They take the options of treaper as further keywords: `treaper.run(["make"], grace=5, report="report")`.
 The options `--stdin`, `--stdout` and `--stderr` are `stdin_`, `stdout_` and `stderr_`, since subprocess has the others.
+As with subprocess, the end of the input alone stops no program, unless `stdin_` says so.
 """
 
 from __future__ import annotations
@@ -206,7 +207,7 @@ class Popen(subprocess.Popen[AnyStr]):
         stderr: File = None, preexec_fn: Callable[[], Any] | None = None, close_fds: bool = True, shell: bool = False,
         cwd: Path | None = None, env: Mapping[Any, Any] | None = None, *more: Any, **keywords: Any,
     ) -> None:
-        settings = _settings(keywords)
+        settings = {"stdin_": "ignore", **_settings(keywords)}
         argv = _argv(args, executable, shell)
         if preexec_fn is None:
             _look_up(argv[0], cwd, env)
@@ -222,7 +223,7 @@ async def create_subprocess_exec(
     import asyncio
 
     theirs = cast("dict[str, Any]", keywords)
-    settings = _settings(theirs)
+    settings = {"stdin_": "ignore", **_settings(theirs)}
     argv = _argv([program, *args], theirs.pop("executable", None))
     if theirs.get("preexec_fn") is None:
         _look_up(argv[0], theirs.get("cwd"), theirs.get("env"))
