@@ -338,7 +338,7 @@ fn a_program_of_path_that_may_not_be_run_is_126_unless_a_later_one_may() {
 fn a_script_without_an_interpreter_line_runs_as_a_shell_would_run_it() {
     let directory = Directory::new();
     let script = directory.program("script", b"printf '%s|' \"$@\"; exit 7\n");
-    let out = output(&[&script, "a b", "-c"]);
+    let out = output(&[script.as_str(), "a b", "-c"]);
     assert_eq!(out.status.code(), Some(7), "{out:?}");
     assert_eq!(out.stdout, b"a b|-c|");
 }
