@@ -132,7 +132,7 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
         ("/proc", Some(proc), proc_detail),
         yes_no(
             "children files",
-            proc::children(pid::own(), &mut |_| ()),
+            proc::view().and_then(|proc| proc.children(pid::own(), &mut |_| ())),
             "treaper walks the tree without a scan of /proc",
         ),
         host::host(config, inherited),

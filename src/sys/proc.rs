@@ -162,12 +162,17 @@ pub fn may_be_suspended(pid: i32) -> bool {
     }
 }
 
-/// As [`View::children`], on the result of [`view`].
+/// As [`View::children`], on the result of [`view`]. Without such lists, all processes are asked for their parent.
 ///
 /// # Errors
-/// As there; [`FOREIGN`].
+/// As there, except `ENOSYS`; [`FOREIGN`].
 pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-    view()?.children(pid, each)
+    let view = view()?;
+    let is_child = |other| view.stat(other).is_ok_and(|stat| stat.parent == pid);
+    match view.children(pid, each) {
+        Err(Errno::NOSYS) => view.processes(&mut |other| if is_child(other) { each(other) }),
+        listed => listed,
+    }
 }
 
 /// Whether `pid` descends from this process. It is tried twice, since an orphan can get another parent meanwhile.
