@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::plan::machine::State;
-use crate::sys::pid::Pid;
+use crate::sys::Errno;
+use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, Name};
 use crate::sys::shared::{Word, Words, shared_words};
 
@@ -69,8 +70,8 @@ impl Process {
                 (process.name, process.state) = (stat.name, stat.state);
                 Some(process)
             }
-            Err(proc::FOREIGN) => Some(process),
-            Err(_) => None,
+            Err(Errno::NOENT | Errno::SRCH) if pid::session(pid.get()).is_err() => None,
+            Err(_) => Some(process),
         }
     }
 

@@ -92,7 +92,11 @@ impl Kernel for Linux {
     }
 
     fn children(&self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-        self.view()?.children(pid, each)
+        match self.view()?.children(pid, each) {
+            // `hidepid=invisible` hides living processes of other users.
+            Err(Errno::NOENT) if pid::session(pid).is_ok() => Err(Errno::PERM),
+            other => other,
+        }
     }
 
     fn processes(&self, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
