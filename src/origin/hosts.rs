@@ -271,8 +271,13 @@ fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
     let (mut seen, mut found) = (Vec::new(), Vec::new());
     let mut below = None;
     while current > 0 {
-        let fd = pidfd::open(current).map_err(error::describe)?;
-        let stat = proc::stat(current).map_err(error::describe)?;
+        let opened = pidfd::open(current).and_then(|fd| Ok((fd, proc::stat(current)?)));
+        let (fd, stat) = match opened {
+            Ok(opened) => opened,
+            // What is above the ancestor may be hidden, or has just ended.
+            Err(_) if below.is_some() => break,
+            Err(errno) => return Err(error::describe(errno)),
+        };
         let is_named = stat.name.as_bytes() == name;
         if below.is_some_and(|below| !is_named || !is_copy(below, current)) {
             break;
