@@ -344,7 +344,10 @@ impl Shim<'_> {
 
     /// A pidfd of the server, if the process with its pid is proven to be a child of the monitor.
     fn open_server(&mut self) -> Option<OwnedFd> {
-        let pid = self.server_pid()?;
+        // When the server has ended, another child of the monitor can have its number.
+        let pid = self
+            .server_pid()
+            .filter(|_| self.context.board.ended().is_none())?;
         let opened = pidfd::open(pid.get());
         if matches!(opened, Err(Errno::NOSYS)) {
             self.sender = Sender::AllByMonitor;
