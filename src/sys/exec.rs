@@ -62,7 +62,8 @@ impl Image {
                 found = found.or(Some((errno, at)));
             } else if errno != Errno::NOENT {
                 missing = errno;
-                closed = closed.or((errno == Errno::ACCESS).then_some(at));
+                let is_closed = errno == Errno::ACCESS && !exists(&self.candidates[at], false);
+                closed = closed.or(is_closed.then_some(at));
             }
         }
         match found {
