@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::scene::Directory;
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, proc, skip, sys};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, proc, skip, sys, until};
 use treaper::sys::writes::Writes;
 
 /// Long enough for one write on a busy machine, and for treaper to see it.
@@ -47,14 +47,14 @@ fn fifo() -> (OwnedFd, File) {
 
 /// Both ends of each kind of stdin.
 fn kinds() -> Vec<(&'static str, OwnedFd, File)> {
-    let (read, write) = rustix::pipe::pipe().unwrap();
+    let (read, write) = sys::pipe().unwrap();
     let (near, far) = UnixStream::pair().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let served = listener.accept().unwrap().0;
     let (fifo_read, fifo_write) = fifo();
     vec![
-        ("pipe", read, File::from(write)),
+        ("pipe", read.into(), File::from(OwnedFd::from(write))),
         ("fifo", fifo_read, fifo_write),
         ("unix", near.into(), File::from(OwnedFd::from(far))),
         ("tcp", served.into(), File::from(OwnedFd::from(client))),
@@ -437,6 +437,43 @@ fn after_the_end_of_its_input_the_clock_stands() {
     }
 }
 
+/// The write and the end of the input are reported at once, and the end is handled first.
+#[test]
+fn after_a_complete_input_no_write_starts_the_clock_again() {
+    let options: &[&str] = &["-v", "--idle", "1s", "--drain=100ms"];
+    let mut complete = Vec::new();
+    for round in 0..20 {
+        if round > 2 && complete.len() >= 9 {
+            break;
+        }
+        // The end of a TCP connection may be that of one direction.
+        for (kind, stdin, mut host) in kinds().into_iter().take(3) {
+            let scene = Scene::new().with(|treaper| {
+                treaper.stdin(stdin);
+            });
+            let mut run = scene.start(&Wrap::Treaper(options).tree(SERVER));
+            run.log.ready("server");
+            host.write_all(b"x").unwrap();
+            drop(host);
+            // On a busy machine the end can come after the first second.
+            until("the end is seen", || {
+                let printed = run.stderr();
+                printed.contains("complete input") || printed.contains("stdin-eof")
+            });
+            if run.stderr().contains("complete input") {
+                complete.push((kind, run));
+            }
+        }
+    }
+    assert!(complete.len() >= 9, "the machine is too slow");
+    sys::pause_for(Duration::from_millis(2500));
+    for (kind, mut run) in complete {
+        assert_eq!(run.log.all("server", "signal").len(), 0, "{kind}");
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(3), "{kind}");
+    }
+}
+
 #[test]
 fn the_next_writer_of_a_fifo_starts_the_clock_again() {
     let scene = Scene::new();
@@ -466,6 +503,40 @@ fn the_next_writer_of_a_fifo_starts_the_clock_again() {
     write = open().unwrap();
     write.write_all(b"x").unwrap();
     is_stopped(&mut run);
+}
+
+#[test]
+fn after_a_complete_input_another_writer_of_the_fifo_does_not_start_the_clock() {
+    let scene = Scene::new();
+    let path = scene.directory().join("fifo");
+    sys::mkfifo(&path);
+    let open = || OpenOptions::new().write(true).open(&path);
+    let both = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    let (read, kept) = (File::open(&path).unwrap(), File::open(&path).unwrap());
+    drop(both);
+    let scene = scene.with(|command| {
+        command.stdin(read);
+    });
+    let mut run = scene.start(&Wrap::Treaper(&["--idle", "1s"]).tree(SERVER));
+    run.log.ready("server");
+    for _ in 0..2 {
+        // No writer: the input was complete when treaper looked first.
+        assert!(!run.ends_within(Duration::from_millis(1500)));
+        open().unwrap().write_all(b"x").unwrap();
+    }
+    assert!(
+        !run.ends_within(Duration::from_millis(2500)),
+        "{}",
+        run.stderr()
+    );
+    assert_eq!(run.log.all("server", "signal").len(), 0);
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(3));
+    drop(kept);
 }
 
 #[test]

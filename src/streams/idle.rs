@@ -15,6 +15,7 @@ use crate::sys::{Errno, clock, poll};
 pub struct Idle<'a> {
     writes: Writes,
     relay: Option<&'a RelayHandle>,
+    /// Without end after a complete input.
     time: Duration,
     /// When the time is over. `None`: no process can write.
     ends_at: Option<Duration>,
@@ -74,7 +75,7 @@ impl<'a> Idle<'a> {
     }
 
     fn restart(&mut self) {
-        self.ends_at = Some(clock::now() + self.time);
+        self.ends_at = clock::now().checked_add(self.time);
     }
 
     /// The clock stands during a drain and a stop. If a drain ends without a stop, it restarts.
@@ -83,9 +84,9 @@ impl<'a> Idle<'a> {
         self.ends_at = self.ends_at.map(|_| clock::now() + self.time);
     }
 
-    /// No process can write any more.
+    /// The input is complete. A write that is reported now or later does not start the clock again.
     pub fn stand_still(&mut self) {
-        self.ends_at = None;
+        (self.time, self.ends_at) = (Duration::MAX, None);
     }
 
     /// When the time is over. `None`: the clock stands.

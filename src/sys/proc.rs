@@ -168,11 +168,15 @@ pub fn may_be_suspended(pid: i32) -> bool {
 /// As there, except `ENOSYS`; [`FOREIGN`].
 pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let view = view()?;
-    let is_child = |other| view.stat(other).is_ok_and(|stat| stat.parent == pid);
-    match view.children(pid, each) {
-        Err(Errno::NOSYS) => view.processes(&mut |other| if is_child(other) { each(other) }),
-        listed => listed,
+    let listed = view.children(pid, each);
+    if listed != Err(Errno::NOSYS) {
+        return listed;
     }
+    view.processes(&mut |other| {
+        if view.stat(other).is_ok_and(|stat| stat.parent == pid) {
+            each(other);
+        }
+    })
 }
 
 /// Whether `pid` descends from this process. It is tried twice, since an orphan can get another parent meanwhile.
