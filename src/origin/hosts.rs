@@ -1,7 +1,7 @@
 //! Finds the processes to be watched: the parent, the processes behind launchers, and those that options name.
 #![forbid(unsafe_code)]
 
-mod shell;
+pub mod shell;
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! mountinfo, stat, lists of pids and lines of a notification: what other programs and the kernel write.
+//! mountinfo, stat, command lines, lists of pids and lines of a notification: what other programs and the kernel write.
 
 use std::io::{Seek, Write};
 use std::os::fd::AsFd;
@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use proptest::prelude::*;
 use treaper::contain::cgroup;
+use treaper::origin::hosts::shell;
 use treaper::sys::notify::Message;
 use treaper::sys::proc;
 use treaper::sys::signal::Signal;
@@ -149,5 +150,53 @@ proptest! {
         let (before, after) = (join(&lines), join(&kept));
         prop_assert_eq!(std::str::from_utf8(message.text()).unwrap(), &after);
         prop_assert_eq!(something, before.is_empty() || !after.is_empty());
+    }
+}
+
+/// Whether it is the command line of a shell that was given a command.
+fn is_launcher(words: &[&str]) -> bool {
+    let line: Vec<u8> = words
+        .iter()
+        .flat_map(|word| word.bytes().chain([0]))
+        .collect();
+    shell::was_given_a_command(&line)
+}
+
+#[test]
+fn a_shell_with_a_command_is_found_in_each_spelling() {
+    for words in [
+        &["sh", "-c", "treaper server"][..],
+        &["/bin/sh", "-ec", "x"],
+        &["-bash", "-lc", "x"],
+        &["bash", "--norc", "--rcfile", "file", "-c", "x"],
+        &["bash", "-eo", "pipefail", "-c", "x"],
+        &["bash", "-o", "pipefail", "+O", "extglob", "-c", "x"],
+        &["/usr/bin/zsh", "-f", "-c", "x"],
+        &["busybox", "sh", "-c", "x"],
+        &["/bin/busybox", "ash", "-xc", "x"],
+        &["fish", "--command=x"],
+        &["fish", "-C", "init", "-c", "x"],
+    ] {
+        assert!(is_launcher(words), "{words:?}");
+    }
+}
+
+#[test]
+fn scripts_interactive_shells_and_other_programs_are_no_launchers() {
+    for words in [
+        &["sh"][..],
+        &["-bash"],
+        &["sh", "script.sh", "-c"],
+        &["bash", "-e", "script.sh", "-c", "x"],
+        &["bash", "-o", "posix", "script.sh"],
+        &["bash", "--", "-c"],
+        &["sh", "-s", "-", "-c"],
+        &["fish", "-C", "init"],
+        &["make", "-c"],
+        &["python3", "-c", "x"],
+        &["busybox", "timeout", "-c"],
+        &[],
+    ] {
+        assert!(!is_launcher(words), "{words:?}");
     }
 }

@@ -18,6 +18,7 @@ const WITH_VALUE: [&[u8]; 6] = [
 
 /// Whether this command line, from `/proc/PID/cmdline`, is that of a shell with `-c` (also as one letter of several,
 /// `-ec`), and not that of a shell with a script file.
+#[must_use]
 pub fn was_given_a_command(command_line: &[u8]) -> bool {
     let mut words = command_line.split(|byte| *byte == 0);
     let mut name = base_name(words.next().unwrap_or_default());
@@ -52,56 +53,4 @@ fn has_command_option<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
         }
     }
     false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::was_given_a_command;
-
-    fn is_one(words: &[&str]) -> bool {
-        let line: Vec<u8> = words
-            .iter()
-            .flat_map(|word| word.bytes().chain([0]))
-            .collect();
-        was_given_a_command(&line)
-    }
-
-    #[test]
-    fn a_shell_with_a_command_is_found_in_each_spelling() {
-        for words in [
-            &["sh", "-c", "treaper server"][..],
-            &["/bin/sh", "-ec", "x"],
-            &["-bash", "-lc", "x"],
-            &["bash", "--norc", "--rcfile", "file", "-c", "x"],
-            &["bash", "-eo", "pipefail", "-c", "x"],
-            &["bash", "-o", "pipefail", "+O", "extglob", "-c", "x"],
-            &["/usr/bin/zsh", "-f", "-c", "x"],
-            &["busybox", "sh", "-c", "x"],
-            &["/bin/busybox", "ash", "-xc", "x"],
-            &["fish", "--command=x"],
-            &["fish", "-C", "init", "-c", "x"],
-        ] {
-            assert!(is_one(words), "{words:?}");
-        }
-    }
-
-    #[test]
-    fn scripts_interactive_shells_and_other_programs_are_no_launchers() {
-        for words in [
-            &["sh"][..],
-            &["-bash"],
-            &["sh", "script.sh", "-c"],
-            &["bash", "-e", "script.sh", "-c", "x"],
-            &["bash", "-o", "posix", "script.sh"],
-            &["bash", "--", "-c"],
-            &["sh", "-s", "-", "-c"],
-            &["fish", "-C", "init"],
-            &["make", "-c"],
-            &["python3", "-c", "x"],
-            &["busybox", "timeout", "-c"],
-            &[],
-        ] {
-            assert!(!is_one(words), "{words:?}");
-        }
-    }
 }
