@@ -9,7 +9,7 @@ use rustix::net::{
 use rustix::pipe::PipeFlags;
 
 use super::fd::{Identity, Kind, reopen};
-use super::{Errno, std_fd};
+use super::{Errno, poll, std_fd};
 
 /// A socket, or a pipe that is open without waiting (`O_NONBLOCK`) for this process alone: the flag belongs to the open
 /// file, which a fork or a copy shares.
@@ -156,7 +156,7 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
 
 /// A stream of its own for this process, of what `standard` is open on: a pipe is opened anew, so that no other process
 /// gets the flag. `None`: it is neither a pipe nor a socket, or cannot be opened (it belongs to another user, there is no
-/// `/proc`, or nothing reads the FIFO).
+/// `/proc`, or nothing reads the FIFO), or it has ended.
 #[must_use]
 pub fn of_standard(standard: i32, kind: Kind) -> Option<Stream> {
     let copy = copy_of(standard).ok()?;
@@ -170,7 +170,9 @@ pub fn of_standard(standard: i32, kind: Kind) -> Option<Stream> {
     let direction = rustix::fs::fcntl_getfl(&copy).ok()? & OFlags::RWMODE;
     let own = reopen(copy.as_raw_fd(), direction | OFlags::NONBLOCK).ok()?;
     let file = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| Identity::of(&stat));
-    (file(&own) == file(&copy)).then(|| Stream::new(own, kind))
+    // A FIFO that was opened anew after its last writer has left would not show its end.
+    let can_end = !poll::has_hung_up(copy.as_raw_fd());
+    (can_end && file(&own) == file(&copy)).then(|| Stream::new(own, kind))
 }
 
 /// An end of [`pair`] of this kind that never waits.
