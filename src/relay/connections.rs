@@ -239,7 +239,17 @@ impl Connections {
         let mut left = 0;
         for mut connection in self.places.iter_mut().filter_map(Option::take) {
             left += u64::from(connection.inbox.message().is_some());
-            if !connection.is_answered {
+            if connection.is_answered {
+                continue;
+            }
+            // All of it may be written, and only its end is not read.
+            let stream = &connection.stream;
+            if connection.inbox.message().is_none() {
+                let _ = connection.inbox.fill(|bytes| stream.read(bytes).ok());
+            }
+            if connection.inbox.is_done() {
+                connection.answer(format_args!("ok"));
+            } else {
                 connection.answer(format_args!("error: {why}"));
             }
         }

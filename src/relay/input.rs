@@ -79,7 +79,10 @@ impl Input {
             wanted.add(Polled::Host, &host.stream, Events::IN);
         }
         // Before the server: the end of a writer is older than that of a server that had all of its messages.
-        self.others.list(wanted, now);
+        // After the end of stdin no more is read: what comes later must not keep the server alive.
+        if self.host.is_some() {
+            self.others.list(wanted, now);
+        }
         if let Server::Open(server) = &self.server {
             let room = if self.is_blocked {
                 Events::OUT
