@@ -84,6 +84,10 @@ impl Monitor<'_> {
                 self.alone.server_resumed();
                 self.resume_suspended_shim();
             }
+            // So Ctrl-Z has no effect then.
+            Some(Change::Suspended(number)) if number == Signal::TSTP.number() => {
+                self.tree.signal_tree(Signal::CONT);
+            }
             Some(_) | None => {}
         }
         Event::Reaped {
