@@ -74,7 +74,8 @@ impl Tree {
             match change {
                 Change::Ended(ended) => {
                     server.reaped = true;
-                    (reaped.server, reaped.server_job) = (Some(ended), None);
+                    // A shim that was suspended with it is resumed.
+                    (reaped.server, reaped.server_job) = (Some(ended), Some(Change::Resumed));
                 }
                 Change::Suspended(_) | Change::Resumed => reaped.server_job = Some(change),
                 // A tracing stop is no suspension by job control: a shell could not resume the server.
