@@ -1,9 +1,11 @@
 //! Job control. A shell waits for the process that it knows, so treaper is suspended and resumed with the server.
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
-use crate::sys::{tty, wait};
+use crate::sys::{clock, tty, wait};
 
 /// Forwards as `to` a SIGCONT that may come from a shell which has resumed the whole job. Not if it was `overtaken`:
 /// Ctrl-Z has suspended the server by this signal in the meantime, and a SIGCONT would resume it. `forward` gets the
@@ -60,16 +62,20 @@ pub fn suspend_self(signal: Signal, still: &dyn Fn() -> bool) {
     }
 }
 
+/// How long a server may need to restore the screen before it suspends itself.
+const RESTORE_TIME: Duration = Duration::from_secs(2);
+
 /// What the one process of `--no-guard` knows of the suspension of the server.
 ///
 /// A suspended treaper cannot notice that its server is resumed or ends: the kernel sends SIGCHLD, which resumes no
 /// process. So treaper is suspended only if a shell is expected to resume the whole job. That is the case after
 /// SIGTSTP, SIGTTIN and SIGTTOU, which job control uses. It is also the case after SIGSTOP, if the terminal has sent
-/// one of those before: some servers catch it, restore the screen, and then suspend themselves by SIGSTOP.
+/// one of those just before: some servers catch it, restore the screen, and then suspend themselves by SIGSTOP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alone {
     server: Option<Signal>,
-    terminal: bool,
+    /// Until when SIGSTOP counts as one of the terminal.
+    terminal: Duration,
 }
 
 impl Alone {
@@ -85,12 +91,12 @@ impl Alone {
 
     /// The terminal has sent SIGTSTP, SIGTTIN or SIGTTOU to the job.
     pub fn terminal_suspends(&mut self) {
-        self.terminal = true;
+        self.terminal = clock::now() + RESTORE_TIME;
     }
 
     /// Suspends this process if the server `pid` is suspended and a shell is expected to resume both.
     pub fn follow(&mut self, pid: Option<Pid>) {
-        let followed = |signal: &Signal| signal.suspends_job() || self.terminal;
+        let followed = |signal: &Signal| signal.suspends_job() || clock::now() < self.terminal;
         if let Some(signal) = self.server.filter(followed) {
             // Once for each suspension: if a process resumes treaper alone, treaper stays resumed.
             *self = Self::default();
