@@ -66,6 +66,8 @@ fn alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
     let mut monitor = server::start(context, prepared, role, strangers)?;
     let plan = Plan::new(context.place.policy);
     let (_, status) = finish::run_loop(context, &mut monitor, plan, None)?;
+    // It removes the control group.
+    drop(monitor);
     finish::end_treaper(context, status);
     Ok(status)
 }
