@@ -9,6 +9,7 @@ use crate::plan::event::Event;
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
 use crate::spawn;
+use crate::sys::exec::Failure;
 
 /// Runs the loop until the tree is empty, or treaper gives up, and reports that. `first`: an event from before the
 /// loop. Returns the last plan, and the exit status.
@@ -25,7 +26,9 @@ pub fn run_loop(
     if let Some(relay) = &context.relay {
         relay.hang_up();
     }
+    let is_missing = context.board.server().is_none();
     let failure = context.board.failure();
+    let failure = failure.or(is_missing.then_some(Failure::Orphaned));
     if let Some(failure) = failure.filter(|_| plan.state() == State::Done) {
         let interpreter = context.board.interpreter();
         return Err(spawn::error(failure, context.command(), interpreter));
