@@ -1,6 +1,12 @@
 //! The clock of the loop, CLOCK_MONOTONIC, which shim and monitor share, and the time of day for reports.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
+
+#[cfg(target_pointer_width = "64")]
+use libc::SYS_clock_gettime as CLOCK_GETTIME;
+/// `clock_gettime64`, which the libc crate lacks for some. It has this number on arm and x86.
+#[cfg(target_pointer_width = "32")]
+const CLOCK_GETTIME: libc::c_long = 403;
 
 /// Time since an arbitrary point that is the same for all processes of a boot. See `clock_gettime(2)`.
 #[must_use]
@@ -13,11 +19,14 @@ pub fn now() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The time of day, since 1970 in UTC. Another process can set it. std has 64 bits for it on every processor.
+/// The time of day, since 1970 in UTC. Another process can set it. Zero if a filter refuses the call. With the libc, the
+/// time of a 32-bit processor can end in 2038.
 #[must_use]
 pub fn time() -> Duration {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default()
+    let mut time = [0_i64; 2];
+    // SAFETY: the kernel writes two numbers of 64 bits.
+    unsafe { libc::syscall(CLOCK_GETTIME, libc::CLOCK_REALTIME, &raw mut time) };
+    Duration::new(time[0].max(0) as u64, time[1] as u32)
 }
 
 /// Waits for so long. If a signal interrupts it, or a filter refuses it, the pause is shorter. See `nanosleep(2)`.

@@ -14,6 +14,17 @@ bad() {
 }
 is() { if [ "$2" = "$3" ]; then ok "$1"; else bad "$1: '$2' instead of '$3'"; fi; }
 
+# The clock begins at a date of its own. The busybox of a 32-bit processor cannot read its files then: this scene is all.
+year=$(cat 2>/dev/null </year)
+if [ -n "$year" ]; then
+    mount -o remount,noatime /
+    /bin/treaper --report /report -- /bin/busybox true
+    is "an exit status in that year" $? 0
+    is "the report has the year of the clock" "$(sed -n 's/.*"start_time":"\(....\).*/\1/p' </report)" "$year"
+    echo "SCENES $passed $failed"
+    exit
+fi
+
 cat >/tmp/tree <<'X'
 trap "" TERM HUP
 stubborn() { trap "" TERM HUP; : >/tmp/ready.$1; while :; do sleep 77; done; }
