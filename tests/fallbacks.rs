@@ -98,6 +98,25 @@ fn without_lists_of_children_nothing_survives_and_a_message_says_so() {
     assert!(printed.contains("scanning all processes"), "{printed}");
 }
 
+/// Without it, a descriptor shows the controlling terminal: then treaper ends by the signal that has ended its server.
+#[test]
+fn without_dev_tty_only_a_real_terminal_counts() {
+    let ended = |scene: Scene, rules: &[&str]| {
+        let rules = faults(&[&["open~/dev/tty=ENOENT"], rules].concat());
+        let mut command: Vec<String> = rules.iter().map(|&word| word.to_owned()).collect();
+        command.extend(Wrap::Treaper(&["--grace=100ms"]).tree("server:ignore=TERM"));
+        let mut run = scene.start(&command).ready(&["server"]);
+        run.signal(libc::SIGTERM);
+        let exit = run.wait();
+        (exit.code(), exit.signal())
+    };
+    for rules in [&[][..], &["getsid=EPERM"]] {
+        assert_eq!(ended(Scene::new(), rules), (Some(137), None), "{rules:?}");
+    }
+    let (scene, _terminal) = Scene::new().terminal();
+    assert_eq!(ended(scene, &[]), (None, Some(libc::SIGKILL)));
+}
+
 #[test]
 fn with_an_older_cgroup_nothing_survives() {
     for rules in [

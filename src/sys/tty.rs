@@ -18,10 +18,10 @@ pub fn have_controlling_terminal() -> bool {
         Ok(_) => true,
         Err(Errno::NXIO) => false,
         Err(_) => {
-            let own = super::pid::session(0).unwrap_or(-1);
+            let own = super::pid::session(0);
             // Not by rustix, whose type excludes the 0 of a leader outside of this PID namespace.
             // SAFETY: takes numbers; a descriptor that is no terminal gives an error.
-            (0..3).any(|fd| unsafe { libc::tcgetsid(fd) } == own)
+            (0..3).any(|fd| own == Ok(unsafe { libc::tcgetsid(fd) }))
         }
     }
 }
