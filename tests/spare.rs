@@ -445,6 +445,76 @@ fn a_bomb_beside_it_is_ended() {
     }
 }
 
+/// A stop that is held in its first round of SIGKILL: `victim` has got it, and the others have not. In that moment,
+/// `starter` has started these children.
+fn started_in_a_kill_round(children: &str, names: &[&str]) -> (Run, Vec<i32>) {
+    let tree = format!(
+        "server:on=TERM/3[worker:setsid:record,starter:setsid:ignore=TERM:late[{children}],\
+         next:setsid:ignore=TERM,victim:setsid:ignore=TERM]"
+    );
+    let options = ["--spare", "keeper", "--grace", "60s"];
+    let ready = ["server", "worker", "next"];
+    let mut run = treaper(&options, &tree, &ready);
+    let [starter, victim] = ["starter", "victim"].map(|name| run.log.ready(name));
+    run.signal(libc::SIGTERM);
+    // The oldest child is visited last, and this is the second signal that it gets.
+    run.log.wait_for(2, "worker", "signal");
+    let (monitor, call) = (run.monitor().to_string(), libc::SYS_kill.to_string());
+    let mut tracer = Scene::new().start(&[ACTOR, "trace", &monitor, &call, "2"]);
+    until("a tracer", || {
+        common::proc::status(run.monitor(), "TracerPid").is_some_and(|by| by != "0")
+    });
+    // Without the shim, SIGKILL is due after 2 s.
+    run.signal(libc::SIGKILL);
+    common::held(&mut tracer);
+    until_state(&[victim], 'Z');
+    sys::kill(starter, libc::SIGUSR1).unwrap();
+    let pids = pids(&mut run, names);
+    (run, pids)
+}
+
+#[test]
+fn a_daemon_that_was_started_between_the_kills_is_spared() {
+    for how in ["daemon", "daemon:setsid"] {
+        let children =
+            format!("keeper:{how}:record[helper:record],other:{how}:record[below:record]");
+        let names = ["keeper", "helper", "other", "below"];
+        let (mut run, kept) = started_in_a_kill_round(&children, &names);
+        soon_only_left(&run, &kept[..2]);
+        until("a line", || run.stderr().contains(&line_about(kept[0])));
+        assert!(run.received("keeper").is_empty(), "{:#?}", run.log.lines);
+    }
+}
+
+#[test]
+fn a_name_alone_spares_no_process_that_was_started_between_the_kills() {
+    for children in [
+        "keeper:record",
+        "keeper:pgrp:record",
+        "lead:setsid:record[keeper:record]",
+    ] {
+        let (mut run, _) = started_in_a_kill_round(children, &["keeper"]);
+        soon_only_left(&run, &[]);
+        assert!(!run.stderr().contains("--spare"), "{}", run.stderr());
+    }
+}
+
+#[test]
+fn a_process_that_becomes_a_daemon_after_the_stop_signal_gets_no_sigkill() {
+    let tree = "server:ignore=TERM[worker:record,late:becomes=keeper:record,other:record]";
+    let options = ["--spare", "keeper", "-k", "tree", "--grace", "60s"];
+    let mut run = treaper(&options, tree, &["server", "worker", "other"]);
+    let late = run.log.ready("late");
+    run.signal(libc::SIGTERM);
+    run.log.wait_for(2, "worker", "signal");
+    sys::kill(late, libc::SIGUSR1).unwrap();
+    run.log.wait("late", "became");
+    run.signal(libc::SIGKILL);
+    soon_only_left(&run, &[late]);
+    let signals = [libc::SIGUSR1, libc::SIGTERM, libc::SIGCONT];
+    assert_eq!(sorted(run.received("late")), signals);
+}
+
 /// Runs treaper with these arguments as a process of its own. Returns its exit status and standard error.
 fn refused(mut command: Command) -> (Option<i32>, String) {
     let out = command.output().unwrap();
