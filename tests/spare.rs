@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use common::family::{gone, number_next, play};
 use common::proc::Process;
 use common::rng::Rng;
 use common::{ACTOR, Run, Scene, TREAPER, Wrap, seed, skip, sys, treaper, until, until_state};
@@ -513,6 +514,117 @@ fn a_process_that_becomes_a_daemon_after_the_stop_signal_gets_no_sigkill() {
     soon_only_left(&run, &[late]);
     let signals = [libc::SIGUSR1, libc::SIGTERM, libc::SIGCONT];
     assert_eq!(sorted(run.received("late")), signals);
+}
+
+/// A treaper that looks at its tree at each SIGUSR2, and a process `starter` that starts `children` at SIGUSR1.
+fn looking(options: &[&str], server: &str, others: &str, children: &str) -> Run {
+    let tree = format!(
+        "server:{server}[worker:setsid:record,\
+         starter:setsid:ignore=TERM+CHLD+USR2:late[{children}]{others}]"
+    );
+    let options = [&["--spare", "keeper", "--forward-to", "tree"][..], options].concat();
+    treaper(&options, &tree, &["server", "worker", "starter"])
+}
+
+/// treaper looks at each process. The worker, as the oldest child, comes last.
+fn look(run: &mut Run, count: usize) {
+    run.signal(libc::SIGUSR2);
+    run.log.wait_for(count, "worker", "signal");
+}
+
+/// `name` gets the number of a process that has ended.
+fn reuse(run: &mut Run, number: i32, name: &str) {
+    gone(number);
+    // Processes are distinguished by the time at which they were started, in hundredths of a second.
+    let now = sys::now_ms();
+    until("the next hundredth", || sys::now_ms() > now + 20);
+    let (before, starter) = (run.log.all(name, "ready").len(), run.log.ready("starter"));
+    number_next(number);
+    sys::kill(starter, libc::SIGUSR1).unwrap();
+    let ready = run.log.wait_for(before + 1, name, "ready");
+    assert_eq!(ready[before].pid(), number);
+}
+
+/// Plays a scene in which numbers of processes are chosen.
+fn play_with_numbers(scene: &str) {
+    if sys::is_root() {
+        play(scene);
+    } else {
+        skip("only root can set the next process number");
+    }
+}
+
+#[test]
+fn a_new_session_with_the_number_of_a_known_daemon_is_not_that_daemon() {
+    play_with_numbers("scene_number_of_a_daemon");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_number_of_a_daemon() {
+    let daemon = ",keeper:daemon:setsid:record";
+    for (new, kept) in [("new:setsid", 0), ("keeper:setsid", 1)] {
+        let child = format!("{new}:record");
+        let mut run = looking(&["--grace", "200ms"], "record:on=TERM/3", daemon, &child);
+        let keeper = run.log.ready("keeper");
+        look(&mut run, 1);
+        sys::kill(keeper, libc::SIGKILL).unwrap();
+        reuse(&mut run, keeper, new.split(':').next().unwrap());
+        run.signal(libc::SIGTERM);
+        assert_eq!(only_left(&mut run, &[keeper][..kept]), Some(3), "{new}");
+    }
+    // The new session was seen, and then loses its leader.
+    let child = "new:setsid:record[leaf:record]";
+    let mut run = looking(&["--grace", "200ms"], "record:on=TERM/3", daemon, child);
+    let keeper = run.log.ready("keeper");
+    look(&mut run, 1);
+    sys::kill(keeper, libc::SIGKILL).unwrap();
+    reuse(&mut run, keeper, "new");
+    look(&mut run, 2);
+    run.log.ready("leaf");
+    sys::kill(keeper, libc::SIGKILL).unwrap();
+    gone(keeper);
+    run.signal(libc::SIGTERM);
+    assert_eq!(only_left(&mut run, &[]), Some(3));
+}
+
+#[test]
+fn a_daemon_with_the_number_of_a_process_that_was_stopped_is_spared() {
+    play_with_numbers("scene_number_of_a_stopped_process");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_number_of_a_stopped_process() {
+    let children = "keeper:setsid:record[helper:record],other:setsid:record";
+    let old = ",old:daemon:setsid:on=TERM/0";
+    let mut run = looking(&["--grace", "60s"], "on=TERM/3", old, children);
+    let old = run.log.ready("old");
+    run.signal(libc::SIGTERM);
+    run.log.wait_for(2, "worker", "signal");
+    reuse(&mut run, old, "keeper");
+    let kept = pids(&mut run, &["keeper", "helper", "other"]);
+    run.signal(libc::SIGKILL);
+    soon_only_left(&run, &kept[..2]);
+}
+
+#[test]
+fn a_daemon_with_the_number_of_the_server_is_spared() {
+    play_with_numbers("scene_number_of_the_server");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_number_of_the_server() {
+    let children = "keeper:setsid:record[helper:record],other:setsid:record";
+    let options = ["--grace", "200ms", "--until", "tree"];
+    let mut run = looking(&options, "on=USR1/4", "", children);
+    let server = run.log.ready("server");
+    sys::kill(server, libc::SIGUSR1).unwrap();
+    reuse(&mut run, server, "keeper");
+    let kept = pids(&mut run, &["keeper", "helper", "other"]);
+    run.signal(libc::SIGTERM);
+    assert_eq!(only_left(&mut run, &kept[..2]), Some(4));
 }
 
 /// Runs treaper with these arguments as a process of its own. Returns its exit status and standard error.

@@ -154,11 +154,9 @@ impl Tree {
 
     /// Whether `--spare` leaves the process alone. `below`: the process was started by such a one.
     fn spares(&self, pid: Pid, below: bool) -> bool {
-        let Some(spare) = self.spare else {
-            return false;
-        };
-        let server = self.server.as_ref().map(|server| server.pid);
-        spare.covers(pid, below, server)
+        let server = self.server.as_ref();
+        self.spare
+            .is_some_and(|spare| spare.covers(pid, below, server))
     }
 
     fn walk(&mut self, watchful: bool, reach: Reach, visit: &mut dyn FnMut(&Member)) -> bool {

@@ -14,7 +14,7 @@ use crate::output::error::Error;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, Name, Stat};
 use crate::sys::shared::{Words, shared_words};
-use crate::tree::kill;
+use crate::tree::{Server, kill};
 
 /// How many sessions are remembered. A daemon that is not remembered is still known by its name.
 const MAX_KNOWN: usize = 256;
@@ -63,19 +63,21 @@ impl Spare {
     /// Whether a process of the tree is spared. `below`: a spared process has started it. The session of the
     /// `server` is not that of a daemon.
     #[must_use]
-    pub fn covers(self, pid: Pid, below: bool, server: Option<Pid>) -> bool {
+    pub fn covers(self, pid: Pid, below: bool, server: Option<&Server>) -> bool {
         let session = pid::session(pid.get()).unwrap_or(0);
-        if [0, self.own, server.map_or(0, Pid::get)].contains(&session) {
+        let leader = proc::stat(session).ok();
+        // A leader with the number of a server that is gone is another process.
+        let is_its = |it: &Server| it.pid.get() == session && !(it.reaped && leader.is_some());
+        if [0, self.own].contains(&session) || server.is_some_and(is_its) {
             return below;
         }
-        let leader = proc::stat(session).ok();
-        let place = self.place(session);
-        if let Some(at) = place {
+        if let Some(at) = self.place(session) {
             let started = self.known.started.0[at].load(SeqCst);
             // The number of a session that has members is not used again, also without its leader.
             if leader.is_none_or(|leader| leader.started == started) {
                 return true;
             }
+            self.known.leaders.0[at].store(0, SeqCst);
         }
         // A session that has lost its leader by this stop is not that of a daemon.
         let is_stopped = Pid::new(session).is_some_and(kill::has_signalled);
@@ -84,7 +86,7 @@ impl Spare {
         let Some(daemon) = leader.or_else(itself).filter(is_daemon) else {
             return below;
         };
-        if let Some(at) = place.or_else(|| self.place(0)) {
+        if let Some(at) = self.place(0) {
             self.known.started.0[at].store(daemon.started, SeqCst);
             self.known.leaders.0[at].store(session as u64, SeqCst);
         }

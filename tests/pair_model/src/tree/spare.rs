@@ -5,6 +5,7 @@ use crate::contain::Level;
 use crate::output::error::Error;
 use crate::sys::pid::Pid;
 use crate::sys::proc::Name;
+use crate::tree::Server;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Spare(Infallible);
@@ -14,7 +15,7 @@ impl Spare {
         Ok(None)
     }
 
-    pub fn covers(self, _: Pid, _: bool, _: Option<Pid>) -> bool {
+    pub fn covers(self, _: Pid, _: bool, _: Option<&Server>) -> bool {
         match self.0 {}
     }
 }
