@@ -4,7 +4,6 @@
 mod common;
 
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Stdio;
 
@@ -128,12 +127,7 @@ fn a_full_stderr_never_blocks_a_stop() {
         &["-vv", "--grace", "100ms", "--no-guard"],
     ] {
         let (_read, write) = sys::pipe().unwrap();
-        // Filled through another open file of the same pipe, since the blocking mode belongs to the open file.
-        let path = format!("/proc/self/fd/{}", write.as_raw_fd());
-        let mut filler = std::fs::OpenOptions::new().write(true).open(path).unwrap();
-        sys::set_nonblocking(filler.as_raw_fd());
-        while filler.write(&[b'x'; 4096]).is_ok() {}
-        while filler.write(b"x").is_ok() {}
+        common::fill(&write);
         let scene = Scene::new().no_capture().with(|command| {
             command.stdout(Stdio::null()).stderr(write);
         });

@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -180,9 +181,14 @@ fn sighup_does_not_open_the_file_again() {
     assert_eq!(run.stderr(), "");
 }
 
-/// A server whose treaper has a file as this `stream`, on a file system that `hangs` or `works`. Returns what
-/// `hung_file.py` prints: whether the server was stopped, and the file.
-fn on_a_file_system(stream: &str, hangs: &str, options: &[&str]) -> Option<String> {
+/// A server with so many `children`, whose treaper has a file as this `stream`, on a file system that `hangs` or `works`.
+/// Returns what `hung_file.py` prints: whether the server was stopped, and the file.
+fn on_a_file_system(
+    stream: &str,
+    hangs: &str,
+    options: &[&str],
+    children: usize,
+) -> Option<String> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/hung_file.py");
     let python = Command::new("python3").arg("-V").output();
     if python.is_err() || !sys::is_root() || !Path::new("/dev/fuse").exists() {
@@ -192,6 +198,7 @@ fn on_a_file_system(stream: &str, hangs: &str, options: &[&str]) -> Option<Strin
     let directory = Directory::new();
     let file = directory.0.join("file");
     let output = Command::new("unshare")
+        .env("CHILDREN", children.to_string())
         .args(["-m", "python3", script, file.to_str().unwrap()])
         .args([stream, hangs])
         .args([TREAPER, "--drain=100ms", "--grace=300ms"])
@@ -209,7 +216,7 @@ fn on_a_file_system(stream: &str, hangs: &str, options: &[&str]) -> Option<Strin
 #[test]
 fn a_file_system_that_hangs_does_not_keep_sigkill_waiting() {
     for hangs in ["hangs", "works"] {
-        let Some(stdout) = on_a_file_system("stderr", hangs, &[]) else {
+        let Some(stdout) = on_a_file_system("stderr", hangs, &[], 0) else {
             return;
         };
         // No line is lost, and none comes twice.
@@ -222,7 +229,7 @@ fn a_file_system_that_hangs_does_not_keep_sigkill_waiting() {
 #[test]
 fn a_stdout_on_a_file_system_that_hangs_keeps_no_trigger_waiting() {
     for hangs in ["hangs", "works"] {
-        on_a_file_system("stdout", hangs, &[]);
+        on_a_file_system("stdout", hangs, &[], 0);
     }
 }
 
@@ -233,10 +240,91 @@ fn a_stderr_on_a_file_system_that_hangs_keeps_no_writer_waiting() {
         let directory = Directory::new();
         let socket = directory.0.join("socket");
         let option = format!("--inject=unix:{}", socket.display());
-        let Some(stdout) = on_a_file_system(socket.to_str().unwrap(), hangs, &[&option]) else {
+        let Some(stdout) = on_a_file_system(socket.to_str().unwrap(), hangs, &[&option], 0) else {
             return;
         };
         let lines = stdout.matches("treaper: refused a writer ").count();
         assert_eq!(lines, usize::from(hangs == "works"), "{stdout}");
     }
+}
+
+/// How many lines say that messages were lost, and how many messages the last one counts.
+fn lost(text: &str) -> (usize, usize) {
+    let end = " more messages of the stop are lost: there was no room to keep them";
+    let lines = text.lines().filter_map(|line| line.strip_suffix(end));
+    let counts: Vec<usize> = lines
+        .map(|line| line.strip_prefix("treaper: ").unwrap().parse().unwrap())
+        .collect();
+    (counts.len(), counts.last().copied().unwrap_or(0))
+}
+
+/// Such a file gets the first messages of a stop, and the number of the others, once the stop is over.
+#[test]
+fn messages_of_a_stop_without_room_are_counted() {
+    for guard in [&["-vv"][..], &["-vv", "--no-guard"]] {
+        for children in [0, 100] {
+            let Some(stdout) = on_a_file_system("stderr", "works", guard, children) else {
+                return;
+            };
+            let (_, text) = stdout.split_once("treaper: trigger: ").unwrap();
+            if children == 0 {
+                assert_eq!(lost(text), (0, 0), "{text}");
+                assert!(text.contains("treaper: done: "), "{text}");
+                continue;
+            }
+            let (lines, more) = lost(text);
+            assert_eq!(lines, 1, "{text}");
+            let kept: Vec<&str> = text.trim_end().lines().collect();
+            assert!(kept.last().unwrap().ends_with("no room to keep them"));
+            let bytes = "treaper: trigger: ".len() + text.rfind("treaper: ").unwrap();
+            assert!((8192 - 100..=8192).contains(&bytes), "{bytes} bytes");
+            // One for each of three signals and one for the end of each process, and a few about the whole stop.
+            let all = kept.len() - 1 + more;
+            assert!((4 * children..4 * children + 60).contains(&all), "{all}");
+        }
+    }
+}
+
+#[test]
+fn a_plain_file_gets_every_message_at_once() {
+    let directory = Directory::new();
+    let file = directory.0.join("errors");
+    let script = "trap '' TERM; for i in $(seq 200); do sleep 60 2>&- & done; exit 3";
+    let output = run(&["-vv", "--grace=100ms"], &file, &["sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(3));
+    let text = fs::read_to_string(&file).unwrap();
+    assert_eq!(lost(&text), (0, 0), "{text}");
+    // One for SIGKILL and one for the end of each process.
+    assert!(text.len() > 8192 && text.lines().count() >= 400, "{text}");
+}
+
+/// It is not worth a word, and nothing comes later. The next message that fits is written.
+#[test]
+fn a_message_that_a_full_pipe_does_not_take_is_dropped() {
+    let (mut read, write) = sys::pipe().unwrap();
+    common::fill(&write);
+    sys::set_nonblocking(read.as_raw_fd());
+    let scene = Scene::new().no_capture().with(|command| {
+        command.stdout(Stdio::null()).stderr(write);
+    });
+    let tree = "server:record:on=USR1/3[worker:record:on=USR2/0]";
+    let wrap = Wrap::Treaper(&["-vv", "-k", "tree", "--grace", "60s"]).tree(tree);
+    let mut run = scene.start(&wrap).ready(&["server", "worker"]);
+    let [server, worker] = ["server", "worker"].map(|name| run.log.ready(name));
+    run.signal(libc::SIGTERM);
+    // The message about the first one comes before the second one.
+    run.log.wait_for(2, "worker", "signal");
+    let mut text = String::new();
+    let drained = read.read_to_string(&mut text);
+    assert!(drained.is_err(), "a writer is left");
+    for (pid, signal) in [(worker, libc::SIGUSR2), (server, libc::SIGUSR1)] {
+        sys::kill(pid, signal).unwrap();
+    }
+    assert_eq!(run.wait_clean().code(), Some(3));
+    read.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with(&"x".repeat(4096)), "{text}");
+    let dropped = format!("SIGTERM to pid {worker}: done");
+    assert!(!text.contains(&dropped), "{text}");
+    assert!(text.contains("treaper: done: "), "{text}");
+    assert_eq!(lost(&text), (0, 0), "{text}");
 }

@@ -31,6 +31,9 @@ pub mod sys;
 pub use arena::{Exit, Run};
 pub use scene::{Scene, Wrap};
 pub use skip::skip;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -128,4 +131,13 @@ pub fn hold(pid: i32, call: libc::c_long) -> Run {
 pub fn is_quiet(pid: i32) -> bool {
     let waits = proc::Process::read(pid).is_some_and(|process| process.state == 'S');
     waits && proc::status(pid, "ShdPnd").as_deref() == Some("0000000000000000")
+}
+
+/// Fills a pipe through another open file, since the blocking mode belongs to the open file.
+pub fn fill(pipe: &File) {
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let mut filler = File::options().write(true).open(path).unwrap();
+    sys::set_nonblocking(filler.as_raw_fd());
+    while filler.write(&[b'x'; 4096]).is_ok() {}
+    while filler.write(b"x").is_ok() {}
 }
