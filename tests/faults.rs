@@ -20,6 +20,7 @@ use common::{ACTOR, Run, Scene, TREAPER, proc, seed, skip, sys, until};
 /// The errors of each call that treaper makes after its own start.
 const CALLS: &[(&str, &[&str])] = &[
     ("chdir", &["EACCES", "ENOENT"]),
+    ("clock_gettime", &["EPERM"]),
     ("clone", &["EAGAIN", "ENOMEM", "EPERM"]),
     ("clone3", &["ENOSYS", "EPERM", "EAGAIN"]),
     ("close", &["EINTR"]),
