@@ -295,7 +295,8 @@ impl<K: Kernel> Walk<'_, K> {
     fn find_children(&mut self, pid: i32, path: &mut Path<K::Handle>) {
         let own = pid == self.own;
         let len = self.len;
-        while self.search == Search::Files {
+        let mut is_hidden = false;
+        while self.search == Search::Files && !is_hidden {
             let each = &mut |child| push(self.pending, &mut self.len, child);
             match self.kernel.children(pid, each) {
                 Ok(()) | Err(Errno::SRCH) => return,
@@ -304,6 +305,8 @@ impl<K: Kernel> Walk<'_, K> {
                     continue;
                 }
                 Err(Errno::NOENT) if !own => return,
+                // Only this one is scanned for: a scan finds no process that is hidden itself, but a list does.
+                Err(Errno::PERM) if !own => is_hidden = true,
                 Err(Errno::NOSYS | Errno::NOENT | Errno::PERM | Errno::ACCESS) => {}
                 Err(errno) => {
                     // Out of descriptors or memory. Children that were read so far are kept, but those of this process
@@ -314,10 +317,12 @@ impl<K: Kernel> Walk<'_, K> {
                     }
                 }
             }
-            self.search = Search::Scan;
             self.len = len;
+            if !is_hidden {
+                self.search = Search::Scan;
+            }
         }
-        if self.search == Search::Scan {
+        if is_hidden || self.search == Search::Scan {
             if self.scanned == 0 {
                 self.scan();
             }
