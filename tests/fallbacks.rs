@@ -7,12 +7,22 @@ mod common;
 use std::fs;
 use std::process::Command;
 
-use common::place::Place;
+use common::place::{self, Place};
+use common::scene::Directory;
 use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, special, sys};
 
 const STUBBORN: &str = "server:ignore=TERM[a:setsid:ignore=TERM,b:daemon:stopped:ignore=TERM[d],\
                         c:chain=2]";
 const NAMES: &[&str] = &["server", "a", "b", "c", "d"];
+/// As another user, where `/proc` hides the processes of all others.
+const HIDE: [&str; 6] = [
+    "unshare",
+    "-m",
+    "sh",
+    "-c",
+    "mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\"",
+    "sh",
+];
 const OPTIONS: &[&str] = &["-v", "--drain=100ms", "--grace=200ms", "--kill-timeout=60s"];
 
 fn start(scene: Scene, before: &[&str], level: &str) -> Run {
@@ -117,6 +127,27 @@ fn without_dev_tty_only_a_real_terminal_counts() {
     assert_eq!(ended(scene, &[]), (None, Some(libc::SIGKILL)));
 }
 
+/// `helper & exec treaper ...` makes the helper a child of treaper.
+#[test]
+fn without_lists_of_children_a_helper_from_before_lives_on() {
+    for guard in [&[][..], &["--no-guard"]] {
+        let mut words = faults(&["open~/children=ENOENT"]);
+        words.extend(["sh", "-c", "sleep 77 & exec \"$@\"", "sh", TREAPER]);
+        words.extend([OPTIONS, guard, &["--", ACTOR, "tree", STUBBORN]].concat());
+        let mut run = Scene::new().start(&words).ready(NAMES);
+        if guard.is_empty() {
+            sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+        } else {
+            run.signal(libc::SIGTERM);
+        }
+        assert_eq!(run.wait().code(), Some(137), "{guard:?}: {}", run.stderr());
+        assert_eq!(run.named("sleep").len(), 1, "{guard:?}: {}", run.stderr());
+        for name in NAMES {
+            assert!(run.named(name).is_empty(), "{guard:?}: {name} is left");
+        }
+    }
+}
+
 #[test]
 fn with_an_older_cgroup_nothing_survives() {
     for rules in [
@@ -207,12 +238,61 @@ fn with_a_proc_that_hides_other_users_nothing_survives() {
     if !sys::is_root() {
         return skip("only root can mount /proc");
     }
-    let hide = "mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534 \
-                --clear-groups \"$@\"";
-    let hide = ["unshare", "-m", "sh", "-c", hide, "sh"];
     for level in ["--contain=group", "--contain=pidns"] {
-        nothing_survives(Scene::new, &hide, level);
+        nothing_survives(Scene::new, &HIDE, level);
     }
+}
+
+/// `/proc` shows nothing of the helper, except that it is a child of the server.
+#[test]
+fn a_process_below_one_that_proc_hides_is_killed_and_the_hidden_one_is_named() {
+    if !sys::is_root() {
+        return skip("only root can mount /proc");
+    }
+    let scene = Scene::new();
+    let setuid = place::setuid_actor(&scene);
+    // A new program, since `/proc` also hides a process that has changed its user.
+    let script = format!(
+        "#!/bin/sh\nexec setpriv --reuid 65534 --regid 65534 --clear-groups {ACTOR} \"$@\"\n"
+    );
+    let directory = Directory::new();
+    let script = directory.program("user", script.as_bytes());
+    let tree = format!(
+        "server:on=TERM/3[helper:via={setuid}:setuid:setsid:ignore=TERM[leaf:via={script}:setsid:ignore=TERM]]"
+    );
+    let options = ["--grace=100ms", "--kill-timeout=1s"];
+    let hide: Vec<String> = HIDE.map(str::to_owned).to_vec();
+    let mut run = scene.start(&[hide, Wrap::Treaper(&options).tree(&tree)].concat());
+    let (leaf, helper) = (run.log.ready("leaf"), run.log.wait("helper", "ready"));
+    if helper.number("uid") != 0 {
+        return skip("the directory for temporary files has no setuid programs");
+    }
+    run.log.ready("server");
+    run.signal(libc::SIGTERM);
+    let (exit, stderr) = (run.wait(), run.stderr());
+    assert!(!exit.left.contains(&leaf), "{exit:?}: {stderr}");
+    assert!(exit.left.contains(&helper.pid()), "{exit:?}: {stderr}");
+    let named = format!("survivor: pid {} ", helper.pid());
+    assert!(stderr.contains(&named), "{stderr}");
+    assert_eq!(exit.code(), Some(123), "{stderr}");
+    sys::kill(helper.pid(), libc::SIGKILL).unwrap();
+    run.wait_empty();
+}
+
+/// The process above the host, which belongs to root, is hidden.
+#[test]
+fn with_a_proc_that_hides_other_users_an_ancestor_is_found() {
+    if !sys::is_root() {
+        return skip("only root can mount /proc");
+    }
+    let host = [ACTOR, "host", "--stdin", "null", "--"];
+    let before = [&HIDE[..], &host].concat();
+    let level = "--watch-ancestor=host";
+    let mut run = start(Scene::new(), &before, level);
+    run.log.wait("host", "spawned");
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    assert!(run.stderr().contains("watched-exit"), "{}", run.stderr());
 }
 
 #[test]
