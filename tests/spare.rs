@@ -116,6 +116,27 @@ fn a_daemon_lives_on_with_what_it_has_started_and_gets_no_signal() {
     }
 }
 
+/// The processes of the tree are children of treaper like that helper, and only a scan of `/proc` finds them.
+#[test]
+fn where_the_kernel_has_no_lists_of_children_nothing_waits_for_it() {
+    for options in [
+        &["--spare", "keeper"][..],
+        &["--spare", "keeper", "--no-guard"],
+    ] {
+        let before = [ACTOR, "faults", "open~/children=ENOENT", "--"].map(str::to_owned);
+        let tree = format!("server:on=TERM/3[worker:setsid:on=TERM/0,{KEEPER}]");
+        let words = [&before[..], &Wrap::Treaper(options).tree(&tree)].concat();
+        let mut run = Scene::new().start(&words).ready(&["server", "worker"]);
+        let kept = pids(&mut run, &KEPT);
+        run.signal(libc::SIGTERM);
+        let (exit, stderr) = (run.wait(), run.stderr());
+        assert_eq!(exit.code(), Some(3), "{options:?}: {stderr}");
+        assert!(stderr.contains(&line_about(kept[0])), "{stderr}");
+        assert!(kept.iter().all(|pid| exit.left.contains(pid)), "{exit:?}");
+        assert!(run.named("worker").is_empty(), "{options:?}");
+    }
+}
+
 #[test]
 fn control_without_the_option_nothing_lives_on() {
     let tree = format!("server:on=TERM/3[{KEEPER}]");
