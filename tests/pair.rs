@@ -527,6 +527,46 @@ fn a_process_with_the_number_of_a_server_that_has_ended_is_not_signalled() {
     run.wait_empty();
 }
 
+/// The monitor adopts that process, so the number belongs to a child of the monitor again.
+#[test]
+fn an_orphan_of_the_tree_with_the_number_of_the_server_is_not_signalled() {
+    if !sys::is_root() {
+        return skip("only root can set the next process number");
+    }
+    let scene = Scene::new().pidns();
+    let left = scene.directory().join("left");
+    // While a process is in the server's session, the number is in use.
+    let server = "export P=$$; setsid sh -c 'echo > $S; while [ -d /proc/$P ]; do sleep .01; done; \
+                  (echo $((P - 1)) > /proc/sys/kernel/ns_last_pid; sleep 78 & echo $! $P); exec sleep 77' & \
+                  until [ -s $S ]; do sleep .01; done";
+    // As PID 1 treaper would have no shim.
+    let script = "S=$0; export S; \"$@\"; exit $?";
+    let mut words = ["sh", "-c", script, left.to_str().unwrap()]
+        .map(str::to_owned)
+        .to_vec();
+    words.extend(Wrap::Treaper(&["--until=tree"]).command(&["sh", "-c", server]));
+    let mut run = scene.start(&words);
+    let printed = run.whole_line();
+    let (child, number) = printed.trim_end().split_once(' ').unwrap();
+    assert_eq!(child, number, "the scene shows nothing");
+    let (shim, monitor) = (run.shim(), run.monitor());
+    let quiet = |run: &Run| {
+        let sleeps = run.named("sleep").into_iter();
+        sleeps
+            .filter(|p| p.ppid == monitor && is_quiet(p.pid))
+            .count()
+    };
+    until("two orphans", || quiet(&run) == 2);
+    sys::kill(shim, libc::SIGUSR1).unwrap();
+    until("a signal that was taken", || {
+        is_quiet(shim) && is_quiet(monitor)
+    });
+    // A process that gets the signal ends.
+    assert_eq!(quiet(&run), 2);
+    sys::kill(shim, libc::SIGTERM).unwrap();
+    run.wait_empty();
+}
+
 /// The orphans of a child from before are adopted by the shim. One of them may get the number of a server that has ended.
 #[test]
 fn an_adopted_process_with_the_number_of_the_server_does_not_change_the_exit_status() {
