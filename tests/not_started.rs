@@ -123,6 +123,17 @@ fn a_directory_of_path_that_may_not_be_searched_is_named() {
 }
 
 #[test]
+fn a_directory_of_the_name_of_the_command_does_not_close_its_directory_of_path() {
+    let directory = Directory::new();
+    fs::create_dir(directory.0.join("tool")).unwrap();
+    let scene = Scene::new().env("PATH", directory.0.to_str().unwrap());
+    let mut run = scene.start(&[TREAPER, "--", "tool"]);
+    assert_eq!(run.wait_clean().code(), Some(127));
+    let expected = "treaper: cannot find 'tool': No such file or directory\n";
+    assert_eq!(run.stderr(), expected);
+}
+
+#[test]
 fn a_name_that_is_not_utf8_is_shown_escaped() {
     let (status, text) = failed(&[], OsStr::from_bytes(b"/no/such\xff\xfe\x1b[2J"));
     let expected = "treaper: cannot find '/no/such\\xff\\xfe\\u{1b}[2J': No such file or directory";
@@ -147,4 +158,34 @@ fn nothing_is_started_where_a_filter_refuses_to_wait_for_children() {
         assert_eq!(printed.matches(says).count(), 1, "{options:?}: {printed}");
         assert_eq!(printed.lines().count(), 1, "{options:?}: {printed}");
     }
+}
+
+/// The monitor is killed by its first call, which makes a process group.
+#[test]
+fn a_monitor_that_is_killed_before_the_start_is_the_reason() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    let kill = "inject=setpgid:signal=KILL";
+    let strace = [
+        "strace",
+        "-f",
+        "-qq",
+        "-b",
+        "execve",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=setpgid",
+        "-e",
+        kill,
+    ];
+    let words = [&strace[..], &[TREAPER, "--", "echo", "started"]].concat();
+    let mut run = Scene::new().start(&words);
+    assert_eq!(run.wait_clean().code(), Some(125));
+    let expected = "treaper: the monitor is gone, so COMMAND was not started\n";
+    assert_eq!(
+        (run.stderr().as_str(), run.stdout().as_str()),
+        (expected, "")
+    );
 }
