@@ -615,6 +615,63 @@ fn a_host_that_closes_its_stdin_drains_the_server_as_without_a_relay() {
 }
 
 #[test]
+fn a_fifo_whose_writer_left_before_the_start_has_ended() {
+    let scene = Scene::new();
+    let (fifo, socket) = (
+        scene.directory().join("fifo"),
+        scene.directory().join("socket"),
+    );
+    sys::mkfifo(&fifo);
+    let mut both = File::options();
+    let mut both = both.read(true).write(true).open(&fifo).unwrap();
+    let read = File::open(&fifo).unwrap();
+    both.write_all(b"hello\n").unwrap();
+    drop(both);
+    let source = format!("unix:{}", socket.display());
+    let scene = scene.with(|command| {
+        command.stdin(read);
+    });
+    let mut run = scene.start(&Wrap::Treaper(&["--inject", &source]).command(&["cat"]));
+    assert_eq!(run.wait_clean().code(), Some(0), "{}", run.stderr());
+    assert_eq!(run.stdout(), "hello\n");
+}
+
+/// The server reads slowly, so a message always waits.
+#[test]
+fn writers_that_go_on_do_not_keep_a_server_alive_whose_stdin_has_ended() {
+    const SIZE: usize = 100_000;
+    let tree = "server:eof=0:slowread=20:record";
+    let (mut run, path) = start(
+        &["--stdin", "watch", "--drain", "20s"],
+        &[ACTOR, "tree", tree],
+    );
+    run.log.ready("server");
+    until("the socket", || path.exists());
+    let (answer, answers) = std::sync::mpsc::channel();
+    for _ in 0..4 {
+        let (path, answer) = (path.clone(), answer.clone());
+        std::thread::spawn(move || {
+            let message = [&vec![b'x'; SIZE - 1][..], b"\n"].concat();
+            while let Ok(mut writer) = UnixStream::connect(&path) {
+                // The relay may close the connection before it has read all of it.
+                let _ = writer.write_all(&message);
+                answer.send(answered(writer)).unwrap();
+            }
+        });
+    }
+    drop(answer);
+    let mut all: Vec<String> = answers.iter().take(4).collect();
+    run.close_stdin();
+    assert_eq!(run.wait_clean().code(), Some(0), "{}", run.stderr());
+    all.extend(answers);
+    let count = |text: &str| all.iter().filter(|answer| *answer == text).count();
+    let (written, refused) = (count("ok\n"), count("error: stdin has ended\n"));
+    let bytes = run.log.wait("server", "eof").number("bytes") as usize;
+    assert_eq!(bytes, written * SIZE, "{all:?}");
+    assert!(written >= 4 && refused > 0, "{all:?}");
+}
+
+#[test]
 fn a_low_limit_of_descriptors_refuses_no_writer() {
     let scene = Scene::new().stdin_pipe();
     let path = scene.directory().join("socket");
