@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
 use std::time::Duration;
 
 use common::place::{self, Place};
@@ -81,6 +82,25 @@ fn a_stubborn_tree_is_stopped_and_its_group_removed() {
             .start(&CGROUP.tree(STUBBORN))
             .ready(NAMES);
         stop_stubborn(run, &place, name);
+    }
+}
+
+/// There treaper ends by the signal that has ended the server.
+#[test]
+fn at_a_terminal_the_group_of_a_server_that_ends_by_a_signal_is_removed() {
+    for (name, place, who) in places() {
+        for guard in [&["--no-guard"][..], &[]] {
+            let (scene, master) = who(place.scene()).terminal();
+            let options = [OPTIONS, guard].concat();
+            let command = Wrap::Treaper(&options).tree("server");
+            let mut run = scene.start(&command).ready(&["server"]);
+            assert_eq!(place.groups().len(), 1, "{name} {guard:?}");
+            fs::File::from(master.try_clone().unwrap())
+                .write_all(&[3])
+                .unwrap();
+            assert_eq!(run.wait_clean().signal(), Some(libc::SIGINT), "{name}");
+            assert!(place.groups().is_empty(), "{name} {guard:?}");
+        }
     }
 }
 
