@@ -428,6 +428,58 @@ fn with_no_guard_a_server_that_another_process_suspends_is_not_followed() {
     }
 }
 
+/// The key is long ago, so it is not the reason.
+#[test]
+fn with_no_guard_a_late_sigstop_after_an_ignored_key_is_not_followed() {
+    let (mut run, master) = start(WRAPS[1], "server:record");
+    let (main, server) = (run.main, run.log.ready("server"));
+    press(&master, 26);
+    run.log.wait("server", "signal");
+    until("a treaper that has seen the key", || is_quiet(main));
+    let seen = sys::now_ms();
+    until("the end of 2 s", || sys::now_ms() > seen + 2100);
+    let before = proc::switches(main);
+    sys::kill(server, libc::SIGSTOP).unwrap();
+    until("a look at the suspended server", || {
+        proc::switches(main) > before
+    });
+    // A suspended treaper would not see this.
+    sys::kill(server, libc::SIGKILL).unwrap();
+    assert_eq!(run.wait_clean().signal(), Some(libc::SIGKILL));
+}
+
+/// No shell would resume a server that is suspended during a stop.
+#[test]
+fn ctrl_z_during_a_stop_does_not_keep_the_server_from_its_end() {
+    for options in [&["--grace=60s"][..], &["--grace=60s", "--no-guard"]] {
+        let (mut run, master) = start(Wrap::Treaper(options), "server:on=TERM/3:slow=2000");
+        run.signal(libc::SIGTERM);
+        run.log.wait("server", "signal");
+        // It sends SIGCONT after SIGTERM, which undoes an early key. On a busy machine the server may have ended.
+        until("a treaper that waits", || {
+            let monitor = run.named("tree-monitor");
+            let waits = is_quiet(run.main) && monitor.iter().all(|p| is_quiet(p.pid));
+            waits || run.named("server").is_empty()
+        });
+        press(&master, 26);
+        assert_eq!(run.wait_clean().code(), Some(3), "{options:?}");
+    }
+}
+
+#[test]
+fn a_shim_that_is_suspended_with_its_server_acts_after_the_end_of_that() {
+    let wrap = Wrap::Treaper(&["--until=tree", "--grace=300ms"]);
+    let (mut run, _master) = start(wrap, "server[worker:setsid:ignore=TERM]");
+    let (main, server, worker) = (run.main, run.log.ready("server"), run.log.ready("worker"));
+    sys::kill(server, libc::SIGSTOP).unwrap();
+    until_state(&[main, server], 'T');
+    sys::kill(server, libc::SIGKILL).unwrap();
+    until("the end of the server", || Process::read(server).is_none());
+    assert_ne!(state(worker), '-');
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+}
+
 /// Editors do this: they restore the screen first.
 #[test]
 fn a_server_that_suspends_itself_when_the_keyboard_asks_is_followed() {
