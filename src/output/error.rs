@@ -106,16 +106,3 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shown_name_has_no_control_characters() {
-        let shown = |name: &[u8]| Shown(OsStr::from_bytes(name)).to_string();
-        assert_eq!(shown("/bin/sé rver'".as_bytes()), "/bin/sé rver'");
-        assert_eq!(shown(b"a\xff\xc3b\r"), "a\\xff\\xc3b\\r");
-        assert_eq!(shown("\u{1b}[2J\u{9b}2J".as_bytes()), "\\u{1b}[2J\\u{9b}2J");
-    }
-}

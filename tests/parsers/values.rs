@@ -1,9 +1,12 @@
 //! Durations, signals, rewrites, statuses, pids, filters: what users write.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use treaper::output::error::Shown;
 use treaper::settings::value;
 use treaper::settings::writers::{Match, matching, socket};
 use treaper::sys::signal::Signal;
@@ -281,4 +284,12 @@ proptest! {
         let text = directives.join(",");
         prop_assert_eq!(value::log_filter(&text).is_ok(), good, "{}", text);
     }
+}
+
+#[test]
+fn a_shown_name_has_no_control_characters() {
+    let shown = |name: &[u8]| Shown(OsStr::from_bytes(name)).to_string();
+    assert_eq!(shown("/bin/sé rver'".as_bytes()), "/bin/sé rver'");
+    assert_eq!(shown(b"a\xff\xc3b\r"), "a\\xff\\xc3b\\r");
+    assert_eq!(shown("\u{1b}[2J\u{9b}2J".as_bytes()), "\\u{1b}[2J\\u{9b}2J");
 }
