@@ -1,6 +1,7 @@
 //! The relay, as shim and monitor see it: its news, its sockets, and how it is waited for at the end.
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -23,8 +24,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct RelayHandle {
     pub pid: Pid,
-    /// The process that has started it.
-    top: i32,
+    /// The process that has started it, until that has waited for it.
+    top: Cell<i32>,
     pidfd: Option<OwnedFd>,
     /// Is readable when there is news, and hangs up when the relay has ended.
     pub line: OwnedFd,
@@ -37,7 +38,7 @@ impl RelayHandle {
     pub fn new(pid: Pid, line: OwnedFd, words: Words, files: Vec<SocketFile>) -> Self {
         Self {
             pid,
-            top: pid::own(),
+            top: Cell::new(pid::own()),
             // The child is not reaped yet, so its pid is its own.
             pidfd: pidfd::open(pid.get()).ok(),
             line,
@@ -77,10 +78,10 @@ impl RelayHandle {
     }
 
     /// After the end of the tree: waits until the relay has passed on what is left of the output, and removes the
-    /// sockets. Only the process that has started the relay waits.
+    /// sockets. Only the process that has started the relay waits, and once.
     pub fn finish(&self) {
         self.hang_up();
-        if pid::own() == self.top {
+        if pid::own() == self.top.replace(0) {
             self.wait();
         }
         self.files.iter().for_each(SocketFile::remove);
