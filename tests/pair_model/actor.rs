@@ -34,8 +34,10 @@ pub const MONITOR: u8 = 2;
 pub const SERVER: u8 = 3;
 /// A process that the server has started.
 pub const CHILD: u8 = 4;
+/// The third process of treaper.
+pub const RELAY: u8 = 5;
 /// Init, and every other process outside.
-pub const OUTSIDE: u8 = 5;
+pub const OUTSIDE: u8 = 6;
 
 /// Greater than each pid of a real kernel, so that no call by mistake reaches a process.
 const FIRST_PID: i32 = 5_000_000;
@@ -56,19 +58,41 @@ pub struct Scene {
     pub disarmed: bool,
     /// SIGKILL does not end the child.
     pub hopeless: bool,
+    pub relay: Use,
+    /// The end of stdin is a trigger.
+    pub watches_stdin: bool,
+    /// The host reads stdout. If it does not, it reads as often as the event `HostReads` comes.
+    pub host_reads: bool,
+    /// How often the server writes to its stdout when it ends.
+    pub last_words: u8,
+    /// SIGKILL does not end a relay that hangs.
+    pub immortal_relay: bool,
     /// How often each event may come, see `kernel::EVENTS`.
     pub events: &'static [(crate::kernel::Event, u8)],
     /// How many of the processes of the pair may be killed.
     pub kills: u8,
 }
 
+/// What the relay is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// There is none.
+    None,
+    /// It is between the host and the server's stdin alone.
+    Inject,
+    /// It is between them in both directions, and follows the turns.
+    Cancel,
+}
+
+pub const DRAIN: Duration = Duration::from_millis(100);
+pub const CANCEL_DRAIN: Duration = Duration::from_millis(50);
 pub const GRACE: Duration = Duration::from_millis(1000);
 pub const KILL_TIMEOUT: Duration = Duration::from_millis(300);
 
 impl Scene {
     pub fn policy(&self) -> Policy {
         Policy {
-            drain: Duration::from_millis(100),
+            drain: DRAIN,
             grace: GRACE,
             stage: None,
             kill_timeout: KILL_TIMEOUT,
@@ -86,7 +110,23 @@ pub enum Object {
     Signals,
     Process(u8),
     Bell,
+    /// The two ends of the line between the pair and the relay.
+    Line,
+    FarLine,
+    /// The streams of the relay: from the host, to the server, and back.
+    FromHost,
+    ToServer,
+    FromServer,
+    ToHost,
+    /// A descriptor of which nothing is asked.
+    Other,
 }
+
+/// What is asked of a descriptor and reported of it, as bits.
+pub const IN: u8 = 1;
+pub const OUT: u8 = 2;
+pub const ERR: u8 = 4;
+pub const HUP: u8 = 8;
 
 /// A call of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -99,7 +139,7 @@ pub enum Op {
         until: Option<u64>,
     },
     Poll {
-        objects: Vec<Object>,
+        objects: Vec<(Object, u8)>,
         until: Option<u64>,
     },
     Get {
@@ -113,9 +153,15 @@ pub enum Op {
         word: u8,
         value: u64,
     },
+    Add {
+        word: u8,
+        count: u64,
+    },
     Signal {
         to: u8,
         signal: Signal,
+        /// By a pidfd, and not by a number, which can be that of another process by now.
+        by_handle: bool,
     },
     SignalGroup {
         of: u8,
@@ -135,6 +181,8 @@ pub enum Op {
     },
     Walk {
         deep: bool,
+        /// The processes that are left out, as a set.
+        strangers: u64,
     },
     Children {
         of: u8,
@@ -153,8 +201,26 @@ pub enum Op {
     SignalOnParentExit {
         signal: Signal,
     },
-    Fork,
+    Fork {
+        of: u8,
+    },
     Spawn,
+    /// A byte on the line.
+    Send,
+    /// The line hangs up for the relay.
+    HangUp,
+    Read {
+        from: Object,
+    },
+    Readable {
+        from: Object,
+    },
+    HasHungUp,
+    Write {
+        to: Object,
+    },
+    MakeSocket,
+    RemoveSocket,
     Exit {
         status: u8,
     },
@@ -240,6 +306,8 @@ struct Running {
     at: usize,
     own: u8,
     objects: HashMap<RawFd, Object>,
+    /// How many words of shared memory it has.
+    words: u8,
     sets: HashSet<(usize, i32)>,
     asked: Option<Op>,
 }
@@ -256,6 +324,13 @@ fn with<T>(f: impl FnOnce(&mut Running) -> T) -> T {
 struct Asked;
 
 pub fn call(op: Op) -> Reply {
+    if std::thread::panicking() {
+        // The run was left. What is dropped meanwhile gets an answer for which it does not wait.
+        return match op {
+            Op::Wait { .. } => Reply::Failed(Errno::CHILD),
+            _ => Reply::Number(1),
+        };
+    }
     let answer = with(|running| {
         let known = running.answers.get(running.at);
         running.at += 1;
@@ -326,7 +401,7 @@ pub fn number(of: u64) -> i32 {
 }
 
 pub fn group(of: u8) -> i32 {
-    let job = scene().job_control && of != MONITOR && of != CHILD;
+    let job = scene().job_control && ![MONITOR, CHILD, RELAY].contains(&of);
     FIRST_PID + i32::from(if job { SHIM } else { of })
 }
 
@@ -338,7 +413,20 @@ pub fn open(object: Object) -> OwnedFd {
 }
 
 pub fn object(fd: RawFd) -> Object {
-    with(|running| running.objects[&fd])
+    // Before the relay, stdin is that of the host.
+    with(|running| match fd {
+        0 => Object::FromHost,
+        _ => running.objects[&fd],
+    })
+}
+
+/// Maps so many words of shared memory. Returns the number of the first one.
+pub fn map(count: usize) -> u8 {
+    with(|running| {
+        let first = running.words;
+        running.words += count as u8;
+        first
+    })
 }
 
 pub fn contains(set: usize, pid: i32) -> bool {
@@ -366,12 +454,28 @@ pub fn arrival(info: Info) -> Arrival {
     }
 }
 
-/// The whole life of a process, from the start of the shim. The fork makes two of it.
+/// The whole life of a process, from the start of the shim. A fork makes two of it.
 fn live(scene: &Scene) -> u8 {
-    static CONFIGS: [OnceLock<Config>; 2] = [OnceLock::new(), OnceLock::new()];
-    let config = CONFIGS[usize::from(scene.namespace)].get_or_init(|| {
+    static CONFIGS: [OnceLock<Config>; 6] = [const { OnceLock::new() }; 6];
+    let at = 2 * scene.relay as usize + usize::from(scene.namespace);
+    let config = CONFIGS[at].get_or_init(|| {
         let level = if scene.namespace { "pidns" } else { "group" };
-        let variables = [("TREAPER_CONTAIN".into(), level.into())];
+        let (drain, cancel_drain) = (DRAIN.as_millis(), CANCEL_DRAIN.as_millis());
+        let mut variables = vec![
+            ("TREAPER_CONTAIN".into(), level.into()),
+            // Otherwise the end of stdin would be no trigger in the first second.
+            ("TREAPER_STDIN".into(), "watch".into()),
+            ("TREAPER_DRAIN".into(), format!("{drain}ms").into()),
+        ];
+        if scene.relay != Use::None {
+            variables.push(("TREAPER_INJECT".into(), "unix:socket".into()));
+        }
+        if scene.relay == Use::Cancel {
+            let time = format!("{cancel_drain}ms");
+            variables.push(("TREAPER_TURN".into(), "method=turn".into()));
+            variables.push(("TREAPER_CANCEL".into(), "method=cancel".into()));
+            variables.push(("TREAPER_CANCEL_DRAIN".into(), time.into()));
+        }
         cli::from_variables(&variables, &["server".into()]).expect("a configuration")
     });
     let inherited = Inherited {
@@ -396,6 +500,7 @@ fn next_call(scene: &Scene, answers: Vec<(Op, Reply)>) -> Op {
         at: 0,
         own: SHIM,
         objects: HashMap::new(),
+        words: 0,
         sets: HashSet::new(),
         asked: None,
     }));

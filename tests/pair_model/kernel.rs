@@ -1,15 +1,24 @@
 //! The kernel of the model: processes, signals, waits and the board. One call, one event or one death is one step.
 
+mod streams;
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use treaper::plan::event::Trigger;
 use treaper::sys::Errno;
 use treaper::sys::signal::Signal;
 use treaper::sys::wait::Ended;
 
 use crate::actor::{
-    CHILD, Cause, Changed, GRACE, HOST, Info, KILL_TIMEOUT, MONITOR, OUTSIDE, Object, Op, Reply,
-    SERVER, SHIM, Scene,
+    CANCEL_DRAIN, CHILD, Cause, Changed, ERR, GRACE, HOST, HUP as HUNG_UP, Info, KILL_TIMEOUT,
+    MONITOR, OUTSIDE, Op, RELAY, Reply, SERVER, SHIM, Scene,
 };
 use crate::pair::board::Board;
+use crate::relay::RelayHandle;
+use crate::sys::shared::Named;
 use crate::sys::wait::{ENDED, RESUMED, SUSPENDED};
+use streams::Streams;
 
 /// What can happen from outside, at any instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,9 +46,24 @@ pub enum Event {
     /// SIGSTOP.
     FreezeServer,
     ResumeServer,
+    KillRelay,
+    /// SIGSTOP.
+    SuspendRelay,
+    /// From now on it does nothing, as if it waited for a file system.
+    RelayHangs,
+    /// The host writes a turn and its cancel.
+    CancelTurn,
+    /// The server answers the turn.
+    Answer,
+    /// The host closes its end of stdin.
+    CloseStdin,
+    /// The server closes stdin and stdout.
+    ServerCloses,
+    /// The host makes room on stdout for one write.
+    HostReads,
 }
 
-pub const EVENTS: usize = 14;
+pub const EVENTS: usize = 22;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Life {
@@ -116,7 +140,8 @@ impl Process {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
     pub processes: [Process; OUTSIDE as usize + 1],
-    pub board: [u64; 17],
+    /// That of the pair, and the words of the relay.
+    pub board: [u64; WORDS_IN_ALL],
     pub now: u64,
     events: [u8; EVENTS],
     kills: u8,
@@ -142,19 +167,61 @@ pub struct Kernel {
     pub killed: [bool; 2],
     /// Another process than treaper has suspended one of these: shim, monitor.
     meddled: [bool; 2],
+    pub streams: Streams,
+    /// The triggers that have happened, as a set.
+    reasons: u16,
     /// Which promise is broken.
     pub broken: Option<&'static str>,
 }
 
-fn word(name: &str) -> usize {
-    let at = Board::NAMES.iter().position(|known| *known == name);
-    at.unwrap_or_else(|| panic!("the board has no word {name}"))
+const WORDS_IN_ALL: usize = 27;
+
+/// The names of all words, in their order.
+pub fn name(word: u8) -> &'static str {
+    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+    fn names<T: Named>(_: impl Fn(&RelayHandle) -> T) -> &'static [&'static str] {
+        T::NAMES
+    }
+    let names = NAMES.get_or_init(|| {
+        let pair = Board::NAMES.iter().map(|name| (*name).to_owned());
+        let relay = names(|relay| relay.words).iter();
+        let names: Vec<_> = pair
+            .chain(relay.map(|name| format!("relay.{name}")))
+            .collect();
+        assert_eq!(names.len(), WORDS_IN_ALL);
+        names
+    });
+    &names[usize::from(word)]
+}
+
+fn word(of: &str) -> usize {
+    let at = (0..WORDS_IN_ALL).find(|at| name(*at as u8) == of);
+    at.unwrap_or_else(|| panic!("there is no word {of}"))
 }
 
 thread_local! {
-    static WORDS: [usize; 6] =
-        ["server", "ended", "kill_at", "survivors_at", "failure", "stop_sent"].map(word);
+    static WORDS: [usize; 9] = [
+        "server",
+        "ended",
+        "kill_at",
+        "survivors_at",
+        "failure",
+        "stop_sent",
+        "trigger",
+        "relay.done",
+        "relay.timed_out",
+    ]
+    .map(word);
 }
+
+fn at(word: usize) -> usize {
+    WORDS.with(|words| words[word])
+}
+const TRIGGER: usize = 6;
+const DONE: usize = 7;
+const TIMED_OUT: usize = 8;
+/// Input that the server reads during a drain prolongs it by this.
+const INPUT_CHECK: Duration = Duration::from_millis(50);
 
 /// What a step does, for the list of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +248,7 @@ impl Kernel {
         }
         Self {
             processes,
-            board: [0; 17],
+            board: [0; WORDS_IN_ALL],
             now: 1_000_000_000,
             events,
             kills: scene.kills,
@@ -197,6 +264,11 @@ impl Kernel {
             sigkill: None,
             killed: [false; 2],
             meddled: [false; 2],
+            streams: Streams {
+                room: if scene.host_reads { u8::MAX } else { 0 },
+                ..Streams::default()
+            },
+            reasons: 0,
             broken: None,
         }
     }
@@ -218,19 +290,34 @@ impl Kernel {
     }
 
     fn note_reason(&mut self) {
-        self.reason = self.reason.or(Some(self.now));
+        self.note_reason_at(self.now);
+    }
+
+    fn note_reason_at(&mut self, at: u64) {
+        self.reason = Some(self.reason.map_or(at, |before| before.min(at)));
+    }
+
+    /// A trigger has happened.
+    fn happened(&mut self, trigger: Trigger) {
+        self.reasons |= 1 << trigger as u16;
+    }
+
+    fn has_happened(&self, trigger: Trigger) -> bool {
+        self.reasons & 1 << trigger as u16 != 0
     }
 
     /// Whether it makes no difference to any promise at which instant a call is done, so that it needs no step of its own:
     /// nothing that can still happen changes its answer, and no process that can still look sees what it changes.
     pub fn is_private(&self, scene: &Scene, own: u8, op: &Op) -> bool {
-        let comes = |event: Event| self.events[event as usize] > 0;
-        let monitor_stays =
-            !comes(Event::KillMonitor) || self.kills == 0 || !self.is_alive(MONITOR);
+        let comes = |event: Event| self.comes(event);
+        let monitor_stays = self.monitor_stays();
         let shim_stays = !comes(Event::KillShim) || self.kills == 0 || !self.is_alive(SHIM);
         let host_stays = !comes(Event::HostDies) || !self.is_alive(HOST);
-        let is_word = |word: u8, names: &[&str]| names.contains(&Board::NAMES[word as usize]);
+        let is_word = |word: u8, names: &[&str]| names.contains(&name(word));
         let job = scene.job_control;
+        if let Some(is_private) = self.is_private_with_relay(scene, own, op) {
+            return is_private;
+        }
         match op {
             Op::Now | Op::BecomeSubreaper => true,
             Op::Parent if own == SHIM => self.has_looked && host_stays,
@@ -281,13 +368,21 @@ impl Kernel {
         }
     }
 
+    fn comes(&self, event: Event) -> bool {
+        self.events[event as usize] > 0
+    }
+
+    /// Whether the monitor is not killed any more.
+    fn monitor_stays(&self) -> bool {
+        !self.comes(Event::KillMonitor) || self.kills == 0 || !self.is_alive(MONITOR)
+    }
+
     /// Every step that can come next.
     pub fn steps(&self, scene: &Scene, op: &dyn Fn(u32) -> Op) -> Vec<Step> {
         let mut steps = Vec::new();
-        for own in [SHIM, MONITOR] {
+        for own in ACTORS {
             let process = self.process(own);
-            let runs = process.is_alive() && process.suspended.is_none();
-            if runs
+            if self.runs(own)
                 && self
                     .clone()
                     .perform(scene, own, &op(process.node))
@@ -296,7 +391,7 @@ impl Kernel {
                 steps.push(Step::Call(own));
             }
         }
-        for of in [SERVER, CHILD] {
+        for of in [SERVER, CHILD, RELAY] {
             if self.clone().live(scene, of) {
                 steps.push(Step::Tree(of));
             }
@@ -305,15 +400,15 @@ impl Kernel {
             .iter()
             .all(|step| matches!(step, Step::Tree(of) if self.may_be_slow(*of)));
         if waits {
-            let limits = [SHIM, MONITOR].map(|own| {
+            let limits = ACTORS.map(|own| {
                 let process = self.process(own);
-                let runs = process.is_alive() && process.suspended.is_none();
-                runs.then(|| match op(process.node) {
-                    Op::TakeSignal { until } | Op::Poll { until, .. } => until,
-                    Op::Pause { until } => Some(until),
-                    _ => None,
-                })
-                .flatten()
+                self.runs(own)
+                    .then(|| match op(process.node) {
+                        Op::TakeSignal { until } | Op::Poll { until, .. } => until,
+                        Op::Pause { until } => Some(until),
+                        _ => None,
+                    })
+                    .flatten()
             });
             if let Some(at) = limits.into_iter().flatten().min() {
                 steps.push(Step::Time(at));
@@ -325,6 +420,13 @@ impl Kernel {
             }
         }
         steps
+    }
+
+    /// Whether a process of treaper goes on.
+    pub fn runs(&self, own: u8) -> bool {
+        let process = self.process(own);
+        let hangs = own == RELAY && (self.streams.relay_hangs || process.doomed);
+        process.is_alive() && process.suspended.is_none() && !hangs
     }
 
     /// A server takes any time to obey the stop signal. SIGKILL takes none.
@@ -354,13 +456,10 @@ impl Kernel {
                 Reply::Signal(taken)
             }
             Op::Poll { ref objects, until } => {
-                let ready = |object: &Object| match object {
-                    Object::Signals => self.process(own).pending.iter().any(Option::is_some),
-                    Object::Process(of) => !self.is_alive(*of),
-                    Object::Bell => !self.is_alive(SHIM),
-                };
-                let bits = objects.iter().enumerate();
-                let found = bits.fold(0, |set, (at, object)| set | u64::from(ready(object)) << at);
+                let found = objects.iter().rev().fold(0, |found, (object, asked)| {
+                    let reported = self.ready(own, *object) & (asked | ERR | HUNG_UP);
+                    found << 4 | u64::from(reported)
+                });
                 if found == 0 && until.is_none_or(|until| self.now < until) {
                     return None;
                 }
@@ -376,7 +475,21 @@ impl Kernel {
                 self.write(word, value);
                 Reply::Number(before)
             }
-            Op::Signal { to, signal } => result(self.signal(own, to, signal.number())),
+            Op::Add { word, count } => {
+                self.write(word, self.board[word as usize] + count);
+                Reply::Done
+            }
+            Op::Signal {
+                to,
+                signal,
+                by_handle,
+            } => {
+                // Other numbers are looked at in `tests/recycle.rs`.
+                if to == RELAY && !by_handle && !self.process(RELAY).exists() {
+                    self.breaks("no signal is sent to a pid that is free");
+                }
+                result(self.signal(own, to, signal.number()))
+            }
             Op::SignalGroup { of, signal } => result(self.signal(own, of, signal.number())),
             Op::Deliver { signal } => {
                 let waits = self.change(own).slot(signal.number()).take();
@@ -405,7 +518,12 @@ impl Kernel {
                 Reply::Number(u64::from(!was_full && !self.is_alive(MONITOR)))
             }
             Op::Wait { of, kinds, take } => self.wait(own, of, kinds, take),
-            Op::Walk { deep } => Reply::Number(self.descendants(own, deep)),
+            Op::Walk { deep, strangers } => {
+                if (0..OUTSIDE).any(|of| strangers & 1 << of != 0 && !self.process(of).exists()) {
+                    self.breaks("no process is left out of the tree for its free pid");
+                }
+                Reply::Number(self.descendants(own, deep))
+            }
             Op::Children { of } => Reply::Number(self.descendants(of, false)),
             Op::State { of } => {
                 let process = self.process(of);
@@ -432,11 +550,11 @@ impl Kernel {
                 self.change(own).at_parents_death = Some(signal);
                 Reply::Done
             }
-            Op::Fork => {
-                *self.change(MONITOR) = Process {
+            Op::Fork { of } => {
+                *self.change(of) = Process {
                     life: Life::Alive,
                     parent: SHIM,
-                    ends_by_cont: true,
+                    ends_by_cont: of == MONITOR,
                     node: self.process(SHIM).node,
                     ..UNBORN
                 };
@@ -455,6 +573,14 @@ impl Kernel {
                 self.die(scene, own, Ended::Exited(status));
                 Reply::Done
             }
+            Op::Send
+            | Op::HangUp
+            | Op::HasHungUp
+            | Op::Readable { .. }
+            | Op::Read { .. }
+            | Op::Write { .. }
+            | Op::MakeSocket
+            | Op::RemoveSocket => self.do_with_stream(scene, op),
             Op::Panic(_) => {
                 self.breaks("no process of treaper panics");
                 return None;
@@ -464,6 +590,14 @@ impl Kernel {
 
     fn write(&mut self, at: u8, value: u64) {
         let before = std::mem::replace(&mut self.board[at as usize], value);
+        if usize::from(at) == WORDS.with(|words| words[TIMED_OUT]) {
+            self.note_reason();
+            self.happened(Trigger::CancelTimeout);
+            let due = |at: u64| at + CANCEL_DRAIN.as_nanos() as u64;
+            if self.streams.cancelled.map(due) != Some(self.now) {
+                self.breaks("a turn that has ended, or has time left, is no reason to stop");
+            }
+        }
         let deadlines = WORDS.with(|words| [words[2], words[3]]);
         if deadlines.contains(&at.into()) && before != 0 && value > before {
             self.breaks("no deadline on the board is moved to a later time");
@@ -522,6 +656,9 @@ impl Kernel {
         if matches!(to, HOST | OUTSIDE) {
             self.breaks("treaper signals only what is its own");
         }
+        if to == RELAY && signal != CONT && !(signal == KILL && self.streams.relay_hangs) {
+            self.breaks("the relay gets no signal that ends it, unless it hangs");
+        }
         if to == MONITOR && matches!(signal, HUP | TERM) {
             self.note_reason();
         }
@@ -544,9 +681,13 @@ impl Kernel {
 
     fn check_sigkill(&mut self) {
         let due = self.reason.map(|at| at + GRACE.as_nanos() as u64);
+        let last_input = |due| {
+            self.has_happened(Trigger::StdinEof) && due + INPUT_CHECK.as_nanos() as u64 == self.now
+        };
+        let is_due = due.is_some_and(|due| due == self.now || last_input(due));
         if self.sigkill.is_none() {
             self.sigkill = Some(self.now);
-            if due != Some(self.now) {
+            if !is_due {
                 self.breaks("SIGKILL comes when the grace period of the first reason is over");
             }
             if self.is_alive(SERVER) && !self.was_stopped {
@@ -557,6 +698,7 @@ impl Kernel {
 
     /// What the kernel does with a signal.
     fn deliver(&mut self, to: u8, signal: u8, sender: u8, cause: Cause) {
+        // The relay has blocked all signals.
         let is_ours = matches!(to, SHIM | MONITOR);
         if !self.is_alive(to) {
             return;
@@ -621,6 +763,15 @@ impl Kernel {
         if of == SERVER {
             self.server_ended = Some(ended);
             self.note_reason();
+            self.streams.output += scene.last_words;
+            if !self.was_stopped && !self.process(SERVER).doomed {
+                self.happened(Trigger::ServerExit);
+            }
+        }
+        let by_itself = ended == Ended::Exited(0);
+        if of == RELAY && !by_itself && self.board[at(DONE)] == 0 {
+            self.note_reason();
+            self.happened(Trigger::RelayKilled);
         }
         self.change(of).suspended = None;
         self.change(of).life = Life::Zombie(ended);
@@ -663,13 +814,13 @@ impl Kernel {
         }
         let process = *self.process(of);
         if process.doomed {
-            let dies = !(of == CHILD && scene.hopeless);
+            let dies = !(of == CHILD && scene.hopeless || of == RELAY && scene.immortal_relay);
             if dies {
                 self.die(scene, of, Ended::Killed(KILL));
             }
             return dies;
         }
-        if process.suspended.is_some() {
+        if process.suspended.is_some() || of == RELAY {
             return false;
         }
         if process.phase < RUNS {
@@ -685,7 +836,7 @@ impl Kernel {
 
     /// As `sys::clone::become_server` does it.
     fn become_server(&mut self, scene: &Scene, of: u8) {
-        let [server, _, _, _, failure, _] = WORDS.with(|words| *words);
+        let [server, _, _, _, failure, ..] = WORDS.with(|words| *words);
         match self.process(of).phase {
             0 if scene.namespace => self.board[server] = 2,
             0 => self.board[server] = 5_000_000 + u64::from(SERVER),
@@ -718,10 +869,13 @@ impl Kernel {
         match event {
             Event::HostDies if self.has_looked => {
                 self.note_reason();
+                self.happened(Trigger::ParentExit);
+                self.close_stdin(scene);
                 self.die(scene, HOST, Ended::Killed(KILL));
                 self.orphan_the_job(scene);
             }
             Event::Terminate if self.is_alive(SHIM) => {
+                self.happened(Trigger::Terminate);
                 self.deliver(SHIM, TERM, OUTSIDE, Cause::Process);
             }
             Event::KillShim if self.is_alive(SHIM) && self.kills > 0 => self.kill(scene, SHIM),
@@ -768,6 +922,27 @@ impl Kernel {
             Event::ResumeServer if runs(SERVER) => {
                 self.deliver(SERVER, CONT, OUTSIDE, Cause::Process);
             }
+            Event::KillRelay if self.is_alive(RELAY) => {
+                self.die(scene, RELAY, Ended::Killed(KILL));
+            }
+            Event::SuspendRelay if self.is_alive(RELAY) => {
+                self.streams.relay_meddled = true;
+                self.deliver(RELAY, STOP, OUTSIDE, Cause::Process);
+            }
+            Event::RelayHangs if self.is_alive(RELAY) => self.streams.relay_hangs = true,
+            Event::CancelTurn if runs(SERVER) && !self.streams.stdin_closed => {
+                self.streams.has_turn = true;
+            }
+            Event::Answer if runs(SERVER) && self.streams.cancelled.is_some() => {
+                self.streams.has_answer = true;
+            }
+            Event::CloseStdin if self.is_alive(RELAY) && !self.streams.stdin_closed => {
+                self.close_stdin(scene);
+            }
+            Event::ServerCloses if runs(SERVER) => self.streams.server_closed = true,
+            Event::HostReads if self.is_alive(HOST) && self.streams.room == 0 => {
+                self.streams.room = 1;
+            }
             _ => return false,
         }
         true
@@ -775,6 +950,11 @@ impl Kernel {
 
     fn kill(&mut self, scene: &Scene, of: u8) {
         self.kills -= 1;
+        self.happened(if of == SHIM {
+            Trigger::ShimKilled
+        } else {
+            Trigger::MonitorKilled
+        });
         self.killed[usize::from(of - SHIM)] = true;
         self.note_reason();
         self.die(scene, of, Ended::Killed(KILL));
@@ -792,6 +972,7 @@ impl Kernel {
             .filter(|(_, process)| process.is_alive())
         {
             if of == SHIM {
+                self.happened(Trigger::Hangup);
                 self.deliver(of, HUP, OUTSIDE, Cause::Terminal);
             }
             self.deliver(of, CONT, OUTSIDE, Cause::Terminal);
@@ -810,11 +991,24 @@ impl Kernel {
 
     /// A process of treaper exits.
     fn check_exit(&mut self, scene: &Scene, own: u8, status: u8) {
+        let others = ACTORS.into_iter().filter(|of| *of != own);
+        if self.streams.has_socket && !{ others }.any(|of| self.is_alive(of)) {
+            self.breaks("the last process of treaper removes the socket");
+        }
+        if own == RELAY {
+            return;
+        }
         if !self.is_tree_empty() && !scene.hopeless {
             self.breaks("treaper exits only when the tree is empty");
         }
+        self.check_trigger();
         if own != SHIM {
             return;
+        }
+        let stays =
+            scene.immortal_relay && self.streams.relay_hangs || !scene.pidfds && !self.runs(RELAY);
+        if self.is_alive(RELAY) && !stays {
+            self.breaks("the relay is gone when treaper is gone");
         }
         if self.is_alive(MONITOR) && !scene.hopeless {
             self.breaks("the shim exits after the monitor");
@@ -825,6 +1019,9 @@ impl Kernel {
             // It was not started.
             None => self.process(SERVER).life == Life::Unborn,
             Some(_) if self.board[WORDS.with(|words| words[4])] != 0 => true,
+            Some(_) if self.board[at(TRIGGER)] == Trigger::CancelTimeout as u64 => {
+                status == 124 || scene.hopeless && status == 123
+            }
             Some(server) => {
                 // The monitor was killed between its wait and the word of the board.
                 let unknown = self.killed[1] && self.monitor_has_status && self.board[ended] == 0;
@@ -838,10 +1035,28 @@ impl Kernel {
         }
     }
 
+    /// The trigger on the board is one that has happened.
+    fn check_trigger(&mut self) {
+        let number = self.board[at(TRIGGER)];
+        let timed_out_in_drain = 1 << Trigger::StdinEof as u16 | 1 << Trigger::CancelTimeout as u16;
+        let is_right = if self.reasons == timed_out_in_drain {
+            number == Trigger::CancelTimeout as u64
+        } else {
+            self.reasons & 1 << number != 0
+        };
+        // Zero: the server was not started.
+        if number != 0 && !is_right {
+            self.breaks("the trigger is what has happened");
+        }
+    }
+
     /// Nothing can happen any more, unless an event comes from outside.
     pub fn check_rest(&mut self, scene: &Scene) {
         let [shim, monitor] = [SHIM, MONITOR].map(|of| self.is_alive(of));
         let empty = self.is_tree_empty();
+        if !shim && !monitor && self.runs(RELAY) {
+            self.breaks("the relay ends when the last of the pair has ended");
+        }
         if self.killed == [true, true] {
             if !empty && !scene.disarmed && !self.was_stopped {
                 self.breaks("if both are killed, the server gets the stop signal from the kernel");
@@ -853,6 +1068,8 @@ impl Kernel {
                 self.breaks("a stop comes to its end: nothing is left, and no process waits");
             }
             let limit = GRACE
+                + self.relay_time(scene)
+                + INPUT_CHECK * u32::from(self.has_happened(Trigger::StdinEof))
                 + if scene.hopeless {
                     KILL_TIMEOUT
                 } else {
@@ -865,6 +1082,13 @@ impl Kernel {
         } else {
             if self.was_asked && self.process(SHIM).suspended.is_none() {
                 self.breaks("a request to stop is not lost");
+            }
+            if self.streams.cancelled.is_some() && !self.streams.relay_hangs {
+                self.breaks("a cancelled turn that does not end is a reason to stop");
+            }
+            let rests = self.process(RELAY).suspended.is_some();
+            if rests && scene.pidfds && self.process(SHIM).suspended.is_none() {
+                self.breaks("a suspended relay is resumed");
             }
             let starts = self.process(SHIM).suspended.is_some() && !self.is_alive(SERVER);
             let all = shim && monitor && self.is_alive(SERVER);
@@ -904,4 +1128,15 @@ pub const ALL: [Event; EVENTS] = [
     Event::SuspendServer,
     Event::FreezeServer,
     Event::ResumeServer,
+    Event::KillRelay,
+    Event::SuspendRelay,
+    Event::RelayHangs,
+    Event::CancelTurn,
+    Event::Answer,
+    Event::CloseStdin,
+    Event::ServerCloses,
+    Event::HostReads,
 ];
+
+/// The processes of treaper.
+pub const ACTORS: [u8; 3] = [SHIM, MONITOR, RELAY];

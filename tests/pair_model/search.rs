@@ -6,8 +6,7 @@ use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 
 use crate::actor::{Lives, MONITOR, Op, Reply, SHIM, Scene};
-use crate::kernel::{Kernel, Step};
-use crate::pair::board::Board;
+use crate::kernel::{ACTORS, Kernel, Step, name};
 
 #[derive(Debug, Default)]
 pub struct Count {
@@ -54,18 +53,16 @@ fn call(kernel: &mut Kernel, own: u8, scene: &Scene, lives: &mut Lives) {
         return;
     }
     kernel.processes[own as usize].node = lives.after(node, reply);
-    if op == Op::Fork {
-        kernel.processes[MONITOR as usize].node = lives.after(node, Reply::Number(0));
+    if let Op::Fork { of } = op {
+        kernel.processes[of as usize].node = lives.after(node, Reply::Number(0));
     }
 }
 
 fn settle(kernel: &mut Kernel, scene: &Scene, lives: &mut Lives) {
-    for own in [SHIM, MONITOR] {
+    for own in ACTORS {
         loop {
-            let process = kernel.process(own);
-            let op = lives.op(process.node);
-            let runs = process.is_alive() && process.suspended.is_none();
-            if !runs || !kernel.is_private(scene, own, op) {
+            let op = lives.op(kernel.process(own).node);
+            if !kernel.runs(own) || !kernel.is_private(scene, own, op) {
                 break;
             }
             call(kernel, own, scene, lives);
@@ -151,11 +148,16 @@ fn explain(
             Step::Call(own) => {
                 let op = lives.op(kernel.process(own).node).clone();
                 let reply = kernel.clone().perform(scene, own, &op);
-                let who = if own == SHIM { "shim" } else { "monitor" };
+                let who = match own {
+                    SHIM => "shim",
+                    MONITOR => "monitor",
+                    _ => "relay",
+                };
                 let word = match op {
-                    Op::Get { word } | Op::Set { word, .. } | Op::Swap { word, .. } => {
-                        Board::NAMES[word as usize]
-                    }
+                    Op::Get { word }
+                    | Op::Set { word, .. }
+                    | Op::Swap { word, .. }
+                    | Op::Add { word, .. } => name(word),
                     _ => "",
                 };
                 format!("{who}: {op:?} {word} -> {reply:?}")

@@ -66,7 +66,7 @@ pub mod clone {
     use std::os::fd::{BorrowedFd, OwnedFd};
     use std::sync::atomic::AtomicU64;
 
-    use crate::actor::{self, MONITOR, Object, Op, Reply, SERVER, call};
+    use crate::actor::{self, MONITOR, Object, Op, RELAY, Reply, SERVER, call};
     use crate::sys::Errno;
     use crate::sys::exec::{Image, Text};
     use crate::sys::pid::Pid;
@@ -79,12 +79,20 @@ pub mod clone {
     }
 
     pub fn fork() -> Result<Fork, Errno> {
-        match call(Op::Fork) {
+        fork_as(MONITOR)
+    }
+
+    pub fn fork_plainly() -> Result<Fork, Errno> {
+        fork_as(RELAY)
+    }
+
+    fn fork_as(of: u8) -> Result<Fork, Errno> {
+        match call(Op::Fork { of }) {
             Reply::Number(0) => {
-                actor::become_process(MONITOR);
+                actor::become_process(of);
                 Ok(Fork::Child)
             }
-            _ => Ok(Fork::Parent(actor::pid(MONITOR))),
+            _ => Ok(Fork::Parent(actor::pid(of))),
         }
     }
 
@@ -147,7 +155,15 @@ pub mod fd {
         (Kind::Other, None)
     }
 
-    pub fn unread(_: i32) -> u64 {
+    pub fn redirect(_: BorrowedFd<'_>, _: i32) {}
+
+    pub fn raise_limit() {}
+
+    pub fn unread(of: i32) -> u64 {
+        if of == STDIN && actor::scene().watches_stdin {
+            let from = Object::FromHost;
+            return call(Op::Readable { from }).number();
+        }
         0
     }
 
@@ -228,11 +244,11 @@ pub mod pidfd {
     }
 
     pub fn send(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
-        signal::to(of(fd), signal)
+        signal::to(of(fd), signal, true)
     }
 
     pub fn send_value(fd: BorrowedFd<'_>, signal: Signal, _: Option<u64>) -> Result<(), Errno> {
-        signal::to(of(fd), signal)
+        send(fd, signal)
     }
 
     pub fn is_unreaped(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
@@ -260,19 +276,24 @@ pub mod poll {
 
     pub use treaper::sys::poll::{Events, HANG_UP};
 
-    use crate::actor::{self, Op, call};
-    use crate::sys::{Errno, clock};
+    use crate::actor::{self, ERR, HUP, IN, OUT, Object, Op, call};
+    use crate::sys::{Errno, clock, fd};
 
     #[derive(Clone, Copy, Debug)]
     pub struct Polled {
         fd: RawFd,
+        asked: Events,
         reported: Events,
     }
 
     impl Polled {
-        pub const fn new(fd: RawFd, _: Events) -> Self {
+        pub const fn new(fd: RawFd, asked: Events) -> Self {
             let reported = Events::empty();
-            Self { fd, reported }
+            Self {
+                fd,
+                asked,
+                reported,
+            }
         }
 
         pub const fn reported(&self) -> Events {
@@ -282,24 +303,52 @@ pub mod poll {
 
     pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errno> {
         let until = timeout.map(clock::from_now);
-        let object = |polled: &Polled| (polled.fd >= 0).then(|| actor::object(polled.fd));
+        let object = |polled: &Polled| -> Option<(Object, u8)> {
+            let asks = |events, bit| {
+                if polled.asked.contains(events) {
+                    bit
+                } else {
+                    0
+                }
+            };
+            let asked = asks(Events::IN, IN) | asks(Events::OUT, OUT);
+            (polled.fd >= 0).then(|| (actor::object(polled.fd), asked))
+        };
         let objects = fds.iter().filter_map(object).collect();
-        let ready = call(Op::Poll { objects, until }).number();
-        let mut at = 0;
+        let mut ready = call(Op::Poll { objects, until }).number();
+        let mut count = 0;
         for polled in fds {
             polled.reported = Events::empty();
-            if polled.fd >= 0 {
-                if ready & 1 << at != 0 {
-                    polled.reported = Events::IN;
-                }
-                at += 1;
+            if polled.fd < 0 {
+                continue;
             }
+            // A hang-up of one direction is reported only if that is asked for.
+            let hung_up = Events::HUP | (polled.asked & Events::RDHUP);
+            let names = [
+                (IN, Events::IN),
+                (OUT, Events::OUT),
+                (ERR, Events::ERR),
+                (HUP, hung_up),
+            ];
+            for (bit, events) in names {
+                if ready as u8 & bit != 0 {
+                    polled.reported |= events;
+                }
+            }
+            count += usize::from(!polled.reported.is_empty());
+            ready >>= 4;
         }
-        Ok(ready.count_ones() as usize)
+        Ok(count)
     }
 
-    pub fn has_hung_up(_: RawFd) -> bool {
-        false
+    pub fn poll_one(fd: RawFd, events: Events, timeout: Duration) -> Events {
+        let mut one = [Polled::new(fd, events)];
+        let _ = poll(&mut one, Some(timeout));
+        one[0].reported()
+    }
+
+    pub fn has_hung_up(of: RawFd) -> bool {
+        of == fd::STDIN && actor::scene().watches_stdin && call(Op::HasHungUp).number() == 1
     }
 
     pub fn peer_can_send(_: RawFd) -> bool {
@@ -411,6 +460,11 @@ pub mod shared {
 
     use crate::actor::{Op, call};
 
+    /// The names of the words.
+    pub trait Named {
+        const NAMES: &'static [&'static str];
+    }
+
     /// As the project's own, but a word is a number: the words are in the model of the kernel.
     macro_rules! shared_words {
         ($(#[$doc:meta])* pub struct $name:ident {
@@ -421,11 +475,14 @@ pub mod shared {
                 $($field_vis $field: $type,)+
             }
 
-            impl $name {
-                pub const NAMES: &[&str] = &[$(stringify!($field)),+];
+            impl $crate::sys::shared::Named for $name {
+                const NAMES: &'static [&'static str] = &[$(stringify!($field)),+];
+            }
 
+            impl $name {
                 pub fn shared() -> Result<Self, $crate::sys::Errno> {
-                    let mut next = 0..;
+                    let count = <Self as $crate::sys::shared::Named>::NAMES.len();
+                    let mut next = $crate::actor::map(count)..;
                     Ok(Self { $($field: <$type>::nth(next.next().unwrap_or(0)),)+ })
                 }
             }
@@ -459,6 +516,11 @@ pub mod shared {
         pub fn replace(self, value: u64) -> u64 {
             let word = self.0;
             call(Op::Swap { word, value }).number()
+        }
+
+        pub fn add(self, count: u64) {
+            let word = self.0;
+            call(Op::Add { word, count });
         }
     }
 
@@ -501,12 +563,17 @@ pub mod signal {
     use crate::sys::Errno;
     use crate::sys::pid::Pid;
 
-    pub fn to(to: u8, signal: Signal) -> Result<(), Errno> {
-        call(Op::Signal { to, signal }).result().map(drop)
+    pub fn to(to: u8, signal: Signal, by_handle: bool) -> Result<(), Errno> {
+        let op = Op::Signal {
+            to,
+            signal,
+            by_handle,
+        };
+        call(op).result().map(drop)
     }
 
     pub fn kill(pid: Pid, signal: Signal) -> Result<(), Errno> {
-        to(actor::index(pid.get()), signal)
+        to(actor::index(pid.get()), signal, false)
     }
 
     pub fn send(pid: Pid, signal: Signal, _: Option<u64>) -> Result<(), Errno> {
@@ -519,7 +586,7 @@ pub mod signal {
     }
 
     pub fn kill_self(signal: Signal) {
-        let _ = to(actor::own(), signal);
+        let _ = to(actor::own(), signal, false);
     }
 
     pub fn deliver(signal: Signal) {
@@ -536,6 +603,140 @@ pub mod startup {
     pub use treaper::sys::startup::Inherited;
 
     pub fn set_command_line(_: &str) {}
+}
+
+/// The streams of the relay, and its line.
+pub mod stream {
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+    use crate::actor::{self, Object, Op, call};
+    use crate::sys::Errno;
+    use crate::sys::fd::{self, Kind};
+
+    /// What is read, by its number. 0 is the end.
+    pub const CANCELLED_TURN: u64 = 1;
+    pub const ANSWER: u64 = 2;
+    pub const OUTPUT: u64 = 3;
+    const TEXTS: [&[u8]; 4] = [
+        b"",
+        b"{\"id\":1,\"method\":\"turn\"}\n{\"method\":\"cancel\"}\n",
+        b"{\"id\":1,\"result\":{}}\n",
+        b"x",
+    ];
+
+    pub const fn length(text: u64) -> u64 {
+        TEXTS[text as usize].len() as u64
+    }
+
+    /// A pipe.
+    #[derive(Debug)]
+    pub struct Stream(OwnedFd);
+
+    impl Stream {
+        pub const fn kind(&self) -> Kind {
+            Kind::Pipe
+        }
+
+        pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
+            if bytes.is_empty() {
+                return Ok(0);
+            }
+            let from = actor::object(self.as_raw_fd());
+            let text = TEXTS[call(Op::Read { from }).result()? as usize];
+            bytes[..text.len()].copy_from_slice(text);
+            Ok(text.len())
+        }
+
+        pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+            let to = actor::object(self.as_raw_fd());
+            call(Op::Write { to }).result().map(|_| bytes.len())
+        }
+
+        pub fn readable(&self) -> u64 {
+            let from = actor::object(self.as_raw_fd());
+            call(Op::Readable { from }).number()
+        }
+
+        /// The server reads at once.
+        pub const fn unread(&self) -> u64 {
+            0
+        }
+
+        pub fn end(self) -> ClosedStream {
+            ClosedStream
+        }
+    }
+
+    impl AsFd for Stream {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    impl AsRawFd for Stream {
+        fn as_raw_fd(&self) -> RawFd {
+            self.0.as_raw_fd()
+        }
+    }
+
+    #[derive(Debug)]
+    pub struct ClosedStream;
+
+    impl ClosedStream {
+        pub const fn unread(&self) -> u64 {
+            0
+        }
+    }
+
+    /// A descriptor of a socket that listens, or of its folder.
+    pub type Socket = OwnedFd;
+
+    pub fn socket() -> Socket {
+        actor::open(Object::Other)
+    }
+
+    pub fn standard(number: i32) -> Stream {
+        let own = if number == fd::STDIN {
+            Object::FromHost
+        } else {
+            Object::ToHost
+        };
+        Stream(actor::open(own))
+    }
+
+    pub fn outgoing(_: Kind) -> Result<(Stream, OwnedFd), Errno> {
+        let near = Stream(actor::open(Object::ToServer));
+        Ok((near, actor::open(Object::Other)))
+    }
+
+    pub fn incoming(_: Kind) -> Result<(Stream, OwnedFd), Errno> {
+        let near = Stream(actor::open(Object::FromServer));
+        Ok((near, actor::open(Object::Other)))
+    }
+
+    pub fn copy_of(_: i32) -> Result<OwnedFd, Errno> {
+        Ok(actor::open(Object::Other))
+    }
+
+    pub fn line() -> Result<(OwnedFd, OwnedFd), Errno> {
+        Ok((actor::open(Object::Line), actor::open(Object::FarLine)))
+    }
+
+    pub fn send(line: BorrowedFd<'_>, _: &[u8]) {
+        assert_eq!(actor::object(line.as_raw_fd()), Object::FarLine);
+        call(Op::Send);
+    }
+
+    pub fn hang_up(line: BorrowedFd<'_>) {
+        assert_eq!(actor::object(line.as_raw_fd()), Object::Line);
+        call(Op::HangUp);
+    }
+
+    pub fn stdin_can_be_relayed() -> bool {
+        true
+    }
+
+    pub fn close_all_except(_: &[i32]) {}
 }
 
 pub mod tty {
@@ -570,6 +771,10 @@ pub mod wait {
 
     pub fn any() -> Result<Option<(i32, Change)>, Errno> {
         wait(None, ENDED | SUSPENDED | RESUMED, true)
+    }
+
+    pub fn child(pid: Pid) -> Result<Option<(i32, Change)>, Errno> {
+        wait(Some(pid), ENDED | SUSPENDED | RESUMED, true)
     }
 
     pub fn is_child(pid: Pid) -> bool {

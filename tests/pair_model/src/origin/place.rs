@@ -26,7 +26,7 @@ impl Place {
             policy: scene.policy(),
             hup: SignalUse::Stop,
             manager: None,
-            stdin: None,
+            stdin: scene.watches_stdin.then_some(Trigger::StdinEof),
             strangers: Vec::new(),
         })
     }

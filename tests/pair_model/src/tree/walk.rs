@@ -1,7 +1,7 @@
 //! A walk that sees the whole tree at one instant. The project's own walk is searched in `tests/sim`.
 use std::time::Duration;
 
-use crate::actor::{Op, call};
+use crate::actor::{self, Op, call};
 use crate::sys::pid::Pid;
 use crate::sys::signal::{self, Signal};
 use crate::sys::{Errno, wait};
@@ -51,7 +51,9 @@ impl Member {
 
 pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
     let deep = scope.reach == Reach::Tree;
-    for pid in call(Op::Walk { deep }).pids() {
+    let strangers = scope.strangers.iter();
+    let strangers = strangers.fold(0, |set, pid| set | 1 << actor::index(*pid));
+    for pid in call(Op::Walk { deep, strangers }).pids() {
         if !scope.strangers.contains(&pid.get()) && !(scope.spares)(pid, false) {
             visit(&Member { pid, handle: None });
         }

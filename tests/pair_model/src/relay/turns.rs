@@ -1,0 +1,1 @@
+../../../../src/relay/turns.rs
