@@ -395,6 +395,14 @@ pub const RELAYS: &[Scene] = &[
             &[(SuspendRelay, 1), (KillShim, 1), (KillMonitor, 1)],
         )
     },
+    Scene {
+        job_control: true,
+        ..relay(
+            Inject,
+            "relay: Ctrl-Z, it is killed",
+            &[(CtrlZ, 1), (KillRelay, 1)],
+        )
+    },
     // It ends by itself.
     relay(
         Inject,
