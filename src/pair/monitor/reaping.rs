@@ -84,8 +84,12 @@ impl Monitor<'_> {
                 self.alone.server_resumed();
                 self.resume_suspended_shim();
             }
-            // So Ctrl-Z has no effect then.
-            Some(Change::Suspended(number)) if number == Signal::TSTP.number() => {
+            // So Ctrl-Z has no effect then. Some servers suspend themselves by SIGSTOP after it.
+            Some(Change::Suspended(by))
+                if [Signal::TSTP, Signal::STOP]
+                    .map(Signal::number)
+                    .contains(&by) =>
+            {
                 self.tree.signal_tree(Signal::CONT);
             }
             Some(_) | None => {}
