@@ -171,7 +171,7 @@ pub fn of_standard(standard: i32, kind: Kind) -> Option<Stream> {
     let own = reopen(copy.as_raw_fd(), direction | OFlags::NONBLOCK).ok()?;
     let file = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| Identity::of(&stat));
     // A FIFO that was opened anew after its last writer has left would not show its end.
-    let can_end = !poll::has_hung_up(copy.as_raw_fd());
+    let can_end = !poll::has_hung_up(copy.as_raw_fd()) || poll::has_hung_up(own.as_raw_fd());
     (can_end && file(&own) == file(&copy)).then(|| Stream::new(own, kind))
 }
 
