@@ -65,12 +65,13 @@ impl Spare {
     #[must_use]
     pub fn covers(self, pid: Pid, below: bool, server: Option<&Server>) -> bool {
         let session = pid::session(pid.get()).unwrap_or(0);
-        let leader = proc::stat(session).ok();
         // A leader with the number of a server that is gone is another process.
-        let is_its = |it: &Server| it.pid.get() == session && !(it.reaped && leader.is_some());
+        let is_its =
+            |it: &Server| it.pid.get() == session && !(it.reaped && proc::stat(session).is_ok());
         if [0, self.own].contains(&session) || server.is_some_and(is_its) {
             return below;
         }
+        let leader = proc::stat(session).ok();
         if let Some(at) = self.place(session) {
             let started = self.known.started.0[at].load(SeqCst);
             // The number of a session that has members is not used again, also without its leader.
