@@ -344,10 +344,7 @@ impl Shim<'_> {
 
     /// A pidfd of the server, if the process with its pid is proven to be a child of the monitor.
     fn open_server(&mut self) -> Option<OwnedFd> {
-        // When the server has ended, another child of the monitor can have its number.
-        let pid = self
-            .server_pid()
-            .filter(|_| self.context.board.ended().is_none())?;
+        let pid = self.server_pid()?;
         let opened = pidfd::open(pid.get());
         if matches!(opened, Err(Errno::NOSYS)) {
             self.sender = Sender::AllByMonitor;
@@ -356,8 +353,10 @@ impl Shim<'_> {
         let parent = pidfd::parent(server.as_fd())
             .or_else(|_| proc::stat(pid.get()).map(|stat| stat.parent))
             .ok()?;
-        (parent == self.monitor.get() && pidfd::is_unreaped(server.as_fd()) == Ok(true))
-            .then_some(server)
+        let is_unreaped = pidfd::is_unreaped(server.as_fd()) == Ok(true);
+        // When the server has ended, another child of the monitor can have its number.
+        let lives = self.context.board.ended().is_none();
+        (lives && is_unreaped && parent == self.monitor.get()).then_some(server)
     }
 
     /// Signals the monitor, which is an unreaped child, so its pid is its own. If the call fails, it is tried once
