@@ -19,8 +19,8 @@ pub fn now() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The time of day, since 1970 in UTC. Another process can set it. Zero if a filter refuses the call. With the libc, the
-/// time of a 32-bit processor can end in 2038.
+/// The time of day, since 1970 in UTC. Another process can set it. Zero if a filter refuses the call, and on a
+/// 32-bit processor before Linux 5.1. With the libc, the time of a 32-bit processor can end in 2038.
 #[must_use]
 pub fn time() -> Duration {
     let mut time = [0_i64; 2];
