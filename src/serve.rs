@@ -83,11 +83,11 @@ fn pair(mut context: Context<'_>, prepared: Prepared) -> Result<u8, Error> {
         // It is opened before the fork, so it cannot be that of another process.
         (None, shim, pidfd::open(pid::own()).ok())
     };
-    context.place.keep_early_keys();
+    let in_job = context.place.job_control;
     let forked = if namespace {
-        pidns::fork()?
+        pidns::fork(in_job)?
     } else {
-        clone::fork().map_err(|errno| Error::kernel("start the monitor", errno))?
+        clone::fork(in_job).map_err(|errno| Error::kernel("start the monitor", errno))?
     };
     match forked {
         Fork::Parent(monitor) => {

@@ -103,6 +103,79 @@ fn a_key_that_is_pressed_before_the_server_is_there_reaches_it() {
     }
 }
 
+/// What is pending is not inherited. A key that comes before the kernel makes the monitor, or the server, is for that as
+/// well.
+#[test]
+fn a_key_that_is_pressed_right_before_a_clone_reaches_the_server() {
+    // The tracer is no parent of treaper, and does not trace the server.
+    const STRACE: [&str; 10] = [
+        "strace",
+        "-DDD",
+        "-f",
+        "-bexecve",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=clone3,clone",
+        "-e",
+        "inject=clone3,clone:delay_enter=5000000:when=1",
+    ];
+    if std::process::Command::new("strace").output().is_err() {
+        return skip("strace is not installed");
+    }
+    let clones = |pid: i32| {
+        let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+        let starts = |number: libc::c_long| call.starts_with(&format!("{number} "));
+        starts(libc::SYS_clone3) || starts(libc::SYS_clone)
+    };
+    let play = |wrap: Wrap, parent: &str, key: i32| {
+        let (scene, master) = Scene::new().terminal();
+        let words: Vec<String> = STRACE.map(str::to_owned).to_vec();
+        let mut run = scene.start(&[words, wrap.tree("server")].concat());
+        let mut pid = None;
+        until("a process that is about to clone", || {
+            let named = run.named(parent);
+            pid = named.iter().map(|p| p.pid).find(|pid| clones(*pid));
+            pid.is_some()
+        });
+        let (pid, main) = (pid.unwrap(), run.main);
+        press(&master, if key == libc::SIGINT { 3 } else { 26 });
+        until("a key that is pending", || {
+            let pending = proc::status(pid, "ShdPnd").unwrap();
+            u64::from_str_radix(&pending, 16).unwrap() & (1 << (key - 1)) != 0
+        });
+        assert!(clones(pid), "{wrap:?} {parent} {key}: too late");
+        // Without its tracer, it goes on at once.
+        let tracer = proc::status(pid, "TracerPid").unwrap();
+        sys::kill(tracer.parse().unwrap(), libc::SIGKILL).unwrap();
+        if key == libc::SIGTSTP {
+            until_state(&[main], 'T');
+            assert!(run.log.all("server", "ready").is_empty());
+            sys::kill_group(main, libc::SIGCONT).unwrap();
+            run.log.ready("server");
+            press(&master, 3);
+        }
+        let exit = run.wait_clean();
+        assert_eq!(exit.signal(), Some(libc::SIGINT), "{wrap:?} {parent} {key}");
+        let ready = !run.log.all("server", "ready").is_empty();
+        assert_eq!(ready, key == libc::SIGTSTP, "{wrap:?} {parent}");
+    };
+    let places = [
+        (WRAPS[0], "treaper"),
+        (WRAPS[0], "tree-monitor"),
+        (WRAPS[1], "treaper"),
+        (PIDNS, "treaper"),
+        (PIDNS, "tree-monitor"),
+    ];
+    std::thread::scope(|scope| {
+        for (wrap, parent) in places {
+            for key in [libc::SIGINT, libc::SIGTSTP] {
+                scope.spawn(move || play(wrap, parent, key));
+            }
+        }
+    });
+}
+
 #[test]
 fn a_server_that_ends_by_the_interrupt_ends_treaper() {
     for wrap in WRAPS {

@@ -10,15 +10,16 @@ use crate::output::error::{self, Error};
 use crate::sys::clone::{self, Fork, Namespaces};
 use crate::sys::{Errno, namespace};
 
-/// Forks the monitor into a new PID namespace, and sets the namespace up in the child.
+/// Forks the monitor into a new PID namespace, and sets the namespace up in the child. `in_job`: see [`clone::fork`].
 ///
 /// # Errors
 /// It cannot be used here: the cause and the remedy. The child can return such an error, too.
-pub fn fork() -> Result<Fork, Error> {
+pub fn fork(in_job: bool) -> Result<Fork, Error> {
     let ids = namespace::own_ids();
-    let (forked, kind) = match clone::fork_into(Namespaces::Privileged) {
-        Err(Errno::PERM) => (clone::fork_into(Namespaces::WithUser), Namespaces::WithUser),
-        other => (other, Namespaces::Privileged),
+    let fork = |kind| (clone::fork_into(kind, in_job), kind);
+    let (forked, kind) = match fork(Namespaces::Privileged) {
+        (Err(Errno::PERM), _) => fork(Namespaces::WithUser),
+        other => other,
     };
     let forked = forked.map_err(|errno| cannot("make a PID namespace", errno))?;
     if matches!(forked, Fork::Child) {

@@ -192,7 +192,7 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
     let variables = [("TREAPER_CONTAIN".into(), level.into())];
     let command = [own.unwrap_or_default(), "--version".into()];
     let config = cli::from_variables(&variables, &command).map_err(|error| text(&error))?;
-    match clone::fork().map_err(error::describe)? {
+    match clone::fork(false).map_err(error::describe)? {
         Fork::Parent(child) => {
             drop(writer);
             let mut log = String::new();

@@ -11,7 +11,7 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::signal;
 use crate::sys::startup::Inherited;
 use crate::sys::wait::Ended;
-use crate::sys::{arrival, environment, proc, tty, wait};
+use crate::sys::{environment, proc, tty, wait};
 
 /// What was found out about this place.
 #[derive(Debug)]
@@ -75,14 +75,6 @@ impl Place {
             strangers,
             server_descriptors,
         })
-    }
-
-    /// Makes sure that keys which were pressed before the server is in the job still reach it. To be called right
-    /// before the monitor is made, and right before the server is made.
-    pub fn keep_early_keys(&self) {
-        if self.job_control {
-            arrival::keep_early_keys();
-        }
     }
 
     /// Closes the inherited descriptors and leaves the working directory, once the server has its own copies. Otherwise

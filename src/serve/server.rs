@@ -50,7 +50,6 @@ pub fn start<'a>(
         interpreter: context.board.interpreter(),
     };
     let (name, cgroup) = (context.command(), containment.cgroup());
-    context.place.keep_early_keys();
     let spawned = clone::spawn(image, &setup, cgroup.map(|cgroup| cgroup.dir.as_fd()));
     let (pid, pidfd) =
         spawned.map_err(|errno| spawn::error(Failure::Clone(errno), name, setup.interpreter))?;

@@ -1,10 +1,13 @@
 //! Signals that have arrived: read one by one, each with its sender.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
+use libc::{SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SYS_rt_sigqueueinfo};
+
 use super::clock::timespec;
-use super::signal::{Mask, Signal, kill_self};
+use super::signal::{self, Mask, Signal, kill_self};
 use super::{Errno, check};
 
 /// A signal that arrived, with its sender as the kernel reports it.
@@ -23,15 +26,14 @@ pub struct Arrival {
     pub value: Option<u64>,
 }
 
-/// The signals that a terminal sends to its foreground group.
-const KEYS: [i32; 6] = [
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTSTP,
-    libc::SIGTTIN,
-    libc::SIGTTOU,
-    libc::SIGWINCH,
-];
+/// The signals that a terminal sends to its foreground group, besides SIGWINCH.
+const KEYS: [i32; 5] = [SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU];
+
+/// The keys that [`note`] has got, a bit for each number: of the terminal, and sent by processes.
+static NOTED: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
+
+/// Not 0 in a process that [`share_keys`] has just made: there the kernel writes its pid, before any signal is handled.
+pub static IS_NEW: AtomicI32 = AtomicI32::new(0);
 
 /// A descriptor that is readable while a signal is pending, for a poll. [`wait_any`] takes the signal. See `signalfd(2)`.
 #[derive(Debug)]
@@ -70,17 +72,49 @@ pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
     }
 }
 
-/// Sends this process again what the keyboard has sent to its group before the server was in the group. A signal that
-/// a process has sent is forwarded later. To be called right before the server is made, with all signals blocked.
-pub fn keep_early_keys() {
-    let mut early = [None; KEYS.len()];
-    for slot in &mut early {
-        let Ok(number) = wait_for(Mask::of(&KEYS), Some(Duration::ZERO), &mut no_info()) else {
-            break;
-        };
-        *slot = Signal::from_number(number);
+/// Makes a process by `make`, which gets flags for its clone. If the process is `in_job`, both get each key of the
+/// terminal, even one from before. A signal that a process has sent is for this process alone, which forwards it.
+///
+/// A child does not inherit pending signals. So keys are unblocked meanwhile: the kernel makes no process before they are
+/// handled, and a signal of the group that comes later is for both. See `copy_process` in the kernel. All signals must be
+/// blocked. SIGWINCH needs no care, since a server asks for the size at its start.
+pub fn share_keys<T>(in_job: bool, make: impl FnOnce(i32) -> T) -> T {
+    if !in_job {
+        return make(0);
     }
-    early.into_iter().flatten().for_each(kill_self);
+    let actions = KEYS.map(|key| signal::set_action(key, note as *const () as usize));
+    signal::set_mask(Mask::except(&KEYS));
+    let result = make(libc::CLONE_CHILD_SETTID);
+    signal::set_mask(Mask::ALL);
+    let is_new = IS_NEW.swap(0, SeqCst) != 0;
+    let [by_terminal, by_process] = NOTED.each_ref().map(|word| word.swap(0, SeqCst));
+    let by_process = if is_new { 0 } else { by_process };
+    for (key, action) in KEYS.into_iter().zip(actions) {
+        signal::set_action(key, action);
+        for (word, code) in [(by_process, libc::SI_USER), (by_terminal, libc::SI_KERNEL)] {
+            let mut info = no_info();
+            (info.si_signo, info.si_code) = (key, code);
+            if word >> key & 1 == 1 {
+                put_back(&info);
+            }
+        }
+    }
+    result
+}
+
+/// The kernel does not tell a new process who has sent a key while it was made.
+extern "C" fn note(number: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes a live siginfo.
+    let by_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
+    let by_process = !by_kernel && IS_NEW.load(SeqCst) == 0;
+    NOTED[usize::from(by_process)].fetch_or(1 << number, SeqCst);
+}
+
+/// Sends this process a signal again. See `rt_sigqueueinfo(2)`.
+fn put_back(info: &libc::siginfo_t) {
+    let own = super::pid::own();
+    // SAFETY: the siginfo is live, and the kernel only reads it.
+    unsafe { libc::syscall(SYS_rt_sigqueueinfo, own, info.si_signo, &raw const *info) };
 }
 
 /// Replaces a SIGCONT that has arrived by SIGCHLD: this process then looks at its parent and its children, and forwards
@@ -124,7 +158,7 @@ fn arrival(number: i32, info: &libc::siginfo_t) -> Option<Arrival> {
         },
         // The kernel also sends signals to this process alone: of a timer that was set before the exec, for example,
         // and the hang-up for a session leader. Those are not keys.
-        from_terminal: by_kernel && KEYS.contains(&number),
+        from_terminal: by_kernel && (number == libc::SIGWINCH || KEYS.contains(&number)),
         by_kernel,
         // `POLL_IN`, `CLD_KILLED` and their like are small positive codes, which no process can send.
         of_child_or_descriptor: (1..=6).contains(&info.si_code),
@@ -147,10 +181,7 @@ pub fn remove_own(signal: Signal) {
     let (own, mask) = (super::pid::own(), Mask::of(&[signal.number().into()]));
     let mut info = no_info();
     match wait_for(mask, Some(Duration::ZERO), &mut info) {
-        Ok(number) if sender(&info) != own => {
-            // SAFETY: the siginfo is live, and the kernel has filled it.
-            unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, own, number, &raw const info) };
-        }
+        Ok(_) if sender(&info) != own => put_back(&info),
         Ok(_) | Err(_) => {}
     }
 }

@@ -8,7 +8,7 @@ use super::exec::{Failure, Image, Text};
 use super::pid::Pid;
 use super::signal::{self, Signal};
 use super::startup::Inherited;
-use super::{Errno, check};
+use super::{Errno, arrival, check};
 
 /// The process in which a fork has returned.
 pub enum Fork {
@@ -18,11 +18,12 @@ pub enum Fork {
 
 /// Forks a child whose end sends SIGCONT to the parent instead of SIGCHLD: that resumes a parent that is suspended.
 /// Waiting for such a child takes `__WALL`. See `clone(2)`, "The child termination signal".
+/// `in_job`: see [`arrival::share_keys`].
 ///
 /// # Errors
 /// `EAGAIN` a limit of processes; `ENOMEM`.
-pub fn fork() -> Result<Fork, Errno> {
-    fork_with(0, libc::SIGCONT)
+pub fn fork(in_job: bool) -> Result<Fork, Errno> {
+    fork_with(0, in_job)
 }
 
 /// Forks a child whose end sends SIGCHLD to the parent, as usual.
@@ -30,7 +31,7 @@ pub fn fork() -> Result<Fork, Errno> {
 /// # Errors
 /// As [`fork`].
 pub fn fork_plainly() -> Result<Fork, Errno> {
-    fork_with(0, libc::SIGCHLD)
+    any_clone(0, libc::SIGCHLD, &mut -1, None).map(|(fork, _)| fork)
 }
 
 /// Which namespaces a process is born into. See `namespaces(7)`.
@@ -47,16 +48,17 @@ pub enum Namespaces {
 ///
 /// # Errors
 /// `EPERM` not allowed; `ENOSPC` too many or too deep; `EINVAL` the kernel has no such namespaces.
-pub fn fork_into(namespaces: Namespaces) -> Result<Fork, Errno> {
+pub fn fork_into(namespaces: Namespaces, in_job: bool) -> Result<Fork, Errno> {
     let user = match namespaces {
         Namespaces::WithUser => libc::CLONE_NEWUSER,
         Namespaces::Privileged => 0,
     };
-    fork_with(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user, libc::SIGCONT)
+    fork_with(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user, in_job)
 }
 
-fn fork_with(flags: c_int, exit_signal: c_int) -> Result<Fork, Errno> {
-    any_clone(flags, exit_signal, &mut -1, None).map(|(fork, _)| fork)
+fn fork_with(flags: c_int, in_job: bool) -> Result<Fork, Errno> {
+    let make = |more| any_clone(flags | more, libc::SIGCONT, &mut -1, None);
+    arrival::share_keys(in_job, make).map(|(fork, _)| fork)
 }
 
 /// As [`clone3`], or by the older call without it. Also returns whether the child was born in the cgroup.
@@ -109,6 +111,7 @@ fn clone3(
     let mut args = CloneArgs {
         flags: flags as u64,
         pidfd: std::ptr::from_mut(pidfd) as u64,
+        child_tid: arrival::IS_NEW.as_ptr() as u64,
         exit_signal: exit_signal as u64,
         ..CloneArgs::default()
     };
@@ -130,18 +133,10 @@ fn clone(flags: c_int, exit_signal: c_int, pidfd: &mut c_int) -> Result<Fork, Er
     } else {
         (flags, 0)
     };
-    let none: c_long = 0;
-    // SAFETY: a live number, and nulls. The copy of the memory is consistent, as with `clone3`.
-    returned(unsafe {
-        libc::syscall(
-            libc::SYS_clone,
-            first,
-            second,
-            std::ptr::from_mut(pidfd),
-            none,
-            none,
-        )
-    })
+    // The last two: where the kernel writes the pid of the child, in either order, and what no flag asks for.
+    let (pidfd, child) = (std::ptr::from_mut(pidfd), arrival::IS_NEW.as_ptr());
+    // SAFETY: live numbers. The copy of the memory is consistent, as with `clone3`.
+    returned(unsafe { libc::syscall(libc::SYS_clone, first, second, pidfd, child, child) })
 }
 
 fn returned(result: c_long) -> Result<Fork, Errno> {
@@ -211,12 +206,13 @@ pub fn spawn(
 ) -> Result<(Pid, Option<OwnedFd>), Errno> {
     let parent = super::pid::own();
     let mut pidfd = -1;
-    let (forked, in_cgroup) = match any_clone(libc::CLONE_PIDFD, libc::SIGCHLD, &mut pidfd, cgroup)
+    let make = |flags| match any_clone(flags | libc::CLONE_PIDFD, libc::SIGCHLD, &mut pidfd, cgroup)
     {
         // Kernels before 5.2 ignore the flag. Emulators refuse it.
-        Err(Errno::INVAL) => (clone(0, libc::SIGCHLD, &mut pidfd)?, false),
-        other => other?,
+        Err(Errno::INVAL) => clone(flags, libc::SIGCHLD, &mut pidfd).map(|fork| (fork, false)),
+        other => other,
     };
+    let (forked, in_cgroup) = arrival::share_keys(setup.group == Group::Inherit, make)?;
     let enter = cgroup.filter(|_| !in_cgroup);
     match forked {
         Fork::Child => become_server(image, setup, parent, enter),
@@ -263,7 +259,7 @@ fn set_up(setup: &Setup, parent: c_int, enter: Option<BorrowedFd<'_>>) -> Result
         super::prctl::no_new_privs().map_err(Failure::Clone)?;
     }
     if setup.inherited.sigchld_ignored {
-        signal::set_ignored(Signal::CHLD, true);
+        signal::set_action(libc::SIGCHLD, libc::SIG_IGN);
     }
     signal::set_mask(setup.inherited.mask);
     Ok(())

@@ -149,6 +149,12 @@ impl Mask {
         mask
     }
 
+    /// Every signal except those of these numbers.
+    #[must_use]
+    pub fn except(numbers: &[i32]) -> Self {
+        Self(Self::of(numbers).0.map(|word| !word))
+    }
+
     fn contains(self, number: i32) -> bool {
         let (word, bit) = Self::place(number);
         self.0[word] & bit != 0
@@ -201,15 +207,15 @@ pub fn is_ignored(signal: Signal) -> bool {
     ret == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Sets `signal` to be ignored, or to its default. See `sigaction(2)`.
-pub fn set_ignored(signal: Signal, ignored: bool) {
-    // SAFETY: an all-zero sigaction is SIG_DFL with no flags and an empty mask.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    if ignored {
-        action.sa_sigaction = libc::SIG_IGN;
-    }
-    // SAFETY: no handler is installed, only the two predefined dispositions.
-    unsafe { libc::sigaction(signal.0.into(), &raw const action, std::ptr::null_mut()) };
+/// Sets what the signal does, and returns what it did: `SIG_IGN`, `SIG_DFL`, or a function that takes what `SA_SIGINFO`
+/// passes, and that may interrupt any code. See `sigaction(2)`.
+pub(super) fn set_action(number: i32, action: libc::sighandler_t) -> libc::sighandler_t {
+    // SAFETY: an all-zero sigaction is a valid value, with an empty mask.
+    let [mut new, mut old]: [libc::sigaction; 2] = unsafe { std::mem::zeroed() };
+    (new.sa_sigaction, new.sa_flags) = (action, libc::SA_SIGINFO);
+    // SAFETY: live structs. The handler, if it is one, takes what the flag asks for.
+    unsafe { libc::sigaction(number, &raw const new, &raw mut old) };
+    old.sa_sigaction
 }
 
 /// Sends `signal` to one process. See `kill(2)`.
@@ -248,7 +254,7 @@ pub fn die_of(signal: Signal) {
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
     // If the core pattern is a pipe, the kernel does not look at the limit.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
-    set_ignored(signal, false);
+    set_action(signal.0.into(), libc::SIG_DFL);
     kill_self(signal);
     deliver(signal);
 }
@@ -266,7 +272,6 @@ fn send_to(target: i32, signal: Signal) -> Result<(), Errno> {
 
 /// Unblocks `signal` for a moment, so that a pending one takes effect.
 pub fn deliver(signal: Signal) {
-    let only = Mask::of(&[signal.0.into()]);
-    set_mask(Mask(std::array::from_fn(|word| !only.0[word])));
+    set_mask(Mask::except(&[signal.0.into()]));
     set_mask(Mask::ALL);
 }

@@ -91,7 +91,7 @@ pub fn capture() -> Inherited {
     let mask = signal::set_mask(Mask::ALL);
     let sigchld_ignored = signal::is_ignored(Signal::CHLD);
     if sigchld_ignored {
-        signal::set_ignored(Signal::CHLD, false);
+        signal::set_action(libc::SIGCHLD, libc::SIG_DFL);
     }
     fill_standard_descriptors();
     Inherited {

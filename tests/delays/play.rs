@@ -440,15 +440,10 @@ impl<'a> Play<'a> {
         });
     }
 
-    /// What this tool has found and is not repaired, so it is not played. A key is lost if it is pressed between the last
-    /// look for early keys and the clone right after it. A terminal that has hung up before treaper looks at its stdin
-    /// is not seen as a terminal.
+    /// What this tool has found and is not repaired, so it is not played. A terminal that has hung up before treaper
+    /// looks at its stdin is not seen as a terminal.
     fn is_known_gap(&self, event: Event) -> bool {
-        let window = &self.spec.at.as_ref().unwrap().0;
-        let call = trace::call_name(window.call);
-        let before_clone = ["rt_sigtimedwait", "kill", "getpid", "geteuid", "clone3"];
-        let early = !self.was_ready;
-        early && (event == Event::HangUp || event.is_key() && before_clone.contains(&&*call))
+        !self.was_ready && event == Event::HangUp
     }
 
     fn acts(&mut self, event: Event) -> Vec<(Duration, Act)> {

@@ -78,7 +78,7 @@ pub mod clone {
         Child,
     }
 
-    pub fn fork() -> Result<Fork, Errno> {
+    pub fn fork(_: bool) -> Result<Fork, Errno> {
         fork_as(MONITOR)
     }
 

@@ -2,6 +2,6 @@
 use crate::output::error::Error;
 use crate::sys::clone::{self, Fork};
 
-pub fn fork() -> Result<Fork, Error> {
-    clone::fork().map_err(|errno| Error::kernel("make a PID namespace", errno))
+pub fn fork(in_job: bool) -> Result<Fork, Error> {
+    clone::fork(in_job).map_err(|errno| Error::kernel("make a PID namespace", errno))
 }

@@ -31,8 +31,6 @@ impl Place {
         })
     }
 
-    pub fn keep_early_keys(&self) {}
-
     pub fn release_inherited(&self) {}
 
     pub fn end_as_server(&self, _: Option<Ended>, _: bool, _: u8) {}
