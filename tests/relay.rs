@@ -665,10 +665,11 @@ fn writers_that_go_on_do_not_keep_a_server_alive_whose_stdin_has_ended() {
     assert_eq!(run.wait_clean().code(), Some(0), "{}", run.stderr());
     all.extend(answers);
     let count = |text: &str| all.iter().filter(|answer| *answer == text).count();
-    let (written, refused) = (count("ok\n"), count("error: stdin has ended\n"));
+    let written = count("ok\n");
     let bytes = run.log.wait("server", "eof").number("bytes") as usize;
     assert_eq!(bytes, written * SIZE, "{all:?}");
-    assert!(written >= 4 && refused > 0, "{all:?}");
+    // Each of the four had at most one more message in the relay.
+    assert!((4..=12).contains(&written), "{all:?}");
 }
 
 #[test]
