@@ -6,7 +6,7 @@
 //! of `kernel.rs`. Each call to it is one step: an access to the board, a signal, a wait, a look at another process. The
 //! search goes breadth first, so a failure is printed with a shortest way to it.
 //!
-//! The relay runs all of its code except what is left out below. Its streams are in `kernel.rs`: stdin, from which it can
+//! The relay runs all of its code except what is left out below. Its streams are in `streams.rs`: stdin, from which it can
 //! read one turn and its cancel, and the end; the server's stdin; the server's stdout with an answer and some more
 //! output; treaper's stdout, which has room or not; the line, and the file of the socket.
 //!
@@ -37,8 +37,8 @@
 //! read. A relay that is suspended after the shim was killed, or without pidfds, stays until it is resumed: the search
 //! allows that. Without pidfds it also allows a relay that hangs to stay.
 //!
-//! What is left out of the rest: `--idle`, `--spare`, drains, messages to a service manager, control groups, `--no-guard`, a host
-//! behind launchers, recycled pids, children from before treaper, calls that fail, `/proc` that cannot be read, what is
+//! What is left out of the rest: `--idle`, `--spare`, drains without a relay, messages to a service manager, control groups, `--no-guard`, a host
+//! behind launchers, the pids of other processes that are recycled, children from before treaper, calls that fail, `/proc` that cannot be read, what is
 //! done with the terminal at the end, and Ctrl-C. A walk sees the whole tree at one instant (`tests/sim` searches the walk), the
 //! tree is a server with one child, and a death is one step: the end, the new parent of the children and all signals
 //! that follow. Ctrl-Z comes only once the server runs. A process of treaper is as fast as it likes, but time passes only

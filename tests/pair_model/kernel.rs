@@ -329,6 +329,8 @@ impl Kernel {
                 self.is_alive(HOST) && host_stays
             }
             Op::Set { word, value } if self.board[*word as usize] == *value => true,
+            // It is written once.
+            Op::Get { word } if is_word(*word, &["server"]) => self.board[*word as usize] != 0,
             // In a namespace the shim writes and reads some of the words while the monitor lives.
             _ if scene.namespace => false,
             Op::Get { word } => {

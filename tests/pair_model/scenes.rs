@@ -397,6 +397,7 @@ pub const RELAYS: &[Scene] = &[
     },
     Scene {
         job_control: true,
+        long: true,
         ..relay(
             Inject,
             "relay: Ctrl-Z, it is killed",
@@ -421,6 +422,7 @@ pub const RELAYS: &[Scene] = &[
     ),
     Scene {
         kills: 2,
+        long: true,
         ..relay(
             Cancel,
             "relay: the server closes its streams, both are killed",
