@@ -25,7 +25,7 @@ type Stdio = StdioNull | StdioPipe;
 
 /**
  * `child_process.spawn` behind treaper. Its settings are in `options.treaper`.
- * A program that was ended by signal N exits with the code 128 + N. `argv0` has no effect.
+ * A program that was ended by signal N exits with the code 128 + N, at a terminal by N. `argv0` has no effect.
  */
 export function spawn(cmd: string, options?: With<SpawnOptionsWithoutStdio>): ChildProcessWithoutNullStreams;
 export function spawn<In extends Stdio, Out extends Stdio, Err extends Stdio>(

@@ -178,7 +178,7 @@ def command(argv: Args, **settings: Unpack[CommandSettings]) -> list[str]:
 
 
 class Popen(subprocess.Popen[AnyStr]):
-    """subprocess.Popen behind treaper. A program that was ended by signal N has the returncode 128 + N."""
+    """subprocess.Popen behind treaper. A program that was ended by signal N has the returncode 128 + N, at a terminal -N."""
 
     if TYPE_CHECKING:
         @overload
