@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -33,16 +34,18 @@ fn is_stopped(run: &mut Run) -> u64 {
     signalled.number("at") as u64
 }
 
-/// Both ends of a FIFO that has no other writer.
-fn fifo() -> (OwnedFd, File) {
-    let directory = Directory::new();
-    let path = directory.0.join("fifo");
-    sys::mkfifo(&path);
-    let both = OpenOptions::new().read(true).write(true).open(&path);
-    let read = File::open(&path).unwrap();
-    let write = OpenOptions::new().write(true).open(&path).unwrap();
+/// Both ends of a new FIFO, which has no other writer.
+fn fifo_at(path: &Path) -> (File, File) {
+    sys::mkfifo(path);
+    let both = OpenOptions::new().read(true).write(true).open(path);
+    let read = File::open(path).unwrap();
+    let write = writer_of(path);
     drop(both);
-    (read.into(), write)
+    (read, write)
+}
+
+fn writer_of(path: &Path) -> File {
+    OpenOptions::new().write(true).open(path).unwrap()
 }
 
 /// Both ends of each kind of stdin.
@@ -52,10 +55,11 @@ fn kinds() -> Vec<(&'static str, OwnedFd, File)> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let served = listener.accept().unwrap().0;
-    let (fifo_read, fifo_write) = fifo();
+    let directory = Directory::new();
+    let (fifo_read, fifo_write) = fifo_at(&directory.0.join("fifo"));
     vec![
         ("pipe", read.into(), File::from(OwnedFd::from(write))),
-        ("fifo", fifo_read, fifo_write),
+        ("fifo", fifo_read.into(), fifo_write),
         ("unix", near.into(), File::from(OwnedFd::from(far))),
         ("tcp", served.into(), File::from(OwnedFd::from(client))),
     ]
@@ -478,15 +482,7 @@ fn after_a_complete_input_no_write_starts_the_clock_again() {
 fn the_next_writer_of_a_fifo_starts_the_clock_again() {
     let scene = Scene::new();
     let path = scene.directory().join("fifo");
-    sys::mkfifo(&path);
-    let open = || OpenOptions::new().write(true).open(&path);
-    let both = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .unwrap();
-    let (read, mut write) = (File::open(&path).unwrap(), open().unwrap());
-    drop(both);
+    let (read, mut write) = fifo_at(&path);
     let scene = scene.with(|command| {
         command.stdin(read);
     });
@@ -500,7 +496,7 @@ fn the_next_writer_of_a_fifo_starts_the_clock_again() {
         "{}",
         run.stderr()
     );
-    write = open().unwrap();
+    write = writer_of(&path);
     write.write_all(b"x").unwrap();
     is_stopped(&mut run);
 }
@@ -509,15 +505,9 @@ fn the_next_writer_of_a_fifo_starts_the_clock_again() {
 fn after_a_complete_input_another_writer_of_the_fifo_does_not_start_the_clock() {
     let scene = Scene::new();
     let path = scene.directory().join("fifo");
-    sys::mkfifo(&path);
-    let open = || OpenOptions::new().write(true).open(&path);
-    let both = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .unwrap();
-    let (read, kept) = (File::open(&path).unwrap(), File::open(&path).unwrap());
-    drop(both);
+    let (read, write) = fifo_at(&path);
+    let kept = read.try_clone().unwrap();
+    drop(write);
     let scene = scene.with(|command| {
         command.stdin(read);
     });
@@ -526,7 +516,7 @@ fn after_a_complete_input_another_writer_of_the_fifo_does_not_start_the_clock() 
     for _ in 0..2 {
         // No writer: the input was complete when treaper looked first.
         assert!(!run.ends_within(Duration::from_millis(1500)));
-        open().unwrap().write_all(b"x").unwrap();
+        writer_of(&path).write_all(b"x").unwrap();
     }
     assert!(
         !run.ends_within(Duration::from_millis(2500)),

@@ -84,7 +84,7 @@ impl Monitor<'_> {
                 self.alone.server_resumed();
                 self.resume_suspended_shim();
             }
-            // So Ctrl-Z has no effect then. Some servers suspend themselves by SIGSTOP after it.
+            // A stop undoes Ctrl-Z, since no shell would. Some servers suspend themselves by SIGSTOP after it.
             Some(Change::Suspended(by))
                 if [Signal::TSTP, Signal::STOP]
                     .map(Signal::number)
