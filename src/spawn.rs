@@ -9,8 +9,8 @@ use crate::output::status;
 use crate::sys::Errno;
 use crate::sys::exec::{Failure, Image, Text};
 
-/// The directories in which a shell looks if PATH is not set.
-const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The directories in which execvp(3) looks if PATH is not set.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// Prepares the command, so that nothing needs an allocation between clone and exec. `notify_socket`: the server's
 /// `NOTIFY_SOCKET`, if it is not that of treaper.

@@ -312,6 +312,26 @@ fn a_directory_of_path_that_may_not_be_searched_is_passed_over() {
     assert_eq!(run("true"), Some(0));
 }
 
+/// Only /bin and /usr/bin then, as execvp(3) and the wrappers do: another directory may hold another program of the name.
+#[test]
+fn without_path_the_program_is_the_one_that_execvp_finds() {
+    if !sys::is_root() {
+        return common::skip("mounting needs root");
+    }
+    let script = "mount -t tmpfs none /usr/local/bin && cd /usr/local/bin &&
+        printf '#!/bin/sh\\necho another\\n' >uname && chmod 755 uname && uname && exec env -u PATH \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh", TREAPER, "uname"]);
+    let out = command.output().unwrap();
+    let said = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(
+        said,
+        "another\nLinux\n",
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+}
+
 #[test]
 fn a_program_of_path_that_may_not_be_run_is_126_unless_a_later_one_may() {
     let directory = Directory::new();
