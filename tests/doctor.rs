@@ -107,6 +107,20 @@ fn as_pid_1_it_reports_that_no_process_outside_can_be_watched() {
 }
 
 #[test]
+fn without_a_guard_it_reports_one_process() {
+    for (words, promised) in [
+        (&[][..], "guard each other"),
+        (&["--no-guard"], "one process"),
+    ] {
+        let (report, _) = json(Scene::new(), words);
+        let said = report["checks"]["two processes"]["detail"]
+            .as_str()
+            .unwrap();
+        assert!(said.contains(promised), "{words:?}: {said}");
+    }
+}
+
+#[test]
 fn it_leaves_no_group_behind() {
     let Some(place) = common::place::Place::new() else {
         return common::skip("no cgroup v2 that this user may change");

@@ -146,18 +146,20 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
             .map_or_else(ToString::to_string, |()| possible.to_owned());
         checks.push(("several writers", Some(checked.is_ok()), detail));
     }
-    let processes = choose(
-        pid::own() == 1,
-        "PID 1: one process; nothing inside can SIGKILL it",
-        "shim and monitor guard each other",
-    );
+    let processes = if pid::own() == 1 {
+        "PID 1: one process; nothing inside can SIGKILL it"
+    } else if config.guard {
+        "shim and monitor guard each other"
+    } else {
+        "one process, since --no-guard was given; two with --contain=pidns"
+    };
     let terminal = choose(
         tty::have_controlling_terminal(),
         "the server stays in the host's process group, for job control",
         "none: the server gets a session of its own",
     );
     checks.extend([
-        ("two processes", None, processes),
+        ("two processes", None, processes.to_owned()),
         (
             "container",
             None,
