@@ -1,11 +1,18 @@
 //! The groups of `--contain=cgroup`: each start has a name of its own, and no group is left, however deep they are
-//! nested.
+//! nested. Where no group can be made, the message has the cause. The tree of a treaper knows what is in its group.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+
 use common::place::{self, Place};
-use common::{ACTOR, Scene, TREAPER, Wrap, skip, sys};
+use common::scene::Directory;
+use common::{ACTOR, Scene, TREAPER, Wrap, proc, skip, sys, until};
+use treaper::contain::Containment;
+use treaper::contain::cgroup::{self, Cgroup};
+use treaper::tree::Tree;
 
 const USER: u32 = 65534;
 
@@ -127,4 +134,145 @@ fn an_old_group_with_members_deep_below_it_is_kept() {
     let mut next = place.scene().start(&[TREAPER, "--contain=cgroup", "true"]);
     assert_eq!(next.wait_clean().code(), Some(0));
     assert!(place.groups().is_empty());
+}
+
+/// Runs treaper in the group `place`, where it cannot make a group: returns its message. `before` is put in front of it.
+fn refused(place: &Place, scene: Scene, before: &[&str]) -> String {
+    let words = [before, &[TREAPER, "--contain=cgroup", "true"]].concat();
+    let mut run = scene.start(&words);
+    let (code, printed) = (run.wait_clean().code(), run.stderr());
+    assert_eq!(code, Some(125), "{before:?}: {printed}");
+    assert_eq!(printed.lines().count(), 1, "{before:?}: {printed}");
+    assert!(place.groups().is_empty(), "{before:?}: {printed}");
+    printed
+}
+
+/// It is no error that another name would avoid.
+#[test]
+fn a_user_that_may_move_processes_and_make_no_group_gets_the_reason() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    std::os::unix::fs::chown(place.0.join("cgroup.procs"), Some(USER), Some(USER)).unwrap();
+    let printed = refused(&place, place.scene().uid(USER), &[]);
+    for word in ["Permission denied", "Delegate=yes"] {
+        assert!(printed.contains(word), "{word}: {printed}");
+    }
+}
+
+#[test]
+fn a_group_that_cannot_be_locked_is_removed() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    let before = [ACTOR, "faults", "flock=ENOMEM", "--"];
+    let printed = refused(&place, place.scene(), &before);
+    assert!(printed.contains("Cannot allocate memory"), "{printed}");
+}
+
+#[test]
+fn where_the_groups_are_mounted_read_only_the_remedy_is_another_mount() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    let mount = place::mount_point().unwrap();
+    let script = "mount -o remount,bind,ro \"$0\" && exec \"$@\"";
+    let before = ["unshare", "-m", "sh", "-c", script, mount.to_str().unwrap()];
+    let printed = refused(&place, place.scene(), &before);
+    assert!(printed.contains("mount it writable"), "{printed}");
+}
+
+#[test]
+fn a_line_of_mountinfo_that_is_cut_off_is_no_mount() {
+    for line in [
+        "- cgroup2",
+        "30 23 - cgroup2",
+        "30 23 0:26 / /sys/fs/cgroup -",
+    ] {
+        let error = cgroup::find(line.as_bytes(), b"0::/\n").unwrap_err();
+        assert!(
+            error.contains("no cgroup v2 file system"),
+            "{line}: {error}"
+        );
+    }
+}
+
+/// Ends with the test, also if the test fails.
+struct Member(Child);
+
+impl Member {
+    fn start(group: &Cgroup) -> Member {
+        let mut command = Command::new("cat");
+        let member = Member(command.stdin(Stdio::piped()).spawn().unwrap());
+        enter(group, &member);
+        member
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.id() as i32
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The path of a file of the group.
+fn file_of(group: &Cgroup, name: &str) -> String {
+    use std::os::fd::AsRawFd;
+    format!("/proc/self/fd/{}/{name}", group.dir.as_raw_fd())
+}
+
+fn enter(group: &Cgroup, member: &Member) {
+    std::fs::write(file_of(group, "cgroup.procs"), member.pid().to_string()).unwrap();
+}
+
+#[test]
+fn a_tree_knows_the_members_of_its_group_and_none_beside_it() {
+    let Ok(group) = Cgroup::make() else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    let Ok(other) = Cgroup::make() else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    let beside = Member::start(&other);
+    let tree = Tree::new(None, Vec::new(), Containment::Cgroup(group), None);
+    let group = tree.cgroup().unwrap();
+    let members = || {
+        let mut pids = Vec::new();
+        group.members(&mut |pid| pids.push(pid.get()));
+        pids
+    };
+    assert!(!tree.has_members());
+    assert_eq!(members(), [0; 0]);
+    let mut inside = Member::start(group);
+    assert!(tree.has_members());
+    assert_eq!(members(), [inside.pid()]);
+    group.kill();
+    assert_eq!(inside.0.wait().unwrap().signal(), Some(libc::SIGKILL));
+    until("an empty group", || !tree.has_members());
+    assert!(!matches!(proc::state(beside.pid()), 'Z' | 'X'));
+}
+
+/// The kernel counts it only where the memory controller is on. So the file is also read where the test has written it.
+#[test]
+fn the_most_memory_of_a_tree_is_what_the_kernel_has_counted() {
+    let Ok(mut group) = Cgroup::make() else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    let member = Member::start(&group);
+    let is_counted = std::fs::exists(file_of(&group, "memory.peak")).unwrap();
+    assert_eq!(group.memory_peak().is_some(), is_counted);
+    assert!(group.memory_peak().is_none_or(|bytes| bytes > 4096));
+    drop(member);
+    let directory = Directory::new();
+    std::fs::write(directory.0.join("memory.peak"), "41943040\n").unwrap();
+    group.dir = std::fs::File::open(&directory.0).unwrap().into();
+    let tree = Tree::new(None, Vec::new(), Containment::Cgroup(group), None);
+    assert_eq!(tree.memory_peak(), Some(40 << 20));
+    let tree = Tree::new(None, Vec::new(), Containment::Group, None);
+    assert_eq!(tree.memory_peak(), None);
 }
