@@ -95,6 +95,71 @@ fn a_user_without_a_group_of_its_own_gets_the_reason() {
 }
 
 #[test]
+fn a_row_with_an_exception_has_its_note_and_no_other_row_has() {
+    let sigkill = "processes that SIGKILL cannot end";
+    let launchers = "the same, behind npx, make, sh -c";
+    let (report, _) = json(Scene::new(), &[]);
+    let note = |row: &str| report["notes"][row].as_str().unwrap_or("none").to_owned();
+    assert!(note(sigkill).starts_with("They are in uninterruptible sleep"));
+    assert!(note(launchers).starts_with("A shell in a session of its own"));
+    assert_eq!(note("the server itself is SIGKILLed"), "none");
+    let (text, _) = ask(Scene::new(), &["--doctor"]);
+    let notes: Vec<&str> = text.lines().filter(|line| line.starts_with('[')).collect();
+    assert!(
+        notes.iter().any(|line| line.starts_with("[7] They are in")),
+        "{text}"
+    );
+    // Only a cgroup has this exception.
+    assert!(notes.iter().all(|line| !line.starts_with("[6]")), "{text}");
+}
+
+#[test]
+fn a_reason_does_not_name_the_option_again() {
+    let faults = |rule: &str, level: &str| {
+        let words = [ACTOR, "faults", rule, "--", TREAPER, "--doctor=json"];
+        let mut run = Scene::new().start(&words);
+        run.wait_empty();
+        let report: Value = serde_json::from_str(&run.stdout()).unwrap();
+        let reason = report["levels"][level]["reason"].as_str();
+        reason.unwrap_or_default().to_owned()
+    };
+    let reason = faults("open~/proc/self/mountinfo=EACCES", "cgroup");
+    assert!(
+        reason.starts_with("cannot read /proc/self/mountinfo: "),
+        "{reason}"
+    );
+    // Any other message is the reason as a whole.
+    let reason = faults("signalfd4=ENOMEM", "group");
+    assert_eq!(reason, "cannot make a signalfd: Cannot allocate memory");
+}
+
+#[test]
+fn a_container_is_known_by_its_file_or_by_its_variable() {
+    let by_file = [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")];
+    let by_file = by_file
+        .iter()
+        .find(|(path, _)| std::path::Path::new(path).exists());
+    for (variable, engine) in [
+        ("KUBERNETES_SERVICE_HOST", "kubernetes"),
+        ("container", "yes"),
+        ("no_such_variable", "no sign of one"),
+    ] {
+        let scene = Scene::new().with(|command| {
+            command
+                .env_remove("KUBERNETES_SERVICE_HOST")
+                .env_remove("container");
+            command.env(variable, "x");
+        });
+        let (report, _) = json(scene, &[]);
+        let expected = by_file.map_or(engine, |(_, engine)| engine);
+        assert_eq!(
+            report["checks"]["container"]["detail"], expected,
+            "{variable}"
+        );
+    }
+}
+
+#[test]
 fn as_pid_1_it_reports_that_no_process_outside_can_be_watched() {
     let (report, code) = json(Scene::new().pidns(), &[]);
     assert_eq!(code, Some(0));

@@ -145,7 +145,9 @@ fn in_a_root_directory_that_is_no_mount_point_too() {
     let report: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(report["levels"]["pidns"]["available"], false);
     let reason = report["levels"]["pidns"]["reason"].as_str().unwrap();
-    assert!(reason.contains("mount point"), "{reason}");
+    for word in ["mount point", "mount --bind"] {
+        assert!(reason.contains(word), "{reason}");
+    }
     compare("a chroot", &report, |command| {
         let (code, stderr, _) = start(command);
         (code, stderr)
@@ -209,4 +211,62 @@ fn what_is_missing_is_named_by_its_kernel() {
             );
         }
     }
+}
+
+/// The calls that make a PID namespace fail in several ways. The remedy of each is another one.
+#[test]
+fn the_remedy_of_a_missing_namespace_fits_its_cause() {
+    for (error, word) in [
+        ("EPERM", "CAP_SYS_ADMIN"),
+        ("EACCES", "CAP_SYS_ADMIN"),
+        ("EINVAL", "this kernel has no PID or user namespaces"),
+        ("ENOSPC", "user.max_pid_namespaces"),
+    ] {
+        let (old, new) = (format!("clone={error}"), format!("clone3={error}"));
+        let words = [
+            ACTOR,
+            "faults",
+            &old,
+            &new,
+            "--",
+            TREAPER,
+            "--contain=pidns",
+            "true",
+        ];
+        let mut run = Scene::new().start(&words);
+        let (code, printed) = (run.wait_clean().code(), run.stderr());
+        assert_eq!(code, Some(125), "{error}: {printed}");
+        assert!(printed.contains(word), "{error}: {printed}");
+    }
+}
+
+/// Before Linux 5.14 a process of another uid is killed only with the right to signal it.
+#[test]
+fn without_the_call_that_kills_a_group_a_cgroup_promises_no_more_than_a_walk() {
+    let Some(place) = place::Place::new().filter(|_| here()) else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    let left = |rules: &[&str]| {
+        let start = [ACTOR, "faults"];
+        let weak = [
+            "--",
+            "setpriv",
+            "--bounding-set",
+            "-kill",
+            "--inh-caps",
+            "-kill",
+        ];
+        let ask = [TREAPER, "--doctor=json", "--contain=cgroup"];
+        let mut run = place
+            .scene()
+            .start(&[&start[..], rules, &weak, &ask].concat());
+        run.wait_empty();
+        let report: Value = serde_json::from_str(&run.stdout()).unwrap();
+        let left =
+            ["the server itself is SIGKILLed", OTHERS].map(|row| report["left"][row].clone());
+        assert!(place.groups().is_empty(), "{}", run.stderr());
+        left
+    };
+    assert_eq!(left(&[]), ["none", "none"]);
+    assert_eq!(left(&["open~cgroup.kill=ENOENT"]), ["none", "these"]);
 }
