@@ -168,6 +168,31 @@ fn with_an_older_cgroup_nothing_survives() {
     }
 }
 
+/// It is no descendant, so treaper finds it only in the list of the group.
+#[test]
+fn with_an_older_cgroup_a_stranger_in_the_group_is_killed_and_none_beside_it() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    let rules = faults(&["open~cgroup.kill=ENOENT"]).into_iter();
+    let mut command: Vec<String> = rules.map(str::to_owned).collect();
+    let options = ["--contain=cgroup", "--grace=100ms"];
+    command.extend(Wrap::Treaper(&options).tree("server:ignore=TERM"));
+    let mut run = place.scene().start(&command).ready(&["server"]);
+    let group = place.0.join(place.groups().pop().unwrap());
+    let stranger = |group: &std::path::Path| {
+        let tree = format!("stranger:ignore=TERM:enter={}", group.display());
+        let run = Scene::new().start(&[ACTOR, "tree", &tree]);
+        run.ready(&["stranger"])
+    };
+    let (mut inside, beside) = (stranger(&group), stranger(&place.0));
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_empty().code(), Some(137), "{}", run.stderr());
+    assert_eq!(inside.wait_clean().signal(), Some(libc::SIGKILL));
+    assert_eq!(beside.named("stranger").len(), 1);
+    assert!(place.groups().is_empty(), "{}", run.stderr());
+}
+
 /// Each such write waits for an RCU grace period, which takes longer than the rest of a start.
 #[test]
 fn only_a_server_that_was_not_born_in_its_group_is_written_into_it() {
