@@ -70,6 +70,36 @@ fn complaints_are_those_of_catatonit() {
     }
 }
 
+/// The usage is catatonit's. The rest of the help, and the licence, are those of treaper.
+#[test]
+fn the_help_and_the_licence_are_printed() {
+    let own = treaper_as("catatonit");
+    let help = own.outcome(&[], &["-h"]);
+    assert_eq!((help.code, help.stdout.as_str()), (Some(0), ""));
+    assert!(
+        help.stderr.starts_with("usage: catatonit [-ghLPV] "),
+        "{help:?}"
+    );
+    for word in ["  -P ", "--version", "TREAPER_*"] {
+        assert!(help.stderr.contains(word), "{word}: {help:?}");
+    }
+    let licence = own.outcome(&[], &["-L"]);
+    assert_eq!(licence.stdout, include_str!("../../LICENSE-MIT"));
+    assert_eq!((licence.code, licence.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn with_its_variable_each_step_is_reported() {
+    let words = ["--", "sh", "-c", "true & exit 0"];
+    for program in both("catatonit") {
+        let outcome = program.outcome(&[("CATATONIT_DEBUG", "1")], &words);
+        let spawned = outcome.stderr.contains(") spawned: sh");
+        assert!(spawned, "{program:?}: {}", outcome.stderr);
+        let outcome = program.outcome(&[], &words);
+        assert_eq!(outcome.stderr, "", "{program:?}");
+    }
+}
+
 /// `docker info` looks for the name of tini, since it knows no other.
 #[test]
 fn the_version_begins_as_docker_looks_for_it() {
