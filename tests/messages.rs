@@ -6,8 +6,12 @@ mod common;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Stdio;
+use std::time::Duration;
 
-use common::{ACTOR, Run, Scene, Wrap, special, sys, treaper};
+use common::{ACTOR, Run, Scene, Wrap, special, sys, treaper, until};
+use treaper::output::progress::{Seconds, Victims};
+use treaper::sys::pid::Pid;
+use treaper::sys::proc::Name;
 
 #[test]
 fn nothing_is_logged_when_all_went_well() {
@@ -398,4 +402,89 @@ fn the_end_of_the_terminal_is_logged_when_the_server_lives() {
         );
         assert_eq!(messages.lines().count(), 1, "{options:?}: {messages}");
     }
+}
+
+/// A stop of almost a second says so. A longer one needs no milliseconds.
+#[test]
+fn times_are_rounded_to_a_tenth_of_a_second_from_one_second_on() {
+    for (millis, text) in [
+        (0, "0s"),
+        (30, "30ms"),
+        (999, "999ms"),
+        (1000, "1s"),
+        (1049, "1s"),
+        (1050, "1100ms"),
+        (2960, "3s"),
+    ] {
+        let time = Seconds::about(Duration::from_millis(millis));
+        assert_eq!(time.to_string(), text, "{millis} ms");
+    }
+}
+
+#[test]
+fn processes_without_a_known_name_are_only_counted() {
+    let known = [Some((Pid::new(7).unwrap(), Name::new(b"worker"))), None];
+    for (named, count, text) in [
+        (&[None][..], 1, "1 process"),
+        (&[], 3, "3 processes"),
+        (&known, 1, "1 process (worker[7])"),
+        (&known, 3, "3 processes (worker[7], ...)"),
+    ] {
+        assert_eq!(Victims { named, count }.to_string(), text);
+    }
+}
+
+/// The end of the input has begun the drain, and the end of the other process has ended it.
+#[test]
+fn a_stop_during_a_drain_names_what_has_ended_the_drain() {
+    let mut other = Scene::new().start(&[ACTOR, "tree", "other"]);
+    let pid = other.log.ready("other").to_string();
+    let scene = Scene::new().stdin_pipe().no_capture();
+    let errors = scene.directory().join("errors");
+    let file = File::create(&errors).unwrap();
+    let scene = scene.with(|command| {
+        command.stdout(Stdio::null()).stderr(file);
+    });
+    let mut options = vec!["-v", "--stdin", "watch", "--drain", "60s"];
+    options.extend(["--watch-pid", &pid]);
+    let wrap = Wrap::Treaper(&options).tree("server:on=TERM/0");
+    let mut run = scene.start(&wrap).ready(&["server"]);
+    let messages = || std::fs::read_to_string(&errors).unwrap();
+    drop(run.stdin.take());
+    until("the drain begins", || {
+        messages().contains("trigger: stdin-eof")
+    });
+    other.signal(libc::SIGKILL);
+    assert_eq!(run.wait_clean().code(), Some(0));
+    let messages = messages();
+    let reason = messages
+        .lines()
+        .find(|line| line.contains("SIGTERM was sent to the server"));
+    let reason = reason.unwrap_or_else(|| panic!("{messages}"));
+    assert!(reason.starts_with("treaper: watched-exit: "), "{reason}");
+}
+
+/// On a socket that keeps the limits of messages, an empty one would be an empty line of the log.
+#[test]
+fn each_message_is_one_datagram() {
+    let (read, write) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let scene = Scene::new().no_capture().with(|command| {
+        command.stdout(Stdio::null()).stderr(OwnedFd::from(write));
+    });
+    let tree = "server:on=TERM/0";
+    let mut run = scene
+        .start(&Wrap::Treaper(&["-v"]).tree(tree))
+        .ready(&["server"]);
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(0));
+    drop(run);
+    read.set_nonblocking(true).unwrap();
+    let (mut buffer, mut count) = ([0; 2048], 0);
+    while let Ok(len) = read.recv(&mut buffer) {
+        let text = String::from_utf8_lossy(&buffer[..len]);
+        assert!(text.starts_with("treaper: "), "{text:?}");
+        assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+        count += 1;
+    }
+    assert!(count > 1, "{count} messages");
 }

@@ -3,8 +3,14 @@
 
 mod common;
 
+use std::os::fd::AsFd;
+
 use common::proc::{self, Process};
 use common::{ACTOR, Run, Scene, Wrap, held, hold, is_quiet, skip, sys, until, until_state};
+use treaper::pair::link::{self, Link};
+use treaper::sys::arrival::Arrival;
+use treaper::sys::pid::{self, Pid};
+use treaper::sys::signal::Signal;
 
 /// All of its processes ignore SIGTERM.
 const STUBBORN: &str = "server:ignore=TERM[worker*2:setsid:ignore=TERM,deep:daemon:ignore=TERM[\
@@ -643,4 +649,41 @@ fn a_process_with_the_number_of_the_shim_that_has_ended_is_not_resumed() {
         run.named("tree-monitor").is_empty()
     });
     assert!(is_suspended(other));
+}
+
+#[test]
+fn the_monitor_sees_the_end_of_the_shim() {
+    // The number of an init is no `Pid`: it is never the shim.
+    if let Some(parent) = Pid::new(pid::parent()) {
+        assert!(!Link::Parent(parent).is_gone());
+    }
+    // Another process has adopted the monitor.
+    assert!(Link::Parent(Pid::new(pid::own()).unwrap()).is_gone());
+    assert!(Link::Gone.is_gone());
+    let (heard, rung) = link::bell().unwrap();
+    let bell = Link::Bell(rung);
+    assert!(!bell.is_gone());
+    assert!(!link::silence(heard.as_fd()), "the monitor still has it");
+    drop(heard);
+    assert!(bell.is_gone());
+}
+
+/// All others may be meant for the server.
+#[test]
+fn only_the_sigcont_of_a_bell_or_of_a_child_is_from_the_monitor() {
+    for (signal, of_child_or_descriptor, expected) in [
+        (Signal::CONT, true, true),
+        (Signal::CONT, false, false),
+        (Signal::TERM, true, false),
+    ] {
+        let arrival = Arrival {
+            signal,
+            sender: 0,
+            from_terminal: false,
+            by_kernel: of_child_or_descriptor,
+            of_child_or_descriptor,
+            value: None,
+        };
+        assert_eq!(link::is_from_monitor(&arrival), expected, "{arrival:?}");
+    }
 }

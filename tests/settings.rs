@@ -6,6 +6,7 @@ mod common;
 use std::process::{Command, Output, Stdio};
 
 use common::{Scene, TREAPER, Wrap, sys};
+use treaper::settings::options;
 
 fn output(options: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(TREAPER);
@@ -376,4 +377,49 @@ fn the_command_line_wins_over_the_variable() {
 fn the_last_of_a_repeated_single_option_wins() {
     let last = takes(&["--grace", "60s", "--grace", "50ms"], &[]);
     assert!((45..30_000).contains(&last), "{last} ms");
+}
+
+/// Those that are rarely needed are only listed, in lines that are as full as they can be.
+#[test]
+fn the_help_has_every_option_once_and_fits_on_a_screen() {
+    let output = Command::new(TREAPER).arg("--help").output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let (explained, rest) = help.split_once("Rarely needed:").unwrap();
+    let (listed, _) = rest.split_once("\n\n").unwrap();
+    for option in options::all() {
+        let is_named = |word: &str| {
+            word.strip_prefix(option.long)
+                .is_some_and(|end| !end.starts_with(|c: char| c == '-' || c.is_alphanumeric()))
+        };
+        let in_part = |part: &str| {
+            part.split(" --")
+                .skip(1)
+                .filter(|word| is_named(word))
+                .count()
+        };
+        let expected = if option.rare { (0, 1) } else { (1, 0) };
+        assert_eq!(
+            (in_part(explained), in_part(listed)),
+            expected,
+            "{}",
+            option.long
+        );
+    }
+    for line in [
+        "  -s, --signal <SIGNAL>  ",
+        "      --doctor[=<FORMAT>]  ",
+        "  -v, --verbose...  ",
+    ] {
+        assert!(explained.contains(line), "{line:?}: {help}");
+    }
+    assert!(help.lines().all(|line| line.len() < 100), "{help}");
+    let lines: Vec<String> = format!("Rarely needed:{listed}")
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    assert!(lines.len() > 1, "{help}");
+    for two in lines.windows(2) {
+        let next = two[1].split_whitespace().next().unwrap();
+        assert!(two[0].len() + 1 + next.len() > 99, "{help}");
+    }
 }

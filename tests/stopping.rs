@@ -360,6 +360,20 @@ type Start = fn(&str, &str) -> Run;
 const MANAGED: [(&str, Start); 2] = [("PID 1", as_pid_1), ("unit", as_main_process)];
 
 #[test]
+fn in_a_unit_sighup_is_for_the_server_and_treaper_ends_by_its_signal() {
+    let mut run = as_main_process("", "server:on=HUP/7");
+    run.signal(libc::SIGHUP);
+    assert_eq!(run.wait_clean().code(), Some(7));
+    let mut run = as_main_process("", "server");
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().signal(), Some(libc::SIGTERM));
+    // Control: elsewhere SIGHUP is a reason to stop, and the signal becomes an exit status.
+    let mut run = treaper(&[], "server:on=HUP/7", &["server"]);
+    run.signal(libc::SIGHUP);
+    assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGTERM));
+}
+
+#[test]
 fn a_manager_asks_for_a_reload_by_sighup() {
     let tree = "server:record";
     for (place, start) in MANAGED {
