@@ -4,7 +4,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Scene, first_second_over, sys, until};
+use crate::common::proc::Process;
+use crate::common::{ACTOR, Run, Scene, first_second_over, sys, until};
 use crate::oracle::{both, exchange, plain_signals, real, treaper_as, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
@@ -222,4 +223,35 @@ fn stdin_does_not_matter_and_the_rest_is_stopped() {
         assert!(!run.ends_within(A_WHILE), "{program:?}");
         program.check_rest(&mut run);
     }
+}
+
+/// A pause whose child `parent` exits at SIGUSR1 and leaves `tree` behind. Returns when the pause has adopted that.
+fn adopting(scene: Scene, tree: &str) -> Run {
+    let pause = treaper_as("catatonit");
+    let script = "\"$0\" tree \"$1\" & exec \"$2\" -P";
+    let tree = format!("parent:on=USR1/0[{tree}]");
+    let folder = scene.directory().to_owned();
+    let scene = scene.with(|command| {
+        command.current_dir(folder);
+    });
+    let path = pause.path.to_str().unwrap();
+    let mut run = scene.start(&["sh", "-c", script, ACTOR, &tree, path]);
+    let [parent, orphan] = ["parent", "orphan"].map(|name| run.log.ready(name));
+    // The pause leaves its directory once it adopts orphans.
+    let directory = format!("/proc/{}/cwd", run.main);
+    until("a pause that adopts", || {
+        std::fs::read_link(&directory).is_ok_and(|path| path.as_os_str() == "/")
+    });
+    sys::kill(parent, libc::SIGUSR1).unwrap();
+    until("the pause has adopted the orphan", || {
+        Process::read(orphan).is_some_and(|process| process.ppid == run.main)
+    });
+    run
+}
+
+#[test]
+fn a_pause_ends_the_orphans_that_it_has_adopted() {
+    let mut run = adopting(Scene::new(), "orphan:setsid");
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(0));
 }
