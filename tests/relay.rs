@@ -18,6 +18,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -230,6 +231,11 @@ fn a_message_that_is_not_written_is_not_acknowledged() {
         run.close_stdin();
         run.wait_empty();
         assert_eq!(run.stdout(), "half");
+        // The user learns how many messages were lost, and why.
+        if let Some(why) = expected.strip_prefix("error: ") {
+            let lost = format!("that were not written, since {}: 1\n", why.trim_end());
+            assert!(run.stderr().contains(&lost), "{}", run.stderr());
+        }
     }
 }
 
@@ -388,6 +394,8 @@ fn a_source_that_cannot_be_used_is_an_error_before_the_start() {
     let path = |name: &str| format!("unix:{}/{name}", directory.0.display());
     fs::write(directory.0.join("file"), "kept").unwrap();
     let live = UnixListener::bind(directory.0.join("live")).unwrap();
+    // To open one can take for ever.
+    sys::mkfifo(&directory.0.join("fifo"));
     for (source, text) in [
         (
             path("file"),
@@ -396,6 +404,7 @@ fn a_source_that_cannot_be_used_is_an_error_before_the_start() {
         (path("live"), "a process listens on this socket"),
         (path("none/socket"), "its folder: No such file or directory"),
         (path(&"x".repeat(100)), "has at most 107"),
+        (path("fifo/socket"), "its folder: Not a directory"),
         ("fd:99".to_owned(), "expected unix:PATH"),
     ] {
         let told = refused(&["--inject", &source]);
@@ -426,8 +435,39 @@ fn a_source_that_cannot_be_used_is_an_error_before_the_start() {
     );
     assert!(!directory.0.join("s").exists());
     // A later error leaves no socket behind.
-    let _ = refused(&["--inject", &path("s"), "--inject", &path("none/s")]);
-    assert!(!directory.0.join("s").exists());
+    for other in ["none/s", "./s"] {
+        let _ = refused(&["--inject", &path("s"), "--inject", &path(other)]);
+        assert!(!directory.0.join("s").exists(), "{other}");
+    }
+}
+
+#[test]
+fn a_folder_that_may_not_be_written_to_is_an_error_before_the_start() {
+    if !sys::is_root() {
+        return skip("only root can have another uid");
+    }
+    let directory = Directory::new();
+    fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).unwrap();
+    let source = format!("unix:{}/socket", directory.0.display());
+    let mut treaper = Command::new(TREAPER);
+    treaper.args(["--inject", &source, "true"]).uid(65534);
+    let output = treaper.stdin(Stdio::piped()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("its folder: Permission denied"), "{told}");
+    assert_eq!(output.status.code(), Some(125));
+}
+
+#[test]
+fn without_shim_and_monitor_the_relay_removes_the_socket() {
+    let (mut run, path) = start(&[], &["cat"]);
+    until("the socket", || path.exists());
+    let monitor = run.monitor();
+    until("a server", || !run.named("cat").is_empty());
+    for pid in [monitor, run.main] {
+        sys::kill(pid, libc::SIGKILL).unwrap();
+    }
+    run.wait_empty();
+    assert!(!path.exists());
 }
 
 #[test]
@@ -614,6 +654,37 @@ fn a_host_that_closes_its_stdin_drains_the_server_as_without_a_relay() {
     assert_eq!(exit.code(), Some(0));
 }
 
+/// Writes to a server that reads nothing, and closes stdin, which is no trigger. Returns the pid of the relay.
+fn unread_input(drain: &str) -> (Run, i32) {
+    let (mut run, _) = start(&["--stdin=ignore", drain], &["sleep", "1000"]);
+    until("a server", || !run.named("sleep").is_empty());
+    let relay = run.named("tree-relay")[0].pid;
+    run.write_stdin(b"never read\n");
+    run.close_stdin();
+    (run, relay)
+}
+
+#[test]
+fn the_relay_waits_for_the_last_input_for_the_time_of_a_drain() {
+    let (mut run, _) = unread_input("--drain=200ms");
+    until("the end of the relay", || {
+        run.named("tree-relay").is_empty()
+    });
+    assert!(!run.named("sleep").is_empty());
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    assert!(!run.stderr().contains("relay-killed"), "{}", run.stderr());
+}
+
+#[test]
+fn the_relay_pauses_between_two_looks_at_the_last_input() {
+    let (mut run, relay) = unread_input("--drain=600s");
+    let before = proc::waits(relay).unwrap();
+    until("ten pauses", || proc::waits(relay).unwrap() > before + 10);
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+}
+
 #[test]
 fn a_fifo_whose_writer_left_before_the_start_has_ended() {
     let scene = Scene::new();
@@ -700,7 +771,16 @@ fn a_connection_that_cannot_be_accepted_is_reported_once_and_tried_again() {
     let scene = Scene::new().stdin_pipe();
     let path = scene.directory().join("socket");
     let source = format!("unix:{}", path.display());
-    let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e"];
+    let calls = scene.directory().join("calls");
+    let strace = [
+        "strace",
+        "-f",
+        "-qq",
+        "-ttt",
+        "-o",
+        calls.to_str().unwrap(),
+        "-e",
+    ];
     let failing = [
         "trace=accept4",
         "-e",
@@ -714,6 +794,17 @@ fn a_connection_that_cannot_be_accepted_is_reported_once_and_tried_again() {
     acknowledged(writer);
     run.close_stdin();
     run.wait_empty();
+    // A pause comes after each failure.
+    let calls = fs::read_to_string(calls).unwrap();
+    let failed = calls.lines().filter(|line| line.contains("INJECTED"));
+    let times: Vec<f64> = failed
+        .map(|line| line.split_whitespace().nth(1).unwrap().parse().unwrap())
+        .collect();
+    assert_eq!(times.len(), 5, "{calls}");
+    assert!(
+        times.windows(2).all(|two| two[1] - two[0] > 0.099),
+        "{calls}"
+    );
     let stderr = run.stderr();
     assert_eq!(
         stderr.matches("cannot take a writer").count(),
@@ -753,6 +844,43 @@ fn a_writer_that_is_silent_for_long_loses_its_place_to_one_that_waits() {
     assert_eq!(run.stdout(), "waited\nwaited for long\nkept\n");
     let stderr = run.stderr();
     assert_eq!(stderr.matches("refused a writer").count(), 1, "{stderr}");
+}
+
+#[test]
+fn the_writer_that_has_the_last_place_can_write() {
+    let (mut run, path) = start(&[], &["cat"]);
+    until("the socket", || path.exists());
+    let silent: Vec<_> = (0..31).map(|_| connect(&path)).collect();
+    let mut last = connect(&path);
+    last.write_all(b"the last one\n").unwrap();
+    acknowledged(last);
+    drop(silent);
+    run.close_stdin();
+    run.wait_clean();
+    assert_eq!(run.stdout(), "the last one\n");
+}
+
+/// The relay cannot find out any more whether it was a process of the tree.
+#[test]
+fn a_writer_that_ends_before_it_is_looked_at_is_refused() {
+    let (mut run, path) = start(&[], &["cat"]);
+    until("the socket", || path.exists());
+    // The next one has to wait until one of them leaves.
+    let mut silent: Vec<_> = (0..32).map(|_| connect(&path)).collect();
+    let pid = sys::fork();
+    if pid == 0 {
+        let _ = connect(&path).write_all(b"from a process that has ended\n");
+        sys::exit(0);
+    }
+    common::until_state(&[pid], 'Z');
+    silent.pop();
+    let refusal = format!("whether pid {pid} is a process of the server's own tree is unknown");
+    until("a refusal", || run.stderr().contains(&refusal));
+    sys::wait_for(pid);
+    drop(silent);
+    run.close_stdin();
+    run.wait_clean();
+    assert_eq!(run.stdout(), "");
 }
 
 #[test]

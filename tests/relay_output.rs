@@ -184,6 +184,42 @@ fn every_byte_arrives_by_a_courier_and_it_ends_with_the_relay() {
 }
 
 #[test]
+fn a_courier_of_input_ends_when_the_server_closes_its_input() {
+    if !sys::is_root() {
+        return skip("only root can have another uid");
+    }
+    let (_reader, stdout) = sys::pipe().unwrap();
+    let script = "read -r line; exec <&-; exec sleep 1000";
+    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), script, Some(65534));
+    let couriers = |run: &Run| run.named("tree-courier").len();
+    until("two couriers", || couriers(&talk.run) == 2);
+    talk.run.write_stdin(b"line\n");
+    until("the end of one", || couriers(&talk.run) == 1);
+    assert_eq!(talk.run.named("tree-relay").len(), 1);
+    talk.run.signal(libc::SIGTERM);
+    talk.run.wait_clean();
+}
+
+#[test]
+fn a_server_that_prints_nothing_loses_its_reader_with_the_host() {
+    let (reader, stdout) = sys::pipe().unwrap();
+    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), "exec cat", None);
+    until("a server", || !talk.run.named("cat").is_empty());
+    let server = talk.run.named("cat")[0].pid;
+    let output = File::options()
+        .write(true)
+        .open(format!("/proc/{server}/fd/1"))
+        .unwrap();
+    drop(reader);
+    let found = sys::poll(&[(output.as_raw_fd(), 0)], Some(common::patience()));
+    assert_eq!(found[0] & libc::POLLERR, libc::POLLERR);
+    assert!(!talk.run.named("tree-relay").is_empty());
+    drop(output);
+    talk.run.close_stdin();
+    talk.run.wait_clean();
+}
+
+#[test]
 fn a_killed_relay_takes_its_courier_along() {
     let (_reader, stdout) = special::pty();
     // The end of its input is not that of the server, which could be seen first.

@@ -61,6 +61,11 @@ pub fn state(pid: i32) -> char {
     Process::read(pid).map_or('-', |process| process.state)
 }
 
+/// How often the process has waited for something. `None`: there is no such process.
+pub fn waits(pid: i32) -> Option<u64> {
+    status(pid, "voluntary_ctxt_switches")?.parse().ok()
+}
+
 /// Every process of the machine, also zombies.
 pub fn all() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {

@@ -191,6 +191,34 @@ fn numbers_count_as_they_are_written() {
 }
 
 #[test]
+fn of_a_member_that_is_there_twice_the_last_one_counts() {
+    let wanted = ["type=1", "type=2"].map(|text| matching(text).unwrap());
+    for (line, found) in [
+        (r#"{"type":2,"type":1}"#, 1),
+        (r#"{"type":1,"type":2}"#, 2),
+        (r#"{"type":2,"type":3}"#, 0),
+    ] {
+        let members = members::read(line.as_bytes(), &wanted).unwrap();
+        assert_eq!(members.found, found, "{line}");
+    }
+}
+
+#[test]
+fn an_id_has_at_most_256_bytes_without_its_quotes() {
+    for (quote, length, is_kept) in [
+        ("\"", 256, true),
+        ("\"", 257, false),
+        ("", 256, true),
+        ("", 257, false),
+    ] {
+        let id = "7".repeat(length);
+        let line = format!("{{\"id\":{quote}{id}{quote}}}");
+        let members = members::read(line.as_bytes(), &[]).unwrap();
+        assert_eq!(members.id.is_some(), is_kept, "{line}");
+    }
+}
+
+#[test]
 fn a_line_that_is_too_long_is_skipped() {
     let (mut lines, mut all) = (Lines::default(), Vec::new());
     let long = vec![b'x'; 4 << 20];
@@ -217,6 +245,18 @@ fn what_is_beyond_the_memory_for_turns_begins_none() {
     let message = turns.read(long.as_bytes(), Duration::ZERO);
     turns.written(message, Duration::ZERO);
     assert_eq!(turns.count(), 0);
+}
+
+#[test]
+fn only_messages_that_begin_a_turn_begin_one() {
+    for boundary in [false, true] {
+        let mut turns = Turns::new(&followed(boundary));
+        for line in ["{\"c\":1,\"id\":1}", "{\"t\":2,\"id\":2}"] {
+            let message = turns.read(line.as_bytes(), Duration::ZERO);
+            turns.written(message, Duration::ZERO);
+            assert_eq!(turns.count(), 0, "{line} {boundary}");
+        }
+    }
 }
 
 proptest! {
