@@ -364,6 +364,17 @@ pub fn pause_for(time: Duration) {
     unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
 }
 
+/// The kernel sends SIGALRM to this process after this time.
+pub fn alarm_after(time: Duration) {
+    // SAFETY: an all-zero value is valid.
+    let mut timer: libc::itimerval = unsafe { std::mem::zeroed() };
+    timer.it_value.tv_sec = time.as_secs() as _;
+    timer.it_value.tv_usec = time.subsec_micros() as _;
+    // SAFETY: the time lives over the call; the old one is not asked for.
+    check(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) })
+        .unwrap();
+}
+
 /// Milliseconds of the clock that all processes share.
 pub fn now_ms() -> u64 {
     let mut time = timespec(Duration::ZERO);

@@ -1,0 +1,264 @@
+//! The wrappers of system calls, called directly: what each returns, and what it does to descriptors, files and signals.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use common::scene::Directory;
+use common::{proc, sys};
+use treaper::sys::arrival::{self, Arrival};
+use treaper::sys::exec::Failure;
+use treaper::sys::pid::Pid;
+use treaper::sys::signal::{self, Signal};
+use treaper::sys::wait::{self, Change};
+use treaper::sys::{Errno, cgroup, clock, fd};
+
+/// Runs this in a child, in which all signals are blocked. It has to return true.
+fn in_a_child(act: impl FnOnce() -> bool) {
+    let pid = sys::fork();
+    if pid == 0 {
+        let every: Vec<i32> = (1..=64).collect();
+        sys::mask(libc::SIG_BLOCK, &every);
+        let good = act();
+        sys::exit(if good { 0 } else { 1 });
+    }
+    assert!(wait::for_success(Pid::new(pid).unwrap()));
+}
+
+/// The signal that has arrived by now.
+fn arrived() -> Option<Arrival> {
+    arrival::wait_any(Some(Duration::ZERO)).unwrap()
+}
+
+#[test]
+fn a_pause_lasts_as_long_as_it_is_asked_to() {
+    let before = Instant::now();
+    clock::pause(Duration::from_millis(1010));
+    assert!(before.elapsed() >= Duration::from_millis(1010));
+}
+
+#[test]
+fn the_time_is_that_of_the_day() {
+    let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    assert!(clock::time().abs_diff(real) < Duration::from_secs(60));
+}
+
+/// A group is used by the files in its directory, so files that look alike are enough here.
+#[test]
+fn the_files_of_a_group_are_read_and_written() {
+    let directory = Directory::new();
+    let file = |name: &str| directory.0.join(name);
+    let group = cgroup::open(&directory.0).unwrap();
+    let group = group.as_fd();
+    assert_eq!(
+        cgroup::open(&std::env::current_exe().unwrap()).err(),
+        Some(Errno::NOTDIR)
+    );
+    assert!(sys::fd_flags(group.as_raw_fd()).unwrap() & libc::FD_CLOEXEC != 0);
+    // Not a group yet.
+    for result in [
+        cgroup::may_move(group),
+        cgroup::enter(group),
+        cgroup::kill(group),
+        cgroup::freeze(group, true),
+        cgroup::members(group, &mut |_| {}),
+        cgroup::open_events(group).map(drop),
+    ] {
+        assert_eq!(result, Err(Errno::NOENT));
+    }
+    assert_eq!(cgroup::memory_peak(group), None);
+
+    fs::write(file("memory.peak"), "4096\n").unwrap();
+    assert_eq!(cgroup::memory_peak(group), Some(4096));
+    fs::write(file("cgroup.procs"), "20\n10\n").unwrap();
+    let mut found = Vec::new();
+    cgroup::members(group, &mut |pid| found.push(pid)).unwrap();
+    assert_eq!(found, [20, 10]);
+    assert_eq!(cgroup::may_move(group), Ok(()));
+    for (name, text, write) in [
+        (
+            "cgroup.freeze",
+            "1",
+            &(|| cgroup::freeze(group, true)) as &dyn Fn() -> _,
+        ),
+        ("cgroup.freeze", "0", &|| cgroup::freeze(group, false)),
+        ("cgroup.kill", "1", &|| cgroup::kill(group)),
+        ("cgroup.procs", "0", &|| cgroup::enter(group)),
+    ] {
+        fs::write(file(name), "").unwrap();
+        write().unwrap();
+        assert_eq!(fs::read_to_string(file(name)).unwrap(), text, "{name}");
+    }
+    for (text, is_populated) in [
+        ("populated 0\nfrozen 0\n", false),
+        ("populated 1\nfrozen 0\n", true),
+    ] {
+        fs::write(file("cgroup.events"), text).unwrap();
+        let events = cgroup::open_events(group).unwrap();
+        assert_eq!(cgroup::is_populated(events.as_fd()), Ok(is_populated));
+    }
+}
+
+#[test]
+fn a_signal_of_a_descriptor_has_no_sender() {
+    in_a_child(|| {
+        let (read, write) = fd::signalling_pipe(Signal::CHLD).unwrap();
+        fd::write_byte(write.as_fd());
+        let known = arrived().is_some_and(|it| it.signal == Signal::CHLD && it.sender == 0);
+        known && !fd::empty(read.as_fd()) && arrived().is_none()
+    });
+}
+
+#[test]
+fn a_timer_is_no_terminal() {
+    in_a_child(|| {
+        sys::alarm_after(Duration::from_millis(1));
+        let arrival = arrival::wait_any(Some(common::PATIENCE)).unwrap().unwrap();
+        let is_alarm = i32::from(arrival.signal.number()) == libc::SIGALRM;
+        is_alarm && arrival.by_kernel && !arrival.from_terminal
+    });
+}
+
+#[test]
+fn only_the_signal_of_an_own_failed_write_is_removed() {
+    in_a_child(|| {
+        signal::kill_self(Signal::PIPE);
+        arrival::remove_own(Signal::PIPE);
+        if arrived().is_some() {
+            return false;
+        }
+        let own = sys::getpid();
+        let other = sys::fork();
+        if other == 0 {
+            sys::kill(own, libc::SIGPIPE).unwrap();
+            sys::exit(0);
+        }
+        sys::wait_for(other);
+        arrival::remove_own(Signal::PIPE);
+        let found = [arrived(), arrived()];
+        let has_come = |it: Arrival| it.signal == Signal::PIPE && it.sender == other;
+        found.into_iter().flatten().any(has_come)
+    });
+}
+
+#[test]
+fn every_failure_is_the_same_after_it_has_passed_through_a_word() {
+    for failure in [
+        Failure::Clone(Errno::AGAIN),
+        Failure::Orphaned,
+        Failure::NotFound,
+        Failure::NotSearched(7),
+        Failure::NotExecutable(Errno::ACCESS),
+        Failure::NoInterpreter,
+    ] {
+        assert_eq!(Failure::decode(failure.encode()), Some(failure));
+    }
+    assert_eq!(Failure::decode(0), None);
+}
+
+#[test]
+fn signals_have_more_than_one_name() {
+    for (text, number) in [("IOT", 6), ("POLL", 29), ("CLD", 17), ("RTMAX", 64)] {
+        assert_eq!(Signal::parse(text), Signal::from_number(number), "{text}");
+    }
+}
+
+#[test]
+fn a_file_that_is_appended_to_is_made_for_one_user_and_keeps_what_it_has() {
+    let directory = Directory::new();
+    let path = directory.0.join("file");
+    for _ in 0..2 {
+        let file = fd::open_to_append(path.as_os_str()).unwrap();
+        let flags = sys::fd_flags(file.as_raw_fd()).unwrap();
+        assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+        File::from(file).write_all(b"line\n").unwrap();
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), "line\nline\n");
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    // The reader of a FIFO is not waited for.
+    let fifo = directory.0.join("fifo");
+    sys::mkfifo(&fifo);
+    let opened = fd::open_to_append(fifo.as_os_str());
+    assert_eq!(opened.err(), Some(Errno::NXIO));
+}
+
+#[test]
+fn only_real_directories_are_opened_and_listed() {
+    let directory = Directory::new();
+    let path = |name: &str| directory.0.join(name);
+    fs::create_dir(path("one")).unwrap();
+    fs::write(path("file"), "").unwrap();
+    std::os::unix::fs::symlink("one", path("link")).unwrap();
+    let parent = File::open(&directory.0).unwrap();
+    let opened = fd::open_directory(parent.as_fd(), c"one").unwrap();
+    let flags = sys::fd_flags(opened.as_raw_fd()).unwrap();
+    assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+    for name in [c"file", c"link"] {
+        let opened = fd::open_directory(parent.as_fd(), name);
+        assert_eq!(opened.err(), Some(Errno::NOTDIR), "{name:?}");
+    }
+    let names = fd::directories_in(parent.as_fd()).unwrap();
+    assert_eq!(names, [c"one".to_owned()]);
+}
+
+#[test]
+fn a_pipe_is_empty_or_closed() {
+    let (read, write) = fd::signalling_pipe(Signal::CONT).unwrap();
+    for end in [&read, &write] {
+        let flags = sys::fd_flags(end.as_raw_fd()).unwrap();
+        assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+    }
+    assert!(!fd::empty(read.as_fd()));
+    drop(write);
+    assert!(fd::empty(read.as_fd()));
+}
+
+#[test]
+fn a_child_is_seen_to_be_suspended_and_resumed_and_to_end() {
+    let number = sys::fork();
+    if number == 0 {
+        sys::pdeathsig(libc::SIGKILL);
+        common::family::live();
+    }
+    let pid = Pid::new(number).unwrap();
+    let state = || {
+        (
+            wait::job_change(pid),
+            wait::is_resumed(pid),
+            wait::has_ended(pid),
+        )
+    };
+    assert!(wait::is_child(pid));
+    assert_eq!(state(), (None, false, false));
+    sys::kill(number, libc::SIGSTOP).unwrap();
+    common::until_state(&[number], 'T');
+    let suspended = Change::Suspended(libc::SIGSTOP as u8);
+    assert_eq!(state(), (Some(suspended), false, false));
+    sys::kill(number, libc::SIGCONT).unwrap();
+    assert_eq!(state(), (Some(Change::Resumed), true, false));
+    sys::kill(number, libc::SIGKILL).unwrap();
+    common::until_state(&[number], 'Z');
+    assert_eq!(state(), (None, true, true));
+    assert!(wait::is_child(pid) && !wait::for_success(pid) && !wait::is_child(pid));
+    assert_eq!(proc::state(number), '-');
+}
+
+#[test]
+fn a_process_without_children_knows_it() {
+    in_a_child(|| {
+        let before = wait::have_children();
+        let child = sys::fork();
+        if child == 0 {
+            sys::exit(0);
+        }
+        let between = wait::have_children();
+        sys::wait_for(child);
+        (before, between, wait::have_children()) == (Ok(false), Ok(true), Ok(false))
+    });
+}
