@@ -63,7 +63,9 @@ fn a_server_ended_by_a_signal_is_128_more_for_every_signal() {
 
 #[test]
 fn the_server_sees_only_its_own_processes_and_keeps_its_ids() {
-    let words = ["sh", "-c", "cd /proc && echo [0-9]*; id -u; id -g; echo $$"];
+    let script =
+        "cd /proc && echo [0-9]*; id -u; id -g; echo $$; grep ' /proc ' mounts | tail -n 1";
+    let words = ["sh", "-c", script];
     let mounted = || {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         mounts
@@ -72,7 +74,9 @@ fn the_server_sees_only_its_own_processes_and_keeps_its_ids() {
             .count()
     };
     let before = mounted();
-    for (name, user) in users() {
+    // A user namespace without the right map shows uid 65534.
+    let another = sys::is_root().then_some(("another user", Some(USER - 1)));
+    for (name, user) in users().into_iter().chain(another) {
         let mut run = scene(user).start(&PIDNS.command(&words));
         assert_eq!(run.wait_clean().code(), Some(0), "{name}: {}", run.stderr());
         let uid = user.unwrap_or(sys::euid());
@@ -81,6 +85,8 @@ fn the_server_sees_only_its_own_processes_and_keeps_its_ids() {
         assert_eq!(lines[0], "1 2", "{name}");
         assert_eq!(lines[1], uid.to_string(), "{name}");
         assert_eq!(lines[3], "2", "{name}");
+        let careful = lines[4].contains("nosuid,nodev,noexec");
+        assert!(careful, "{name}: {}", lines[4]);
     }
     assert_eq!(before, mounted(), "what is mounted inside stays inside");
 }

@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -418,6 +419,33 @@ fn where_the_kernel_refuses_it_nothing_is_started_and_the_error_says_why() {
         );
         assert!(run.log.all("server", "ready").is_empty());
     }
+}
+
+#[test]
+fn a_pipe_of_another_user_is_an_error_that_says_so() {
+    if !sys::is_root() {
+        return skip("only root can have another uid");
+    }
+    let mut treaper = Command::new(TREAPER);
+    treaper.args(["--idle", "5s", "true"]).uid(65534);
+    let output = treaper.stdin(Stdio::piped()).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(125), "{text}");
+    assert!(
+        text.contains("(another user has made this pipe or terminal)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn input_that_the_server_does_not_read_keeps_no_processor_busy() {
+    let words = Wrap::Treaper(&["--idle", "600s"]).command(&["sleep", "1000"]);
+    let mut run = Scene::new().stdin_pipe().start(&words);
+    until("a server", || !run.named("sleep").is_empty());
+    run.write_stdin(b"never read\n");
+    common::until_it_rests(run.monitor());
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
 }
 
 #[test]

@@ -232,6 +232,27 @@ fn the_server_gets_exactly_what_treaper_was_given_when_everything_is_watched() {
     );
 }
 
+/// It takes no more room than treaper's own command line had.
+#[test]
+fn the_command_line_of_the_monitor_says_what_it_is() {
+    for (words, shown) in [
+        (&["exec -a t \"$0\" cat"][..], &b"tree-\0"[..]),
+        (&["exec \"$0\" cat"], b"tree-monitor\0"),
+    ] {
+        let command = [&["bash", "-c"], words, &[TREAPER]].concat();
+        let mut run = Scene::new().stdin_pipe().start(&command);
+        let name = format!("/proc/{}/cmdline", run.monitor());
+        until("its name", || {
+            std::fs::read(&name).unwrap().starts_with(b"tree-")
+        });
+        let line = std::fs::read(&name).unwrap();
+        assert!(line.starts_with(shown), "{words:?} {line:?}");
+        assert!(shown.len() > 6 || line == shown, "{line:?}");
+        run.close_stdin();
+        run.wait_clean();
+    }
+}
+
 #[test]
 fn closed_standard_descriptors_stay_closed_in_every_combination() {
     const CLOSED: &[Way] = &[

@@ -4,19 +4,22 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::scene::Directory;
 use common::{proc, sys};
 use treaper::sys::arrival::{self, Arrival};
 use treaper::sys::exec::Failure;
+use treaper::sys::fd::Kind;
+use treaper::sys::notify::{Message, Sockets};
 use treaper::sys::pid::Pid;
 use treaper::sys::signal::{self, Signal};
 use treaper::sys::wait::{self, Change};
-use treaper::sys::{Errno, cgroup, clock, fd};
+use treaper::sys::{Errno, cgroup, clock, fd, stream};
 
 /// Runs this in a child, in which all signals are blocked. It has to return true.
 fn in_a_child(act: impl FnOnce() -> bool) {
@@ -105,6 +108,22 @@ fn the_files_of_a_group_are_read_and_written() {
 }
 
 #[test]
+fn the_socket_of_a_manager_has_a_path_or_an_abstract_name() {
+    let directory = Directory::new();
+    let path = directory.0.join("manager");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let sockets = Sockets::open(&path.into_os_string()).unwrap();
+    sockets.send(&Message::new(b"READY=1")).unwrap();
+    let mut text = [0; 100];
+    let length = manager.recv(&mut text).unwrap();
+    assert_eq!(&text[..length], b"READY=1");
+    for other in ["manager", "", "vsock:2:1"] {
+        let kind = Sockets::open(&other.into()).unwrap_err().kind();
+        assert_eq!(kind, ErrorKind::Unsupported, "{other}");
+    }
+}
+
+#[test]
 fn a_signal_of_a_descriptor_has_no_sender() {
     in_a_child(|| {
         let (read, write) = fd::signalling_pipe(Signal::CHLD).unwrap();
@@ -159,6 +178,44 @@ fn every_failure_is_the_same_after_it_has_passed_through_a_word() {
         assert_eq!(Failure::decode(failure.encode()), Some(failure));
     }
     assert_eq!(Failure::decode(0), None);
+}
+
+#[test]
+fn a_stream_knows_what_its_other_end_has_not_read() {
+    for kind in [Kind::Pipe, Kind::Socket] {
+        let (near, far) = stream::outgoing(kind).unwrap();
+        let mut far = File::from(far);
+        assert_eq!(
+            (near.write(b"abc"), far.read(&mut [0; 2]).unwrap()),
+            (Ok(3), 2)
+        );
+        assert!(near.unread() > 0, "{kind:?}");
+        let ended = near.end();
+        assert!(ended.unread() > 0, "{kind:?}");
+        let mut rest = Vec::new();
+        far.read_to_end(&mut rest).unwrap();
+        assert_eq!((&rest[..], ended.unread()), (&b"c"[..], 0), "{kind:?}");
+
+        let (near, far) = stream::incoming(kind).unwrap();
+        assert_eq!(near.read(&mut [0; 8]), Err(Errno::AGAIN));
+        File::from(far).write_all(b"abc").unwrap();
+        assert_eq!((near.readable(), near.read(&mut [0; 8])), (3, Ok(3)));
+        assert_eq!(near.read(&mut [0; 8]), Ok(0));
+    }
+}
+
+#[test]
+fn real_time_signals_begin_behind_the_others() {
+    let signal = |number| Signal::from_number(number).unwrap();
+    for (number, name, is_real_time) in [
+        (31, "SIGSYS", false),
+        (32, "signal 32", true),
+        (34, "SIGRTMIN", true),
+        (64, "SIGRTMIN+30", true),
+    ] {
+        assert_eq!(signal(number).to_string(), name);
+        assert_eq!(signal(number).is_real_time(), is_real_time, "{name}");
+    }
 }
 
 #[test]
