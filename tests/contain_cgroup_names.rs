@@ -160,6 +160,17 @@ fn a_user_that_may_move_processes_and_make_no_group_gets_the_reason() {
     }
 }
 
+/// mkdir fails with EAGAIN there, as a lock does that is taken. No other name would help.
+#[test]
+fn at_a_limit_of_groups_the_reason_is_the_limit() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    std::fs::write(place.0.join("cgroup.max.descendants"), "0").unwrap();
+    let printed = refused(&place, place.scene(), &[]);
+    assert!(printed.contains("cgroup.max.descendants"), "{printed}");
+}
+
 #[test]
 fn a_group_that_cannot_be_locked_is_removed() {
     let Some(place) = Place::new() else {

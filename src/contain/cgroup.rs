@@ -159,10 +159,7 @@ fn open_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Er
 /// Whether another treaper is the cause of the error: it has the name, or its sweep has found the group before the
 /// group was locked.
 fn is_taken(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::EXIST | Errno::WOULDBLOCK | Errno::NOENT | Errno::NODEV
-    )
+    matches!(errno, Errno::EXIST | Errno::NOENT | Errno::NODEV)
 }
 
 /// Removes the group `name` and all groups below it, deepest first, if none has a member. Neither the stack nor the
@@ -297,6 +294,7 @@ fn because(path: &Path, errno: Errno) -> String {
         Errno::ACCESS | Errno::PERM => {
             "; run as root, or in a delegated group (systemd: Delegate=yes, or systemd-run --user --scope -p Delegate=yes)"
         }
+        Errno::AGAIN => "; a group above has reached cgroup.max.descendants or cgroup.max.depth",
         Errno::ROFS => "; the container mounts it read-only: mount it writable",
         _ => "",
     };

@@ -26,9 +26,12 @@ pub fn make(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
 /// Locks `group` until this descriptor and all of its copies in forked processes are closed. See `flock(2)`.
 ///
 /// # Errors
-/// `EWOULDBLOCK` a process has locked it.
+/// `EEXIST` a process has locked it. (`EAGAIN` of flock is what mkdir says at a limit of groups.)
 pub fn hold(group: BorrowedFd<'_>) -> Result<(), Errno> {
-    rustix::fs::flock(group, FlockOperation::NonBlockingLockExclusive)
+    match rustix::fs::flock(group, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::AGAIN) => Err(Errno::EXIST),
+        other => other,
+    }
 }
 
 /// Removes the empty group `name` below `parent`.
