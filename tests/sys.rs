@@ -28,7 +28,7 @@ fn in_a_child(act: impl FnOnce() -> bool) {
         let every: Vec<i32> = (1..=64).collect();
         sys::mask(libc::SIG_BLOCK, &every);
         let good = act();
-        sys::exit(if good { 0 } else { 1 });
+        sys::exit(i32::from(!good));
     }
     assert!(wait::for_success(Pid::new(pid).unwrap()));
 }

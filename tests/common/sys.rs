@@ -365,6 +365,10 @@ pub fn pause_for(time: Duration) {
 }
 
 /// The kernel sends SIGALRM to this process after this time.
+#[allow(
+    clippy::cast_lossless,
+    reason = "the field has 32 bits on some processors"
+)]
 pub fn alarm_after(time: Duration) {
     // SAFETY: an all-zero value is valid.
     let mut timer: libc::itimerval = unsafe { std::mem::zeroed() };
