@@ -53,6 +53,14 @@ struct Place {
     constant: bool,
 }
 
+impl Place {
+    /// What asks whether this mutant is on.
+    fn switch(&self, number: u64) -> String {
+        let on = if self.constant { "on_const" } else { "on" };
+        format!("::mutant_switch::{on}({number})")
+    }
+}
+
 struct Finder<'a> {
     source: &'a str,
     lines: &'a [usize],
@@ -244,40 +252,18 @@ impl Writer<'_> {
     fn place(&mut self, index: usize) {
         let places = self.places;
         let (place, source) = (&places[index], self.source);
-        let on = if place.constant { "on_const" } else { "on" };
         match &place.edit {
-            Edit::Body => {
-                for &mutant in &place.mutants {
-                    let Mutant {
-                        number,
-                        replacement,
-                        ..
-                    } = &self.mutants[mutant];
-                    self.branch(*number, on, &format!("return {replacement};"), "");
-                    self.text.push(' ');
-                }
-            }
+            Edit::Body => self.branches(place, " ", |new| format!("return {new};")),
             Edit::Pattern => {
                 let number = self.mutants[place.mutants[0]].number;
                 let begin = self.text.len();
-                let _ = write!(self.text, " if !::mutant_switch::{on}({number})");
+                let _ = write!(self.text, " if !{}", place.switch(number));
                 self.branches.insert(number, begin..self.text.len());
             }
             Edit::Binary { left, right } => {
+                let [first, second] = [left, right].map(|side| &source[side.clone()]);
                 self.text.push('(');
-                for &mutant in &place.mutants {
-                    let Mutant {
-                        number,
-                        replacement,
-                        ..
-                    } = &self.mutants[mutant];
-                    let mutated = format!(
-                        "({}) {replacement} ({})",
-                        &source[left.clone()],
-                        &source[right.clone()]
-                    );
-                    self.branch(*number, on, &mutated, " else ");
-                }
+                self.branches(place, " else ", |new| format!("({first}) {new} ({second})"));
                 // In parentheses, since a block at this place would be a statement.
                 self.text.push_str("{ (");
                 self.part(left.clone(), index + 1);
@@ -288,14 +274,7 @@ impl Writer<'_> {
             }
             Edit::Unary { operand } => {
                 self.text.push('(');
-                for &mutant in &place.mutants {
-                    self.branch(
-                        self.mutants[mutant].number,
-                        on,
-                        &source[operand.clone()],
-                        " else ",
-                    );
-                }
+                self.branches(place, " else ", |_| source[operand.clone()].to_owned());
                 self.text.push_str("{ ");
                 self.text
                     .push_str(&source[place.range.start..operand.start]);
@@ -304,25 +283,13 @@ impl Writer<'_> {
             }
             Edit::Field { before, from_base } => {
                 self.text.push_str(before);
-                self.branch(
-                    self.mutants[place.mutants[0]].number,
-                    on,
-                    from_base,
-                    " else { ",
-                );
+                self.branches(place, " else { ", |_| from_base.clone());
                 self.part(place.range.clone(), index + 1);
                 self.text.push_str(" }");
             }
             Edit::Guard => {
                 self.text.push('(');
-                for &mutant in &place.mutants {
-                    let Mutant {
-                        number,
-                        replacement,
-                        ..
-                    } = &self.mutants[mutant];
-                    self.branch(*number, on, replacement, " else ");
-                }
+                self.branches(place, " else ", str::to_owned);
                 self.text.push_str("{ ");
                 self.part(place.range.clone(), index + 1);
                 self.text.push_str(" })");
@@ -330,14 +297,24 @@ impl Writer<'_> {
         }
     }
 
-    fn branch(&mut self, number: u64, on: &str, mutated: &str, then: &str) {
-        let begin = self.text.len();
-        let _ = write!(
-            self.text,
-            "if ::mutant_switch::{on}({number}) {{ {mutated} }}"
-        );
-        self.branches.insert(number, begin..self.text.len());
-        self.text.push_str(then);
+    /// A branch for each mutant of this place, and `then` behind it. `mutated`: from the replacement to what it runs.
+    fn branches(&mut self, place: &Place, then: &str, mutated: impl Fn(&str) -> String) {
+        for &mutant in &place.mutants {
+            let Mutant {
+                number,
+                replacement,
+                ..
+            } = &self.mutants[mutant];
+            let begin = self.text.len();
+            let _ = write!(
+                self.text,
+                "if {} {{ {} }}",
+                place.switch(*number),
+                mutated(replacement)
+            );
+            self.branches.insert(*number, begin..self.text.len());
+            self.text.push_str(then);
+        }
     }
 }
 
