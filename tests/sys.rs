@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
+use std::panic::{self, AssertUnwindSafe};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::scene::Directory;
@@ -21,13 +22,20 @@ use treaper::sys::signal::{self, Signal};
 use treaper::sys::wait::{self, Change};
 use treaper::sys::{Errno, cgroup, clock, fd, stream};
 
-/// Runs this in a child, in which all signals are blocked. It has to return true.
+/// Runs this in a child, in which all signals are blocked, except the alarm that ends it if it hangs. It has to return
+/// true.
 fn in_a_child(act: impl FnOnce() -> bool) {
     let pid = sys::fork();
     if pid == 0 {
-        let every: Vec<i32> = (1..=64).collect();
+        let every: Vec<i32> = (1..=64).filter(|&it| it != libc::SIGALRM).collect();
         sys::mask(libc::SIG_BLOCK, &every);
-        let good = act();
+        sys::alarm_after(common::PATIENCE);
+        // A panic would only end this thread. It is the last one of the child, which would then exit with status 0.
+        let good = panic::catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|why| {
+            let why = why.downcast::<String>().unwrap_or_default();
+            let _ = writeln!(std::io::stderr(), "in a child: {why}");
+            false
+        });
         sys::exit(i32::from(!good));
     }
     assert!(wait::for_success(Pid::new(pid).unwrap()));
@@ -136,6 +144,7 @@ fn a_signal_of_a_descriptor_has_no_sender() {
 #[test]
 fn a_timer_is_no_terminal() {
     in_a_child(|| {
+        sys::mask(libc::SIG_BLOCK, &[libc::SIGALRM]);
         sys::alarm_after(Duration::from_millis(1));
         let arrival = arrival::wait_any(Some(common::PATIENCE)).unwrap().unwrap();
         let is_alarm = i32::from(arrival.signal.number()) == libc::SIGALRM;
