@@ -5,20 +5,22 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::panic::{self, AssertUnwindSafe};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::scene::Directory;
-use common::{proc, sys};
+use common::{proc, special, sys};
 use treaper::sys::arrival::{self, Arrival};
 use treaper::sys::exec::Failure;
 use treaper::sys::fd::Kind;
 use treaper::sys::notify::{Message, Sockets};
 use treaper::sys::pid::Pid;
 use treaper::sys::signal::{self, Signal};
+use treaper::sys::stream::Stream;
 use treaper::sys::wait::{self, Change};
 use treaper::sys::{Errno, cgroup, clock, fd, stream};
 
@@ -199,6 +201,7 @@ fn a_stream_knows_what_its_other_end_has_not_read() {
             (Ok(3), 2)
         );
         assert!(near.unread() > 0, "{kind:?}");
+        assert_eq!(near.as_raw_fd(), near.as_fd().as_raw_fd());
         let ended = near.end();
         assert!(ended.unread() > 0, "{kind:?}");
         let mut rest = Vec::new();
@@ -211,6 +214,146 @@ fn a_stream_knows_what_its_other_end_has_not_read() {
         assert_eq!((near.readable(), near.read(&mut [0; 8])), (3, Ok(3)));
         assert_eq!(near.read(&mut [0; 8]), Ok(0));
     }
+}
+
+#[test]
+fn a_standard_stream_is_opened_anew_for_one_process() {
+    let directory = Directory::new();
+    let fifo = directory.0.join("fifo");
+    sys::mkfifo(&fifo);
+    in_a_child(|| {
+        let of = stream::of_standard;
+        let (read, write) = sys::pipe().unwrap();
+        sys::dup2(read.as_raw_fd(), 0);
+        sys::dup2(write.as_raw_fd(), 1);
+        assert!(of(0, Kind::Other).is_none());
+        let (input, output) = (of(0, Kind::Pipe).unwrap(), of(1, Kind::Pipe).unwrap());
+        for own in [&input, &output] {
+            assert!(sys::is_nonblocking(own.as_raw_fd()));
+        }
+        assert!(!sys::is_nonblocking(0) && !sys::is_nonblocking(1));
+        assert_eq!(output.write(b"abc"), Ok(3));
+        assert_eq!(input.read(&mut [0; 8]), Ok(3));
+        // The pipe has no writer any more.
+        sys::dup2(0, 1);
+        drop((write, output));
+        assert_eq!(of(0, Kind::Pipe).unwrap().read(&mut [0; 8]), Ok(0));
+
+        let both = File::options().read(true).write(true).open(&fifo);
+        let both = both.unwrap();
+        sys::dup2(both.as_raw_fd(), 0);
+        let own = of(0, Kind::Pipe).unwrap();
+        assert_eq!((own.write(b"x"), own.read(&mut [0; 8])), (Ok(1), Ok(1)));
+        // A FIFO that is opened anew does not show that its last writer has left.
+        let reader = File::open(&fifo).unwrap();
+        sys::dup2(reader.as_raw_fd(), 0);
+        drop(both);
+        assert_eq!(own.write(b"abc"), Ok(3));
+        let ended = own.end();
+        assert!(of(0, Kind::Pipe).is_none());
+        assert_eq!(ended.unread(), 3);
+
+        let (near, _far) = UnixStream::pair().unwrap();
+        sys::dup2(near.as_raw_fd(), 0);
+        let own = of(0, Kind::Socket).unwrap();
+        let read = own.read(&mut [0; 8]);
+        (own.kind(), read) == (Kind::Socket, Err(Errno::AGAIN))
+    });
+}
+
+#[test]
+fn a_write_without_a_reader_or_beyond_the_size_limit_leaves_no_signal() {
+    let directory = Directory::new();
+    let path = directory.0.join("file");
+    in_a_child(|| {
+        let (line, other) = stream::line().unwrap();
+        let (read, pipe) = sys::pipe().unwrap();
+        stream::send(line.as_fd(), b"abc");
+        assert_eq!(fd::write_without_waiting(pipe.as_raw_fd(), b"abc"), Ok(3));
+        for end in [OwnedFd::from(read), other] {
+            assert_eq!(File::from(end).read(&mut [0; 8]).unwrap(), 3);
+        }
+        for end in [line.as_raw_fd(), pipe.as_raw_fd()] {
+            assert_eq!(fd::write_without_waiting(end, b"x"), Err(Errno::PIPE));
+        }
+        stream::send(line.as_fd(), b"x");
+        let near = Stream::new(line, Kind::Socket);
+        assert_eq!(near.write(b"x"), Err(Errno::PIPE));
+        special::set_limit(libc::RLIMIT_FSIZE, 1);
+        let file = File::create(&path).unwrap();
+        for result in [Ok(1), Err(Errno::FBIG)] {
+            assert_eq!(fd::write_without_waiting(file.as_raw_fd(), b"ab"), result);
+        }
+        arrived().is_none()
+    });
+}
+
+#[test]
+fn a_write_waits_for_no_room() {
+    in_a_child(|| {
+        let much = vec![b'x'; 8 << 20];
+        let (line, _other) = stream::line().unwrap();
+        let (_read, pipe) = sys::pipe().unwrap();
+        for end in [line.as_raw_fd(), pipe.as_raw_fd()] {
+            let written = fd::write_without_waiting(end, &much).unwrap();
+            assert!(1 < written && written < much.len(), "{written}");
+            assert_eq!(fd::write_without_waiting(end, b"x"), Err(Errno::AGAIN));
+            assert!(!sys::is_nonblocking(end));
+        }
+        stream::send(line.as_fd(), b"x");
+        Stream::new(line, Kind::Socket).write(b"x") == Err(Errno::AGAIN)
+    });
+}
+
+#[test]
+fn a_read_that_would_have_to_wait_empties_the_error_queue() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut far, _) = listener.accept().unwrap();
+    sys::time_stamps(near.as_raw_fd());
+    near.set_nonblocking(true).unwrap();
+    let near = Stream::new(near.into(), Kind::Socket);
+    let found = |events, deadline| sys::poll(&[(near.as_raw_fd(), events)], Some(deadline));
+    assert_eq!(near.write(b"x"), Ok(1));
+    assert_eq!(found(0, common::patience()), [libc::POLLERR]);
+    assert_eq!(near.read(&mut [0; 8]), Err(Errno::AGAIN));
+    assert_eq!(found(0, Instant::now()), [0]);
+    far.write_all(b"abc").unwrap();
+    assert_eq!(found(libc::POLLIN, common::patience()), [libc::POLLIN]);
+    assert_eq!(near.read(&mut [0; 8]), Ok(3));
+}
+
+#[test]
+fn each_kind_of_stdin_is_known_and_whether_it_can_be_relayed() {
+    let directory = Directory::new();
+    let path = |name: &str| directory.0.join(name);
+    sys::mkfifo(&path("fifo"));
+    in_a_child(|| {
+        let (read, write) = sys::pipe().unwrap();
+        let both = File::options().read(true).write(true).open(path("fifo"));
+        let (_master, terminal) = special::pty();
+        let (stream, _far) = UnixStream::pair().unwrap();
+        let listener = UnixListener::bind(path("socket")).unwrap();
+        let datagrams = UnixDatagram::unbound().unwrap();
+        let null = File::open("/dev/null").unwrap();
+        let file = File::create(path("file")).unwrap();
+        for (stdin, kind, can_be_relayed) in [
+            (OwnedFd::from(read), Kind::Pipe, true),
+            (write.into(), Kind::Pipe, false),
+            (both.unwrap().into(), Kind::Pipe, true),
+            (stream.into(), Kind::Socket, true),
+            (listener.into(), Kind::Socket, false),
+            (datagrams.into(), Kind::Socket, false),
+            (terminal, Kind::Terminal, false),
+            (null.into(), Kind::Other, false),
+            (file.into(), Kind::Other, false),
+        ] {
+            sys::dup2(stdin.as_raw_fd(), 0);
+            let found = (fd::describe(0).0, stream::stdin_can_be_relayed());
+            assert_eq!(found, (kind, can_be_relayed), "{stdin:?}");
+        }
+        true
+    });
 }
 
 #[test]

@@ -429,10 +429,19 @@ pub fn set_cloexec(fd: RawFd, on: bool) {
 }
 
 pub fn set_nonblocking(fd: RawFd) {
+    let flags = status_flags(fd) | libc::O_NONBLOCK;
     // SAFETY: a plain system call on integers.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    // SAFETY: the same.
-    unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) };
+    unsafe { libc::fcntl(fd, libc::F_SETFL, flags) };
+}
+
+pub fn is_nonblocking(fd: RawFd) -> bool {
+    status_flags(fd) & libc::O_NONBLOCK != 0
+}
+
+/// The flags of the open file, which all copies of the descriptor share.
+fn status_flags(fd: RawFd) -> c_int {
+    // SAFETY: a plain system call on integers.
+    unsafe { libc::fcntl(fd, libc::F_GETFL) }
 }
 
 /// The flags of the descriptor. `None` if it is closed.
