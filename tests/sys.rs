@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::scene::Directory;
@@ -426,6 +427,112 @@ fn a_pipe_is_empty_or_closed() {
     assert!(!fd::empty(read.as_fd()));
     drop(write);
     assert!(fd::empty(read.as_fd()));
+}
+
+#[test]
+fn inherited_descriptors_are_found_and_kept_from_the_server_and_closed() {
+    in_a_child(|| {
+        sys::close_range(3, i32::MAX);
+        assert!(fd::inherited().is_empty());
+        // All of these are passed on by an exec.
+        for number in [2, 5, 9] {
+            sys::dup2(0, number);
+        }
+        assert_eq!(fd::inherited(), [5, 9]);
+        let reserved = [2, 5, 7].map(fd::reserve);
+        assert_eq!(reserved, [Ok(()), Ok(()), Err(Errno::BADF)]);
+        let flags = [2, 5, 9].map(|number| sys::fd_flags(number).unwrap());
+        assert_eq!(flags, [0, libc::FD_CLOEXEC, 0]);
+        fd::close_inherited(&[9]);
+        assert_eq!(fd::inherited(), [5]);
+        for number in 20..30 {
+            sys::dup2(0, number);
+        }
+        stream::close_all_except(&[25, 2, 22, 23, 0]);
+        assert_eq!(fd::inherited(), [22, 23, 25]);
+        (0..3).all(|number| sys::fd_flags(number).is_some())
+    });
+}
+
+#[test]
+fn a_standard_stream_is_redirected_and_is_replaced_unless_it_is_a_file() {
+    let directory = Directory::new();
+    let path = directory.0.join("file");
+    fs::write(&path, "old\n").unwrap();
+    in_a_child(|| {
+        let at = |number: i32| fs::read_link(format!("/proc/self/fd/{number}")).unwrap();
+        let refused = fd::append_stderr_to(directory.0.as_os_str());
+        assert_eq!(refused, Err(Errno::ISDIR));
+        fd::append_stderr_to(path.as_os_str()).unwrap();
+        fd::write_message(b"new\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old\nnew\n");
+        // The server expects a standard error that waits.
+        assert!(!sys::is_nonblocking(2) && !fd::stderr_may_wait());
+        let (read, _write) = sys::pipe().unwrap();
+        for number in 0..3 {
+            fd::redirect(read.as_fd(), number);
+            assert_eq!(at(number), at(read.as_raw_fd()), "{number}");
+        }
+        sys::dup2(File::open("/dev/null").unwrap().as_raw_fd(), 2);
+        sys::dup2(File::open(&path).unwrap().as_raw_fd(), 1);
+        fd::replace_by_stderr(0);
+        fd::replace_by_stderr(1);
+        [at(0), at(1)] == [Path::new("/dev/null"), &path]
+    });
+}
+
+#[test]
+fn a_pipe_may_be_full_from_its_half_on_and_a_socket_earlier() {
+    in_a_child(|| {
+        sys::dup2(File::open("/dev/null").unwrap().as_raw_fd(), 0);
+        assert!(!fd::may_be_full(0));
+        let (mut read, write) = sys::pipe().unwrap();
+        sys::dup2(read.as_raw_fd(), 0);
+        common::fill(&write);
+        let size = fd::unread(0);
+        read.read_exact(&mut vec![0; size as usize / 2]).unwrap();
+        assert_eq!((fd::unread(0), fd::may_be_full(0)), (size / 2, true));
+        read.read_exact(&mut [0]).unwrap();
+        assert!(!fd::may_be_full(0));
+
+        let (near, mut far) = UnixStream::pair().unwrap();
+        sys::dup2(near.as_raw_fd(), 0);
+        far.write_all(b"x").unwrap();
+        assert_eq!((fd::unread(0), fd::may_be_full(0)), (1, false));
+        far.set_nonblocking(true).unwrap();
+        while far.write(&[0; 4096]).is_ok() {}
+        fd::may_be_full(0)
+    });
+}
+
+#[test]
+fn the_last_write_to_a_file_has_a_time() {
+    let directory = Directory::new();
+    let file = File::create(directory.0.join("file")).unwrap();
+    let time = UNIX_EPOCH + Duration::new(5, 7000);
+    file.set_modified(time).unwrap();
+    assert_eq!(fd::last_write(file.as_raw_fd()), (5, 7000));
+}
+
+#[test]
+fn a_process_gets_as_many_descriptors_as_it_may_have() {
+    in_a_child(|| {
+        let limits = || {
+            let text = fs::read_to_string("/proc/self/limits").unwrap();
+            let mut words = text
+                .split("Max open files")
+                .nth(1)
+                .unwrap()
+                .split_whitespace();
+            let mut next = || words.next().unwrap().to_owned();
+            (next(), next())
+        };
+        special::set_limit(libc::RLIMIT_NOFILE, 64);
+        let (soft, hard) = limits();
+        assert_ne!(soft, hard);
+        fd::raise_limit();
+        limits() == (hard.clone(), hard)
+    });
 }
 
 #[test]
