@@ -23,6 +23,7 @@ use treaper::sys::pid::Pid;
 use treaper::sys::signal::{self, Signal};
 use treaper::sys::stream::Stream;
 use treaper::sys::wait::{self, Change};
+use treaper::sys::writes::Writes;
 use treaper::sys::{Errno, cgroup, clock, fd, stream};
 
 /// Runs this in a child, in which all signals are blocked, except the alarm that ends it if it hangs. It has to return
@@ -532,6 +533,52 @@ fn a_process_gets_as_many_descriptors_as_it_may_have() {
         assert_ne!(soft, hard);
         fd::raise_limit();
         limits() == (hard.clone(), hard)
+    });
+}
+
+#[test]
+fn a_write_is_noticed_although_it_is_read_at_once() {
+    in_a_child(|| {
+        sys::dup2(File::open("/dev/null").unwrap().as_raw_fd(), 0);
+        assert_eq!(Writes::watch(0).err(), Some(Errno::INVAL));
+        for kind in [Kind::Pipe, Kind::Socket] {
+            let (near, far) = stream::incoming(kind).unwrap();
+            let mut far = File::from(far);
+            sys::dup2(near.as_raw_fd(), 0);
+            let writes = Writes::watch(0).unwrap();
+            // That a socket has room is an event, too.
+            let _ = writes.take();
+            assert!(!writes.take() && !writes.may_be_going_on(), "{kind:?}");
+            far.write_all(b"x").unwrap();
+            assert_eq!(near.read(&mut [0; 8]), Ok(1));
+            let ready = sys::poll(&[(writes.as_raw_fd(), libc::POLLIN)], Some(Instant::now()));
+            assert_eq!(ready, [libc::POLLIN], "{kind:?}");
+            assert!(writes.take() && !writes.take(), "{kind:?}");
+            // Another process may wait for room in the pipe. Without room for output, no write to the socket is seen.
+            if kind == Kind::Pipe {
+                common::fill(&far);
+            } else {
+                while near.write(&[0; 4096]).is_ok() {}
+            }
+            assert!(writes.may_be_going_on(), "{kind:?}");
+        }
+        true
+    });
+}
+
+#[test]
+fn a_line_that_is_read_by_the_other_name_of_the_terminal_is_noticed() {
+    in_a_child(|| {
+        let (master, terminal) = special::pty();
+        sys::setsid();
+        special::take_terminal(terminal.as_raw_fd()).unwrap();
+        sys::dup2(terminal.as_raw_fd(), 0);
+        let writes = Writes::watch(0).unwrap();
+        let mut master = File::from(master);
+        master.write_all(b"line\n").unwrap();
+        let mut other = File::open("/dev/tty").unwrap();
+        assert_eq!(other.read(&mut [0; 8]).unwrap(), 5);
+        writes.take()
     });
 }
 
