@@ -11,10 +11,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::scene::Directory;
-use common::{proc, special, sys};
+use common::{family, proc, special, sys, until};
 use treaper::sys::arrival::{self, Arrival};
 use treaper::sys::exec::Failure;
 use treaper::sys::fd::Kind;
@@ -24,7 +25,7 @@ use treaper::sys::signal::{self, Signal};
 use treaper::sys::stream::Stream;
 use treaper::sys::wait::{self, Change};
 use treaper::sys::writes::Writes;
-use treaper::sys::{Errno, cgroup, clock, fd, stream};
+use treaper::sys::{Errno, cgroup, clock, fd, stream, tty};
 
 /// Runs this in a child, in which all signals are blocked, except the alarm that ends it if it hangs. It has to return
 /// true.
@@ -579,6 +580,70 @@ fn a_line_that_is_read_by_the_other_name_of_the_terminal_is_noticed() {
         let mut other = File::open("/dev/tty").unwrap();
         assert_eq!(other.read(&mut [0; 8]).unwrap(), 5);
         writes.take()
+    });
+}
+
+#[test]
+fn the_terminal_is_passed_on_by_its_front_group_and_taken_from_one_that_is_gone() {
+    in_a_child(|| {
+        let (_master, terminal) = special::pty();
+        sys::setsid();
+        assert!(!tty::have_controlling_terminal());
+        assert_eq!(tty::front_group(), None);
+        special::take_terminal(terminal.as_raw_fd()).unwrap();
+        assert!(tty::have_controlling_terminal());
+        let own = sys::getpid();
+        let other = family::child(None, || {
+            sys::pdeathsig(libc::SIGKILL);
+            sys::setpgid();
+            family::live();
+        });
+        until("a group of its own", || sys::pgid(other) == other);
+        let is_in_front = |group| {
+            let real = special::foreground_group(terminal.as_raw_fd());
+            assert_eq!((real, tty::front_group()), (group, Some(group)));
+        };
+        is_in_front(own);
+        // It is not its own to pass on.
+        tty::move_foreground(other, other);
+        is_in_front(own);
+        tty::move_foreground(own, other);
+        is_in_front(other);
+        tty::reclaim_foreground(own);
+        is_in_front(other);
+        family::kill(other);
+        sys::wait_for(other);
+        tty::reclaim_foreground(own);
+        is_in_front(own);
+        true
+    });
+}
+
+#[test]
+fn without_dev_tty_a_descriptor_shows_the_terminal_and_a_fifo_there_is_not_waited_for() {
+    family::play_with("where_dev_tty_is_no_terminal", &["--mount"]);
+}
+
+#[test]
+#[ignore = "covers /dev, so the test before it starts it in a mount namespace"]
+fn where_dev_tty_is_no_terminal() {
+    let (_master, terminal) = special::pty();
+    let mut mount = Command::new("mount");
+    let mounted = mount.args(["-t", "tmpfs", "none", "/dev"]).status();
+    assert!(mounted.unwrap().success());
+    in_a_child(|| {
+        let (read, _write) = sys::pipe().unwrap();
+        for number in 0..3 {
+            sys::dup2(read.as_raw_fd(), number);
+        }
+        sys::setsid();
+        special::take_terminal(terminal.as_raw_fd()).unwrap();
+        assert!(!tty::have_controlling_terminal());
+        sys::dup2(terminal.as_raw_fd(), 1);
+        assert!(tty::have_controlling_terminal());
+        sys::mkfifo(Path::new("/dev/tty"));
+        let _ = tty::have_controlling_terminal();
+        tty::front_group().is_none()
     });
 }
 
