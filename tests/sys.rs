@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::scene::Directory;
-use common::{family, proc, special, sys, until};
+use common::{ACTOR, family, proc, special, sys, until};
 use treaper::sys::arrival::{self, Arrival};
 use treaper::sys::exec::Failure;
 use treaper::sys::fd::Kind;
@@ -23,7 +23,7 @@ use treaper::sys::notify::{Message, Sockets};
 use treaper::sys::pid::Pid;
 use treaper::sys::signal::{self, Signal};
 use treaper::sys::stream::Stream;
-use treaper::sys::wait::{self, Change};
+use treaper::sys::wait::{self, Change, Ended, Usage};
 use treaper::sys::writes::Writes;
 use treaper::sys::{Errno, cgroup, clock, fd, stream, tty};
 
@@ -44,6 +44,14 @@ fn in_a_child(act: impl FnOnce() -> bool) {
         sys::exit(i32::from(!good));
     }
     assert!(wait::for_success(Pid::new(pid).unwrap()));
+}
+
+/// A child that lives until it is killed.
+fn living_child() -> i32 {
+    family::child(None, || {
+        sys::pdeathsig(libc::SIGKILL);
+        family::live();
+    })
 }
 
 /// The signal that has arrived by now.
@@ -649,11 +657,7 @@ fn where_dev_tty_is_no_terminal() {
 
 #[test]
 fn a_child_is_seen_to_be_suspended_and_resumed_and_to_end() {
-    let number = sys::fork();
-    if number == 0 {
-        sys::pdeathsig(libc::SIGKILL);
-        common::family::live();
-    }
+    let number = living_child();
     let pid = Pid::new(number).unwrap();
     let state = || {
         (
@@ -675,6 +679,107 @@ fn a_child_is_seen_to_be_suspended_and_resumed_and_to_end() {
     assert_eq!(state(), (None, true, true));
     assert!(wait::is_child(pid) && !wait::for_success(pid) && !wait::is_child(pid));
     assert_eq!(proc::state(number), '-');
+}
+
+#[test]
+fn an_end_has_a_status_a_signal_a_word_and_a_text() {
+    for (end, code, signal, text) in [
+        (Ended::Exited(0), 0, None, "exited with status 0"),
+        (Ended::Exited(3), 3, None, "exited with status 3"),
+        (
+            Ended::Killed(9),
+            137,
+            Signal::from_number(9),
+            "was ended by SIGKILL",
+        ),
+        (Ended::Killed(65), 193, None, "was ended by signal 65"),
+    ] {
+        assert_eq!((end.code(), end.signal()), (code, signal), "{text}");
+        assert_eq!(end.to_string(), text);
+        assert_ne!(end.encode(), 0);
+        assert_eq!(Ended::decode(end.encode()), Some(end));
+    }
+    assert_eq!(Ended::decode(0), None);
+}
+
+#[test]
+fn a_change_of_a_child_is_taken_once() {
+    let number = living_child();
+    let pid = Pid::new(number).unwrap();
+    assert_eq!(wait::child(pid), Ok(None));
+    for (signal, state, change) in [
+        (libc::SIGSTOP, 'T', Change::Suspended(libc::SIGSTOP as u8)),
+        (libc::SIGCONT, 'S', Change::Resumed),
+        (libc::SIGKILL, 'Z', Change::Ended(Ended::Killed(9))),
+    ] {
+        sys::kill(number, signal).unwrap();
+        common::until_state(&[number], state);
+        assert_eq!(wait::child(pid), Ok(Some((number, change))));
+        let is_gone = signal == libc::SIGKILL;
+        let again = if is_gone { Err(Errno::CHILD) } else { Ok(None) };
+        assert_eq!(wait::child(pid), again);
+    }
+    let traced = family::child(None, || {
+        sys::pdeathsig(libc::SIGKILL);
+        special::trap_for_parent(libc::SIGUSR1);
+    });
+    common::until_state(&[traced], 't');
+    let found = wait::child(Pid::new(traced).unwrap());
+    assert_eq!(found, Ok(Some((traced, Change::Trapped))));
+    family::kill(traced);
+    sys::wait_for(traced);
+}
+
+#[test]
+fn without_a_free_descriptor_a_child_is_known() {
+    in_a_child(|| {
+        let child = living_child();
+        let known = || [child, sys::getppid()].map(|pid| wait::is_child(Pid::new(pid).unwrap()));
+        let before = known();
+        special::set_limit(libc::RLIMIT_NOFILE, 0);
+        let after = known();
+        family::kill(child);
+        sys::wait_for(child);
+        [before, after] == [[true, false]; 2]
+    });
+}
+
+#[test]
+fn a_filter_that_refuses_to_wait_does_not_hide_which_processes_are_children() {
+    let command = [ACTOR, "faults", "waitid=EPERM", "--"];
+    family::play_under(&command, "where_waitid_is_refused");
+}
+
+#[test]
+#[ignore = "needs a filter of system calls, with which the test before it starts it"]
+fn where_waitid_is_refused() {
+    let child = living_child();
+    let known = [child, sys::getppid()].map(|pid| wait::is_child(Pid::new(pid).unwrap()));
+    family::kill(child);
+    sys::wait_for(child);
+    assert_eq!(known, [true, false]);
+    assert_eq!(wait::have_children(), Err(Errno::PERM));
+}
+
+#[test]
+fn the_time_and_memory_of_reaped_children_is_counted() {
+    in_a_child(|| {
+        let before = wait::usage();
+        let child = family::child(None, || {
+            let memory = std::hint::black_box(vec![1_u8; 64 << 20]);
+            let time = || fs::read_to_string("/proc/self/schedstat").unwrap();
+            // In nanoseconds.
+            while time().split(' ').next().unwrap().parse::<u64>().unwrap() < 50_000_000 {}
+            drop(memory);
+        });
+        sys::wait_for(child);
+        let usage = wait::usage();
+        let millis = (usage.user + usage.system).as_millis();
+        assert!((40..60_000).contains(&millis), "{usage:?}");
+        let mebibytes = usage.max_rss >> 20;
+        assert!((64..4096).contains(&mebibytes), "{usage:?}");
+        before == Usage::default()
+    });
 }
 
 #[test]

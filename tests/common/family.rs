@@ -19,10 +19,14 @@ pub fn play_with(test: &str, options: &[&str]) {
     } else {
         &["--user", "--map-root-user"]
     };
-    let out = Command::new("unshare")
-        .args(as_user)
-        .args(["--pid", "--fork", "--kill-child"])
-        .args(options)
+    let unshare: &[&str] = &["unshare", "--pid", "--fork", "--kill-child"];
+    play_under(&[unshare, as_user, options].concat(), test);
+}
+
+/// Runs one of the ignored tests of this program by this command, which executes what follows it.
+pub fn play_under(command: &[&str], test: &str) {
+    let out = Command::new(command[0])
+        .args(&command[1..])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--ignored", "--nocapture"])
         .output()
