@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use common::proc;
 use common::rng::Rng;
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, seed, skip, sys, until};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, seed, skip, sys, until, until_state};
 
 const TREE: &str = "server:ignore=TERM[worker:setsid:ignore=TERM,deep:daemon:ignore=TERM]";
 
@@ -199,6 +199,24 @@ fn a_suspended_relay_is_resumed() {
         run.close_stdin();
         run.wait_clean();
     }
+}
+
+/// Its tracer holds it, so it gets neither the end of its streams nor SIGCONT.
+#[test]
+fn a_relay_that_does_nothing_any_more_is_killed() {
+    let (mut run, _) = start("group", &["cat"]);
+    let relay = wait_for(&run, "tree-relay");
+    let mut tracer = Scene::new().start(&[ACTOR, "trace", &relay.to_string()]);
+    if tracer.log.wait("tracer", "tried").text("error") != "none" {
+        return skip("tracing a stranger is not allowed here");
+    }
+    until_state(&[relay], 't');
+    run.signal(libc::SIGTERM);
+    let exit = run.wait();
+    // Only its tracer can reap it now.
+    assert_eq!(proc::state(relay), 'Z', "{exit:?}: {}", run.stderr());
+    drop(tracer);
+    run.wait_empty();
 }
 
 #[test]
