@@ -1,50 +1,40 @@
 //! The wrappers of system calls, called directly: what each returns, and what it does to descriptors, files and signals.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test"
+)]
 
 mod common;
 
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
-use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use common::family::in_a_child;
 use common::scene::Directory;
 use common::{ACTOR, family, proc, special, sys, until};
 use treaper::sys::arrival::{self, Arrival};
-use treaper::sys::exec::Failure;
+use treaper::sys::clone::{self, Group, Setup};
+use treaper::sys::exec::{Failure, Image, Text};
 use treaper::sys::fd::Kind;
 use treaper::sys::notify::{Message, Sockets};
 use treaper::sys::pid::Pid;
-use treaper::sys::signal::{self, Signal};
+use treaper::sys::signal::{self, Mask, Signal};
+use treaper::sys::startup::Inherited;
 use treaper::sys::stream::Stream;
 use treaper::sys::wait::{self, Change, Ended, Usage};
 use treaper::sys::writes::Writes;
 use treaper::sys::{Errno, cgroup, clock, fd, stream, tty};
-
-/// Runs this in a child, in which all signals are blocked, except the alarm that ends it if it hangs. It has to return
-/// true.
-fn in_a_child(act: impl FnOnce() -> bool) {
-    let pid = sys::fork();
-    if pid == 0 {
-        let every: Vec<i32> = (1..=64).filter(|&it| it != libc::SIGALRM).collect();
-        sys::mask(libc::SIG_BLOCK, &every);
-        sys::alarm_after(common::PATIENCE);
-        // A panic would only end this thread. It is the last one of the child, which would then exit with status 0.
-        let good = panic::catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|why| {
-            let why = why.downcast::<String>().unwrap_or_default();
-            let _ = writeln!(std::io::stderr(), "in a child: {why}");
-            false
-        });
-        sys::exit(i32::from(!good));
-    }
-    assert!(wait::for_success(Pid::new(pid).unwrap()));
-}
 
 /// A child that lives until it is killed.
 fn living_child() -> i32 {
@@ -793,5 +783,80 @@ fn a_process_without_children_knows_it() {
         let between = wait::have_children();
         sys::wait_for(child);
         (before, between, wait::have_children()) == (Ok(false), Ok(true), Ok(false))
+    });
+}
+
+/// Clones a process that becomes a shell, in a session of its own or in the job of its parent.
+fn shell(group: Group, script: &str) -> (i32, Option<OwnedFd>) {
+    static ANNOUNCED: AtomicU64 = AtomicU64::new(0);
+    let words = ["sh", "-c", script].map(|word| CString::new(word).unwrap());
+    let image = Image::new(vec![c"/bin/sh".to_owned()], false, words.to_vec(), None);
+    let setup = Setup {
+        inherited: Inherited {
+            mask: Mask::of(&[]),
+            sigchld_ignored: false,
+            sighup_ignored: false,
+        },
+        group,
+        parent_death_signal: Signal::KILL,
+        no_new_privs: false,
+        announce: &ANNOUNCED,
+        failure: &ANNOUNCED,
+        interpreter: Text(&[]),
+    };
+    let (pid, pidfd) = clone::spawn(image, &setup, None).unwrap();
+    (pid.get(), pidfd)
+}
+
+/// How a child has ended.
+fn end_of(pid: i32) -> Ended {
+    sys::wait_gone(pid, common::patience());
+    match wait::child(Pid::new(pid).unwrap()) {
+        Ok(Some((_, Change::Ended(ended)))) => ended,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_clone_for_a_server_comes_with_its_pidfd() {
+    in_a_child(|| {
+        let (pid, pidfd) = shell(Group::Own, "exit 7");
+        let pidfd = pidfd.unwrap();
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap();
+        let names_it = info.lines().any(|line| line == format!("Pid:\t{pid}"));
+        let is_kept = sys::fd_flags(pidfd.as_raw_fd()) != Some(libc::FD_CLOEXEC);
+        names_it && !is_kept && end_of(pid) == Ended::Exited(7)
+    });
+}
+
+/// The key is pressed before the clone, and every process of the job has to get it.
+#[test]
+fn a_clone_in_the_job_gets_a_key_of_the_terminal_and_no_signal_of_a_process() {
+    in_a_child(|| {
+        sys::setsid();
+        let (master, terminal) = special::pty();
+        special::take_terminal(terminal.as_raw_fd()).unwrap();
+        let mut keyboard = File::from(master);
+        let signals = sys::signalfd(&[libc::SIGINT]);
+        for (group, is_key, expected) in [
+            (Group::Inherit, true, Ended::Killed(libc::SIGINT as u8)),
+            (Group::Inherit, false, Ended::Exited(7)),
+            (Group::Own, true, Ended::Exited(7)),
+            (Group::Own, false, Ended::Exited(7)),
+        ] {
+            if is_key {
+                keyboard.write_all(b"\x03").unwrap();
+            } else {
+                sys::kill(sys::getpid(), libc::SIGINT).unwrap();
+            }
+            let pending = [(signals.as_raw_fd(), libc::POLLIN)];
+            assert_ne!(sys::poll(&pending, Some(common::patience())), [0]);
+            let (pid, _) = shell(group, "exit 7");
+            assert_eq!(end_of(pid), expected, "{group:?} {is_key}");
+            let own = arrival::wait_any(Some(common::PATIENCE)).unwrap().unwrap();
+            assert_eq!((own.signal, own.from_terminal), (Signal::INT, is_key));
+            while arrived().is_some() {}
+        }
+        true
     });
 }

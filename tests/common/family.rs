@@ -1,11 +1,31 @@
 //! Processes of a scene whose first process is the test itself, in a PID namespace of its own.
 
 use std::io::Write;
+use std::panic::{self, AssertUnwindSafe};
 use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::Duration;
 
-use super::{proc, special, sys, until};
+use super::{PATIENCE, proc, special, sys, until};
+
+/// Runs this in a child, in which all signals are blocked, except the alarm that ends it if it hangs. It has to return
+/// true.
+pub fn in_a_child(act: impl FnOnce() -> bool) {
+    let pid = sys::fork();
+    if pid == 0 {
+        let every: Vec<i32> = (1..=64).filter(|&it| it != libc::SIGALRM).collect();
+        sys::mask(libc::SIG_BLOCK, &every);
+        sys::alarm_after(PATIENCE);
+        // A panic would only end this thread. It is the last one of the child, which would then exit with status 0.
+        let good = panic::catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|why| {
+            let why = why.downcast::<String>().unwrap_or_default();
+            let _ = writeln!(std::io::stderr(), "in a child: {why}");
+            false
+        });
+        sys::exit(i32::from(!good));
+    }
+    assert_eq!(sys::wait_for(pid), 0);
+}
 
 /// Runs one of the ignored tests of this program as the first process of a PID namespace.
 pub fn play(test: &str) {

@@ -252,11 +252,12 @@ pub fn wait(flags: c_int) -> Waited {
     }
 }
 
-/// Waits for one child, also where the kernel reaps it.
-pub fn wait_for(pid: i32) {
-    let mut status = 0;
+/// Waits for one child, also where the kernel reaps it. Returns its status, or -1 if the kernel has reaped it.
+pub fn wait_for(pid: i32) -> c_int {
+    let mut status = -1;
     // SAFETY: the kernel writes one int through the pointer.
     unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
+    status
 }
 
 /// A file descriptor that is readable when the process is gone.
