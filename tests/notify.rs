@@ -3,14 +3,23 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
+use common::family::play_under;
 use common::proc::Process;
 use common::{ACTOR, TREAPER, patience, special, sys, until, until_state};
+use treaper::streams::notify::Notifier;
+use treaper::sys::clock;
 use treaper::sys::notify::{Message, Sockets};
+use treaper::sys::pid::Pid;
+
+/// An address at which there is no manager.
+const NOBODY: &str = "@treaper-nobody";
 
 /// All modes that can be used here.
 fn modes() -> Vec<&'static str> {
@@ -314,7 +323,7 @@ fn a_newer_manager_is_asked_to_accept_messages_of_the_server() {
 
 #[test]
 fn the_server_runs_also_if_the_manager_cannot_be_reached() {
-    for address in ["/no/such/socket", "@treaper-nobody", "vsock:2:1", "@", ""] {
+    for address in ["/no/such/socket", NOBODY, "vsock:2:1", "@", ""] {
         for newer in [None, Some("/dev/null")] {
             let manager = Manager::new();
             let script = r#"[ -z "$NOTIFY_SOCKET" ] || "$0" notify READY=1 2>/dev/null; exit 7"#;
@@ -329,4 +338,90 @@ fn the_server_runs_also_if_the_manager_cannot_be_reached() {
             assert_eq!(command.status().unwrap().code(), Some(7), "{address}");
         }
     }
+}
+
+/// Runs one of the ignored tests as the main process of a unit whose manager has this address.
+fn play(manager: &OsStr, more: &[&str], test: &str) {
+    let script = r#"unset MEMORY_PRESSURE_WATCH; SYSTEMD_EXEC_PID=$$ exec env "$@""#;
+    let socket = format!("NOTIFY_SOCKET={}", manager.to_str().unwrap());
+    play_under(&[&["sh", "-c", script, "sh", &socket], more].concat(), test);
+}
+
+/// The pid of a child that has sent this to the notifier, and was reaped.
+fn sent_by_a_child(notifier: &Notifier, text: &[u8]) -> i32 {
+    let pid = sys::fork();
+    if pid == 0 {
+        let socket = Sockets::open(&notifier.address).unwrap();
+        sys::exit(i32::from(socket.send(&Message::new(text)).is_err()));
+    }
+    sys::wait_for(pid);
+    pid
+}
+
+#[test]
+fn a_notifier_waits_before_it_sends_again() {
+    let manager = Manager::new();
+    manager.fill();
+    play(&manager.0.address().unwrap(), &[], "scene_full_queue");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_full_queue() {
+    let notifier = Notifier::open().unwrap().unwrap();
+    let own = Sockets::open(&notifier.address).unwrap();
+    own.send(&Message::new(b"READY=1")).unwrap();
+    assert_eq!(notifier.retry_at(), None);
+    let before = clock::now();
+    notifier.send_messages(None);
+    let pause = notifier.retry_at().unwrap().saturating_sub(before);
+    assert!(pause >= Duration::from_millis(10), "{pause:?}");
+}
+
+#[test]
+fn a_notifier_forgets_messages_if_its_manager_is_gone() {
+    play(NOBODY.as_ref(), &[], "scene_no_manager");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_no_manager() {
+    let notifier = Notifier::open().unwrap().unwrap();
+    let own = Sockets::open(&notifier.address).unwrap();
+    own.send(&Message::new(b"READY=1")).unwrap();
+    notifier.send_messages(None);
+    assert_eq!(notifier.retry_at(), None);
+}
+
+#[test]
+fn a_notifier_is_an_error_if_a_newer_manager_cannot_be_asked() {
+    play(
+        NOBODY.as_ref(),
+        &["MEMORY_PRESSURE_WATCH=/dev/null"],
+        "scene_not_asked",
+    );
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_not_asked() {
+    assert!(Notifier::open().is_err());
+}
+
+#[test]
+fn a_notifier_knows_only_the_server_after_its_end() {
+    let manager = Manager::new();
+    play(&manager.0.address().unwrap(), &[], "scene_ended_sender");
+    assert_eq!(text(&manager.next()), "STATUS=mine");
+    assert!(manager.0.peek().is_none());
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_ended_sender() {
+    let notifier = Notifier::open().unwrap().unwrap();
+    sent_by_a_child(&notifier, b"STATUS=of a process that is gone");
+    notifier.send_messages(Some(Pid::new(sys::getpid()).unwrap()));
+    let server = sent_by_a_child(&notifier, b"STATUS=mine");
+    notifier.send_messages(Some(Pid::new(server).unwrap()));
 }
