@@ -64,6 +64,11 @@ impl<'a> Simulated<'a> {
         self.table.borrow_mut()
     }
 
+    /// How many handles there are now.
+    pub fn handles(&self) -> usize {
+        self.open.get()
+    }
+
     /// The index of the process that a signal to `member` reaches, if it is still there.
     pub fn meant(&self, member: &Member<Handle>) -> Option<u32> {
         let table = self.table.borrow();

@@ -111,6 +111,22 @@ fn in_a_quiet_tree_each_process_is_visited_once_after_its_parent() {
     });
 }
 
+/// That is enough for a usual tree, and leaves most of the descriptors to others.
+#[test]
+fn a_walk_down_a_chain_holds_the_handles_of_the_lowest_processes_of_the_path() {
+    let mut table = Table::new(Rng::new(1));
+    let mut last = US;
+    for _ in 0..100 {
+        last = table.start(last, QUIET);
+    }
+    let kernel = Simulated::new(&mut table, Features::ALL);
+    let mut held = Vec::new();
+    kernel.walk(&[], &mut |_| held.push(kernel.handles()));
+    // The visited process has one as well, unless it is a child of this process.
+    let expected: Vec<usize> = (0..100).map(|above: usize| above.min(32 + 1)).collect();
+    assert_eq!(held, expected);
+}
+
 /// Processes end and fork so often that a walk sees many changes.
 fn restless(rng: &mut Rng) -> Habits {
     let forks = rng.percent(25).then(|| Forks {
