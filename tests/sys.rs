@@ -20,9 +20,9 @@ use std::process::Command;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use common::family::in_a_child;
+use common::family::{self, in_a_child};
 use common::scene::Directory;
-use common::{ACTOR, family, proc, special, sys, until};
+use common::{ACTOR, proc, special, sys, until};
 use treaper::sys::arrival::{self, Arrival};
 use treaper::sys::clone::{self, Group, Setup};
 use treaper::sys::exec::{Failure, Image, Text};
@@ -826,6 +826,25 @@ fn a_clone_for_a_server_comes_with_its_pidfd() {
         let names_it = info.lines().any(|line| line == format!("Pid:\t{pid}"));
         let is_kept = sys::fd_flags(pidfd.as_raw_fd()) != Some(libc::FD_CLOEXEC);
         names_it && !is_kept && end_of(pid) == Ended::Exited(7)
+    });
+}
+
+/// Emulators refuse it. A kernel before Linux 5.2 ignores it.
+#[test]
+fn a_clone_that_refuses_the_flag_of_pidfds_comes_without_one() {
+    let argument = i32::from(cfg!(target_arch = "s390x"));
+    let flags = libc::CLONE_PIDFD | libc::SIGCHLD;
+    let refused = format!("clone:{argument}={flags}=EINVAL");
+    let faults = [ACTOR, "faults", "clone3=ENOSYS", &refused, "--"];
+    family::play_under(&faults, "scene_no_pidfd");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_no_pidfd() {
+    in_a_child(|| {
+        let (pid, pidfd) = shell(Group::Own, "exit 7");
+        pidfd.is_none() && end_of(pid) == Ended::Exited(7)
     });
 }
 
