@@ -107,7 +107,7 @@ use std::io::Write;
 use actor::Scene;
 
 /// The most states of one scene.
-const LIMIT: usize = 40_000_000;
+const LIMIT: usize = 100_000_000;
 
 fn holds_in(scenes: &[Scene]) {
     let asked = std::env::var("PAIR_MODEL").unwrap_or_default();
