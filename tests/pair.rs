@@ -16,6 +16,7 @@ use treaper::sys::signal::Signal;
 const STUBBORN: &str = "server:ignore=TERM[worker*2:setsid:ignore=TERM,deep:daemon:ignore=TERM[\
                         leaf:stopped]]";
 const QUICK: Wrap = Wrap::Treaper(&["--grace", "200ms"]);
+const PIDNS: Wrap = Wrap::Treaper(&["--grace", "200ms", "--contain=pidns"]);
 const ALONE: Wrap = Wrap::Treaper(&["--grace", "200ms", "--no-guard"]);
 
 fn ready(run: &mut Run) {
@@ -367,22 +368,28 @@ fn suspend(first: i32, second: i32) {
 fn a_signal_that_resumes_one_of_the_pair_resumes_the_other() {
     for shim_first in [true, false] {
         for resume_shim in [true, false] {
-            let mut run = direct(QUICK);
-            let (shim, monitor) = (run.main, run.monitor());
-            if shim_first {
-                suspend(shim, monitor);
-            } else {
-                suspend(monitor, shim);
+            for wrap in [QUICK, PIDNS] {
+                if matches!(wrap, Wrap::Treaper([.., "--contain=pidns"])) && !sys::is_root() {
+                    skip("pidns without root depends on the machine");
+                    continue;
+                }
+                let mut run = direct(wrap);
+                let (shim, monitor) = (run.main, run.monitor());
+                if shim_first {
+                    suspend(shim, monitor);
+                } else {
+                    suspend(monitor, shim);
+                }
+                let resumed = if resume_shim { shim } else { monitor };
+                sys::kill(resumed, libc::SIGCONT).unwrap();
+                until("both resumed", || {
+                    !is_suspended(shim) && !is_suspended(monitor)
+                });
+                // Both do their work.
+                let server = run.named("server").remove(0);
+                sys::kill(server.pid, libc::SIGKILL).unwrap();
+                assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
             }
-            let resumed = if resume_shim { shim } else { monitor };
-            sys::kill(resumed, libc::SIGCONT).unwrap();
-            until("both resumed", || {
-                !is_suspended(shim) && !is_suspended(monitor)
-            });
-            // Both do their work.
-            let server = run.log.ready("server");
-            sys::kill(server, libc::SIGKILL).unwrap();
-            assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
         }
     }
 }
@@ -533,18 +540,15 @@ fn a_process_with_the_number_of_a_server_that_has_ended_is_not_signalled() {
     run.wait_empty();
 }
 
-/// The monitor adopts that process, so the number belongs to a child of the monitor again.
-#[test]
-fn an_orphan_of_the_tree_with_the_number_of_the_server_is_not_signalled() {
-    if !sys::is_root() {
-        return skip("only root can set the next process number");
-    }
+/// A server that has exited with 3. A process of the tree has its number now. The monitor has adopted that process, so the
+/// number belongs to a child of the monitor again.
+fn orphan_with_the_number_of_the_server() -> Run {
     let scene = Scene::new().pidns();
     let left = scene.directory().join("left");
     // While a process is in the server's session, the number is in use.
     let server = "export P=$$; setsid sh -c 'echo > $S; while [ -d /proc/$P ]; do sleep .01; done; \
                   (echo $((P - 1)) > /proc/sys/kernel/ns_last_pid; sleep 78 & echo $! $P); exec sleep 77' & \
-                  until [ -s $S ]; do sleep .01; done";
+                  until [ -s $S ]; do sleep .01; done; exit 3";
     // As PID 1 treaper would have no shim.
     let script = "S=$0; export S; \"$@\"; exit $?";
     let mut words = ["sh", "-c", script, left.to_str().unwrap()]
@@ -555,22 +559,43 @@ fn an_orphan_of_the_tree_with_the_number_of_the_server_is_not_signalled() {
     let printed = run.whole_line();
     let (child, number) = printed.trim_end().split_once(' ').unwrap();
     assert_eq!(child, number, "the scene shows nothing");
+    until("two orphans", || quiet_orphans(&run) == 2);
+    run
+}
+
+fn quiet_orphans(run: &Run) -> usize {
+    let monitor = run.monitor();
+    let sleeps = run.named("sleep").into_iter();
+    sleeps
+        .filter(|p| p.ppid == monitor && is_quiet(p.pid))
+        .count()
+}
+
+#[test]
+fn an_orphan_of_the_tree_with_the_number_of_the_server_is_not_signalled() {
+    if !sys::is_root() {
+        return skip("only root can set the next process number");
+    }
+    let mut run = orphan_with_the_number_of_the_server();
     let (shim, monitor) = (run.shim(), run.monitor());
-    let quiet = |run: &Run| {
-        let sleeps = run.named("sleep").into_iter();
-        sleeps
-            .filter(|p| p.ppid == monitor && is_quiet(p.pid))
-            .count()
-    };
-    until("two orphans", || quiet(&run) == 2);
     sys::kill(shim, libc::SIGUSR1).unwrap();
     until("a signal that was taken", || {
         is_quiet(shim) && is_quiet(monitor)
     });
     // A process that gets the signal ends.
-    assert_eq!(quiet(&run), 2);
+    assert_eq!(quiet_orphans(&run), 2);
     sys::kill(shim, libc::SIGTERM).unwrap();
     run.wait_empty();
+}
+
+#[test]
+fn without_the_monitor_such_an_orphan_is_not_taken_for_the_server() {
+    if !sys::is_root() {
+        return skip("only root can set the next process number");
+    }
+    let mut run = orphan_with_the_number_of_the_server();
+    sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+    assert_eq!(run.wait_clean().code(), Some(3), "{}", run.stderr());
 }
 
 /// The orphans of a child from before are adopted by the shim. One of them may get the number of a server that has ended.
@@ -617,6 +642,22 @@ fn a_server_that_is_stopped_gets_the_stop_signal_and_no_other() {
         let signalled = run.log.all("server", "signal");
         let signalled: Vec<i64> = signalled.iter().map(|line| line.number("sig")).collect();
         assert_eq!(signalled, [i64::from(libc::SIGTERM)], "{options:?}");
+    }
+}
+
+/// The kernel reports the death of its parent to the loop by SIGCONT, which must not be forwarded either.
+#[test]
+fn a_server_that_is_stopped_after_the_death_of_a_parent_gets_the_stop_signal_and_no_other() {
+    let host = [ACTOR, "host", "--stdin", "null", "--"].map(str::to_owned);
+    for (wrap, host) in [(QUICK, &[][..]), (ALONE, &host)] {
+        let mut run = Scene::new().start(&[host, &wrap.tree("server:record")].concat());
+        run.log.ready("server");
+        if !host.is_empty() {
+            run.log.wait("host", "spawned");
+        }
+        run.signal(libc::SIGKILL);
+        run.wait_empty();
+        assert_eq!(run.received("server"), [libc::SIGTERM], "{wrap:?} {host:?}");
     }
 }
 
