@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{ACTOR, Run, Scene, Wrap, sys, until};
+use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
 
 // Not actors, since an actor polls as well.
 const STUBBORN: &str = "trap '' TERM; setsid sleep 1000 & (setsid sleep 1000 &) ; echo up; wait";
@@ -47,6 +47,45 @@ fn a_loop_that_cannot_wait_leaves_no_process_and_says_why() {
         let printed = run.stderr();
         assert_eq!(printed.matches(what).count(), 1, "{rule}: {printed}");
         assert_eq!(printed.lines().count(), 1, "{rule}: {printed}");
+    }
+}
+
+/// Zombies are left, so treaper cannot see that the tree has ended.
+#[test]
+fn a_loop_that_cannot_reap_gives_up_when_the_time_is_over() {
+    let changes = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
+    let reap = changes | libc::WNOHANG | libc::__WALL;
+    for options in [
+        &["--kill-timeout=300ms"][..],
+        &["--kill-timeout=300ms", "--no-guard"],
+    ] {
+        let mut run = start(&[&format!("waitid:3={reap}=EPERM")], options);
+        until("a server that is up", || run.stdout().contains("up"));
+        run.signal(libc::SIGCHLD);
+        assert_eq!(run.wait_clean().code(), Some(125), "{options:?}");
+        let printed = run.stderr();
+        assert!(printed.contains("cannot wait for children"), "{printed}");
+        assert!(printed.contains("survivor: "), "{printed}");
+    }
+}
+
+/// PID 1 adopts all orphans anyway.
+#[test]
+fn only_pid_1_starts_a_server_where_it_cannot_become_a_subreaper() {
+    for is_init in [false, true] {
+        if is_init && !sys::is_root() {
+            return skip("only root can make a PID namespace with a /proc of its own");
+        }
+        let scene = Scene::new();
+        let scene = if is_init { scene.pidns() } else { scene };
+        let set_child_subreaper = format!("prctl:0={}=EPERM", libc::PR_SET_CHILD_SUBREAPER);
+        let server = Wrap::Treaper(&["--no-guard"]).command(&["sh", "-c", "exit 3"]);
+        let before = [ACTOR, "faults", &set_child_subreaper, "--"].map(str::to_owned);
+        let mut run = scene.start(&[&before[..], &server].concat());
+        let expected = if is_init { 3 } else { 125 };
+        assert_eq!(run.wait_clean().code(), Some(expected), "{}", run.stderr());
+        let is_refused = run.stderr().contains("cannot become a subreaper");
+        assert_eq!(is_refused, !is_init, "{}", run.stderr());
     }
 }
 
