@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::proc::Process;
-use crate::common::{ACTOR, Run, Scene, first_second_over, sys, until};
+use crate::common::{ACTOR, Run, Scene, first_second_over, skip, sys, until};
 use crate::oracle::{both, exchange, plain_signals, real, treaper_as, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
@@ -254,4 +254,23 @@ fn a_pause_ends_the_orphans_that_it_has_adopted() {
     let mut run = adopting(Scene::new(), "orphan:setsid");
     run.signal(libc::SIGTERM);
     assert_eq!(run.wait_clean().code(), Some(0));
+}
+
+/// A zombie that its tracer does not reap cannot be ended.
+#[test]
+fn a_pause_that_has_to_leave_a_process_says_so_by_its_status() {
+    let scene = Scene::new()
+        .env("TREAPER_GRACE", "100ms")
+        .env("TREAPER_KILL_TIMEOUT", "300ms");
+    let mut run = adopting(scene, "orphan:ignore=TERM");
+    let orphan = run.log.ready("orphan").to_string();
+    let mut tracer = Scene::new().start(&[ACTOR, "trace", &orphan]);
+    if tracer.log.wait("tracer", "tried").text("error") != "none" {
+        return skip("tracing a stranger is not allowed here");
+    }
+    run.signal(libc::SIGTERM);
+    let exit = run.wait();
+    assert_eq!(exit.code(), Some(123), "{}", run.stderr());
+    drop(tracer);
+    run.wait_empty();
 }
