@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use common::family::play_under;
-use common::proc::Process;
+use common::proc::{self, Process};
 use common::{ACTOR, TREAPER, patience, special, sys, until, until_state};
 use treaper::streams::notify::Notifier;
 use treaper::sys::clock;
@@ -269,6 +269,20 @@ fn the_last_messages_are_passed_on() {
         assert!(child.wait().unwrap().success());
         numbered(&manager, 10, mode);
     }
+}
+
+/// The shim stops the tree then, and goes on with this.
+#[test]
+fn messages_that_are_sent_after_the_end_of_the_monitor_are_passed_on() {
+    let manager = Manager::new();
+    let script = r#"trap "$0 notify STOPPING=1; exit 3" TERM; echo up; until read go; do :; done"#;
+    let (mut child, mut stdout) = manager.start("$$", "--grace=60s", script);
+    assert_eq!(line(&mut stdout), "up");
+    let monitor = proc::children(child.id() as i32).remove(0);
+    sys::kill(monitor.pid, libc::SIGKILL).unwrap();
+    assert_eq!(text(&manager.next()), "STOPPING=1");
+    go_on(&mut child);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
 }
 
 /// They are sent faster than they are read, and none is lost.
