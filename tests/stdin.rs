@@ -506,6 +506,21 @@ fn the_host_sees_the_end_of_stdout_as_without_treaper() {
 }
 
 #[test]
+fn the_host_sees_that_the_server_has_closed_its_stdin() {
+    for options in [&["--stdin=ignore"][..], &["--stdin=ignore", "--no-guard"]] {
+        let mut run = Scene::new()
+            .stdin_pipe()
+            .start(&Wrap::Treaper(options).tree("server:closes"));
+        run.log.ready("server");
+        // A copy in another process would hide that.
+        let fds = [(run.stdin.as_ref().unwrap().as_raw_fd(), 0)];
+        let came = sys::poll(&fds, Some(common::patience()));
+        assert_ne!(came[0] & libc::POLLERR, 0, "{options:?}");
+        assert!(!run.ends_within(Duration::from_millis(50)));
+    }
+}
+
+#[test]
 fn a_reader_of_stdout_that_left_ends_the_server_only_if_asked() {
     for (options, ends) in [
         (
