@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::log::Line;
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, sys, treaper};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, is_quiet, signals, sys, treaper, until};
 
 fn at(line: &Line) -> i64 {
     line.number("at")
@@ -345,6 +345,32 @@ fn as_main_process(options: &str, tree: &str) -> Run {
     let mut run = Scene::new().start(&["sh", "-c", &command, TREAPER, ACTOR, tree]);
     run.log.ready("server");
     run
+}
+
+/// `systemctl kill` signals every process of the unit, also the monitor.
+#[test]
+fn a_signal_of_the_manager_to_all_processes_reaches_the_server_once() {
+    let unit = "SYSTEMD_EXEC_PID=$$ exec \"$0\" -- \"$1\" tree server:record";
+    // Real-time signals are not merged. The shim gets the last one, and forwards it.
+    let manager = format!(
+        "sh -c '{unit}' \"$0\" \"$1\" & read monitor shim; kill -{0} $monitor; kill -{0} $shim; wait",
+        signals::RTMIN
+    );
+    let scene = Scene::new().stdin_pipe();
+    let mut run = scene.start(&["bash", "-c", &manager, TREAPER, ACTOR]);
+    run.log.ready("server");
+    let (shim, monitor) = (run.shim(), run.monitor());
+    run.write_stdin(format!("{monitor} {shim}\n").as_bytes());
+    run.log.wait("server", "signal");
+    until("a pair that waits", || is_quiet(shim) && is_quiet(monitor));
+    sys::kill(shim, libc::SIGUSR1).unwrap();
+    run.log.wait_for(2, "server", "signal");
+    until("a pair that waits", || is_quiet(shim) && is_quiet(monitor));
+    let expected = [signals::RTMIN, libc::SIGUSR1];
+    assert_eq!(run.received("server"), expected);
+    // Control: the monitor forwards what another process sends to it.
+    sys::kill(monitor, signals::RTMIN).unwrap();
+    run.log.wait_for(3, "server", "signal");
 }
 
 /// The same as PID 1.
