@@ -18,7 +18,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use common::scene::Directory;
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, special, sys};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, special, sys, until};
 use serde_json::{Value, json};
 
 /// Checks `value` against `schema`. The error says what is wrong. It knows only the words that the schema of treaper
@@ -315,6 +315,26 @@ fn the_death_of_the_host_is_reported_though_no_process_waits() {
             (&report["trigger"], &report["exit_status"]),
             (&json!("parent-exit"), &json!(3))
         );
+    }
+}
+
+#[test]
+fn a_killed_relay_is_reported() {
+    for form in FORMS {
+        let scene = Scene::new().stdin_pipe();
+        let source = format!(
+            "--inject=unix:{}",
+            scene.directory().join("socket").display()
+        );
+        let mut run = start(scene, &[form, &[&source]].concat(), "server:on=TERM/3");
+        until("a relay", || !run.named("tree-relay").is_empty());
+        sys::kill(run.named("tree-relay")[0].pid, libc::SIGKILL).unwrap();
+        run.wait_clean();
+        let report = of(&run);
+        let named = (&report["lost"], &report["trigger"]);
+        assert_eq!(named, (&json!("relay"), &json!("relay-killed")), "{report}");
+        let counts = json!({ "messages": 0, "discarded": 0 });
+        assert_eq!(report["relay"], counts, "{report}");
     }
 }
 
