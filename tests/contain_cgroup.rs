@@ -8,7 +8,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use common::place::{self, Place};
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, proc, skip, sys, until, until_it_rests};
+use common::{
+    ACTOR, Run, Scene, TREAPER, Wrap, proc, skip, sys, until, until_it_pauses, until_it_rests,
+};
 
 const USER: u32 = 65534;
 const OPTIONS: &[&str] = &["--contain=cgroup", "--drain", "100ms", "--grace", "200ms"];
@@ -366,6 +368,13 @@ fn the_end_of_a_stranger_in_the_group_is_seen() {
             !run.ends_within(Duration::from_millis(100)),
             "the guest is left"
         );
+        if without_monitor {
+            // The shim has no descriptor that reports it. So it looks again and again, with pauses.
+            until_it_pauses(run.main);
+        } else {
+            let monitor = run.named("tree-monitor").pop();
+            until_it_rests(monitor.map_or(run.main, |monitor| monitor.pid));
+        }
         guest.signal(libc::SIGTERM);
         guest.wait_clean();
         run.wait_clean();

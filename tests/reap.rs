@@ -92,6 +92,19 @@ fn nothing_wakes_treaper_while_nothing_happens() {
 }
 
 #[test]
+fn nothing_wakes_treaper_while_it_waits_for_the_rest_of_the_tree() {
+    for options in [&["--until=tree"][..], &["--until=tree", "--no-guard"]] {
+        let tree = "server:exit=0[worker:daemon]";
+        let mut run = Scene::new().start(&Wrap::Treaper(options).tree(tree));
+        let server = run.log.ready("server");
+        run.log.ready("worker");
+        until("the end of the server", || proc::state(server) == '-');
+        let woken = switches(&run, Duration::from_secs(2));
+        assert_eq!(woken, 0, "{options:?}");
+    }
+}
+
+#[test]
 fn data_on_stdin_and_work_of_the_server_do_not_wake_treaper() {
     let mut run = Scene::new()
         .stdin_pipe()

@@ -16,7 +16,9 @@ use std::time::Duration;
 use common::family::{gone, number_next, play};
 use common::proc::Process;
 use common::rng::Rng;
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, seed, skip, sys, treaper, until, until_state};
+use common::{
+    ACTOR, Run, Scene, TREAPER, Wrap, seed, skip, sys, treaper, until, until_it_pauses, until_state,
+};
 use serde_json::{Value, json};
 
 /// A daemon with a process in its session, and one in another session, which has a child in that one.
@@ -386,9 +388,12 @@ fn until_tree_waits_for_all_others_and_not_for_it() {
 fn until_tree_ends_when_the_last_process_becomes_a_daemon() {
     let tree = "server:on=USR1/4[late:becomes=keeper]";
     let mut run = treaper(&["--until", "tree", "--spare", "keeper"], tree, &["server"]);
-    let late = run.log.ready("late");
-    sys::kill(run.log.ready("server"), libc::SIGUSR1).unwrap();
+    let (late, server) = (run.log.ready("late"), run.log.ready("server"));
+    sys::kill(server, libc::SIGUSR1).unwrap();
     assert!(!run.ends_within(Duration::from_millis(300)));
+    gone(server);
+    // It looks again and again, with pauses.
+    until_it_pauses(run.monitor());
     // No process ends by this, so no signal reports it.
     sys::kill(late, libc::SIGUSR1).unwrap();
     assert_eq!(only_left(&mut run, &[late]), Some(4));

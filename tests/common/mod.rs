@@ -75,6 +75,13 @@ pub fn until_it_rests(pid: i32) {
     });
 }
 
+/// Waits until the process has waited once more. A process that looks again and again without a pause never waits.
+pub fn until_it_pauses(pid: i32) {
+    let waits = || proc::status(pid, "voluntary_ctxt_switches").unwrap();
+    let before = waits();
+    until("a process that pauses", || waits() != before);
+}
+
 /// The seed in this variable, or the time. It is printed, so that a run can be repeated.
 pub fn seed(variable: &str) -> u64 {
     let seed = std::env::var(variable).map_or_else(|_| sys::now_ms(), |text| text.parse().unwrap());
