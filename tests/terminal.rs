@@ -44,6 +44,18 @@ fn the_server_is_in_the_group_of_the_job_and_the_monitor_is_not() {
     });
 }
 
+/// Otherwise it would lose the terminal. (A leader of a group cannot leave its session, so a shell is the leader.)
+#[test]
+fn with_no_guard_treaper_stays_in_the_session_of_the_job() {
+    let (scene, _master) = Scene::new().terminal();
+    let shell = ["sh", "-c", "\"$@\"; exit $?", "sh"].map(str::to_owned);
+    let mut run = scene.start(&[&shell[..], &WRAPS[1].tree("server")].concat());
+    let (server, treaper) = (run.log.ready("server"), run.shim());
+    until("a treaper that waits", || is_quiet(treaper));
+    let session_of = |pid| Process::read(pid).unwrap().sid;
+    assert_eq!(session_of(treaper), session_of(server));
+}
+
 #[test]
 fn an_interrupt_from_the_keyboard_reaches_the_server_once() {
     for wrap in ALL.into_iter().chain([Wrap::Bare]) {
@@ -482,20 +494,25 @@ fn a_tracer_of_the_server_does_not_hide_its_suspension() {
 #[test]
 fn with_no_guard_a_server_that_another_process_suspends_is_not_followed() {
     for wrap in [WRAPS[1], WRAPS[0]] {
-        let (mut run, _master) = start(wrap, "server:record");
-        let server = run.log.ready("server");
-        let before = proc::switches(run.main);
+        let (mut run, master) = start(wrap, "server:record");
+        let (main, server) = (run.main, run.log.ready("server"));
+        // A key that suspends nothing does not matter.
+        press(&master, 3);
+        run.log.wait("server", "signal");
+        until("a treaper that has seen the key", || is_quiet(main));
+        let before = proc::switches(main);
         sys::kill(server, libc::SIGSTOP).unwrap();
         until("a look at the suspended server", || {
-            proc::switches(run.main) > before
+            proc::switches(main) > before
         });
         sys::kill(server, libc::SIGCONT).unwrap();
         run.signal(libc::SIGUSR1);
-        let came = run.log.wait_for(2, "server", "signal");
+        let came = run.log.wait_for(3, "server", "signal");
         let came = came.iter().map(|line| line.number("sig") as i32);
         let mut came: Vec<i32> = came.collect();
         came.sort_unstable();
-        assert_eq!(came, [libc::SIGUSR1, libc::SIGCONT], "{wrap:?}");
+        let expected = [libc::SIGINT, libc::SIGUSR1, libc::SIGCONT];
+        assert_eq!(came, expected, "{wrap:?}");
         run.signal(libc::SIGTERM);
         run.wait_clean();
     }
@@ -536,6 +553,27 @@ fn ctrl_z_during_a_stop_does_not_keep_the_server_from_its_end() {
         });
         press(&master, 26);
         assert_eq!(run.wait_clean().code(), Some(3), "{options:?}");
+    }
+}
+
+/// A server in the background would try to read again, and would be suspended again at once.
+#[test]
+fn a_server_that_sigttin_suspends_during_a_stop_is_not_resumed() {
+    for options in [&["--grace=100s"][..], &["--grace=100s", "--no-guard"]] {
+        let (mut run, master) = start(Wrap::Treaper(options), "server:ignore=TERM");
+        let server = run.log.ready("server");
+        let reaper = run.named("tree-monitor").pop().map_or(run.main, |p| p.pid);
+        run.signal(libc::SIGTERM);
+        wait_to_read(&master, "Ctrl-C kills");
+        until("a treaper that waits", || is_quiet(reaper));
+        let before = proc::switches(reaper);
+        sys::kill(server, libc::SIGTTIN).unwrap();
+        until("a look at the suspended server", || {
+            proc::switches(reaper) > before && is_quiet(reaper)
+        });
+        assert_eq!(state(server), 'T', "{options:?}");
+        sys::kill(server, libc::SIGKILL).unwrap();
+        run.wait_clean();
     }
 }
 
@@ -704,6 +742,43 @@ fn a_long_stop_lists_what_it_waits_for_and_ctrl_c_kills_that() {
         assert_eq!(run.wait_clean().code(), Some(0), "{wrap:?}");
         assert!(sys::now_ms() - before < 50_000, "{wrap:?}");
     }
+}
+
+/// The monitor learns of the key by SIGCHLD, which also comes when a process has ended.
+#[test]
+fn after_the_offer_the_end_of_one_process_kills_no_other() {
+    for options in [&["--grace=100s"][..], &["--grace=100s", "--no-guard"]] {
+        let tree = "server:on=TERM/0[first:setsid:ignore=TERM:on=USR1/0,last:setsid:ignore=TERM]";
+        let (mut run, master) = start(Wrap::Treaper(options), tree);
+        let [first, last] = ["first", "last"].map(|name| run.log.ready(name));
+        run.signal(libc::SIGTERM);
+        wait_to_read(&master, "Ctrl-C kills");
+        sys::kill(first, libc::SIGUSR1).unwrap();
+        until("its end", || state(first) == '-');
+        assert!(!run.ends_within(Duration::from_millis(200)), "{options:?}");
+        assert!(Process::read(last).unwrap().is_alive(), "{options:?}");
+        press(&master, 3);
+        assert_eq!(run.wait_clean().code(), Some(0), "{options:?}");
+    }
+}
+
+#[test]
+fn an_offer_that_is_not_shown_does_not_hold() {
+    let wrap = Wrap::Treaper(&["--grace=100s", "--log=error"]);
+    let (mut run, master) = start(wrap, "server:record");
+    let (server, monitor) = (run.log.ready("server"), run.monitor());
+    run.signal(libc::SIGTERM);
+    run.log.wait("server", "signal");
+    until("a monitor that waits", || is_quiet(monitor));
+    // Nothing else wakes it than the time at which it would make the offer.
+    let before = proc::switches(monitor);
+    until("that time", || proc::switches(monitor) > before);
+    until("a monitor that waits", || is_quiet(monitor));
+    press(&master, 3);
+    run.log.wait_for(2, "server", "signal");
+    assert!(!run.ends_within(Duration::from_millis(200)));
+    sys::kill(server, libc::SIGKILL).unwrap();
+    run.wait_clean();
 }
 
 /// The shell has its prompt back, so Ctrl-C does not reach the job.
