@@ -131,6 +131,22 @@ fn a_reason_does_not_name_the_option_again() {
     // Any other message is the reason as a whole.
     let reason = faults("signalfd4=ENOMEM", "group");
     assert_eq!(reason, "cannot make a signalfd: Cannot allocate memory");
+    let words = [
+        ACTOR,
+        "faults",
+        "signalfd4=ENOMEM",
+        "--",
+        TREAPER,
+        "--doctor",
+    ];
+    let mut run = Scene::new().start(&words);
+    run.wait_empty();
+    let text = run.stdout();
+    let rows = text.lines().filter(|line| line.ends_with(&reason));
+    let rows: Vec<Vec<&str>> = rows
+        .map(|row| row.split_whitespace().take(2).collect())
+        .collect();
+    assert!(rows.contains(&vec!["group", "no"]), "{text}");
 }
 
 #[test]
@@ -226,6 +242,19 @@ fn the_host_is_named_with_the_launchers_in_front_of_it() {
     assert_eq!(stdin, "pipe, watched");
     let (_, stdin, _) = hosted("pipe", &[], &["--stdin=ignore"]);
     assert_eq!(stdin, "pipe, not watched");
+    let (_, stdin, _) = hosted("socketpair", &[], &[]);
+    assert_eq!(stdin, "socket, watched");
+}
+
+#[test]
+fn what_cannot_be_watched_although_it_was_asked_for_is_named() {
+    let (named, stdin, host) = hosted("null", &[], &["--stdin=watch", "--watch-ancestor=nobody"]);
+    assert!(
+        named.starts_with("cannot find an ancestor named 'nobody'")
+            && named.contains(&format!("host[{host}]")),
+        "{named}"
+    );
+    assert!(stdin.ends_with("so it cannot be watched"), "{stdin}");
 }
 
 #[test]
