@@ -99,6 +99,11 @@ fn with_its_variable_each_step_is_reported() {
         let outcome = program.outcome(&[], &words);
         assert_eq!(outcome.stderr, "", "{program:?}");
     }
+    // The one that treaper ends, and catatonit leaves.
+    let words = ["--", "sh", "-c", "sleep 1000 & exit 0"];
+    let outcome = treaper_as("catatonit").outcome(&[("CATATONIT_DEBUG", "1")], &words);
+    let ended = outcome.stderr.contains(" exited due to signal 15");
+    assert!(ended, "{outcome:?}");
 }
 
 /// `docker info` looks for the name of tini, since it knows no other.

@@ -17,3 +17,20 @@ mod tini;
 
 // The shared modules use this name, which the actor has, too.
 use common::sys;
+
+#[test]
+fn an_error_of_treaper_itself_is_in_the_form_of_each_init() {
+    for (name, start) in [
+        ("tini", "[FATAL tini ("),
+        ("dumb-init", "[dumb-init] cannot"),
+        ("catatonit", "ERROR (catatonit:"),
+    ] {
+        let program = oracle::treaper_as(name).words(&["--", "true"]);
+        let words = [common::ACTOR, "faults", "signalfd4=ENOMEM", "--"].map(str::to_owned);
+        let mut run = common::Scene::new().start(&[&words[..], &program].concat());
+        assert_eq!(run.wait_clean().code(), Some(1), "{name}");
+        let text = run.stderr();
+        let end = "cannot make a signalfd: Cannot allocate memory\n";
+        assert!(text.starts_with(start) && text.ends_with(end), "{text}");
+    }
+}

@@ -41,6 +41,7 @@ fn statuses_are_those_of_tini() {
         (&["/no/such/command"], &[]),
         (&["/etc/passwd"], &[]),
         (&["/"], &[]),
+        (&["/etc/passwd/x"], &[]),
         // Options are also found after the first word, so `-c` does not reach the shell.
         (&["sh", "-c", "exit 3"], &[]),
         (&["sh", "-c", "exit 3"], &[("POSIXLY_CORRECT", "1")]),
