@@ -217,6 +217,24 @@ fn a_watched_ancestor_that_left_a_copy_of_itself_between_takes_the_server_with_i
 }
 
 #[test]
+fn without_an_ancestor_of_that_name_nothing_is_started() {
+    let command = Wrap::Treaper(&["--watch-ancestor", "nobody"]).command(&["echo", "started"]);
+    for (scene, reason) in [
+        (Scene::new(), "there are "),
+        (
+            Scene::new().pidns(),
+            "there is none in this PID namespace\n",
+        ),
+    ] {
+        let mut run = scene.start(&command);
+        assert_eq!(run.wait_clean().code(), Some(125));
+        let text = format!("cannot find an ancestor named 'nobody' (--watch-ancestor): {reason}");
+        assert!(run.stderr().contains(&text), "{}", run.stderr());
+        assert_eq!(run.stdout(), "");
+    }
+}
+
+#[test]
 fn a_watched_ancestor_is_the_nearest_of_that_name_and_another_program_above_may_end() {
     let options = ["-v", "--grace", "200ms", "--watch-ancestor", "host"];
     let nearest = words(&[ACTOR, "host", "--stdin", "inherit", "--"]);
