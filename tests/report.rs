@@ -535,6 +535,18 @@ fn a_report_that_cannot_be_written_is_one_message_and_changes_no_status() {
         }
         let output = once(form, "fd:700", &["sh", "-c", "exit 7"]);
         is_one_message(&output, "fd:700", "Bad file descriptor");
+        // A working directory that was removed has no path, so the file has none either.
+        let gone = directory.0.join("gone");
+        std::fs::create_dir(&gone).unwrap();
+        let script = "rmdir ../gone && exec \"$0\" \"$@\"";
+        let mut treaper = Command::new("sh");
+        treaper
+            .args(["-c", script, TREAPER])
+            .args(form)
+            .args(["--report", "file", "--", ACTOR, "exit", "7"])
+            .current_dir(&gone);
+        let output = treaper.stdin(Stdio::null()).output().unwrap();
+        is_one_message(&output, "'file'", "No such file or directory");
     }
 }
 
