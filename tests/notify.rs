@@ -181,6 +181,24 @@ fn messages_of_other_processes_are_not_passed_on() {
     }
 }
 
+#[test]
+fn a_message_that_treaper_cannot_hold_is_dropped_with_a_word_and_the_next_one_comes() {
+    let manager = Manager::new();
+    let script = r#""$0" notify "STATUS=$(head -c 5000 /dev/zero | tr "\\0" x)" READY=1"#;
+    let mut command = manager.command("$$", "", script);
+    command.stderr(Stdio::piped());
+    let (mut child, _stdout) = Manager::started(command);
+    assert_eq!(text(&manager.next()), "READY=1");
+    go_on(&mut child);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        words.contains("too long, or too many descriptors"),
+        "{words}"
+    );
+}
+
 /// More messages than one batch have come before treaper looked: no further signal reports the rest.
 #[test]
 fn messages_that_came_during_a_suspension_are_not_lost() {
