@@ -405,6 +405,7 @@ fn a_source_that_cannot_be_used_is_an_error_before_the_start() {
         (path("none/socket"), "its folder: No such file or directory"),
         (path(&"x".repeat(100)), "has at most 107"),
         (path("fifo/socket"), "its folder: Not a directory"),
+        ("unix:/".to_owned(), "the path names a folder"),
         ("fd:99".to_owned(), "expected unix:PATH"),
     ] {
         let told = refused(&["--inject", &source]);
