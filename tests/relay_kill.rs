@@ -219,6 +219,25 @@ fn a_relay_that_does_nothing_any_more_is_killed() {
     run.wait_empty();
 }
 
+/// Neither SIGCONT nor SIGKILL reaches it. treaper ends all the same, after 14 seconds.
+#[test]
+fn treaper_does_not_wait_for_ever_for_a_relay_that_cannot_be_killed() {
+    let scene = Scene::new().stdin_pipe();
+    let source = format!("unix:{}", scene.directory().join("socket").display());
+    let filter = [ACTOR, "faults", "pidfd_send_signal=EPERM", "--"];
+    let treaper = [TREAPER, "--no-guard", "--inject", &source, "cat"];
+    let mut run = scene.start(&[&filter[..], &treaper].concat());
+    until("a server", || !run.named("cat").is_empty());
+    let relay = wait_for(&run, "tree-relay");
+    sys::kill(relay, libc::SIGSTOP).unwrap();
+    run.named("cat")[0].kill();
+    let exit = run.wait();
+    assert_eq!(exit.code(), Some(128 + libc::SIGKILL), "{}", run.stderr());
+    until_state(&[relay], 'T');
+    sys::kill(relay, libc::SIGKILL).unwrap();
+    run.wait_empty();
+}
+
 #[test]
 fn the_last_output_arrives_when_the_shim_or_the_monitor_is_killed() {
     // It answers the stop signal with more than a pipe holds.

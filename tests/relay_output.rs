@@ -291,3 +291,23 @@ fn a_terminal_that_is_read_slowly_gets_all_of_the_output() {
         assert_eq!(host.join().unwrap(), 200_000, "{shared_flag}: {stderr}");
     }
 }
+
+/// Nobody reads the output, so the relay gives up some seconds after the end of the tree.
+#[test]
+fn treaper_ends_by_the_signal_of_the_server_only_after_the_relay() {
+    let (_reader, stdout) = sys::pipe().unwrap();
+    let scene = Scene::new().stdin_pipe().no_capture();
+    let scene = scene.with(|command| {
+        command.stdout(stdout).stderr(std::process::Stdio::null());
+    });
+    // As the main process of a unit, treaper ends by the signal that has ended the server.
+    let unit = ["sh", "-c", "SYSTEMD_EXEC_PID=$$ exec \"$@\"", "sh"];
+    let options = [&OPTIONS[..], &["--no-guard"]].concat();
+    let command = Wrap::Treaper(&options).command(&["yes"]);
+    let words: Vec<_> = unit.map(str::to_owned).into_iter().chain(command).collect();
+    let mut run = scene.start(&words);
+    until("a flood", || !run.named("yes").is_empty());
+    common::until_it_rests(run.named("yes")[0].pid);
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().signal(), Some(libc::SIGTERM));
+}
