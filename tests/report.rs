@@ -585,17 +585,22 @@ fn a_file_at_its_size_limit_and_a_pipe_without_a_reader_end_nothing() {
         stderr.ends_with(": Broken pipe\n") && stderr.lines().count() == 1,
         "{stderr}"
     );
-    let scene = Scene::new();
-    let file = scene.directory().join("report");
-    let scene = scene.before_exec(|| special::set_limit(libc::RLIMIT_FSIZE, 0));
-    let options = ["--report", file.to_str().unwrap()];
-    let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", "exit 7"]));
-    assert_eq!(run.wait_clean().code(), Some(7));
-    let stderr = run.stderr();
-    assert!(
-        stderr.ends_with(": File too large\n") && stderr.lines().count() == 1,
-        "{stderr}"
-    );
+    for (room, why) in [
+        (0, ": File too large\n"),
+        (10, ": there was room for 10 of "),
+    ] {
+        let scene = Scene::new();
+        let file = scene.directory().join("report");
+        let scene = scene.before_exec(move || special::set_limit(libc::RLIMIT_FSIZE, room));
+        let options = ["--report", file.to_str().unwrap()];
+        let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", "exit 7"]));
+        assert_eq!(run.wait_clean().code(), Some(7));
+        let stderr = run.stderr();
+        assert!(
+            stderr.contains(why) && stderr.lines().count() == 1,
+            "{stderr}"
+        );
+    }
 }
 
 /// Reports to an inherited descriptor.

@@ -879,3 +879,12 @@ fn a_clone_in_the_job_gets_a_key_of_the_terminal_and_no_signal_of_a_process() {
         true
     });
 }
+
+#[test]
+fn a_signal_is_described_in_the_words_of_strsignal() {
+    let description = |number| Signal::from_number(number).unwrap().description();
+    assert_eq!(description(libc::SIGTERM), "Terminated");
+    for number in [libc::SIGRTMIN(), libc::SIGRTMAX()] {
+        assert_eq!(description(number), "Real-time signal");
+    }
+}
