@@ -6,7 +6,9 @@ mod common;
 use std::os::fd::AsFd;
 
 use common::proc::{self, Process};
-use common::{ACTOR, Run, Scene, Wrap, held, hold, is_quiet, skip, sys, until, until_state};
+use common::{
+    ACTOR, Run, Scene, TREAPER, Wrap, held, hold, is_quiet, skip, sys, until, until_state,
+};
 use treaper::pair::link::{self, Link};
 use treaper::sys::arrival::Arrival;
 use treaper::sys::pid::{self, Pid};
@@ -727,4 +729,39 @@ fn only_the_sigcont_of_a_bell_or_of_a_child_is_from_the_monitor() {
         };
         assert_eq!(link::is_from_monitor(&arrival), expected, "{arrival:?}");
     }
+}
+
+/// The monitor makes its process group before it asks for the death of the shim.
+#[test]
+fn a_monitor_whose_shim_was_killed_at_once_starts_no_server() {
+    if std::process::Command::new("strace")
+        .arg("-V")
+        .output()
+        .is_err()
+    {
+        return skip("needs strace");
+    }
+    let slow = "inject=setpgid:delay_enter=1000000";
+    let words = [
+        "strace",
+        "-f",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+        slow,
+        TREAPER,
+        "cat",
+    ];
+    let mut run = Scene::new().stdin_pipe().start(&words);
+    let pair = || run.named("treaper");
+    until("a monitor", || pair().len() == 2);
+    let shim = pair().into_iter().find(|one| one.ppid == run.main).unwrap();
+    shim.kill();
+    run.wait_empty();
+    let printed = run.stderr();
+    assert!(
+        printed.contains("the shim is gone, so COMMAND was not started"),
+        "{printed}"
+    );
 }
