@@ -127,7 +127,7 @@ fn a_suspended_server_is_resumed_to_see_the_stop_signal() {
 #[test]
 fn no_stranger_is_named_as_a_victim_or_as_a_survivor() {
     for place in places() {
-        let options = ["--grace=100ms"];
+        let options = ["--grace=100ms", "--kill-timeout=100s"];
         let tree = "server:ignore=TERM[a:ignore=TERM,b:daemon:ignore=TERM]";
         let mut run = start(Scene::new(), place, BELOW_A_SHELL, &options, tree);
         run.log.ready("b");
