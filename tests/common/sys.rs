@@ -366,18 +366,14 @@ pub fn pause_for(time: Duration) {
 }
 
 /// The kernel sends SIGALRM to this process after this time.
-#[allow(
-    clippy::cast_lossless,
-    reason = "the field has 32 bits on some processors"
-)]
 pub fn alarm_after(time: Duration) {
-    // SAFETY: an all-zero value is valid.
-    let mut timer: libc::itimerval = unsafe { std::mem::zeroed() };
-    timer.it_value.tv_sec = time.as_secs() as _;
-    timer.it_value.tv_usec = time.subsec_micros() as _;
-    // SAFETY: the time lives over the call; the old one is not asked for.
-    check(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) })
-        .unwrap();
+    // The interval, which is none, and the time. The kernel takes longs on each processor. The function of libc is missing in
+    // older versions of the crate.
+    let timer = [0, 0, time.as_secs() as libc::c_long, libc::c_long::from(time.subsec_micros() as i32)];
+    let none = std::ptr::null_mut::<libc::c_long>();
+    // SAFETY: the times live over the call; the old ones are not asked for.
+    let result = unsafe { libc::syscall(libc::SYS_setitimer, libc::ITIMER_REAL, timer.as_ptr(), none) };
+    check(result as i32).unwrap();
 }
 
 /// Milliseconds of the clock that all processes share.
