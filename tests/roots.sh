@@ -21,7 +21,7 @@ rust_root() {
     mkdir -p "$roots"
     rm -rf --one-file-system "$root.new"
     # The mirror may be a copy of an earlier day.
-    mmdebstrap --quiet --variant=apt --include=cargo,gcc,libc6-dev,procps,rustc,util-linux \
+    mmdebstrap --quiet --variant=apt --include=cargo,gcc,libc6-dev,mount,procps,rustc,util-linux \
         --aptopt='Acquire::Languages "none"' --aptopt='Acquire::Check-Valid-Until "false"' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
         "$1" "$root.new" "${mirror:-http://deb.debian.org/debian}" >&2 || return
@@ -37,22 +37,19 @@ root_apt() {
     DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get -qq "$@" >&2
 }
 
-# foreign_std ROOT ARCH...: the standard library of Rust for other architectures, of the root's own version. Only for the
-# linker: the packages on which it depends are for programs that run.
+# foreign_std ROOT ARCH: the standard library of Rust for another architecture, of the root's own version. Only for the linker:
+# the packages on which it depends are for programs that run. Its lists are its own, since the index of one architecture can be
+# unusable while a mirror is synchronized, and apt would refuse those of the others as well.
 foreign_std() {
-    local root=$1 arch wanted=()
-    shift
-    for arch; do [ -e "$root/foreign/$arch" ] || wanted+=("$arch"); done
-    [ ${#wanted[@]} -gt 0 ] || return 0
-    mkdir -p "$root/foreign"
-    for arch in "${wanted[@]}"; do chroot "$root" dpkg --add-architecture "$arch" || return; done
-    root_apt "$root" update || return
-    for arch in "${wanted[@]}"; do
-        # shellcheck disable=SC2016  # for the shell there
-        chroot "$root" sh -c 'cd /foreign && apt-get -qq -o APT::Sandbox::User=root download "libstd-rust-dev:$0" &&
-            dpkg -x libstd-rust-dev_*.deb / && rm libstd-rust-dev_*.deb' "$arch" >&2 || return
-        touch "$root/foreign/$arch"
-    done
+    local root=$1 arch=$2
+    [ ! -e "$root/foreign/$arch" ] || return 0
+    # shellcheck disable=SC2016  # for the shell there
+    chroot "$root" sh -c 'arch=$1 dir=/foreign/$1.new
+        rm -rf "$dir" && mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial" && cd "$dir" || exit
+        set -- -qq -o "APT::Architecture=$arch" -o "APT::Architectures=$arch" -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any \
+            -o "Dir::State::lists=$dir/lists" -o Dir::State::status=/dev/null -o "Dir::Cache=$dir/cache"
+        apt-get "$@" update && apt-get "$@" download libstd-rust-dev && dpkg -x libstd-rust-dev_*.deb / &&
+            rm -rf "$dir" && touch "/foreign/$arch"' sh "$arch" >&2
 }
 
 # within ROOT COMMAND...: runs it there as root, in /src, which is this tree. It leaves no process and no mount.
