@@ -10,6 +10,8 @@ names() {
         riscv64) triple=riscv64gc-unknown-linux-musl gcc=riscv64-linux-gnu debian=riscv64 musl=riscv64-linux-musl suite=trixie ;;
         armv7) triple=armv7-unknown-linux-musleabihf gcc=arm-linux-gnueabihf debian=armhf musl=arm-linux-musleabihf ;;
         i686) triple=i686-unknown-linux-musl gcc=i686-linux-gnu debian=i386 musl=i386-linux-musl ;;
+        powerpc64le) triple=powerpc64le-unknown-linux-musl gcc=powerpc64le-linux-gnu debian=ppc64el musl=powerpc64le-linux-musl ;;
+        s390x) triple=s390x-unknown-linux-musl gcc=s390x-linux-gnu debian=s390x musl=s390x-linux-musl ;;
         *) return 1 ;;
     esac
 }
@@ -79,6 +81,10 @@ void *_Unwind_FindEnclosingFunction(void *p) { return 0; }
 unsigned long _Unwind_GetCFA(void *c) { return 0; }
 #ifdef __arm__
 int _Unwind_VRS_Get(void *c, int k, unsigned r, int p, void *v) { *(unsigned *)v = 0; return 0; }
+#endif
+#ifdef __powerpc__
+unsigned long _Unwind_GetDataRelBase(void *c) { return 0; }
+unsigned long _Unwind_GetTextRelBase(void *c) { return 0; }
 #endif
 C
     "$cc" -Os -fno-builtin -c "$dir/unwind.c" -o "$dir/unwind.o"
