@@ -193,6 +193,11 @@ if nobody; then bad "control: without treaper the tree survives"; else ok "contr
 clean
 
 # What the report says of the memory of the tree. The kernel counts it in the groups of a parent that has the controller on.
+if ! grep -qw memory /sys/fs/cgroup/cgroup.controllers; then
+    echo "left out: limits of memory, whose controller is not available"
+    echo "SCENES $passed $failed"
+    exit
+fi
 echo +memory >/sys/fs/cgroup/cgroup.subtree_control
 report() { sed -n "s/.*\"$1\":\"\{0,1\}\([^\",]*\).*/\1/p" /tmp/report; }
 uses_40_mb() {
