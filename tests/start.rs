@@ -343,6 +343,7 @@ fn without_path_the_program_is_the_one_that_execvp_finds() {
         printf '#!/bin/sh\\necho another\\n' >uname && chmod 755 uname && uname && exec env -u PATH \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh", TREAPER, "uname"]);
+    command.env("PATH", "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     let out = command.output().unwrap();
     let said = String::from_utf8(out.stdout).unwrap();
     assert_eq!(
