@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::Duration;
 
-use super::{PATIENCE, proc, special, sys, until};
+use super::{PATIENCE, proc, skip, special, sys, until};
 
 /// Runs this in a child, in which all signals are blocked, except the alarm that ends it if it hangs. It has to return
 /// true.
@@ -34,6 +34,7 @@ pub fn play(test: &str) {
 
 /// The same, with these `options` of unshare.
 pub fn play_with(test: &str, options: &[&str]) {
+    skip::needs("pidns");
     let as_user: &[&str] = if sys::is_root() {
         &[]
     } else {

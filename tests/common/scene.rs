@@ -185,6 +185,7 @@ impl Scene {
 
     /// The command is PID 1 of a PID namespace with a `/proc` of its own.
     pub fn pidns(mut self) -> Scene {
+        super::skip::needs("pidns");
         self.options.push("--pidns".to_owned());
         self
     }

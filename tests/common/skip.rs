@@ -52,6 +52,29 @@ const EXCUSES: &[Excuse] = &[
     },
 ];
 
+/// What tests need that some builders of packages forbid: `tests/run --offline` leaves these tests out there.
+const NEEDS: &str = include_str!("../needs");
+
+/// Checks that `tests/needs` says that this test needs it.
+///
+/// # Panics
+/// If it does not. Such a test would fail for a builder of packages, and nowhere else. Builders are not root.
+pub fn needs(what: &str) {
+    if sys::is_root() {
+        return;
+    }
+    let thread = std::thread::current();
+    // With one thread, each test runs on the main one, which does not have its name.
+    let Some(test) = thread.name().filter(|&name| name != "main") else {
+        return;
+    };
+    let needed = format!("{what} {test}");
+    assert!(
+        NEEDS.lines().any(|line| line == needed),
+        "tests/needs has no line `{needed}`"
+    );
+}
+
 /// Reports why a test does nothing, or leaves something out.
 ///
 /// # Panics

@@ -369,10 +369,16 @@ pub fn pause_for(time: Duration) {
 pub fn alarm_after(time: Duration) {
     // The interval, which is none, and the time. The kernel takes longs on each processor. The function of libc is missing in
     // older versions of the crate.
-    let timer = [0, 0, time.as_secs() as libc::c_long, libc::c_long::from(time.subsec_micros() as i32)];
+    let timer = [
+        0,
+        0,
+        time.as_secs() as libc::c_long,
+        libc::c_long::from(time.subsec_micros() as i32),
+    ];
     let none = std::ptr::null_mut::<libc::c_long>();
     // SAFETY: the times live over the call; the old ones are not asked for.
-    let result = unsafe { libc::syscall(libc::SYS_setitimer, libc::ITIMER_REAL, timer.as_ptr(), none) };
+    let result =
+        unsafe { libc::syscall(libc::SYS_setitimer, libc::ITIMER_REAL, timer.as_ptr(), none) };
     check(result as i32).unwrap();
 }
 
