@@ -192,6 +192,15 @@ until_so gone $server
 if nobody; then bad "control: without treaper the tree survives"; else ok "control: without treaper the tree survives"; fi
 clean
 
+# Test programs. Here they have busybox only.
+for program in /programs/*; do
+    [ -x "$program" ] || continue
+    "$program" --test-threads 1 >/tmp/tests 2>&1
+    status=$?
+    is "the tests of ${program##*/}: $(sed -n 's/^test result: [^ ]* \(.*\) measured.*/\1/p' </tmp/tests)" $status 0
+    [ $status -eq 0 ] || sed -n -e '/FAILED/p' -e '/^failures:/,$p' /tmp/tests
+done
+
 # What the report says of the memory of the tree. The kernel counts it in the groups of a parent that has the controller on.
 if ! grep -qw memory /sys/fs/cgroup/cgroup.controllers; then
     echo "left out: limits of memory, whose controller is not available"
