@@ -40,12 +40,24 @@ def make(work):
     ]
 
 
+# benches/run builds these: the file, and what the tables call it.
+BUILDS = {"debian": "Debian's flags", "fedora": "Fedora's flags", "lean": "without libgcc_s", "pie": "static-pie, glibc"}
+
+
 def builds(work):
     """The same sources as they are built: the release, and dynamic builds. The yardstick is Debian's dynamic tini."""
     tini, static, default = named(make(work), "tini", "treaper", "treaper (cargo build)")
-    names = {"debian": "Debian's flags", "fedora": "Fedora's flags", "lean": "without libgcc_s", "pie": "static-pie, glibc"}
-    others = [Contender(f"treaper ({name})", [os.path.join(work, f"treaper-{file}"), "--"]) for file, name in names.items()]
+    others = [Contender(f"treaper ({name})", [os.path.join(work, f"treaper-{file}"), "--"]) for file, name in BUILDS.items()]
     return [tini, static, default, *others]
+
+
+def flags(work):
+    """The flags of each build: a line each, as benches/run gave them to rustc."""
+    lines = ["- treaper: see `packaging/static/build`", "- treaper (cargo build): none, and rustup's compiler instead of Debian's"]
+    for file, name in BUILDS.items():
+        with open(os.path.join(work, f"flags-{file}"), encoding="utf-8") as given:
+            lines.append(f"- treaper ({name}): `{given.read().strip()}`")
+    return "\n".join(lines) + "\n"
 
 
 def named(contenders, *names):

@@ -35,9 +35,10 @@ def measure_builds(_everyone, work, quick):
     _, memory = resident.measure_memory(built, work, quick)
     _, size = measure_size(built, work, quick)
     runs = 60 if quick else startup.RUNS
-    text = (f"Builds as distributions make them, beside the release. benches/run has the flags of each. Start-up of `true`, "
+    text = (f"Builds as distributions make them, beside the release. Start-up of `true`, "
             f"{runs} runs of each in rounds; memory at rest; size.\n\n")
-    return "Builds", "\n".join([text + startup.starts(built, work, runs, 0), memory, size])
+    flags = "The flags of each (`RUSTFLAGS`):\n\n" + contenders.flags(work)
+    return "Builds", "\n".join([text + startup.starts(built, work, runs, 0), memory, size, flags])
 
 
 PARTS = {
