@@ -47,6 +47,10 @@ const EXCUSES: &[Excuse] = &[
     },
     // A feature of the kernel, which cannot be installed.
     Excuse {
+        reason: "before Linux 6.5 ",
+        holds: || special::kernel() < (6, 5),
+    },
+    Excuse {
         reason: "before Linux 6.14",
         holds: || special::kernel() < (6, 14),
     },
