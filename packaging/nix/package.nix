@@ -18,6 +18,8 @@ rustPlatform.buildRustPackage {
   installPhase = ''
     runHook preInstall
     patchShebangs packaging/install
+    # There is no /bin/kill here.
+    sed -i 's#^ExecReload=/bin/kill#ExecReload=${util-linux}/bin/kill#' packaging/systemd/*.service
     DESTDIR= PREFIX=$out SYSCONFDIR=$out/etc packaging/install target/*/release/treaper
     runHook postInstall
   '';
