@@ -464,9 +464,10 @@ fn without_shim_and_monitor_the_relay_removes_the_socket() {
     until("the socket", || path.exists());
     let monitor = run.monitor();
     until("a server", || !run.named("cat").is_empty());
-    for pid in [monitor, run.main] {
-        sys::kill(pid, libc::SIGKILL).unwrap();
-    }
+    sys::kill(monitor, libc::SIGKILL).unwrap();
+    // On one processor, the shim may have stopped the server and ended before the test goes on.
+    let killed = sys::kill(run.main, libc::SIGKILL);
+    assert!(killed.is_ok() || killed.unwrap_err().raw_os_error() == Some(libc::ESRCH));
     run.wait_empty();
     assert!(!path.exists());
 }

@@ -766,8 +766,9 @@ fn the_time_and_memory_of_reaped_children_is_counted() {
         let usage = wait::usage();
         let millis = (usage.user + usage.system).as_millis();
         assert!((40..60_000).contains(&millis), "{usage:?}");
+        // The kernel may count 64 pages late, which are 4 MiB with pages of 64 KiB.
         let mebibytes = usage.max_rss >> 20;
-        assert!((64..4096).contains(&mebibytes), "{usage:?}");
+        assert!((60..4096).contains(&mebibytes), "{usage:?}");
         before == Usage::default()
     });
 }

@@ -198,12 +198,13 @@ for program in /programs/*; do
     "$program" --test-threads 1 --skip without_dev_tty_a_descriptor_shows_the_terminal >/tmp/tests 2>&1
     status=$?
     is "the tests of ${program##*/}: $(sed -n 's/^test result: [^ ]* \(.*\) measured.*/\1/p' </tmp/tests)" $status 0
-    [ $status -eq 0 ] || sed -n -e '/FAILED/p' -e '/^failures:/,$p' /tmp/tests
+    [ $status -eq 0 ] || sed -n -e '/FAILED/p' -e '/in a child/p' -e '/^failures:/,$p' /tmp/tests
 done
 
 # What the report says of the memory of the tree. The kernel counts it in the groups of a parent that has the controller on.
-if ! grep -qw memory /sys/fs/cgroup/cgroup.controllers; then
-    echo "left out: limits of memory, whose controller is not available"
+# On a machine that is not emulated the groups are its own: no controller is switched on there.
+if [ -e /here ]; then
+    echo "left out: limits of memory"
     echo "SCENES $passed $failed"
     exit
 fi
