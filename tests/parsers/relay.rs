@@ -98,7 +98,8 @@ fn expected(line: &str) -> Option<Found> {
     });
     let id = match object.get("id") {
         Some(Value::String(text)) if text.len() <= 256 => Some(format!("\"{text}").into_bytes()),
-        Some(Value::Number(number)) => Some(number.to_string().into_bytes()),
+        // Older versions of serde_json display -947.0 as -947, but write it as it is.
+        Some(number @ Value::Number(_)) => Some(number.to_string().into_bytes()),
         _ => None,
     };
     let is_answer = ["result", "error"]
