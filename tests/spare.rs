@@ -700,7 +700,9 @@ fn real(program: &str, spared: &str, script: &str) {
         let scene = scene.with(|command| {
             command
                 .current_dir(&directory)
-                .env("TMUX_TMPDIR", &directory);
+                .env("TMUX_TMPDIR", &directory)
+                // That of a builder's user is often nologin, and the pane would end at once.
+                .env("SHELL", "/bin/sh");
             command
                 .env_remove("TMUX")
                 .env_remove("SSH_AUTH_SOCK")
