@@ -247,9 +247,12 @@ def _(stage):
             ("/usr/bin/python3", "stop-python", '"stop-button"', '"x" * (17 << 20)', "no agent"),
             ("node", "stop-node", '"stop-button"', '"x".repeat(17 << 20)', "ENOENT"),
         )
+        # Before the first cancel: from then on the time runs.
         for program, snippet, name, too_long, _ in buttons:
             fails(stage, program, snippet, (name, too_long), "error: the message is longer than 16 MiB")
+        for program, snippet, *_ in buttons:
             stage.run([program, stage.snippet(snippet, "stop")])
+        stage.until("both cancels", lambda: stage.read("got").count("\n") == 3)
         cancels = [json.loads(line) for line in stage.read("got").splitlines()[1:]]
         params = {"threadId": "some-thread", "turnId": "some-turn"}
         if cancels != 2 * [{"id": "stop-button", "method": "turn/interrupt", "params": params}]:
