@@ -177,7 +177,7 @@ const WAYS: &[Way] = &[
     }),
     ("another directory", |scene| {
         scene.with(|command| {
-            command.current_dir("/usr/lib");
+            command.current_dir("/dev");
         })
     }),
     ("an empty environment but for odd names", |scene| {
@@ -396,7 +396,7 @@ fn treaper_holds_neither_the_descriptors_nor_the_directory_of_its_server() {
         // Open for reading and writing, so that neither end has to wait for the other.
         let both = both.read(true).write(true).open(&path).unwrap();
         let end = std::fs::File::open(&path).unwrap();
-        let before = "exec 3>\"$0\"; cd /usr/share; exec \"$@\"";
+        let before = "exec 3>\"$0\"; cd /dev; exec \"$@\"";
         let server = "echo up; read line; exec 3>&-; read line";
         let words = ["sh", "-c", before, path.to_str().unwrap()].map(str::to_owned);
         let command = Wrap::Treaper(options).command(&["sh", "-c", server]);
@@ -412,10 +412,7 @@ fn treaper_holds_neither_the_descriptors_nor_the_directory_of_its_server() {
         for process in own.chain(run.named("tree-monitor")) {
             assert_eq!(directory(process.pid).to_str(), Some("/"), "{process:?}");
         }
-        assert_eq!(
-            directory(run.named("sh")[0].pid).to_str(),
-            Some("/usr/share")
-        );
+        assert_eq!(directory(run.named("sh")[0].pid).to_str(), Some("/dev"));
     }
 }
 
@@ -431,7 +428,8 @@ fn a_small_stack_is_enough_for_a_start_and_for_a_stop() {
         &["--grace", "100ms", "--no-guard"],
     ] {
         let scene = Scene::new().with(|command| {
-            command.env_clear().env("PATH", "/usr/bin:/bin");
+            let path = std::env::var_os("PATH").unwrap();
+            command.env_clear().env("PATH", path);
         });
         let command = Wrap::Treaper(options).command(&["sh", "-c", tree]);
         let mut run = scene.start(&[&small.map(str::to_owned)[..], &command].concat());

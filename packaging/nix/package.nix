@@ -1,5 +1,5 @@
 # treaper from its source tree, by Nix's own Rust. `nix run` and `nix profile install` use it through flake.nix.
-{ lib, rustPlatform, bash, groff, mandoc, procps, util-linux }:
+{ lib, rustPlatform, bash, groff, mandoc, procps, python3, util-linux }:
 
 rustPlatform.buildRustPackage {
   pname = "treaper";
@@ -7,11 +7,11 @@ rustPlatform.buildRustPackage {
   src = lib.cleanSource ../..;
   cargoLock.lockFile = ../../Cargo.lock;
   cargoBuildFlags = [ "--bin" "treaper" ];
-  nativeCheckInputs = [ bash groff mandoc procps util-linux ];
+  nativeCheckInputs = [ bash groff mandoc procps python3 util-linux ];
   checkPhase = ''
     runHook preCheck
     patchShebangs tests demo
-    tests/run --offline
+    JOBS=$NIX_BUILD_CORES tests/run --offline
     runHook postCheck
   '';
 
@@ -26,7 +26,9 @@ rustPlatform.buildRustPackage {
   doInstallCheck = true;
   installCheckPhase = ''
     $out/bin/treaper --version
-    $out/bin/treaper -- sh -c 'exit 7' || [ $? -eq 7 ]
+    status=0
+    $out/bin/treaper -- sh -c 'exit 7' || status=$?
+    [ "$status" -eq 7 ]
   '';
 
   meta = {

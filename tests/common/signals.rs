@@ -39,8 +39,8 @@ const NAMES: &[(&str, i32)] = &[
     ("SYS", 31),
 ];
 
-/// The first real-time signal that the C library leaves to programs, and the last.
-pub const RTMIN: i32 = 34;
+/// The first real-time signal that the C library leaves to programs, and the last. musl needs three for itself.
+pub const RTMIN: i32 = if cfg!(target_env = "musl") { 35 } else { 34 };
 pub const RTMAX: i32 = 64;
 
 /// A name without `SIG`, or a number.
@@ -66,7 +66,7 @@ pub fn name(number: i32) -> String {
     known.map_or_else(|| number.to_string(), |(name, _)| (*name).to_owned())
 }
 
-/// Every signal that a program can catch, except for the two of the C library.
+/// Every signal that a program can catch, except for those of the C library.
 pub fn catchable() -> Vec<i32> {
     (1..=31)
         .filter(|&n| n != 9 && n != 19)

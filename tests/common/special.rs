@@ -30,7 +30,13 @@ pub fn keep_setuid() {
     unsafe { libc::setresuid(uid, uid, uid) };
 }
 
-pub fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
+/// What libc's functions take as a resource: musl's are plain integers.
+#[cfg(target_env = "gnu")]
+pub type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+pub type Resource = libc::c_int;
+
+pub fn set_limit(resource: Resource, soft: u64) {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -43,7 +49,7 @@ pub fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
 }
 
 /// The soft limit of another process.
-pub fn limit_of(pid: i32, resource: libc::__rlimit_resource_t, soft: u64) {
+pub fn limit_of(pid: i32, resource: Resource, soft: u64) {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -119,20 +125,25 @@ pub fn ptrace_stop(pid: i32) -> Result<()> {
     Ok(())
 }
 
+/// The number of the call that a traced process has stopped in, if it is entering one. See ptrace(2), PTRACE_GET_SYSCALL_INFO;
+/// musl has no struct for it.
+pub fn entered_call(pid: i32) -> Option<u64> {
+    let get_syscall_info = 0x420e;
+    // The kind, which is 1 for an entry, padding and the architecture; two pointers; the number; arguments.
+    let mut info = [0u64; 16];
+    let size = size_of_val(&info);
+    // SAFETY: the kernel fills at most `size` bytes of a live array.
+    unsafe { libc::ptrace(get_syscall_info, pid, size, &raw mut info) };
+    (info[0].to_ne_bytes()[0] == 1).then_some(info[3])
+}
+
 /// Holds another process where it enters the system call `number` for the `count`th time. It has done everything before
 /// that call, and sees what happens meanwhile only after it.
 pub fn hold_at(pid: i32, number: u64, mut count: usize) -> Result<()> {
     ptrace_stop(pid)?;
     loop {
         sys::wait_for(pid);
-        // SAFETY: an all-zero struct is a valid value.
-        let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
-        let size = size_of_val(&info);
-        // SAFETY: the kernel fills a live struct of the given size.
-        unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, pid, size, &raw mut info) };
-        // SAFETY: the kernel says which part of the union it has filled; plain numbers either way.
-        let entered = unsafe { info.u.entry.nr };
-        if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY && entered == number {
+        if entered_call(pid) == Some(number) {
             count -= 1;
             if count == 0 {
                 return Ok(());

@@ -423,7 +423,7 @@ pub fn close(fd: RawFd) {
 
 pub fn close_range(from: RawFd, to: RawFd) {
     // SAFETY: as `close`, for a range of inherited descriptors.
-    unsafe { libc::close_range(from as u32, to as u32, 0) };
+    unsafe { libc::syscall(libc::SYS_close_range, from as u32, to as u32, 0) };
 }
 
 pub fn set_cloexec(fd: RawFd, on: bool) {

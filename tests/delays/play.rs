@@ -386,7 +386,7 @@ impl<'a> Play<'a> {
     }
 
     fn on_call(&mut self, pid: i32) {
-        let entered = trace::entered(pid);
+        let entered = special::entered_call(pid);
         let known = self.traced.get_mut(&pid).unwrap();
         if let Some(call) = entered {
             // The first call of treaper itself. Those of the loader are not counted.

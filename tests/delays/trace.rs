@@ -110,18 +110,6 @@ pub fn forked(pid: i32) -> i32 {
     child as i32
 }
 
-/// The number of the call that is being entered; `None` at the end of a call.
-pub fn entered(pid: i32) -> Option<u64> {
-    // SAFETY: an all-zero struct is a valid value.
-    let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
-    let size = size_of_val(&info);
-    // SAFETY: the kernel fills a live struct of the given size.
-    unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, pid, size, &raw mut info) };
-    // SAFETY: the kernel says which part of the union it has filled; plain numbers either way.
-    let number = unsafe { info.u.entry.nr };
-    (info.op == libc::PTRACE_SYSCALL_INFO_ENTRY).then_some(number)
-}
-
 /// Moves this process into a process group of its session, as soon as that is there.
 pub fn join_group(group: i32) {
     // SAFETY: a plain system call on integers.
