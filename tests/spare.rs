@@ -239,6 +239,26 @@ fn a_daemon_that_has_forked_twice_is_known_by_its_own_name() {
 }
 
 #[test]
+fn an_orphan_in_the_session_of_a_daemon_without_a_leader_is_spared_in_any_order() {
+    for options in [
+        &["--spare", "keeper", "--kill-mode", "tree"][..],
+        &["--spare", "keeper"],
+    ] {
+        let daemon = "keeper:daemon:record[middle:on=TERM/0[worker:on=TERM/0]]";
+        let tree = format!("server:on=TERM/3[{daemon},other:daemon:on=TERM/0]");
+        let mut run = treaper(options, &tree, &["server", "middle", "other"]);
+        let kept = pids(&mut run, &["keeper", "worker"]);
+        let middle = run.log.ready("middle");
+        sys::kill(middle, libc::SIGTERM).unwrap();
+        until("an orphan", || {
+            Process::read(kept[1]).unwrap().ppid != middle
+        });
+        run.signal(libc::SIGTERM);
+        assert_eq!(only_left(&mut run, &kept), Some(3), "{options:?}");
+    }
+}
+
+#[test]
 fn a_name_is_cut_as_the_kernel_cuts_it_and_a_variable_has_several() {
     let tree = "server:on=TERM/3[a-keeper-of-fifteen-and-more:setsid:record,second:setsid:record,third:setsid]";
     let names = ["a-keeper-of-fifteen-and-more", "second"];

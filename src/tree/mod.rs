@@ -160,6 +160,7 @@ impl Tree {
     }
 
     fn walk(&mut self, watchful: bool, reach: Reach, visit: &mut dyn FnMut(&Member)) -> bool {
+        self.note_daemons();
         // The list of the namespace is tried again, even if it could not be read last time.
         let start = if self.containment.is_namespace() {
             Search::Namespace

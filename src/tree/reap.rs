@@ -104,11 +104,19 @@ impl Tree {
             return false;
         }
         let is_other = |child| self.strangers.contains(&child) || self.is_spared_child(child);
+        self.note_daemons();
         let mut all = true;
         match proc::children(pid::own(), &mut |child| all = all && is_other(child)) {
             Ok(()) => all,
             Err(proc::FOREIGN) => wait::children().all(|child| is_other(child.get())),
             Err(_) => false,
+        }
+    }
+
+    /// Asks all children: only the name of a daemon without a leader tells that its session is spared.
+    pub(super) fn note_daemons(&self) {
+        if self.spare.is_some() {
+            let _ = proc::children(pid::own(), &mut |child| _ = self.is_spared_child(child));
         }
     }
 
