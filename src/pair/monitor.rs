@@ -246,14 +246,8 @@ impl Monitor<'_> {
         if self.tree.has_sent_stop() {
             self.context.board.stop_sent.set(true);
         }
-        let unasked = match event {
-            Event::Trigger(trigger) => Some(trigger),
-            Event::Requested(_) => None,
-            // The end of a drain.
-            _ => plan.trigger(),
-        };
-        // After the signal, so that the message does not delay the stop.
-        if let Some(trigger) = unasked {
+        // After the signal, so that the message does not delay the stop. It names the trigger of the report.
+        if let (Some(trigger), false) = (plan.trigger(), matches!(event, Event::Requested(_))) {
             progress::stopped_unasked(trigger, signal);
         }
     }
