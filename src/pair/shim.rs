@@ -196,8 +196,8 @@ impl Shim<'_> {
         }
     }
 
-    /// Remembers new children. While the monitor lives, it adopts all orphans of the tree. So an orphan that the shim
-    /// adopts meanwhile is not of the tree.
+    /// Remembers new children. Until the monitor begins to end, it adopts all orphans of the tree. So an orphan that the
+    /// shim adopts meanwhile is not of the tree.
     fn note_strangers(&mut self) {
         let Some(strangers) = &mut self.strangers else {
             return;
@@ -205,17 +205,14 @@ impl Shim<'_> {
         let (known, monitor) = (strangers.len(), self.monitor);
         let _ = proc::children(pid::own(), &mut |child| {
             let is_new = child != monitor.get() && !strangers.contains(&child);
-            if is_new
-                && Pid::new(child).is_some_and(wait::is_child)
-                && strangers.try_reserve(1).is_ok()
-            {
+            let is_child = || Pid::new(child).is_some_and(wait::is_child);
+            if is_new && is_child() && strangers.try_reserve(1).is_ok() {
                 strangers.push(child);
             }
         });
-        // If the monitor has ended by now, orphans of the tree may be among the new ones. A tracer can hide the end from
-        // `wait`.
-        let is_zombie = proc::stat(monitor.get()).is_ok_and(|stat| stat.state == b'Z');
-        if is_zombie || wait::has_ended(monitor) {
+        // Otherwise orphans of the tree may be among the new ones. A tracer can hide the end from `wait`.
+        let lives = |stat: proc::Stat| stat.state != b'Z' && !stat.exiting;
+        if !proc::stat(monitor.get()).is_ok_and(lives) || wait::has_ended(monitor) {
             strangers.truncate(known);
         }
     }

@@ -84,6 +84,8 @@ pub struct Stat {
     /// `R`, `S`, `D`, `T` (suspended), `t` (suspended by a tracer), `Z` (zombie), ...; `?` if the main thread has ended,
     /// and the others cannot be read.
     pub state: u8,
+    /// Its end has begun: the kernel gives it no orphans any more. It is no zombie yet.
+    pub exiting: bool,
     pub parent: i32,
     pub group: i32,
     /// The foreground group of its controlling terminal; -1 without a terminal.
@@ -337,15 +339,14 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let group = number(fields.next()?)?;
     // Without the session and the terminal.
     let foreground = number(fields.nth(2)?)?;
-    let mut number_after = |fields_between| {
-        let text = fields.nth(fields_between)?;
-        std::str::from_utf8(text).ok()?.parse().ok()
-    };
-    // Fields 20, 22 and 33 of the manual page, which counts from 1. Field 8 was the last one that was taken.
-    let (threads, started, ignored) = (number_after(11), number_after(1), number_after(10));
+    let mut number_after = |fields_between| number(fields.nth(fields_between)?);
+    // Fields 9, 20, 22 and 33 of the manual page, which counts from 1. Field 8 was the last one that was taken.
+    let flags = number_after(0);
+    let (threads, started, ignored) = (number_after(10), number_after(1), number_after(10));
     Some(Stat {
         name: Name::new(raw),
         state,
+        exiting: flags.is_some_and(|flags| flags & 4 != 0), // PF_EXITING
         parent,
         group,
         foreground,
@@ -355,7 +356,7 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     })
 }
 
-fn number(text: &[u8]) -> Option<i32> {
+fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 

@@ -422,6 +422,8 @@ pub mod proc {
     pub struct Stat {
         pub name: Name,
         pub state: u8,
+        /// A process of the model ends at once.
+        pub exiting: bool,
         pub parent: i32,
         pub group: i32,
         pub foreground: i32,
@@ -433,6 +435,7 @@ pub mod proc {
         Ok(Stat {
             name: Name::default(),
             state: found as u8,
+            exiting: false,
             parent: actor::number(found >> 8),
             group: actor::group(of),
             foreground: actor::group(actor::SHIM),
