@@ -223,8 +223,7 @@ impl Shim<'_> {
         let order = board.suspension();
         if order != self.obeyed {
             self.obeyed = order;
-            // The server may have been resumed, which a slow monitor has not seen, a stop may have begun, or the
-            // monitor may have ended.
+            // A slow monitor may not have seen a resumed server, a stop may have begun, or the monitor may have ended.
             let still = || {
                 board.suspension() == order
                     && board.trigger().is_none()

@@ -339,20 +339,19 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let group = number(fields.next()?)?;
     // Without the session and the terminal.
     let foreground = number(fields.nth(2)?)?;
-    let mut number_after = |fields_between| number(fields.nth(fields_between)?);
+    let after = |fields_between| fields.nth(fields_between).and_then(number).unwrap_or(0);
     // Fields 9, 20, 22 and 33 of the manual page, which counts from 1. Field 8 was the last one that was taken.
-    let flags = number_after(0);
-    let (threads, started, ignored) = (number_after(10), number_after(1), number_after(10));
+    let [flags, threads, started, ignored]: [u64; 4] = [0, 10, 1, 10].map(after);
     Some(Stat {
         name: Name::new(raw),
         state,
-        exiting: flags.is_some_and(|flags| flags & 4 != 0), // PF_EXITING
+        exiting: flags & 4 != 0, // PF_EXITING
         parent,
         group,
         foreground,
-        threads: threads.unwrap_or(0),
-        started: started.unwrap_or(0),
-        ignored: ignored.unwrap_or(0),
+        threads,
+        started,
+        ignored,
     })
 }
 

@@ -1,10 +1,9 @@
 //! `--spare`: daemons of the tree that live on.
 //!
-//! A process is spared if the leader of its session has one of the names, and so is all that is below a spared process.
-//! A daemon that has forked twice is in a session without a leader. Then its own name counts. Only what a daemon has
-//! started can be in its session, so an orphan is known by its session. Each session that was seen is remembered, also
-//! that of a process below: then its processes are known after the daemon has ended or has another name, and in the shim
-//! after the monitor was killed.
+//! A process is spared if the leader of its session has one of the names, and so is all that is below a spared process. A
+//! daemon that has forked twice has a session without a leader: its own name counts. Only what a daemon has started can be in
+//! its session, so an orphan is known by its session. Each session that was seen is remembered, also that of a process below:
+//! then its processes are known after the daemon has ended or has another name, and in the shim after the monitor was killed.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::SeqCst;
