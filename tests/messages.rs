@@ -440,13 +440,13 @@ fn a_stop_during_a_drain_names_what_has_ended_the_drain() {
     let mut other = Scene::new().start(&[ACTOR, "tree", "other"]);
     let pid = other.log.ready("other").to_string();
     let scene = Scene::new().stdin_pipe().no_capture();
-    let errors = scene.directory().join("errors");
+    let [errors, report] = ["errors", "report"].map(|name| scene.directory().join(name));
     let file = File::create(&errors).unwrap();
     let scene = scene.with(|command| {
         command.stdout(Stdio::null()).stderr(file);
     });
     let mut options = vec!["-v", "--stdin", "watch", "--drain", "60s"];
-    options.extend(["--watch-pid", &pid]);
+    options.extend(["--watch-pid", &pid, "--report", report.to_str().unwrap()]);
     let wrap = Wrap::Treaper(&options).tree("server:on=TERM/0");
     let mut run = scene.start(&wrap).ready(&["server"]);
     let messages = || std::fs::read_to_string(&errors).unwrap();
@@ -462,6 +462,8 @@ fn a_stop_during_a_drain_names_what_has_ended_the_drain() {
         .find(|line| line.contains("SIGTERM was sent to the server"));
     let reason = reason.unwrap_or_else(|| panic!("{messages}"));
     assert!(reason.starts_with("treaper: watched-exit: "), "{reason}");
+    let report = std::fs::read_to_string(report).unwrap();
+    assert!(report.contains(r#""trigger":"watched-exit""#), "{report}");
 }
 
 /// On a socket that keeps the limits of messages, an empty one would be an empty line of the log.

@@ -12,8 +12,7 @@
 //! - `Mixed` sweeps as `Staged` does: "mixed: the rest never gets the stop signal"
 //! - the server's end does not end a drain: "the end of the server is a trigger, and ends a drain"
 //! - an empty tree is overlooked while killing: "done when the tree is empty, and only then"
-//! - a later trigger replaces the first, or a cancel-timeout does not replace that of a drain: "the first trigger is the one
-//!   that is reported"
+//! - a later trigger replaces the first, or does not replace that of a drain: "the trigger that stops the server is reported"
 //! - a shim that was killed changes no deadline, a server that has ended leaves the rest without one, the stage is
 //!   counted from the start: "SIGKILL as soon as the grace is over", "staged: the rest gets the stop signal in time"
 //! - Ctrl-C kills before anything was named: "Ctrl-C kills only what was named"
@@ -200,8 +199,8 @@ fn note(edge: &Edge) -> Seen {
         return seen;
     }
     match edge.event {
-        // It decides the exit status, so it is also the one that is reported.
-        Event::Trigger(trigger @ Trigger::CancelTimeout) if rank(from) == 1 => {
+        // It ends the drain.
+        Event::Trigger(trigger) if rank(from) == 1 && !trigger.drains() => {
             seen.trigger = Some(trigger);
         }
         Event::Trigger(trigger) => seen.trigger = seen.trigger.or(Some(trigger)),

@@ -193,7 +193,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
     assert_eq!(
         plan.trigger(),
         Some(trigger),
-        "the first trigger is the one that is reported"
+        "the trigger that stops the server is reported"
     );
     let times = |wanted| {
         let of_kind = move |(_, action): &&(Duration, Action)| *action == wanted;

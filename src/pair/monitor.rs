@@ -246,12 +246,9 @@ impl Monitor<'_> {
         if self.tree.has_sent_stop() {
             self.context.board.stop_sent.set(true);
         }
-        // After the signal, so that the message does not delay the stop. At the end of a drain, the event is no trigger.
-        match (event, plan.trigger()) {
-            (Event::Requested(_), _) | (_, None) => {}
-            (Event::Trigger(trigger), _) | (_, Some(trigger)) => {
-                progress::stopped_unasked(trigger, signal);
-            }
+        // After the signal, so that the message does not delay the stop.
+        if let (Some(trigger), false) = (plan.trigger(), matches!(event, Event::Requested(_))) {
+            progress::stopped_unasked(trigger, signal);
         }
     }
 

@@ -66,8 +66,7 @@ pub struct Plan {
     policy: Policy,
     state: State,
     server_gone: bool,
-    /// The first trigger, or a cancel-timeout that has ended the drain of another one. Later ones can only make a deadline
-    /// earlier.
+    /// The first trigger, or the one that has ended its drain. Later ones can only make a deadline earlier.
     trigger: Option<Trigger>,
 }
 
@@ -175,12 +174,10 @@ impl Plan {
                 Actions::NONE
             }
             State::Running => self.terminate(trigger, now),
-            // During a drain a second hang-up changes nothing. Every other trigger ends the drain.
+            // During a drain a second hang-up changes nothing. Every other trigger ends the drain, and is the one that stops
+            // the server: of a dead host, the end of its pipe or that of its process may be seen first.
             State::Draining { .. } if !trigger.drains() => {
-                // This one decides the exit status, so the message and the report must name it as well.
-                if trigger == Trigger::CancelTimeout {
-                    self.trigger = Some(trigger);
-                }
+                self.trigger = Some(trigger);
                 self.terminate(trigger, now)
             }
             // A manager that is gone has no deadline any more. Also see `grace_for`.

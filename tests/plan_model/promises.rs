@@ -58,7 +58,7 @@ fn order(edge: &Edge, seen: &Seen) -> Checks {
         ),
         (
             edge.plan.trigger() != seen.trigger,
-            "the first trigger is the one that is reported",
+            "the trigger that stops the server is reported",
         ),
         (
             seen.trigger.is_none() != (to == State::Running),

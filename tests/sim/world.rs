@@ -48,7 +48,7 @@ pub struct Sim {
     pub server_gone: Option<Duration>,
     /// Every action, with the time at which it was ordered.
     pub done: Vec<(Duration, Action)>,
-    /// The first trigger that the loop has got.
+    /// When the loop has got the first trigger, and the one that stops the server.
     pub triggered: Option<(Duration, Trigger)>,
     /// Triggers that change a grace period, each with its last time.
     pub shim_killed: Option<Duration>,
@@ -224,7 +224,7 @@ impl World for Sim {
         }
     }
 
-    fn planned(&mut self, _: Event, before: &Plan, after: &Plan) {
+    fn planned(&mut self, event: Event, before: &Plan, after: &Plan) {
         if let Some(last) = self.plan {
             assert_eq!(last, *before, "a plan was not reported");
         }
@@ -233,11 +233,12 @@ impl World for Sim {
         if after.trigger().is_none() {
             self.triggered = None;
         }
-        // The only one that takes the place of an earlier one, of which only a drain has begun.
-        if let (State::Draining { .. }, Some(Trigger::CancelTimeout), Some((at, _))) =
-            (before.state(), after.trigger(), self.triggered)
-        {
-            self.triggered = Some((at, Trigger::CancelTimeout));
+        // One that ends a drain takes the place of that which has begun it.
+        match (before.state(), event, &mut self.triggered) {
+            (State::Draining { .. }, Event::Trigger(by), Some((_, trigger))) if !by.drains() => {
+                *trigger = by;
+            }
+            _ => {}
         }
         if let (None, Some(trigger)) = (before.trigger(), after.trigger()) {
             self.triggered = self.triggered.or(Some((self.table.now, trigger)));
