@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use common::{Run, Scene, TREAPER, Wrap, sys, until};
 use messages::{answered, connect};
+use treaper::sys::fd;
 
 /// Answers `"id":N` with a result if the line says so, and echoes each line to stderr.
 const ANSWERS: &str = "while read -r line; do echo \"$line\" >&2; case $line in \
@@ -224,6 +225,23 @@ fn a_server_that_reads_nothing_is_stopped_in_time() {
         answered(socket),
         "error: the server is gone, or reads no more\n"
     );
+}
+
+/// The end of the server's stdin is full when the turn is written, and its cancel is read with it.
+#[test]
+fn a_cancel_that_cannot_be_written_stops_the_turn_before_it() {
+    const PAGE: usize = 4096;
+    let (mut run, _) = start(&[SHORT], "echo pid:$$: >&2; exec sleep 1000");
+    until("the pid", || run.stderr().contains("pid:"));
+    let stdin = format!("/proc/{}/fd/0", run.stderr().split(':').nth(1).unwrap());
+    let unread = || fd::unread(File::open(&stdin).unwrap().as_raw_fd()) as usize;
+    let padded = |text: &str, len: usize| format!("{text}{}\n", " ".repeat(len - text.len() - 1));
+    // All of a pipe but a page, and then a turn that takes it.
+    run.write_stdin(padded("{}", 15 * PAGE).as_bytes());
+    until("the pipe is nearly full", || unread() == 15 * PAGE);
+    run.write_stdin(format!("{}{CANCEL}\n", padded(TURN, PAGE)).as_bytes());
+    until("the turn is written", || unread() == 16 * PAGE);
+    times_out(run);
 }
 
 /// The members of the report of a run.

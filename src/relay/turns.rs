@@ -18,7 +18,7 @@ pub struct Message {
     begins: bool,
     /// What its answer has, too.
     id: Option<Box<[u8]>>,
-    /// It cancels the turn that runs, and has not done so yet.
+    /// It cancels the turn before it, which has not begun yet.
     cancels: bool,
 }
 
@@ -36,6 +36,8 @@ pub struct Turns {
     output: Lines,
     /// The messages of stdin that matter, and where each ends in what was read last.
     unwritten: VecDeque<(usize, Message)>,
+    /// How many messages, of all writers, are complete and not written, and cancel the turn that comes before them.
+    cancels: u64,
     /// The turns that run and that a boundary ends.
     count: u64,
     /// The ids of those that an answer ends.
@@ -70,18 +72,20 @@ impl Turns {
         let Some(Members { found, id, .. }) = members::read(line, &self.input) else {
             return Message::default();
         };
-        let mut message = Message {
+        let (cancels, runs) = (found & !self.begins != 0, self.count() > 0);
+        // The clock starts as soon as the cancel is complete, also if the server reads nothing.
+        self.cancel(cancels && runs, now);
+        self.cancels += u64::from(cancels && !runs);
+        Message {
             begins: found & self.begins != 0,
             id: id.filter(|_| found != 0),
-            cancels: found & !self.begins != 0,
-        };
-        self.cancel(&mut message, now);
-        message
+            cancels: cancels && !runs,
+        }
     }
 
     /// These bytes of stdin were read, and all before them are written.
     pub fn host_read(&mut self, bytes: &[u8], now: Duration) {
-        self.unwritten.clear();
+        self.host_written(usize::MAX, now);
         if self.input.is_empty() {
             return;
         }
@@ -104,27 +108,25 @@ impl Turns {
         }
     }
 
-    /// A cancel that is complete starts the clock, also if the server reads nothing. The turn that it cancels may still be
-    /// in front of it in the queue: then the clock starts when the cancel is written.
-    fn cancel(&mut self, message: &mut Message, now: Duration) {
-        if message.cancels && self.count() > 0 {
-            message.cancels = false;
+    fn cancel(&mut self, cancels: bool, now: Duration) {
+        if cancels {
             self.deadline.get_or_insert(now + self.cancel_drain);
         }
     }
 
     /// The message is written to the server.
-    pub fn written(&mut self, mut message: Message, now: Duration) {
-        self.cancel(&mut message, now);
-        if !message.begins {
-            return;
-        }
-        if self.boundaries.is_empty() {
+    pub fn written(&mut self, message: Message, now: Duration) {
+        let running = self.count();
+        self.cancels -= u64::from(message.cancels);
+        if message.begins && self.boundaries.is_empty() {
             let id = message.id.filter(|_| self.ids.len() < MAX_TURNS);
             self.ids.extend(id);
-        } else {
+        } else if message.begins {
             self.count += 1;
         }
+        // A cancel that waits comes after the turn that has just begun.
+        let waits = self.cancels > 0 && self.count() > running;
+        self.cancel(waits || message.cancels && running > 0, now);
     }
 
     /// These bytes of the server's stdout were read.

@@ -277,7 +277,7 @@ proptest! {
 
     /// Turns begin when they are written, end by a boundary or their answer, and the clock runs as the manual says.
     #[test]
-    fn turns_are_counted_as_a_simple_model_does(steps in prop::collection::vec((0_u8..5, 0_u8..3), 0..40), boundary in any::<bool>()) {
+    fn turns_are_counted_as_a_simple_model_does(steps in prop::collection::vec((0_u8..7, 0_u8..3), 0..40), boundary in any::<bool>()) {
         let mut turns = Turns::new(&followed(boundary));
         let (mut ids, mut until) = (HashMap::<u8, u64>::new(), None);
         for (at, (what, id)) in steps.into_iter().enumerate() {
@@ -299,8 +299,27 @@ proptest! {
                     }
                     *ids.entry(id).or_default() += 1;
                 }
-                2 => {
+                // A cancel behind its turn: in the same read, or of a writer that waits while the server reads nothing.
+                2 | 3 => {
+                    let turn = format!("{{\"id\":{id},\"t\":1}}\n");
+                    let cancel = "{\"c\":1}\n";
+                    let other = (what == 3).then(|| turns.read(cancel.as_bytes(), now));
+                    turns.host_read([turn.as_str(), if what == 2 { cancel } else { "" }].concat().as_bytes(), now);
+                    until = until.or((count > 0).then_some(now + Duration::from_secs(5)));
+                    prop_assert_eq!(turns.deadline, until);
+                    turns.host_written(turn.len(), now);
+                    *ids.entry(id).or_default() += 1;
+                    until = until.or(Some(now + Duration::from_secs(5)));
+                    prop_assert_eq!(turns.deadline, until);
+                    turns.host_written(turn.len() + cancel.len(), now);
+                    if let Some(other) = other {
+                        turns.written(other, now);
+                    }
+                }
+                4 => {
                     turns.host_read(b"{\"c\":1}\n", now);
+                    prop_assert_eq!(turns.deadline.is_some(), count > 0);
+                    turns.host_written(8, now);
                     if count > 0 && until.is_none() {
                         until = Some(now + Duration::from_secs(5));
                     }
