@@ -4,6 +4,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use crate::contain::cgroup::Cgroup;
 use crate::output::ledger::{Ledger, List, Process};
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
@@ -112,6 +113,16 @@ impl Tree {
             // The list of a namespace lacks processes that were born while it was read.
             missed || self.containment.is_namespace() && count > before
         });
+        // Those that are no descendants.
+        if let Some(cgroup) = self.cgroup() {
+            cgroup.members(&mut |pid| {
+                if STOP_SENT.insert(pid) {
+                    count += 1;
+                    cgroup.signal(pid, signal);
+                    cgroup.signal(pid, Signal::CONT);
+                }
+            });
+        }
         log_count(signal, count);
     }
 
@@ -152,9 +163,7 @@ impl Tree {
 
     /// Records all processes that are alive, if a report needs them: after SIGKILL their states say nothing any more.
     fn record_all(&mut self) {
-        let Some(ledger) = self.ledger else {
-            return;
-        };
+        let Some(ledger) = self.ledger else { return };
         self.each(&mut |member| record(ledger, member.pid));
         if let Some(cgroup) = self.cgroup() {
             cgroup.members(&mut |pid| record(ledger, pid));
@@ -163,12 +172,10 @@ impl Tree {
 
     /// Sends SIGKILL to the members of the cgroup. Returns whether there were any, and one call has reached them all.
     fn kill_cgroup(&mut self) -> bool {
-        let Some(cgroup) = self.containment.cgroup() else {
+        let has_members = |cgroup: &&Cgroup| cgroup.is_populated() != Ok(false);
+        let Some(cgroup) = self.containment.cgroup().filter(has_members) else {
             return false;
         };
-        if cgroup.is_populated() == Ok(false) {
-            return false;
-        }
         let victims = &mut self.sigkill.victims;
         if victims[0].is_none() {
             cgroup.members(&mut |pid| remember(victims, pid));
@@ -315,9 +322,8 @@ fn seems_sent_by_kernel(server: &Server) -> bool {
         && !is_suspended(server)
 }
 
-/// Whether the server is suspended. The kernel reports each change once. The newest may still wait to be taken, the one
-/// before is in `suspended`. A shim that runs the loop after the monitor was killed has neither, and asks `/proc`. If
-/// `/proc` cannot be used the answer is yes, since SIGCONT is harmless to a process that runs.
+/// Whether the server is suspended. The kernel reports each change once: the newest may still wait to be taken, the one
+/// before is in `suspended`. The heir of a killed monitor asks `/proc`; without it, yes: SIGCONT harms no running process.
 fn is_suspended(server: &Server) -> bool {
     match wait::job_change(server.pid) {
         Some(change) => matches!(change, Change::Suspended(_)),
