@@ -119,6 +119,7 @@ fn again(before: &str, test: &str) -> std::process::Command {
         .args(["-c", &format!("{before}; exec \"$@\""), "sh"])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--include-ignored"])
+        .args(common::IN_PROCESS)
         .env_remove("SKIPPED_TESTS")
         .env_remove("FORBID_SKIPS");
     command

@@ -261,7 +261,14 @@ fn signals_are_forwarded_once_and_so_are_real_time_ones() {
         let mut run = scene(user)
             .start(&PIDNS.tree("server:record"))
             .ready(&["server"]);
-        let all = [libc::SIGUSR1, libc::SIGINT, libc::SIGWINCH, 34, 40, 64];
+        let all = [
+            libc::SIGUSR1,
+            libc::SIGINT,
+            libc::SIGWINCH,
+            signals::RTMIN,
+            40,
+            64,
+        ];
         for (number, signal) in all.into_iter().enumerate() {
             run.signal(signal);
             let signalled = run.log.wait_for(number + 1, "server", "signal");

@@ -130,7 +130,8 @@ fn a_reason_does_not_name_the_option_again() {
     );
     // Any other message is the reason as a whole.
     let reason = faults("signalfd4=ENOMEM", "group");
-    assert_eq!(reason, "cannot make a signalfd: Cannot allocate memory");
+    let no_memory = common::describe(libc::ENOMEM);
+    assert_eq!(reason, format!("cannot make a signalfd: {no_memory}"));
     let words = [
         ACTOR,
         "faults",

@@ -143,10 +143,7 @@ impl log::Log for Said {
     fn flush(&self) {}
 }
 
-/// Begins a scene: records what treaper logs, and takes the orphans. This process is not always the init of the namespace:
-/// where nothing can unwind, the test harness is, and starts a process for the scene.
 fn listen() {
-    sys::subreaper();
     log::set_logger(&SAID).unwrap();
     log::set_max_level(log::LevelFilter::Debug);
 }

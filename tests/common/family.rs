@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::Duration;
 
-use super::{PATIENCE, proc, skip, special, sys, until};
+use super::{IN_PROCESS, PATIENCE, proc, skip, special, sys, until};
 
 /// Runs this in a child, in which all signals are blocked, except the alarm that ends it if it hangs. It has to return
 /// true.
@@ -50,6 +50,7 @@ pub fn play_under(command: &[&str], test: &str) {
         .args(&command[1..])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--ignored", "--nocapture"])
+        .args(IN_PROCESS)
         .output()
         .unwrap();
     let printed = String::from_utf8_lossy(&out.stdout) + String::from_utf8_lossy(&out.stderr);

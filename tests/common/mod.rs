@@ -47,6 +47,19 @@ pub fn patience() -> Instant {
     Instant::now() + PATIENCE
 }
 
+/// How the C library describes an error.
+pub fn describe(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    text.split(" (os error").next().unwrap().to_owned()
+}
+
+/// Makes a test program run a test in its own process. Where nothing can unwind, it starts another one for that.
+pub const IN_PROCESS: &[&str] = if cfg!(panic = "abort") {
+    &["-Zunstable-options", "--force-run-in-process"]
+} else {
+    &[]
+};
+
 /// Looks again and again until the condition holds. For conditions without an event, such as a process state.
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let deadline = patience();
