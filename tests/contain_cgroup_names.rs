@@ -286,6 +286,25 @@ fn a_member_that_is_no_descendant_gets_the_stop_signal_as_well() {
     assert!(place.groups().is_empty());
 }
 
+/// The first one gets it by a call for its process group, the second one by the walk.
+#[test]
+fn a_member_that_is_a_descendant_gets_the_stop_signal_once() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    let wrap = Wrap::Treaper(&["--contain=cgroup", "--grace=500ms"]);
+    let tree = "server:on=TERM/0[near:record,far:setsid:record]";
+    let names = ["server", "near", "far"];
+    let mut run = place.scene().start(&wrap.tree(tree)).ready(&names);
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    for name in ["near", "far"] {
+        let signals = run.log.all(name, "signal");
+        let stops = signals.iter().filter(|line| line.number("sig") == 15);
+        assert_eq!(stops.count(), 1, "{name}: {}", run.stderr());
+    }
+}
+
 /// The kernel counts it only where the memory controller is on. So the file is also read where the test has written it.
 #[test]
 fn the_most_memory_of_a_tree_is_what_the_kernel_has_counted() {

@@ -104,19 +104,19 @@ impl Cgroup {
         if let Err(errno) = sys::freeze(self.dir.as_fd(), true) {
             log::info!("cannot freeze the cgroup: {errno}");
         }
-        self.members(&mut |pid| self.signal(pid, Signal::KILL));
+        self.members(&mut |pid| _ = self.signal(pid, Signal::KILL));
         let _ = sys::freeze(self.dir.as_fd(), false);
     }
 
     /// Sends `signal` to a member. The pidfd is opened first, so that no other process gets it.
-    pub fn signal(&self, member: Pid, signal: Signal) {
-        let (Ok(fd), mut found) = (pidfd::open(member.get()), false) else {
-            return;
-        };
+    ///
+    /// # Errors
+    /// ESRCH: it is no member any more.
+    pub fn signal(&self, member: Pid, signal: Signal) -> Result<(), Errno> {
+        let (fd, mut found) = (pidfd::open(member.get())?, false);
         self.members(&mut |pid| found |= pid == member);
-        if found {
-            let _ = pidfd::send(fd.as_fd(), signal);
-        }
+        found.then_some(()).ok_or(Errno::SRCH)?;
+        pidfd::send(fd.as_fd(), signal)
     }
 }
 

@@ -74,7 +74,9 @@ impl Turns {
         };
         let (cancels, runs) = (found & !self.begins != 0, self.count() > 0);
         // The clock starts as soon as the cancel is complete, also if the server reads nothing.
-        self.cancel(cancels && runs, now);
+        if cancels && runs {
+            self.deadline.get_or_insert(now + self.cancel_drain);
+        }
         self.cancels += u64::from(cancels && !runs);
         Message {
             begins: found & self.begins != 0,
@@ -108,12 +110,6 @@ impl Turns {
         }
     }
 
-    fn cancel(&mut self, cancels: bool, now: Duration) {
-        if cancels {
-            self.deadline.get_or_insert(now + self.cancel_drain);
-        }
-    }
-
     /// The message is written to the server.
     pub fn written(&mut self, message: Message, now: Duration) {
         let running = self.count();
@@ -126,7 +122,9 @@ impl Turns {
         }
         // A cancel that waits comes after the turn that has just begun.
         let waits = self.cancels > 0 && self.count() > running;
-        self.cancel(waits || message.cancels && running > 0, now);
+        if waits || message.cancels && running > 0 {
+            self.deadline.get_or_insert(now + self.cancel_drain);
+        }
     }
 
     /// These bytes of the server's stdout were read.

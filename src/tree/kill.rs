@@ -116,11 +116,7 @@ impl Tree {
         // Those that are no descendants.
         if let Some(cgroup) = self.cgroup() {
             cgroup.members(&mut |pid| {
-                if STOP_SENT.insert(pid) {
-                    count += 1;
-                    cgroup.signal(pid, signal);
-                    cgroup.signal(pid, Signal::CONT);
-                }
+                count += stop_once(pid, signal, group, &|signal| cgroup.signal(pid, signal));
             });
         }
         log_count(signal, count);
@@ -263,15 +259,24 @@ pub(super) fn has_signalled(pid: Pid) -> bool {
     STOP_SENT.contains(pid) || KILLED.contains(pid)
 }
 
+fn send_stop(member: &Member, signal: Signal, group: Option<i32>) -> u32 {
+    stop_once(member.pid, signal, group, &|signal| member.send(signal))
+}
+
 /// Sends the stop signal to a process that has not got it yet. One call has reached the members of `group`. Returns how
 /// many got it now.
-fn send_stop(member: &Member, signal: Signal, group: Option<i32>) -> u32 {
-    let by_group = group.is_some() && pid::group_of(member.pid.get()).ok() == group;
-    if by_group || !STOP_SENT.insert(member.pid) {
+fn stop_once(
+    pid: Pid,
+    signal: Signal,
+    group: Option<i32>,
+    send: &dyn Fn(Signal) -> Result<(), Errno>,
+) -> u32 {
+    let by_group = group.is_some() && pid::group_of(pid.get()).ok() == group;
+    if by_group || !STOP_SENT.insert(pid) {
         return 0;
     }
-    log_sent(member.pid, signal, member.send(signal));
-    log_sent(member.pid, Signal::CONT, member.send(Signal::CONT));
+    log_sent(pid, signal, send(signal));
+    log_sent(pid, Signal::CONT, send(Signal::CONT));
     1
 }
 
@@ -306,11 +311,8 @@ fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
         Some(pidfd) => pidfd::send_group(pidfd.as_fd(), signal),
         None => Err(Errno::SRCH),
     };
-    log::debug!(
-        "{signal} to the group of pid {}: {}",
-        server.pid,
-        outcome(result)
-    );
+    let (pid, outcome) = (server.pid, outcome(result));
+    log::debug!("{signal} to the group of pid {pid}: {outcome}");
     result
 }
 

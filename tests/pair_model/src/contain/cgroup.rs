@@ -23,7 +23,7 @@ impl Cgroup {
     pub fn kill(&self) -> bool {
         match self.never {}
     }
-    pub fn signal(&self, _: Pid, _: Signal) {
+    pub fn signal(&self, _: Pid, _: Signal) -> Result<(), Errno> {
         match self.never {}
     }
     pub fn members(&self, _: &mut dyn FnMut(Pid)) {
