@@ -355,7 +355,7 @@ fn the_end_of_a_stranger_in_the_group_is_seen() {
         };
         let mut run = place.scene().start(&wrap.tree("server")).ready(&["server"]);
         let group = place.0.join(place.groups().pop().unwrap());
-        let tree = format!("guest:ignore=TERM:enter={}", group.display());
+        let tree = format!("guest:enter={}", group.display());
         let mut guest = Scene::new().start(&[ACTOR, "tree", &tree]);
         guest.log.ready("guest");
         if without_monitor {
@@ -375,7 +375,7 @@ fn the_end_of_a_stranger_in_the_group_is_seen() {
             let monitor = run.named("tree-monitor").pop();
             until_it_rests(monitor.map_or(run.main, |monitor| monitor.pid));
         }
-        guest.signal(libc::SIGKILL);
+        guest.signal(libc::SIGTERM);
         guest.wait_clean();
         run.wait_clean();
         assert!(place.groups().is_empty(), "{}", run.stderr());

@@ -269,23 +269,6 @@ fn a_tree_knows_the_members_of_its_group_and_none_beside_it() {
     assert!(!matches!(proc::state(beside.pid()), 'Z' | 'X'));
 }
 
-#[test]
-fn a_member_that_is_no_descendant_gets_the_stop_signal_as_well() {
-    let Some(place) = Place::new() else {
-        return skip("no cgroup v2 that this user may change");
-    };
-    let wrap = Wrap::Treaper(&["--contain=cgroup", "--grace=2s"]);
-    let mut run = place.scene().start(&wrap.tree("server:on=TERM/0"));
-    run.log.ready("server");
-    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
-    let members = place.0.join(&place.groups()[0]).join("cgroup.procs");
-    std::fs::write(members, other.id().to_string()).unwrap();
-    run.signal(libc::SIGTERM);
-    assert_eq!(other.wait().unwrap().signal(), Some(libc::SIGTERM));
-    assert_eq!(run.wait_clean().code(), Some(0));
-    assert!(place.groups().is_empty());
-}
-
 /// The first one gets it by a call for its process group, the second one by the walk.
 #[test]
 fn a_member_that_is_a_descendant_gets_the_stop_signal_once() {

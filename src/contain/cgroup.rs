@@ -104,24 +104,27 @@ impl Cgroup {
         if let Err(errno) = sys::freeze(self.dir.as_fd(), true) {
             log::info!("cannot freeze the cgroup: {errno}");
         }
-        self.members(&mut |pid| _ = self.signal(pid, Signal::KILL));
+        self.members(&mut |pid| {
+            // All members are of the tree. The pidfd is opened first, so that the signal reaches this member only.
+            let Ok(fd) = pidfd::open(pid.get()) else {
+                return;
+            };
+            if self.has_member(pid) {
+                let _ = pidfd::send(fd.as_fd(), Signal::KILL);
+            }
+        });
         let _ = sys::freeze(self.dir.as_fd(), false);
     }
 
-    /// Sends `signal` to a member. The pidfd is opened first, so that no other process gets it.
-    ///
-    /// # Errors
-    /// ESRCH: it is no member any more.
-    pub fn signal(&self, member: Pid, signal: Signal) -> Result<(), Errno> {
-        let (fd, mut found) = (pidfd::open(member.get())?, false);
-        self.members(&mut |pid| found |= pid == member);
-        found.then_some(()).ok_or(Errno::SRCH)?;
-        pidfd::send(fd.as_fd(), signal)
+    fn has_member(&self, wanted: Pid) -> bool {
+        let mut found = false;
+        self.members(&mut |pid| found |= pid == wanted);
+        found
     }
 }
 
-/// Removes the group, and the empty ones that the server has made below it. Each process of treaper tries it at its end.
-/// A group with members cannot be removed, so the last one succeeds.
+/// Removes the group, and the empty ones that the server has made below it. Each process of treaper tries it at its
+/// end. A group with members cannot be removed, so the last one succeeds.
 impl Drop for Cgroup {
     fn drop(&mut self) {
         match remove_tree(&self.parent, &self.name) {

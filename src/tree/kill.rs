@@ -4,7 +4,6 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use crate::contain::cgroup::Cgroup;
 use crate::output::ledger::{Ledger, List, Process};
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
@@ -113,12 +112,6 @@ impl Tree {
             // The list of a namespace lacks processes that were born while it was read.
             missed || self.containment.is_namespace() && count > before
         });
-        // Those that are no descendants.
-        if let Some(cgroup) = self.cgroup() {
-            cgroup.members(&mut |pid| {
-                count += stop_once(pid, signal, group, &|signal| cgroup.signal(pid, signal));
-            });
-        }
         log_count(signal, count);
     }
 
@@ -159,7 +152,9 @@ impl Tree {
 
     /// Records all processes that are alive, if a report needs them: after SIGKILL their states say nothing any more.
     fn record_all(&mut self) {
-        let Some(ledger) = self.ledger else { return };
+        let Some(ledger) = self.ledger else {
+            return;
+        };
         self.each(&mut |member| record(ledger, member.pid));
         if let Some(cgroup) = self.cgroup() {
             cgroup.members(&mut |pid| record(ledger, pid));
@@ -168,10 +163,12 @@ impl Tree {
 
     /// Sends SIGKILL to the members of the cgroup. Returns whether there were any, and one call has reached them all.
     fn kill_cgroup(&mut self) -> bool {
-        let has_members = |cgroup: &&Cgroup| cgroup.is_populated() != Ok(false);
-        let Some(cgroup) = self.containment.cgroup().filter(has_members) else {
+        let Some(cgroup) = self.containment.cgroup() else {
             return false;
         };
+        if cgroup.is_populated() == Ok(false) {
+            return false;
+        }
         let victims = &mut self.sigkill.victims;
         if victims[0].is_none() {
             cgroup.members(&mut |pid| remember(victims, pid));
@@ -259,24 +256,15 @@ pub(super) fn has_signalled(pid: Pid) -> bool {
     STOP_SENT.contains(pid) || KILLED.contains(pid)
 }
 
-fn send_stop(member: &Member, signal: Signal, group: Option<i32>) -> u32 {
-    stop_once(member.pid, signal, group, &|signal| member.send(signal))
-}
-
 /// Sends the stop signal to a process that has not got it yet. One call has reached the members of `group`. Returns how
 /// many got it now.
-fn stop_once(
-    pid: Pid,
-    signal: Signal,
-    group: Option<i32>,
-    send: &dyn Fn(Signal) -> Result<(), Errno>,
-) -> u32 {
-    let by_group = group.is_some() && pid::group_of(pid.get()).ok() == group;
-    if by_group || !STOP_SENT.insert(pid) {
+fn send_stop(member: &Member, signal: Signal, group: Option<i32>) -> u32 {
+    let by_group = group.is_some() && pid::group_of(member.pid.get()).ok() == group;
+    if by_group || !STOP_SENT.insert(member.pid) {
         return 0;
     }
-    log_sent(pid, signal, send(signal));
-    log_sent(pid, Signal::CONT, send(Signal::CONT));
+    log_sent(member.pid, signal, member.send(signal));
+    log_sent(member.pid, Signal::CONT, member.send(Signal::CONT));
     1
 }
 
@@ -324,8 +312,9 @@ fn seems_sent_by_kernel(server: &Server) -> bool {
         && !is_suspended(server)
 }
 
-/// Whether the server is suspended. The kernel reports each change once: the newest may still wait to be taken, the one
-/// before is in `suspended`. The heir of a killed monitor asks `/proc`; without it, yes: SIGCONT harms no running process.
+/// Whether the server is suspended. The kernel reports each change once. The newest may still wait to be taken, the one
+/// before is in `suspended`. A shim that runs the loop after the monitor was killed has neither, and asks `/proc`. If
+/// `/proc` cannot be used the answer is yes, since SIGCONT is harmless to a process that runs.
 fn is_suspended(server: &Server) -> bool {
     match wait::job_change(server.pid) {
         Some(change) => matches!(change, Change::Suspended(_)),

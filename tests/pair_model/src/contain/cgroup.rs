@@ -4,7 +4,6 @@ use std::os::fd::OwnedFd;
 
 use crate::sys::Errno;
 use crate::sys::pid::Pid;
-use crate::sys::signal::Signal;
 
 #[derive(Debug)]
 pub struct Cgroup {
@@ -21,9 +20,6 @@ impl Cgroup {
         match self.never {}
     }
     pub fn kill(&self) -> bool {
-        match self.never {}
-    }
-    pub fn signal(&self, _: Pid, _: Signal) -> Result<(), Errno> {
         match self.never {}
     }
     pub fn members(&self, _: &mut dyn FnMut(Pid)) {
