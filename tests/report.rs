@@ -339,6 +339,36 @@ fn a_killed_relay_is_reported() {
 }
 
 #[test]
+fn the_death_of_one_of_the_pair_ends_a_drain_and_is_reported() {
+    common::skip::needs("pidns");
+    for level in ["--contain=group", "--contain=pidns"] {
+        for (lost, trigger) in [("shim", "shim-killed"), ("monitor", "monitor-killed")] {
+            let options = ["-v", "--stdin=watch", "--drain=60s", level];
+            let mut run = start(Scene::new().stdin_pipe(), &options, "server:on=TERM/3");
+            let victim = match lost {
+                "shim" => run.shim(),
+                _ => run.monitor(),
+            };
+            run.close_stdin();
+            let drains = |run: &mut Run| run.stderr().contains("trigger: stdin-eof");
+            until("the drain", || drains(&mut run));
+            sys::kill(victim, libc::SIGKILL).unwrap();
+            run.wait_empty();
+            let report = of(&run);
+            let named = (&report["lost"], &report["trigger"]);
+            assert_eq!(named, (&json!(lost), &json!(trigger)), "{level}: {report}");
+            let stderr = run.stderr();
+            // If the monitor was the init of a namespace, the kernel has ended the server.
+            let by_kernel = report["server_signal"] == "KILL";
+            assert_eq!(by_kernel, level.ends_with("pidns") && lost == "monitor");
+            let reason = format!("treaper: {trigger}: ");
+            assert!(by_kernel || stderr.contains(&reason), "{stderr}");
+            assert!(!stderr.contains("treaper: stdin-eof: "), "{stderr}");
+        }
+    }
+}
+
+#[test]
 fn the_other_one_of_the_pair_reports_the_whole_stop() {
     for (lost, trigger) in [("shim", "shim-killed"), ("monitor", "monitor-killed")] {
         for during in [false, true] {

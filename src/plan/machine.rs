@@ -66,7 +66,7 @@ pub struct Plan {
     policy: Policy,
     state: State,
     server_gone: bool,
-    /// The first trigger, or the one that has ended its drain. Later ones can only make a deadline earlier.
+    /// The first trigger, or one after it that has ended its drain. Later ones can only make a deadline earlier.
     trigger: Option<Trigger>,
 }
 
@@ -174,8 +174,8 @@ impl Plan {
                 Actions::NONE
             }
             State::Running => self.terminate(trigger, now),
-            // During a drain a second hang-up changes nothing. Every other trigger ends the drain, and is the one that stops
-            // the server: of a dead host, the end of its pipe or that of its process may be seen first.
+            // During a drain a second hang-up changes nothing. Every other trigger ends the drain and replaces its trigger:
+            // when a host dies, either the end of its pipe or the end of its process may be seen first.
             State::Draining { .. } if !trigger.drains() => {
                 self.trigger = Some(trigger);
                 self.terminate(trigger, now)

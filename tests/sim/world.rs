@@ -94,7 +94,11 @@ impl Sim {
     pub fn inherit(&mut self) {
         self.killed_at_call = None;
         self.reap_first = true;
-        self.plan = None;
+        // The death of the monitor ends a drain as well.
+        let last = self.plan.take().map(|plan| plan.state());
+        if matches!(last, Some(State::Draining { .. })) {
+            self.triggered = None;
+        }
         self.last_end = Some(self.table.now);
         self.seems_told = !self.board.stop_sent.get();
         if !self.disarmed {
@@ -233,7 +237,7 @@ impl World for Sim {
         if after.trigger().is_none() {
             self.triggered = None;
         }
-        // One that ends a drain takes the place of that which has begun it.
+        // A trigger that ends a drain replaces the one that began it.
         match (before.state(), event, &mut self.triggered) {
             (State::Draining { .. }, Event::Trigger(by), Some((_, trigger))) if !by.drains() => {
                 *trigger = by;

@@ -29,10 +29,16 @@ impl Board {
         Trigger::ALL.into_iter().find(|t| *t as u64 == number)
     }
 
+    /// The trigger of a stop. A drain is none: the death of the monitor ends it, and is the trigger then.
+    fn stop_trigger(self) -> Option<Trigger> {
+        let stops = self.kill_at.get() > 0 || self.survivors_at.get() > 0;
+        self.trigger().filter(|trigger| stops || !trigger.drains())
+    }
+
     /// Shim: the monitor was the init of a PID namespace and is ending, so the kernel has sent SIGKILL to all. Returns
     /// until when they have to end: `latest`, or the time that the monitor has set before.
     pub fn set_monitor_ending(self, latest: Duration) -> Duration {
-        if self.trigger().is_none() {
+        if self.stop_trigger().is_none() {
             self.trigger.set(Trigger::MonitorKilled as u64);
         }
         if self.survivors_at.get() == 0 {
@@ -44,7 +50,7 @@ impl Board {
     /// Shim: the plan after the death of the monitor. It keeps the deadlines of the monitor.
     #[must_use]
     pub fn resume(self, policy: Policy, now: Duration) -> Plan {
-        let trigger = self.trigger();
+        let trigger = self.stop_trigger();
         let kill_at = match self.kill_at.get() {
             u64::MAX => NEVER,
             nanos => Duration::from_nanos(nanos),
