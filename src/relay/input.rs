@@ -127,9 +127,12 @@ impl Input {
             // An error of the connection is its end.
             Ok(0) | Err(_) => {
                 self.host = None;
-                // The last line counts also without a newline. All of it is written.
+                // The last line counts also without a newline. All of it is written. If a turn begins now, no cancel of
+                // another writer can follow it.
                 turns.host_read(b"\n", clock::now());
+                let deadline = turns.deadline;
                 turns.host_written(1, clock::now());
+                turns.deadline = deadline;
             }
         }
     }

@@ -18,7 +18,7 @@ pub struct Message {
     begins: bool,
     /// What its answer has, too.
     id: Option<Box<[u8]>>,
-    /// It cancels the turn before it, which has not begun yet.
+    /// It cancels, and no turn ran when it was read.
     cancels: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct Turns {
     output: Lines,
     /// The messages of stdin that matter, and where each ends in what was read last.
     unwritten: VecDeque<(usize, Message)>,
-    /// How many messages, of all writers, are complete and not written, and cancel the turn that comes before them.
+    /// How many messages of all writers have that, and are not written yet.
     cancels: u64,
     /// The turns that run and that a boundary ends.
     count: u64,

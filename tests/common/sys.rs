@@ -310,6 +310,17 @@ pub fn write_to(path: &std::ffi::CStr, text: &[u8]) {
     close(fd);
 }
 
+/// How many bytes a pipe holds.
+pub fn pipe_size(fd: RawFd) -> usize {
+    // SAFETY: a plain system call on integers.
+    check(unsafe { libc::fcntl(fd, libc::F_GETPIPE_SZ) }).unwrap() as usize
+}
+
+pub fn page_size() -> usize {
+    // SAFETY: a plain call with an integer.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
 /// Lets a pipe hold a megabyte, if the system allows it.
 pub fn widen_pipe(fd: RawFd) {
     // SAFETY: a plain system call on integers.
