@@ -53,7 +53,7 @@ pub fn describe(errno: i32) -> String {
     text.split(" (os error").next().unwrap().to_owned()
 }
 
-/// Makes a test program run a test in its own process. Where nothing can unwind, it starts another one for that.
+/// Options with which a test program runs a test in its own process. If panics abort, it starts a process for each test.
 pub const IN_PROCESS: &[&str] = if cfg!(panic = "abort") {
     &["-Zunstable-options", "--force-run-in-process"]
 } else {
