@@ -358,11 +358,23 @@ fn the_death_of_one_of_the_pair_ends_a_drain_and_is_reported() {
             let named = (&report["lost"], &report["trigger"]);
             assert_eq!(named, (&json!(lost), &json!(trigger)), "{level}: {report}");
             let stderr = run.stderr();
-            // If the monitor was the init of a namespace, the kernel has ended the server.
-            let by_kernel = report["server_signal"] == "KILL";
-            assert_eq!(by_kernel, level.ends_with("pidns") && lost == "monitor");
-            let reason = format!("treaper: {trigger}: ");
-            assert!(by_kernel || stderr.contains(&reason), "{stderr}");
+            // If the monitor was the init of a namespace, the kernel ends the server.
+            let by_kernel = level.ends_with("pidns") && lost == "monitor";
+            let signal = if by_kernel { "SIGKILL" } else { "SIGTERM" };
+            let lines = stderr.lines();
+            let reasons = lines.filter(|line| line.contains("was sent to the server"));
+            let reasons: Vec<&str> = reasons.collect();
+            let [reason] = reasons[..] else {
+                panic!("{stderr}")
+            };
+            assert!(
+                reason.starts_with(&format!("treaper: {trigger}: ")),
+                "{reason}"
+            );
+            assert!(
+                reason.contains(&format!("so {signal} was sent")),
+                "{reason}"
+            );
             assert!(!stderr.contains("treaper: stdin-eof: "), "{stderr}");
         }
     }

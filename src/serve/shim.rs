@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use crate::contain::Containment;
 use crate::output::error::Error;
+use crate::output::progress;
 use crate::pair::context::Context;
 use crate::pair::monitor::Monitor;
 use crate::pair::shim::Shim;
@@ -51,15 +52,21 @@ pub fn run(
 fn take_over(
     shim: Shim<'_>,
     context: &Context<'_>,
-    containment: Containment,
+    level: Containment,
     broken: Option<(&str, Errno)>,
 ) -> Result<u8, Error> {
     let board = context.board;
-    let namespace = containment.is_namespace();
+    let namespace = level.is_namespace();
     let ending = shim.ending_init();
-    if namespace && ending.is_none() && board.ended().is_none() {
-        // The monitor was the init of a namespace. With it the kernel has killed all processes in it.
-        board.set_ended(Ended::Killed(Signal::KILL.number()));
+    if namespace && board.ended().is_none() {
+        // The monitor was the init of a namespace. With it the kernel kills all processes in it.
+        let by = (board.stop_trigger(), broken, board.server());
+        if let (None | Some(Trigger::MonitorKilled), None, Some(_)) = by {
+            progress::stopped_unasked(Trigger::MonitorKilled, Signal::KILL);
+        }
+        if ending.is_none() {
+            board.set_ended(Ended::Killed(Signal::KILL.number()));
+        }
     }
     let strangers = shim.into_strangers();
     // In a namespace, its pid means nothing here. If it is not a child of this process by now, its pid may belong to another process.
@@ -75,11 +82,7 @@ fn take_over(
             StopSent::PerhapsByKernel
         },
     });
-    let containment = if namespace {
-        Containment::Group
-    } else {
-        containment
-    };
+    let containment = if namespace { Containment::Group } else { level };
     let ledger = context.report.map(|report| report.ledger);
     let mut tree = Tree::new(server, strangers, containment, ledger);
     tree.ending_init = ending;

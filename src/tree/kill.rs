@@ -152,9 +152,7 @@ impl Tree {
 
     /// Records all processes that are alive, if a report needs them: after SIGKILL their states say nothing any more.
     fn record_all(&mut self) {
-        let Some(ledger) = self.ledger else {
-            return;
-        };
+        let Some(ledger) = self.ledger else { return };
         self.each(&mut |member| record(ledger, member.pid));
         if let Some(cgroup) = self.cgroup() {
             cgroup.members(&mut |pid| record(ledger, pid));
@@ -163,12 +161,9 @@ impl Tree {
 
     /// Sends SIGKILL to the members of the cgroup. Returns whether there were any, and one call has reached them all.
     fn kill_cgroup(&mut self) -> bool {
-        let Some(cgroup) = self.containment.cgroup() else {
-            return false;
-        };
-        if cgroup.is_populated() == Ok(false) {
-            return false;
-        }
+        let cgroup = self.containment.cgroup();
+        let cgroup = cgroup.filter(|cgroup| cgroup.is_populated() != Ok(false));
+        let Some(cgroup) = cgroup else { return false };
         let victims = &mut self.sigkill.victims;
         if victims[0].is_none() {
             cgroup.members(&mut |pid| remember(victims, pid));

@@ -30,7 +30,8 @@ impl Board {
     }
 
     /// The trigger of a stop. A drain is none: the death of the monitor ends it, and is the trigger then.
-    fn stop_trigger(self) -> Option<Trigger> {
+    #[must_use]
+    pub fn stop_trigger(self) -> Option<Trigger> {
         let stops = self.kill_at.get() > 0 || self.survivors_at.get() > 0;
         self.trigger().filter(|trigger| stops || !trigger.drains())
     }
