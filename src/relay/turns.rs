@@ -36,7 +36,7 @@ pub struct Turns {
     output: Lines,
     /// The messages of stdin that matter, and where each ends in what was read last.
     unwritten: VecDeque<(usize, Message)>,
-    /// How many messages of all writers have that, and are not written yet.
+    /// How many messages of all writers have [`Message::cancels`] set, and are not written yet.
     cancels: u64,
     /// The turns that run and that a boundary ends.
     count: u64,
