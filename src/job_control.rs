@@ -1,5 +1,5 @@
-//! Job control. A shell waits for the process that it knows, so treaper is suspended and resumed with the server.
-#![forbid(unsafe_code)]
+//! Job control. A shell waits for the process that it knows, so treaper is suspended and resumed
+//! with the server.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{clock, tty, wait};
 
-/// Forwards as `to` a SIGCONT that may come from a shell which has resumed the whole job. Not if it was `overtaken`:
-/// Ctrl-Z has suspended the server by this signal in the meantime, and a SIGCONT would resume it. `forward` gets the
-/// signal that has arrived, and the signal for the server.
+/// Forwards as `to` a SIGCONT that may come from a shell which has resumed the whole job. Not if it
+/// was `overtaken`: Ctrl-Z has suspended the server by this signal in the meantime, and a SIGCONT
+/// would resume it. `forward` gets the signal that has arrived, and the signal for the server.
 #[cold]
 pub fn forward_resumption(
     to: Signal,
@@ -20,16 +20,18 @@ pub fn forward_resumption(
         return;
     }
     forward(Signal::CONT, to);
-    // Ctrl-Z may have come just before the SIGCONT was sent, which has then resumed the server. So its signal is sent
-    // again. If the server is suspended, that changes nothing, and the next SIGCONT removes it.
+    // Ctrl-Z may have come just before the SIGCONT was sent, which has then resumed the server. So
+    // its signal is sent again. If the server is suspended, that changes nothing, and the next
+    // SIGCONT removes it.
     if let Some(stop) = overtaken() {
         forward(stop, stop);
     }
 }
 
-/// Suspends this process as the server was suspended, until a shell resumes it. The shell then moves treaper's
-/// group to the foreground, since it knows no other. If the server's own group was there before (the server is a shell,
-/// for example), it is moved there again. `still`: see [`suspend_self`].
+/// Suspends this process as the server was suspended, until a shell resumes it. The shell then
+/// moves treaper's group to the foreground, since it knows no other. If the server's own group was
+/// there before (the server is a shell, for example), it is moved there again. `still`: see
+/// [`suspend_self`].
 pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -> bool) {
     let own = pid::group();
     let its = server.and_then(|pid| pid::group_of(pid.get()).ok());
@@ -40,23 +42,27 @@ pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -
     }
 }
 
-/// Suspends this process by `signal`, if that is a signal that suspends and `still` says that there is a reason.
-/// Returns when the process is resumed, or at once where job control suspends nothing (an orphaned process group).
+/// Suspends this process by `signal`, if that is a signal that suspends and `still` says that there
+/// is a reason. Returns when the process is resumed, or at once where job control suspends nothing
+/// (an orphaned process group).
 ///
-/// The process that ends the reason must send SIGCONT, which removes a pending signal that suspends. So `still` is
-/// asked again while the signal is pending, and no change between that question and the suspension is missed. SIGSTOP
-/// cannot be blocked, so with SIGSTOP a change in that moment is missed.
+/// The process that ends the reason must send SIGCONT, which removes a pending signal that
+/// suspends. So `still` is asked again while the signal is pending, and no change between that
+/// question and the suspension is missed. SIGSTOP cannot be blocked, so with SIGSTOP a change in
+/// that moment is missed.
 pub fn suspend_self(signal: Signal, still: &dyn Fn() -> bool) {
     if !signal.suspends() || !still() {
         return;
     }
     signal::kill_self(signal);
     if signal != Signal::STOP {
-        // The signal has removed a pending SIGCONT, which may have announced that the reason has ended.
+        // The signal has removed a pending SIGCONT, which may have announced that the reason has
+        // ended.
         if still() {
             signal::deliver(signal);
         } else {
-            // SIGCONT removes the signal. It is also received, so the loop looks at everything once more.
+            // SIGCONT removes the signal. It is also received, so the loop looks at everything once
+            // more.
             signal::kill_self(Signal::CONT);
         }
     }
@@ -67,10 +73,11 @@ const RESTORE_TIME: Duration = Duration::from_secs(2);
 
 /// What the one process of `--no-guard` knows of the suspension of the server.
 ///
-/// A suspended treaper cannot notice that its server is resumed or ends: the kernel sends SIGCHLD, which resumes no
-/// process. So treaper is suspended only if a shell is expected to resume the whole job. That is the case after
-/// SIGTSTP, SIGTTIN and SIGTTOU, which job control uses. It is also the case after SIGSTOP, if the terminal has sent
-/// one of those just before: some servers catch it, restore the screen, and then suspend themselves by SIGSTOP.
+/// A suspended treaper cannot notice that its server is resumed or ends: the kernel sends SIGCHLD,
+/// which resumes no process. So treaper is suspended only if a shell is expected to resume the
+/// whole job. That is the case after SIGTSTP, SIGTTIN and SIGTTOU, which job control uses. It is
+/// also the case after SIGSTOP, if the terminal has sent one of those just before: some servers
+/// catch it, restore the screen, and then suspend themselves by SIGSTOP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alone {
     server: Option<Signal>,
@@ -94,7 +101,8 @@ impl Alone {
         self.terminal = clock::now() + RESTORE_TIME;
     }
 
-    /// Suspends this process if the server `pid` is suspended and a shell is expected to resume both.
+    /// Suspends this process if the server `pid` is suspended and a shell is expected to resume
+    /// both.
     pub fn follow(&mut self, pid: Option<Pid>) {
         let followed = |signal: &Signal| signal.suspends_job() || clock::now() < self.terminal;
         if let Some(signal) = self.server.filter(followed) {

@@ -1,7 +1,7 @@
 //! treaper runs a server, and stops it with everything it ever started once it is no longer needed.
 //!
-//! This library is only for the program: no API is promised. Data flows one way: `settings` → `origin` → `spawn` → the
-//! loop (`plan::supervise`: `streams` → `plan` → `tree`) → `output`.
+//! This library is only for the program: no API is promised. Data flows one way: `settings` →
+//! `origin` → `spawn` → the loop (`plan::supervise`: `streams` → `plan` → `tree`) → `output`.
 
 pub mod contain;
 pub mod doctor;

@@ -1,5 +1,4 @@
 //! From the arguments to the exit status: treaper itself, `--doctor`, or the place of another init.
-#![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -18,9 +17,8 @@ use crate::settings::manner::Manner;
 use crate::sys::fd;
 use crate::sys::startup::{self, Inherited};
 
-/// Runs treaper. Returns the exit status of this process: in the shim that of treaper, in the monitor that of the
-/// monitor.
-#[must_use]
+/// Runs treaper. Returns the exit status of this process: in the shim that of treaper, in the
+/// monitor that of the monitor.
 pub fn main(arguments: &[OsString]) -> i32 {
     let inherited = startup::capture();
     let name = arguments.first().and_then(|name| Program::named(name));
@@ -81,7 +79,8 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
     result.unwrap_or_else(|error| voice.report_failure(&error, &start.command[0]))
 }
 
-/// Opens the file of `--stderr`. To be called before the first message, and before treaper opens any descriptor.
+/// Opens the file of `--stderr`. To be called before the first message, and before treaper opens
+/// any descriptor.
 fn open_stderr(config: &Config) -> Result<(), Error> {
     let Some(path) = &config.stderr else {
         return Ok(());

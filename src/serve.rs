@@ -1,6 +1,6 @@
-//! Which processes there are: a pair, or one process in both roles. Each has a file that is its life from its first step
-//! to its last: `serve/monitor.rs`, `serve/shim.rs`, `serve/pause.rs`; that of the only process is [`alone`].
-#![forbid(unsafe_code)]
+//! Which processes there are: a pair, or one process in both roles. Each has a file that is its
+//! life from its first step to its last: `serve/monitor.rs`, `serve/shim.rs`, `serve/pause.rs`;
+//! that of the only process is [`alone`].
 
 mod finish;
 mod monitor;
@@ -22,7 +22,8 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::{fd, pidfd};
 use prepare::{Prepared, prepare};
 
-/// Runs the server, and stops everything that it has started. Returns the exit status of this process.
+/// Runs the server, and stops everything that it has started. Returns the exit status of this
+/// process.
 ///
 /// # Errors
 /// The server was not started.

@@ -1,5 +1,4 @@
 //! The command of the server: what is executed, and why it could not be.
-#![forbid(unsafe_code)]
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,8 +11,8 @@ use crate::sys::exec::{Failure, Image, Text};
 /// The directories in which execvp(3) looks if PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Prepares the command, so that nothing needs an allocation between clone and exec. `notify_socket`: the server's
-/// `NOTIFY_SOCKET`, if it is not that of treaper.
+/// Prepares the command, so that nothing needs an allocation between clone and exec.
+/// `notify_socket`: the server's `NOTIFY_SOCKET`, if it is not that of treaper.
 ///
 /// # Errors
 /// An argument that no program can get.
@@ -51,9 +50,8 @@ fn directories_of_path() -> Vec<OsString> {
     directories.map(or_dot).collect()
 }
 
-/// Why the server `name` was not started: 127 not found, 126 not executable, 125 no process could be made.
-/// `interpreter`: the missing one, if this is why.
-#[must_use]
+/// Why the server `name` was not started: 127 not found, 126 not executable, 125 no process could
+/// be made. `interpreter`: the missing one, if this is why.
 pub fn error(failure: Failure, name: &OsStr, interpreter: Text) -> Error {
     let name = Shown(name);
     match failure {

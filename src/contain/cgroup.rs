@@ -1,9 +1,9 @@
 //! A new cgroup v2 for the tree, below the group in which treaper is.
 //!
-//! It guarantees more than the walk: one write reaches every member at once, whatever its uid, and also while it forks.
-//! A member with write access to another group can leave this one. As a descendant it is still stopped. The group does
-//! not end when treaper is killed, so it does not replace the pair of shim and monitor.
-#![forbid(unsafe_code)]
+//! It guarantees more than the walk: one write reaches every member at once, whatever its uid, and
+//! also while it forks. A member with write access to another group can leave this one. As a
+//! descendant it is still stopped. The group does not end when treaper is killed, so it does not
+//! replace the pair of shim and monitor.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,11 +26,12 @@ pub struct Cgroup {
     pub events: OwnedFd,
 }
 
-/// Every name of a group begins with this. The pid and the start time of the treaper that made it follow. In another
-/// PID namespace, another treaper may have both, so the third part is a number that is still free.
+/// Every name of a group begins with this. The pid and the start time of the treaper that made it
+/// follow. In another PID namespace, another treaper may have both, so the third part is a number
+/// that is still free.
 const PREFIX: &str = "treaper-";
-/// How many numbers are tried. A number is taken only if a treaper in another PID namespace has the same pid and start
-/// time, or if a sweep has just removed the group.
+/// How many numbers are tried. A number is taken only if a treaper in another PID namespace has the
+/// same pid and start time, or if a sweep has just removed the group.
 const MAX_NAMES: u32 = 1000;
 
 impl Cgroup {
@@ -75,7 +76,6 @@ impl Cgroup {
     }
 
     /// The most memory that the group has used, in bytes, if the kernel counts it.
-    #[must_use]
     pub fn memory_peak(&self) -> Option<u64> {
         sys::memory_peak(self.dir.as_fd())
     }
@@ -105,7 +105,8 @@ impl Cgroup {
             log::info!("cannot freeze the cgroup: {errno}");
         }
         self.members(&mut |pid| {
-            // All members are of the tree. The pidfd is opened first, so that the signal reaches this member only.
+            // All members are of the tree. The pidfd is opened first, so that the signal reaches
+            // this member only.
             let Ok(fd) = pidfd::open(pid.get()) else {
                 return;
             };
@@ -123,8 +124,8 @@ impl Cgroup {
     }
 }
 
-/// Removes the group, and the empty ones that the server has made below it. Each process of treaper tries it at its
-/// end. A group with members cannot be removed, so the last one succeeds.
+/// Removes the group, and the empty ones that the server has made below it. Each process of treaper
+/// tries it at its end. A group with members cannot be removed, so the last one succeeds.
 impl Drop for Cgroup {
     fn drop(&mut self) {
         match remove_tree(&self.parent, &self.name) {
@@ -137,7 +138,8 @@ impl Drop for Cgroup {
     }
 }
 
-/// The new directory, and its `cgroup.events`. The directory is locked while a process of treaper has it open.
+/// The new directory, and its `cgroup.events`. The directory is locked while a process of treaper
+/// has it open.
 fn make_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
     sys::make(parent.as_fd(), name)?;
     open_and_hold(parent, name).inspect_err(|errno| {
@@ -156,14 +158,15 @@ fn open_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Er
     Ok((dir, events))
 }
 
-/// Whether another treaper is the cause of the error: it has the name, or its sweep has found the group before the
-/// group was locked.
+/// Whether another treaper is the cause of the error: it has the name, or its sweep has found the
+/// group before the group was locked.
 fn is_taken(errno: Errno) -> bool {
     matches!(errno, Errno::EXIST | Errno::NOENT | Errno::NODEV)
 }
 
-/// Removes the group `name` and all groups below it, deepest first, if none has a member. Neither the stack nor the
-/// number of descriptors grows with the depth, since there is only one `dir`, which moves down and up again.
+/// Removes the group `name` and all groups below it, deepest first, if none has a member. Neither
+/// the stack nor the number of descriptors grows with the depth, since there is only one `dir`,
+/// which moves down and up again.
 fn remove_tree(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     match sys::remove(parent.as_fd(), name) {
         Err(Errno::BUSY) => {}
@@ -189,8 +192,8 @@ fn remove_tree(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     }
 }
 
-/// Removes empty groups of instances that have ended. The pid in the name does not mean anything in another PID
-/// namespace. The lock does: a group that can be locked belongs to no living instance.
+/// Removes empty groups of instances that have ended. The pid in the name does not mean anything in
+/// another PID namespace. The lock does: a group that can be locked belongs to no living instance.
 fn sweep(parent: &OwnedFd) {
     for name in fd::directories_in(parent.as_fd()).unwrap_or_default() {
         if !maker_is_dead(name.to_bytes()) {
@@ -228,8 +231,8 @@ fn own_path() -> Result<PathBuf, String> {
     find(&mounts, &groups)
 }
 
-/// As [`own_path`], from the text of `/proc/self/mountinfo` (`mounts`) and `/proc/self/cgroup` (`groups`). See
-/// `proc_pid_mountinfo(5)`, `cgroups(7)`.
+/// As [`own_path`], from the text of `/proc/self/mountinfo` (`mounts`) and `/proc/self/cgroup`
+/// (`groups`). See `proc_pid_mountinfo(5)`, `cgroups(7)`.
 ///
 /// # Errors
 /// A sentence with the cause and the remedy.

@@ -1,7 +1,7 @@
-//! Containment: what holds the tree together in addition to the subreaper, the process group and the walk.
+//! Containment: what holds the tree together in addition to the subreaper, the process group and
+//! the walk.
 //!
 //! Each mechanism has a file of its own, which says what it guarantees.
-#![forbid(unsafe_code)]
 
 pub mod cgroup;
 pub mod pidns;
@@ -12,7 +12,8 @@ use cgroup::Cgroup;
 /// `--contain`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// The other levels cost time at each start, as measured (`benches/README.md`), or change what the server sees.
+    /// The other levels cost time at each start, as measured (`benches/README.md`), or change what
+    /// the server sees.
     #[default]
     Group,
     Cgroup,
@@ -27,26 +28,27 @@ impl Level {
         ("pidns", Self::Pidns),
     ];
 
-    #[must_use]
     pub const fn name(self) -> &'static str {
         Self::NAMES[self as usize].0
     }
 }
 
-/// The level of this run, with what was made for it: by which kernel object, apart from descent, the processes of the
-/// tree are known.
+/// The level of this run, with what was made for it: by which kernel object, apart from descent,
+/// the processes of the tree are known.
 #[derive(Debug)]
 pub enum Containment {
     /// Descent alone.
     Group,
     /// The members of this group are of the tree as well.
     Cgroup(Cgroup),
-    /// The process that starts the server is the init of a PID namespace: every process in it is of the tree.
+    /// The process that starts the server is the init of a PID namespace: every process in it is of
+    /// the tree.
     Pidns,
 }
 
 impl Containment {
-    /// Prepares `level`, in the process that becomes the shim. A PID namespace is entered when the monitor is made.
+    /// Prepares `level`, in the process that becomes the shim. A PID namespace is entered when the
+    /// monitor is made.
     ///
     /// # Errors
     /// It cannot be used here: the cause and the remedy.
@@ -60,7 +62,6 @@ impl Containment {
         }
     }
 
-    #[must_use]
     pub const fn cgroup(&self) -> Option<&Cgroup> {
         match self {
             Self::Cgroup(cgroup) => Some(cgroup),
@@ -68,7 +69,6 @@ impl Containment {
         }
     }
 
-    #[must_use]
     pub const fn is_namespace(&self) -> bool {
         matches!(self, Self::Pidns)
     }

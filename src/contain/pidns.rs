@@ -1,16 +1,16 @@
-//! A PID namespace: the monitor is its init, so the kernel kills every process in it when the monitor
-//! ends, even if all processes of treaper are SIGKILLed at the same instant.
+//! A PID namespace: the monitor is its init, so the kernel kills every process in it when the
+//! monitor ends, even if all processes of treaper are SIGKILLed at the same instant.
 //!
-//! This changes what the server sees: its pid is 2, and it only sees the processes of the namespace, which has its own
-//! `/proc`. Without root the server is also in a user namespace: only its own uid and gid exist there, and setuid
-//! programs give no rights.
-#![forbid(unsafe_code)]
+//! This changes what the server sees: its pid is 2, and it only sees the processes of the
+//! namespace, which has its own `/proc`. Without root the server is also in a user namespace: only
+//! its own uid and gid exist there, and setuid programs give no rights.
 
 use crate::output::error::{self, Error};
 use crate::sys::clone::{self, Fork, Namespaces};
 use crate::sys::{Errno, namespace};
 
-/// Forks the monitor into a new PID namespace, and sets the namespace up in the child. `in_job`: see [`clone::fork`].
+/// Forks the monitor into a new PID namespace, and sets the namespace up in the child. `in_job`:
+/// see [`clone::fork`].
 ///
 /// # Errors
 /// It cannot be used here: the cause and the remedy. The child can return such an error, too.

@@ -1,10 +1,9 @@
 //! The guarantees: what is left of the tree after an event, at each level of containment.
 //!
 //! `--doctor` prints this table, and `tests/docs.rs` writes it into README.md and the manual.
-#![forbid(unsafe_code)]
 
-/// One row: an event, and what is left after it with `group`, `cgroup` and `pidns`. A number in brackets refers to a
-/// note. Each row fits into the 80 columns of a manual.
+/// One row: an event, and what is left after it with `group`, `cgroup` and `pidns`. A number in
+/// brackets refers to a note. Each row fits into the 80 columns of a manual.
 pub type Row = (&'static str, [&'static str; 3]);
 
 /// The event of a row that depends on the privileges of treaper.
@@ -44,13 +43,11 @@ pub const NOTES: [&str; 7] = [
 ];
 
 /// `text` without the number of its note.
-#[must_use]
 pub fn plain(text: &str) -> &str {
     text.split(" [").next().unwrap_or(text)
 }
 
 /// The number of the note at the end of `text`.
-#[must_use]
 pub fn number_of_note(text: &str) -> Option<usize> {
     let (_, mark) = text.rsplit_once(" [")?;
     mark.trim_end_matches(']').parse().ok()

@@ -1,5 +1,4 @@
 //! The host that treaper would watch in this place, and whether it would watch stdin.
-#![forbid(unsafe_code)]
 
 use std::fmt::Write;
 
@@ -49,8 +48,8 @@ fn pids_watched_for(hosts: &Hosts, trigger: Trigger) -> Vec<i32> {
     watched.map(|watched| watched.pid).collect()
 }
 
-/// Names the host, which is the last one of `pids`, and the launchers, which are the others. Without pidfds, `pids` is
-/// empty, and the host is `parent`.
+/// Names the host, which is the last one of `pids`, and the launchers, which are the others.
+/// Without pidfds, `pids` is empty, and the host is `parent`.
 fn chain(pids: &[i32], parent: i32) -> String {
     let (host, launchers) = pids.split_last().unwrap_or((&parent, &[]));
     let mut text = named(*host);

@@ -1,7 +1,7 @@
-//! `--doctor`: what this machine and place offer, which level would be chosen, and what that level guarantees.
+//! `--doctor`: what this machine and place offer, which level would be chosen, and what that level
+//! guarantees.
 //!
 //! A level is available if the doctor has just started a server with it.
-#![forbid(unsafe_code)]
 
 pub mod guarantees;
 mod host;
@@ -31,15 +31,15 @@ use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty, wait};
 
 use guarantees::{NOTES, OTHER_UIDS, plain};
 
-/// One thing that is available or not: its name; the answer, or `None` if neither answer is good or bad; the detail.
+/// One thing that is available or not: its name; the answer, or `None` if neither answer is good or
+/// bad; the detail.
 type Check = (&'static str, Option<bool>, String);
 
 /// One level, and why it is not available.
 type Offer = (&'static str, Result<(), String>);
 
-/// Examines this place. `arguments` and `inherited` are those of this process. Returns the text to be printed, and
-/// whether the level that `config` asks for is available.
-#[must_use]
+/// Examines this place. `arguments` and `inherited` are those of this process. Returns the text to
+/// be printed, and whether the level that `config` asks for is available.
 pub fn examine(
     config: &Config,
     format: DoctorFormat,
@@ -184,8 +184,9 @@ fn container() -> Option<&'static str> {
     }
 }
 
-/// Starts a server at the level of this name that ends at once: `treaper --version`, since this program is always
-/// there. The error is the reason why that failed. Not by `std::process`, which would make the program 46 kB larger.
+/// Starts a server at the level of this name that ends at once: `treaper --version`, since this
+/// program is always there. The error is the reason why that failed. Not by `std::process`, which
+/// would make the program 46 kB larger.
 fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let (mut messages, writer) = UnixStream::pair().map_err(|error| text(&error))?;

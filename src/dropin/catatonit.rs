@@ -1,5 +1,4 @@
 //! catatonit 0.1 and 0.2, podman's init.
-#![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
 
@@ -61,7 +60,8 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
     }
     let set = [
         ("TREAPER_FORWARD_TO", if group { "group" } else { "" }),
-        // catatonit does not forward these: it takes them for the kernel's answer to its own use of the terminal.
+        // catatonit does not forward these: it takes them for the kernel's answer to its own use of
+        // the terminal.
         ("TREAPER_REWRITE", "TSTP:0,TTIN:0,TTOU:0"),
     ];
     let mut start = Start::server(command, voice, &set);

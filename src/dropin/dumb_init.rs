@@ -1,5 +1,4 @@
 //! dumb-init 1.2.
-#![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
 
@@ -89,7 +88,8 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         }
     }
     if group {
-        // The kernel ignores TSTP, TTIN and TTOU in an orphaned process group, so SIGSTOP replaces them.
+        // The kernel ignores TSTP, TTIN and TTOU in an orphaned process group, so SIGSTOP replaces
+        // them.
         for signal in JOB_STOPS {
             rewrites[usize::from(signal)].get_or_insert(STOP);
         }
@@ -116,8 +116,8 @@ fn list(rewrites: &Rewrites) -> String {
     list.collect()
 }
 
-/// The signal for the rest of the tree, which gets SIGTERM from treaper: that is rewritten as well, if the new signal
-/// asks for an end. Otherwise empty.
+/// The signal for the rest of the tree, which gets SIGTERM from treaper: that is rewritten as well,
+/// if the new signal asks for an end. Otherwise empty.
 fn stop_signal(rewrites: &Rewrites) -> String {
     let asks_for_end = |to: &u8| (1..TERM).contains(to) && *to != KILL;
     let signal = rewrites[usize::from(TERM)].filter(asks_for_end);

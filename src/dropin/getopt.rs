@@ -1,6 +1,5 @@
-//! `getopt(3)` and `getopt_long(3)` as in glibc, which the other inits use. They decide where the options end, which
-//! options may be abbreviated, and what the message about a mistake says.
-#![forbid(unsafe_code)]
+//! `getopt(3)` and `getopt_long(3)` as in glibc, which the other inits use. They decide where the
+//! options end, which options may be abbreviated, and what the message about a mistake says.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,7 +14,8 @@ pub struct Grammar {
     pub short: &'static str,
     /// Empty for `getopt(3)`, which has no long options.
     pub long: &'static [Long],
-    /// Whether options may come after a word that is not an option (not if `POSIXLY_CORRECT` is set).
+    /// Whether options may come after a word that is not an option (not if `POSIXLY_CORRECT` is
+    /// set).
     pub permute: bool,
 }
 
@@ -35,7 +35,6 @@ pub struct Getopt<'a> {
 
 impl<'a> Getopt<'a> {
     /// `arguments` without the program's name.
-    #[must_use]
     pub fn new(grammar: Grammar, arguments: &'a [OsString]) -> Self {
         Self {
             grammar,
@@ -72,7 +71,6 @@ impl<'a> Getopt<'a> {
     }
 
     /// The words that are not options, once [`Self::next_option`] has found no further one.
-    #[must_use]
     pub fn operands(self) -> Vec<OsString> {
         self.operands
     }

@@ -1,9 +1,9 @@
-//! The names of other inits. If treaper was started under one of them, it takes the command line and the variables of
-//! that init, and reports and exits as that init does. It still leaves no process behind.
+//! The names of other inits. If treaper was started under one of them, it takes the command line
+//! and the variables of that init, and reports and exits as that init does. It still leaves no
+//! process behind.
 //!
-//! A parser only translates the arguments into options of treaper. These options win over `TREAPER_*` variables, and
-//! the variables win over the defaults of such a name.
-#![forbid(unsafe_code)]
+//! A parser only translates the arguments into options of treaper. These options win over
+//! `TREAPER_*` variables, and the variables win over the defaults of such a name.
 
 mod catatonit;
 mod dumb_init;
@@ -98,14 +98,14 @@ impl Answer {
     }
 
     /// Writes it, and returns the exit status.
-    #[must_use]
     pub fn print(&self) -> u8 {
         if self.to_stdout {
             let mut stdout = std::io::stdout();
             let written = stdout.write_all(self.text.as_bytes());
             return u8::from(written.and_then(|()| stdout.flush()).is_err());
         }
-        // The text may contain arguments and names. Their control characters must not reach the terminal.
+        // The text may contain arguments and names. Their control characters must not reach the
+        // terminal.
         let hide = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
         let text: String = self.text.chars().map(hide).collect();
         let _ = std::io::stderr().write_all(text.as_bytes());
@@ -137,10 +137,10 @@ fn owned<'a>(pairs: &'a [(&str, &str)]) -> impl Iterator<Item = (OsString, OsStr
     pairs.iter().map(|(name, text)| (name.into(), text.into()))
 }
 
-/// The defaults under each of these names. These programs never look at stdin, and look at their parent only if an
-/// option asks for it. They forward SIGTERM and set no deadline: a server that needs a minute after SIGTERM has that
-/// minute, if the program that sent it waits so long. Once the server has ended, the rest of its tree gets the stop
-/// signal and the grace period.
+/// The defaults under each of these names. These programs never look at stdin, and look at their
+/// parent only if an option asks for it. They forward SIGTERM and set no deadline: a server that
+/// needs a minute after SIGTERM has that minute, if the program that sent it waits so long. Once
+/// the server has ended, the rest of its tree gets the stop signal and the grace period.
 const DEFAULTS: [(&str, &str); 4] = [
     ("TREAPER_STDIN", "ignore"),
     ("TREAPER_HUP", "forward"),
@@ -150,7 +150,6 @@ const DEFAULTS: [(&str, &str); 4] = [
 
 impl Program {
     /// The program that `name`, an `argv[0]`, means. Only the last part of the path counts.
-    #[must_use]
     pub fn named(name: &OsStr) -> Option<Self> {
         let name = name.as_bytes().rsplit(|byte| *byte == b'/').next()?;
         match name {
@@ -190,9 +189,8 @@ const OWN_VERSION: &str = concat!("treaper ", env!("CARGO_PKG_VERSION"));
 /// What `-l` and `-L` print: the licence of treaper.
 const LICENSE: &str = include_str!("../../LICENSE-MIT");
 
-/// The number that C's `strtol` finds at the start of `text`, and the text after it. A number out of range
-/// becomes the nearest one.
-#[must_use]
+/// The number that C's `strtol` finds at the start of `text`, and the text after it. A number out
+/// of range becomes the nearest one.
 pub fn leading_number(text: &str) -> (Option<i64>, &str) {
     let start = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let sign = usize::from(start.starts_with(['+', '-']));

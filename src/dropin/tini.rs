@@ -1,5 +1,4 @@
 //! tini, tini-static and docker-init (tini 0.19).
-#![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
 
@@ -71,7 +70,8 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         return Err(Answer::stderr(1, usage(name)));
     }
     if let Some(text) = call.variable("TINI_VERBOSITY") {
-        // tini puts the int of atoi into an unsigned variable, so a negative number becomes a very large one.
+        // tini puts the int of atoi into an unsigned variable, so a negative number becomes a very
+        // large one.
         voice.verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0) as u32;
     }
     let success = success.join(",");
@@ -149,7 +149,8 @@ impl Tini {
 }
 
 impl Voice for Tini {
-    /// tini writes this to stdout. Under treaper, stdout belongs to PROGRAM, so the text goes to stderr.
+    /// tini writes this to stdout. Under treaper, stdout belongs to PROGRAM, so the text goes to
+    /// stderr.
     fn report(&self, step: &Step<'_>) {
         macro_rules! say {
             ($least:literal, $level:literal, $($text:tt)+) => {

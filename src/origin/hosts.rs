@@ -1,5 +1,5 @@
-//! Finds the processes to be watched: the parent, the processes behind launchers, and those that options name.
-#![forbid(unsafe_code)]
+//! Finds the processes to be watched: the parent, the processes behind launchers, and those that
+//! options name.
 
 pub mod shell;
 
@@ -37,8 +37,8 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Asks for a signal at the end of the parent: a second watch beside its pidfd. Then checks that the host still
-    /// lives.
+    /// Asks for a signal at the end of the parent: a second watch beside its pidfd. Then checks
+    /// that the host still lives.
     ///
     /// # Errors
     /// The host, or one of the launchers, has ended already.
@@ -61,7 +61,8 @@ impl Hosts {
 /// The greatest number of launchers in a row that are looked at.
 const MAX_LAUNCHERS: usize = 16;
 
-/// Finds and opens all processes to be watched. `sighup_ignored`: this process was started with SIGHUP ignored.
+/// Finds and opens all processes to be watched. `sighup_ignored`: this process was started with
+/// SIGHUP ignored.
 ///
 /// # Errors
 /// A process that an option names, by pid or by name, does not exist.
@@ -94,8 +95,8 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
         return;
     };
     hosts.parent = Some(parent);
-    // Before it is opened, the pid may get to another process. So `watch_parent` compares getppid() again. Without a
-    // pidfd, the parent-death signal and getppid() are still there.
+    // Before it is opened, the pid may get to another process. So `watch_parent` compares getppid()
+    // again. Without a pidfd, the parent-death signal and getppid() are still there.
     if let Ok(fd) = pidfd::open(parent) {
         let (pid, trigger) = (parent, Trigger::ParentExit);
         hosts.watched.push(Watched { pid, fd, trigger });
@@ -109,9 +110,9 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
 
 /// The parent, if its end is a reason to stop.
 ///
-/// It is not if this process ignores SIGHUP and the parent does not: then a program between them, `nohup`, has
-/// set that, and treaper has to outlive the parent. If that parent has ended already, the parent is init or a
-/// subreaper. Those do not ignore SIGHUP either, so the answer is the same.
+/// It is not if this process ignores SIGHUP and the parent does not: then a program between them,
+/// `nohup`, has set that, and treaper has to outlive the parent. If that parent has ended already,
+/// the parent is init or a subreaper. Those do not ignore SIGHUP either, so the answer is the same.
 fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
     loop {
         let parent = pid::parent();
@@ -132,18 +133,21 @@ fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
     }
 }
 
-/// Whether `parent` has adopted this process, so that the process that started it has ended already. `stdin`: that of
-/// this process.
+/// Whether `parent` has adopted this process, so that the process that started it has ended
+/// already. `stdin`: that of this process.
 ///
-/// Fork keeps the session. The only way out of a session is setsid(), which makes its caller the leader of a new
-/// one. So a parent in another session has either adopted this process, or has called setsid() after it started it.
+/// Fork keeps the session. The only way out of a session is setsid(), which makes its caller the
+/// leader of a new one. So a parent in another session has either adopted this process, or has
+/// called setsid() after it started it.
 fn was_adopted_by(parent: i32, stdin: Identity) -> bool {
     let (Ok(session), Ok(parents)) = (pid::session(0), pid::session(parent)) else {
         return false;
     };
-    // Then the session does not show which process has started this one, but an init starts no servers on a pipe.
+    // Then the session does not show which process has started this one, but an init starts no
+    // servers on a pipe.
     if session == pid::own() {
-        // systemd before 248 sets INVOCATION_ID, and not yet the variable that names its main process.
+        // systemd before 248 sets INVOCATION_ID, and not yet the variable that names its main
+        // process.
         let is_set = |name| std::env::var_os(name).is_some();
         if is_set("INVOCATION_ID") && !is_set("SYSTEMD_EXEC_PID") {
             return false;
@@ -154,12 +158,14 @@ fn was_adopted_by(parent: i32, stdin: Identity) -> bool {
     if session == 0 || session == parents {
         return false;
     }
-    // A parent that does not lead its session has never left one. Process 1 is older than any other session.
+    // A parent that does not lead its session has never left one. Process 1 is older than any other
+    // session.
     if parents != parent || parent == 1 {
         return true;
     }
-    // The parent can only have left this session if it was born in it, after the leader of the session. A process
-    // that has adopted this one is an ancestor of that leader. If the leader is gone, this is unknown.
+    // The parent can only have left this session if it was born in it, after the leader of the
+    // session. A process that has adopted this one is an ancestor of that leader. If the leader is
+    // gone, this is unknown.
     match (proc::stat(session), proc::stat(parent)) {
         (Ok(leader), Ok(stat)) => (stat.started, parent) < (leader.started, session),
         _ => false,
@@ -180,12 +186,13 @@ const INITS: [&[u8]; 10] = [
     b"tini",
 ];
 
-/// Whether `parent` is an init, which adopts orphans: that of the machine, systemd (also that of a user), or in a
-/// container one of [`INITS`]. In a container, any other program can be PID 1 and a host.
+/// Whether `parent` is an init, which adopts orphans: that of the machine, systemd (also that of a
+/// user), or in a container one of [`INITS`]. In a container, any other program can be PID 1 and a
+/// host.
 ///
-/// dumb-init starts its command in a session of its own, and passes on its stdin. So an init of a container that has
-/// `stdin`, or does not show its own, may have started this process. So may treaper under such a name: it gives up its
-/// stdin for a copy of its stderr.
+/// dumb-init starts its command in a session of its own, and passes on its stdin. So an init of a
+/// container that has `stdin`, or does not show its own, may have started this process. So may
+/// treaper under such a name: it gives up its stdin for a copy of its stderr.
 fn is_init(parent: i32, stdin: Identity) -> bool {
     let Ok(name) = proc::stat(parent).map(|stat| stat.name) else {
         return false;
@@ -199,8 +206,8 @@ fn is_init(parent: i32, stdin: Identity) -> bool {
         || parent == 1 && (proc::is_of_first_namespace() || of_container())
 }
 
-/// Watches each process that is behind a launcher: that process wants the server, and the launcher may outlive it. The
-/// search ends at a process that may not be read in `/proc`.
+/// Watches each process that is behind a launcher: that process wants the server, and the launcher
+/// may outlive it. The search ends at a process that may not be read in `/proc`.
 fn find_behind_launchers(
     hosts: &mut Hosts,
     parent: i32,
@@ -234,9 +241,9 @@ fn find_behind_launchers(
     }
 }
 
-/// The parent of `current`, if `current` is a launcher: it has the same stdin as treaper (`npx` and `uv run` only pass
-/// it on), or it is a shell that was given a command. A shell in a session of its own (`setsid sh -c`) does not count,
-/// since it has to outlive its parent.
+/// The parent of `current`, if `current` is a launcher: it has the same stdin as treaper (`npx` and
+/// `uv run` only pass it on), or it is a shell that was given a command. A shell in a session of
+/// its own (`setsid sh -c`) does not count, since it has to outlive its parent.
 fn behind_launcher(proc: View, current: i32, stdin: Option<Identity>) -> Option<i32> {
     let has_our_stdin = stdin.is_some() && fd::stdin_of(current).ok() == stdin;
     if !has_our_stdin && !is_shell_with_a_command(proc, current) {
@@ -247,8 +254,8 @@ fn behind_launcher(proc: View, current: i32, stdin: Option<Identity>) -> Option<
     (above > 1 && (has_our_stdin || same_session())).then_some(above)
 }
 
-/// The process that started the shell `pid`, if that is hidden because the shell has a session of its own.
-#[must_use]
+/// The process that started the shell `pid`, if that is hidden because the shell has a session of
+/// its own.
 pub fn hidden_behind(pid: i32) -> Option<i32> {
     let proc = proc::view().ok()?;
     let above = proc.stat(pid).ok()?.parent;
@@ -263,8 +270,8 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
         .is_ok_and(shell::was_given_a_command)
 }
 
-/// Opens the nearest ancestor whose command name is `name` (the kernel keeps 15 bytes of it), and the processes above
-/// it of which it is a copy. The error lists the ancestors that there are.
+/// Opens the nearest ancestor whose command name is `name` (the kernel keeps 15 bytes of it), and
+/// the processes above it of which it is a copy. The error lists the ancestors that there are.
 fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
     let name = &name[..name.len().min(15)];
     let mut current = pid::parent();
@@ -300,8 +307,9 @@ fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
     })
 }
 
-/// Whether `pid` is a fork of its parent `above` without an exec. A host may have such a copy of itself between itself
-/// and treaper (Python's multiprocessing), and the copy lives on when the host is killed.
+/// Whether `pid` is a fork of its parent `above` without an exec. A host may have such a copy of
+/// itself between itself and treaper (Python's multiprocessing), and the copy lives on when the
+/// host is killed.
 fn is_copy(pid: i32, above: i32) -> bool {
     let Ok(proc) = proc::view() else { return false };
     let (mut one, mut other) = ([0; 512], [0; 512]);

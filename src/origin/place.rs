@@ -1,5 +1,4 @@
 //! The place in which treaper runs: terminal, stdin, process group, and what it has inherited.
-#![forbid(unsafe_code)]
 
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
@@ -20,12 +19,13 @@ pub struct Place {
     pub job_control: bool,
     /// How a stop goes: what was asked for, completed by what was found.
     pub policy: Policy,
-    /// What SIGHUP does. It is forwarded if a manager uses it to ask for a reload, and under `nohup`, where it is no
-    /// reason to stop.
+    /// What SIGHUP does. It is forwarded if a manager uses it to ask for a reload, and under
+    /// `nohup`, where it is no reason to stop.
     pub hup: SignalUse,
     /// The service manager, if this process is the main process of a unit.
     pub manager: Option<i32>,
-    /// Whether treaper ends by the signal that has ended the server, so that a shell or the manager sees it.
+    /// Whether treaper ends by the signal that has ended the server, so that a shell or the manager
+    /// sees it.
     dies_as_server: bool,
     /// The process group that the host has chosen for treaper.
     pub group: i32,
@@ -58,7 +58,8 @@ impl Place {
         let (job_control, group) = (tty::have_controlling_terminal(), pid::group());
         let is_unit = environment::names_this_process("SYSTEMD_EXEC_PID");
         let is_managed = is_unit || pid::own() == 1;
-        // Both kinds of managers kill what is left at a deadline of their own, which treaper does not know.
+        // Both kinds of managers kill what is left at a deadline of their own, which treaper does
+        // not know.
         let manager_has_deadline = is_managed && name == Name::Own && !config.grace_is_set;
         Ok(Self {
             job_control,
@@ -77,20 +78,23 @@ impl Place {
         })
     }
 
-    /// Closes the inherited descriptors and leaves the working directory, once the server has its own copies. Otherwise
-    /// sockets and pipes would stay open after the server has closed them, and its directory could not be unmounted.
+    /// Closes the inherited descriptors and leaves the working directory, once the server has its
+    /// own copies. Otherwise sockets and pipes would stay open after the server has closed them,
+    /// and its directory could not be unmounted.
     pub fn release_inherited(&self) {
         fd::close_inherited(&self.server_descriptors);
         let _ = std::env::set_current_dir("/");
     }
 
-    /// Ends treaper as the shell or the manager expects it. A shell gets its terminal back, whose foreground group may
-    /// be a group of the tree that is gone. Only if the job was `in_foreground`: then the shell waits for the job, and
-    /// does nothing with the terminal meanwhile. While a job in the background ends, the shell may take the terminal
-    /// at any moment.
+    /// Ends treaper as the shell or the manager expects it. A shell gets its terminal back, whose
+    /// foreground group may be a group of the tree that is gone. Only if the job was
+    /// `in_foreground`: then the shell waits for the job, and does nothing with the terminal
+    /// meanwhile. While a job in the background ends, the shell may take the terminal at any
+    /// moment.
     ///
-    /// If a signal has ended the server, the same signal ends treaper: so a shell prints "Terminated" or ends a loop at
-    /// Ctrl-C, and systemd can distinguish a crash from a stop. `$?` is 128 + n in both cases.
+    /// If a signal has ended the server, the same signal ends treaper: so a shell prints
+    /// "Terminated" or ends a loop at Ctrl-C, and systemd can distinguish a crash from a stop. `$?`
+    /// is 128 + n in both cases.
     pub fn end_as_server(&self, ended: Option<Ended>, in_foreground: bool, status: u8) {
         if in_foreground {
             tty::reclaim_foreground(self.group);
@@ -102,9 +106,10 @@ impl Place {
     }
 }
 
-/// Whether the group of this process was made for another child of the parent, as a shell with job control does for a
-/// pipeline in which treaper is not the first part. Other hosts let a child stay in the host's group, or give it a
-/// group of its own. A parent that merely adopted this process (init) is in another session.
+/// Whether the group of this process was made for another child of the parent, as a shell with job
+/// control does for a pipeline in which treaper is not the first part. Other hosts let a child stay
+/// in the host's group, or give it a group of its own. A parent that merely adopted this process
+/// (init) is in another session.
 fn is_of_a_sibling(group: i32) -> bool {
     let parent = pid::parent();
     group != pid::own()

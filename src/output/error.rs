@@ -1,5 +1,5 @@
-//! Why treaper did not start the server. After the server has started there are no errors, only messages.
-#![forbid(unsafe_code)]
+//! Why treaper did not start the server. After the server has started there are no errors, only
+//! messages.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Write};
@@ -29,13 +29,11 @@ pub enum Error {
 
 impl Error {
     /// A system call failed: `cannot <verb> <object>: <errno text>`.
-    #[must_use]
     pub fn kernel(what: &str, errno: Errno) -> Self {
         Self::Unavailable(format!("cannot {what}: {}", describe(errno)))
     }
 
     /// The exit status of treaper.
-    #[must_use]
     pub const fn status(&self) -> u8 {
         match self {
             Self::Misuse(_) | Self::Unavailable(_) | Self::Gone(_) => status::OWN_FAILURE,
@@ -44,7 +42,6 @@ impl Error {
     }
 
     /// Why COMMAND could not be executed, if that is what failed.
-    #[must_use]
     pub const fn cause(&self) -> Option<Errno> {
         match self {
             Self::NotExecuted { cause, .. } => Some(*cause),
@@ -54,7 +51,6 @@ impl Error {
 }
 
 /// The text of an errno, without the number that std appends.
-#[must_use]
 pub fn describe(errno: Errno) -> String {
     if errno == proc::FOREIGN {
         return "/proc is missing, or is that of another PID namespace".to_owned();
@@ -67,7 +63,6 @@ pub fn describe(errno: Errno) -> String {
 }
 
 /// Why `open` with `O_APPEND` and `O_NONBLOCK` has failed.
-#[must_use]
 pub fn why_not_opened(errno: Errno) -> String {
     match errno {
         Errno::NXIO => "no process reads this FIFO, or it is a socket".to_owned(),
@@ -75,7 +70,8 @@ pub fn why_not_opened(errno: Errno) -> String {
     }
 }
 
-/// A name as a message shows it. Bytes that are not UTF-8 are escaped, and so are control characters.
+/// A name as a message shows it. Bytes that are not UTF-8 are escaped, and so are control
+/// characters.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a>(pub &'a OsStr);
 

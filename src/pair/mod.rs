@@ -1,5 +1,4 @@
 //! The two processes of treaper, and what they share.
-#![forbid(unsafe_code)]
 
 pub mod board;
 pub mod context;

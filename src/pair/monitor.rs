@@ -1,5 +1,5 @@
-//! The process that runs the loop. It gets its events from the watch and from reaping, and acts on the tree.
-#![forbid(unsafe_code)]
+//! The process that runs the loop. It gets its events from the watch and from reaping, and acts on
+//! the tree.
 
 mod messages;
 mod reaping;
@@ -54,7 +54,6 @@ pub struct Monitor<'a> {
 }
 
 impl<'a> Monitor<'a> {
-    #[must_use]
     pub fn new(context: &'a Context<'a>, role: Role, watch: Watch<'a>, mut tree: Tree) -> Self {
         tree.spare = context.spare;
         Self {
@@ -70,9 +69,8 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// A process that has to stop what it has adopted: the shim after the end of the monitor. `namespace`: the server was in a PID namespace, so its pid means
-    /// nothing here.
-    #[must_use]
+    /// A process that has to stop what it has adopted: the shim after the end of the monitor.
+    /// `namespace`: the server was in a PID namespace, so its pid means nothing here.
     pub fn heir(context: &'a Context<'a>, tree: Tree, namespace: bool) -> Self {
         let heir = Self::new(context, Role::Heir, Watch::signals_only(), tree);
         Self {
@@ -142,7 +140,8 @@ impl World for Monitor<'_> {
 }
 
 impl Monitor<'_> {
-    /// Does what is due, and then waits for the next event or the next time at which something is due.
+    /// Does what is due, and then waits for the next event or the next time at which something is
+    /// due.
     fn wait_for_event(&mut self, deadline: Option<Duration>) -> Event {
         loop {
             if self.next_reap == NextReap::Now {
@@ -259,20 +258,22 @@ impl Monitor<'_> {
         }
     }
 
-    /// Lets the shim exit with `status`. Returns whether the monitor has to stay, to reap the processes that are left.
-    /// The init of a PID namespace need not stay: when it exits, the kernel reaps them.
+    /// Lets the shim exit with `status`. Returns whether the monitor has to stay, to reap the
+    /// processes that are left. The init of a PID namespace need not stay: when it exits, the
+    /// kernel reaps them.
     pub fn release_shim(&self, status: u8) -> bool {
         let Role::Monitor { shim } = &self.role else {
             return false;
         };
         self.context.board.set_early_status(status);
-        // Not SIGCHLD: the shim may be suspended, and the end of the monitor, which would resume it, does not come now.
+        // Not SIGCHLD: the shim may be suspended, and the end of the monitor, which would resume
+        // it, does not come now.
         self.wake_shim();
         !matches!(shim, Link::Bell(_))
     }
 
-    /// A call on which the loop rests has failed in a way that its manual does not foresee. Only SIGKILL is left, until the
-    /// tree is empty or `--kill-timeout` is over.
+    /// A call on which the loop rests has failed in a way that its manual does not foresee. Only
+    /// SIGKILL is left, until the tree is empty or `--kill-timeout` is over.
     pub fn give_up(&mut self, what: &str, errno: Errno) -> ! {
         stderr::defer();
         log::error!("cannot {what}: {errno}; the tree gets SIGKILL");
@@ -310,8 +311,9 @@ impl Monitor<'_> {
         self.signal_shim(Signal::CONT);
     }
 
-    /// Resumes the shim if it is suspended, or is about to be. A SIGCONT harms a shim that runs: it removes the SIGTSTP
-    /// of a Ctrl-Z that the shim has not read yet. The shim then forwards an older SIGCONT, which undoes the Ctrl-Z.
+    /// Resumes the shim if it is suspended, or is about to be. A SIGCONT harms a shim that runs: it
+    /// removes the SIGTSTP of a Ctrl-Z that the shim has not read yet. The shim then forwards an
+    /// older SIGCONT, which undoes the Ctrl-Z.
     fn resume_suspended_shim(&self) {
         let runs = match &self.role {
             Role::Monitor {

@@ -1,6 +1,5 @@
-//! The shim while the monitor lives: it forwards signals, resumes a suspended monitor, and reports how the monitor
-//! ended.
-#![forbid(unsafe_code)]
+//! The shim while the monitor lives: it forwards signals, resumes a suspended monitor, and reports
+//! how the monitor ended.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -23,8 +22,8 @@ use crate::sys::{Errno, clock, pidfd, proc};
 enum Sender {
     /// The shim, by a pidfd.
     Direct,
-    /// The shim, but the monitor sends real-time signals: it had to send one, and later ones must not overtake that
-    /// one.
+    /// The shim, but the monitor sends real-time signals: it had to send one, and later ones must
+    /// not overtake that one.
     RealTimeByMonitor,
     /// The monitor, since the kernel has no pidfds (before Linux 5.3).
     AllByMonitor,
@@ -37,8 +36,8 @@ pub struct Shim<'a> {
     monitor: Pid,
     /// The host, if its end is a trigger.
     parent: Option<i32>,
-    /// If the monitor is in a PID namespace of its own: from there it cannot signal the shim, and its pids
-    /// mean nothing here.
+    /// If the monitor is in a PID namespace of its own: from there it cannot signal the shim, and
+    /// its pids mean nothing here.
     bell: Option<OwnedFd>,
     /// Until when such a monitor has to end, since it has closed its files; `None`: it has not.
     ends_by: Option<Duration>,
@@ -47,14 +46,14 @@ pub struct Shim<'a> {
     sender: Sender,
     /// The last order to suspend itself that the shim has obeyed.
     obeyed: Suspension,
-    /// Children of the shim that are not of the tree: children that this process had before it executed treaper, and
-    /// their orphans. `None` if it had none.
+    /// Children of the shim that are not of the tree: children that this process had before it
+    /// executed treaper, and their orphans. `None` if it had none.
     strangers: Option<Vec<i32>>,
 }
 
 impl<'a> Shim<'a> {
-    /// `parent`: the host, if its end is a trigger. `bell`: if the monitor is in a PID namespace of its own.
-    #[must_use]
+    /// `parent`: the host, if its end is a trigger. `bell`: if the monitor is in a PID namespace of
+    /// its own.
     pub fn new(
         context: &'a Context<'a>,
         monitor: Pid,
@@ -76,21 +75,21 @@ impl<'a> Shim<'a> {
     }
 
     /// The children that are not of the tree, for the heir.
-    #[must_use]
     pub fn into_strangers(self) -> Vec<i32> {
         self.strangers.unwrap_or_default()
     }
 }
 
 impl Shim<'_> {
-    /// Waits until the monitor has ended, or lets the shim exit before it. Returns how it ended. If a signal has ended
-    /// it, the tree now belongs to the shim; see also [`Self::ending_init`].
+    /// Waits until the monitor has ended, or lets the shim exit before it. Returns how it ended. If
+    /// a signal has ended it, the tree now belongs to the shim; see also [`Self::ending_init`].
     ///
-    /// The kernel reports the monitor's end by SIGCONT. A signal that suspends removes a pending SIGCONT, and then
-    /// arrives itself. So the shim looks at the monitor after every signal.
+    /// The kernel reports the monitor's end by SIGCONT. A signal that suspends removes a pending
+    /// SIGCONT, and then arrives itself. So the shim looks at the monitor after every signal.
     ///
     /// # Errors
-    /// The shim cannot wait any more, and has sent SIGKILL to the monitor: what it cannot do, and why.
+    /// The shim cannot wait any more, and has sent SIGKILL to the monitor: what it cannot do, and
+    /// why.
     pub fn run(&mut self) -> Result<Ended, (&'static str, Errno)> {
         loop {
             let notifier = self.context.notifier.as_ref();
@@ -120,9 +119,8 @@ impl Shim<'_> {
         }
     }
 
-    /// The monitor, if it was the init of a PID namespace and was killed, but cannot end, since a process there cannot be
-    /// killed: the kernel lets an init end only after all others.
-    #[must_use]
+    /// The monitor, if it was the init of a PID namespace and was killed, but cannot end, since a
+    /// process there cannot be killed: the kernel lets an init end only after all others.
     pub fn ending_init(&self) -> Option<Pid> {
         self.ends_by
             .and(Some(self.monitor))
@@ -141,7 +139,8 @@ impl Shim<'_> {
         self.context.board.server().filter(|_| self.bell.is_none())
     }
 
-    /// The parent-death signal, a SIGCONT, is only a hint: `getppid()` shows whether the parent is gone.
+    /// The parent-death signal, a SIGCONT, is only a hint: `getppid()` shows whether the parent is
+    /// gone.
     fn check_parent(&mut self) {
         if self.parent.is_some_and(|parent| pid::parent() != parent) {
             self.parent = None;
@@ -196,8 +195,8 @@ impl Shim<'_> {
         }
     }
 
-    /// Remembers new children. Until the monitor begins to end, it adopts all orphans of the tree. So an orphan that the
-    /// shim adopts meanwhile is not of the tree.
+    /// Remembers new children. Until the monitor begins to end, it adopts all orphans of the tree.
+    /// So an orphan that the shim adopts meanwhile is not of the tree.
     fn note_strangers(&mut self) {
         let Some(strangers) = &mut self.strangers else {
             return;
@@ -210,7 +209,8 @@ impl Shim<'_> {
                 strangers.push(child);
             }
         });
-        // Otherwise orphans of the tree may be among the new ones. A tracer can hide the end from `wait`.
+        // Otherwise orphans of the tree may be among the new ones. A tracer can hide the end from
+        // `wait`.
         let lives = |stat: proc::Stat| stat.state != b'Z' && !stat.exiting;
         if !proc::stat(monitor.get()).is_ok_and(lives) || wait::has_ended(monitor) {
             strangers.truncate(known);
@@ -223,7 +223,8 @@ impl Shim<'_> {
         let order = board.suspension();
         if order != self.obeyed {
             self.obeyed = order;
-            // A slow monitor may not have seen a resumed server, a stop may have begun, or the monitor may have ended.
+            // A slow monitor may not have seen a resumed server, a stop may have begun, or the
+            // monitor may have ended.
             let still = || {
                 board.suspension() == order
                     && board.trigger().is_none()
@@ -241,8 +242,8 @@ impl Shim<'_> {
         }
     }
 
-    /// Whether the server is suspended, or `/proc` does not show that. The number of a server in a PID namespace means
-    /// nothing here, so then it may be any child of the monitor.
+    /// Whether the server is suspended, or `/proc` does not show that. The number of a server in a
+    /// PID namespace means nothing here, so then it may be any child of the monitor.
     fn server_may_be_suspended(&self) -> bool {
         if let Some(server) = self.server_pid() {
             return proc::may_be_suspended(server.get());
@@ -284,8 +285,8 @@ impl Shim<'_> {
         if self.bell.is_some() && !self.server_may_be_suspended() {
             return;
         }
-        // The bell of such a monitor rings as SIGCONT, which removes the SIGTSTP of Ctrl-Z. The order is on the board by
-        // then.
+        // The bell of such a monitor rings as SIGCONT, which removes the SIGTSTP of Ctrl-Z. The
+        // order is on the board by then.
         let (board, obeyed) = (self.context.board, self.obeyed);
         let rings = self.bell.is_some();
         let order = || Some(board.suspension()).filter(|order| rings && *order != obeyed);
@@ -313,8 +314,8 @@ impl Shim<'_> {
         self.signal_monitor(arrival.signal, arrival.value);
     }
 
-    /// Sends the signal to the server directly, which wakes one process less. Returns false if the monitor has to send
-    /// it.
+    /// Sends the signal to the server directly, which wakes one process less. Returns false if the
+    /// monitor has to send it.
     fn signal_server(&mut self, signal: Signal, value: Option<u64>) -> bool {
         match self.sender {
             Sender::Direct => {}
@@ -355,8 +356,9 @@ impl Shim<'_> {
         (lives && is_unreaped && parent == self.monitor.get()).then_some(server)
     }
 
-    /// Signals the monitor, which is an unreaped child, so its pid is its own. If the call fails, it is tried once
-    /// more, and a plain signal by the other call: a reason to stop must not be lost.
+    /// Signals the monitor, which is an unreaped child, so its pid is its own. If the call fails,
+    /// it is tried once more, and a plain signal by the other call: a reason to stop must not be
+    /// lost.
     fn signal_monitor(&self, signal: Signal, value: Option<u64>) {
         let sent = signal::send(self.monitor, signal, value)
             .or_else(|_| signal::send(self.monitor, signal, value.or(Some(0))));

@@ -1,5 +1,4 @@
 //! What goes into the plan (events), and what comes out of it (actions).
-#![forbid(unsafe_code)]
 
 use core::fmt;
 
@@ -17,7 +16,6 @@ macro_rules! triggers {
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$trigger),+];
 
             /// Its name in messages.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$trigger => $name,)+
@@ -55,14 +53,14 @@ triggers! {
 }
 
 impl Trigger {
-    /// Whether a drain comes before the stop signal: the server sees these two itself, and can exit by itself.
-    #[must_use]
+    /// Whether a drain comes before the stop signal: the server sees these two itself, and can exit
+    /// by itself.
     pub const fn drains(self) -> bool {
         matches!(self, Self::StdinEof | Self::StdoutClosed)
     }
 
-    /// Whether it is the end of a process: of the host, of a watched process, of the shim, or of the monitor.
-    #[must_use]
+    /// Whether it is the end of a process: of the host, of a watched process, of the shim, or of
+    /// the monitor.
     pub const fn is_end_of_process(self) -> bool {
         matches!(
             self,
@@ -88,8 +86,9 @@ pub enum Event {
         server_gone: bool,
         empty: bool,
     },
-    /// The deadline has come. `unread`: bytes of stdin that the server has not read yet. `hung_up`: stdin has hung up,
-    /// and no other process has opened it for writing since then. (A FIFO can be opened again.)
+    /// The deadline has come. `unread`: bytes of stdin that the server has not read yet. `hung_up`:
+    /// stdin has hung up, and no other process has opened it for writing since then. (A FIFO can be
+    /// opened again.)
     Deadline {
         unread: u64,
         hung_up: bool,
@@ -98,15 +97,16 @@ pub enum Event {
     Swept {
         progress: bool,
     },
-    /// At a terminal, the processes for which the stop waits were listed. After that Ctrl-C was pressed.
+    /// At a terminal, the processes for which the stop waits were listed. After that Ctrl-C was
+    /// pressed.
     KillNow,
 }
 
 /// What has to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Send the stop signal to the server, then SIGCONT if it is suspended. Not done if the kernel seems to have
-    /// sent the stop signal.
+    /// Send the stop signal to the server, then SIGCONT if it is suspended. Not done if the kernel
+    /// seems to have sent the stop signal.
     StopServer,
     /// The same, unless treaper has sent the signal: whether the kernel has sent it is not certain.
     EnsureServerStop,
@@ -127,12 +127,10 @@ pub struct Actions(pub [Option<Action>; 3]);
 impl Actions {
     pub const NONE: Self = Self([None; 3]);
 
-    #[must_use]
     pub const fn only(first: Action) -> Self {
         Self([Some(first), None, None])
     }
 
-    #[must_use]
     pub const fn both(first: Action, second: Action) -> Self {
         Self([Some(first), Some(second), None])
     }

@@ -6,8 +6,8 @@
 //!    │  stdout-closed     │
 //!    └──next writer───────┘
 //! ```
-//! Only `core`: no system call, no clock, no allocation. Times are `Duration`s on one monotonic clock.
-#![forbid(unsafe_code)]
+//! Only `core`: no system call, no clock, no allocation. Times are `Duration`s on one monotonic
+//! clock.
 
 use core::time::Duration;
 
@@ -21,7 +21,8 @@ pub const NEVER: Duration = Duration::MAX;
 
 /// The time between two looks whether the server still reads the input that is left.
 const INPUT_CHECK: Duration = Duration::from_millis(50);
-/// The pause after a kill round that found a new process. Without it the rounds would not kill faster.
+/// The pause after a kill round that found a new process. Without it the rounds would not kill
+/// faster.
 pub const ROUND_MIN: Duration = Duration::from_micros(200);
 /// The longest pause. The pause doubles after each round that found no new process.
 const ROUND_MAX: Duration = Duration::from_millis(10);
@@ -30,15 +31,15 @@ const ROUND_MAX: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     Running,
-    /// No signal is sent until `until`. At `check` the unread input is looked at again, of which there were
-    /// `unread` bytes at the last look.
+    /// No signal is sent until `until`. At `check` the unread input is looked at again, of which
+    /// there were `unread` bytes at the last look.
     Draining {
         until: Duration,
         check: Option<Duration>,
         unread: Option<u64>,
     },
-    /// The stop signal was sent, and SIGKILL comes at `kill_at`. Each step before that has a time, which may be
-    /// [`NEVER`]. `None`: it was done, or is not needed.
+    /// The stop signal was sent, and SIGKILL comes at `kill_at`. Each step before that has a time,
+    /// which may be [`NEVER`]. `None`: it was done, or is not needed.
     Terminating {
         /// Send the stop signal to the server, unless treaper has sent it.
         server_at: Option<Duration>,
@@ -66,12 +67,12 @@ pub struct Plan {
     policy: Policy,
     state: State,
     server_gone: bool,
-    /// The first trigger, or one after it that has ended its drain. Later ones can only make a deadline earlier.
+    /// The first trigger, or one after it that has ended its drain. Later ones can only make a
+    /// deadline earlier.
     trigger: Option<Trigger>,
 }
 
 impl Plan {
-    #[must_use]
     pub const fn new(policy: Policy) -> Self {
         Self {
             policy,
@@ -82,7 +83,6 @@ impl Plan {
     }
 
     /// Goes on with a stop that another process has begun for `trigger`, with its deadlines.
-    #[must_use]
     pub const fn resume(
         policy: Policy,
         state: State,
@@ -97,35 +97,29 @@ impl Plan {
         }
     }
 
-    #[must_use]
     pub const fn state(&self) -> State {
         self.state
     }
 
     /// Whether neither a stop nor a drain has begun.
-    #[must_use]
     pub const fn is_running(&self) -> bool {
         matches!(self.state, State::Running)
     }
 
-    #[must_use]
     pub const fn trigger(&self) -> Option<Trigger> {
         self.trigger
     }
 
-    #[must_use]
     pub const fn server_gone(&self) -> bool {
         self.server_gone
     }
 
     /// Whether there is nothing more to do.
-    #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Done | State::Survived)
     }
 
     /// When [`Event::Deadline`] is due; `None`: never.
-    #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         match self.state {
             State::Running | State::Done | State::Survived => None,
@@ -164,7 +158,8 @@ impl Plan {
         match self.state {
             State::Running if trigger.drains() => {
                 self.trigger = Some(trigger);
-                // Whether input is left is only known after a look, so the first look comes at once.
+                // Whether input is left is only known after a look, so the first look comes at
+                // once.
                 let until = now + self.policy.drain;
                 self.state = State::Draining {
                     until,
@@ -174,8 +169,9 @@ impl Plan {
                 Actions::NONE
             }
             State::Running => self.terminate(trigger, now),
-            // During a drain a second hang-up changes nothing. Every other trigger ends the drain and replaces its trigger:
-            // when a host dies, either the end of its pipe or the end of its process may be seen first.
+            // During a drain a second hang-up changes nothing. Every other trigger ends the drain
+            // and replaces its trigger: when a host dies, either the end of its pipe or the end of
+            // its process may be seen first.
             State::Draining { .. } if !trigger.drains() => {
                 self.trigger = Some(trigger);
                 self.terminate(trigger, now)
@@ -220,7 +216,8 @@ impl Plan {
         }
     }
 
-    /// The server has ended in [`State::Terminating`]. Now the rest gets the stop signal, unless it has got it.
+    /// The server has ended in [`State::Terminating`]. Now the rest gets the stop signal, unless it
+    /// has got it.
     fn server_is_gone(&mut self, now: Duration) -> Actions {
         self.bound(self.policy.grace, now);
         let State::Terminating {
@@ -370,8 +367,8 @@ impl Plan {
         }
     }
 
-    /// Sets SIGKILL to `now + grace`, and the steps before it to their times, unless they are earlier already. So no
-    /// deadline is ever moved to a later time.
+    /// Sets SIGKILL to `now + grace`, and the steps before it to their times, unless they are
+    /// earlier already. So no deadline is ever moved to a later time.
     fn bound(&mut self, grace: Duration, now: Duration) {
         let stage = self.policy.stage_of(grace);
         if let State::Terminating {

@@ -1,5 +1,5 @@
-//! How long each part of a stop takes, and in which order the tree is signalled. `core` only, as the plan is.
-#![forbid(unsafe_code)]
+//! How long each part of a stop takes, and in which order the tree is signalled. `core` only, as
+//! the plan is.
 
 use core::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::plan::event::Trigger;
 /// Which processes get the stop signal, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KillMode {
-    /// The server first. The rest of the tree when the server is gone, at the latest [`Policy::stage`] before
-    /// SIGKILL.
+    /// The server first. The rest of the tree when the server is gone, at the latest
+    /// [`Policy::stage`] before SIGKILL.
     #[default]
     Staged,
     /// All at once.
@@ -35,7 +35,8 @@ pub struct Policy {
     pub drain: Duration,
     /// From the first stop signal to SIGKILL.
     pub grace: Duration,
-    /// How long before SIGKILL the rest gets the stop signal at the latest; `None`: see [`Self::stage_of`].
+    /// How long before SIGKILL the rest gets the stop signal at the latest; `None`: see
+    /// [`Self::stage_of`].
     pub stage: Option<Duration>,
     /// From the first SIGKILL until treaper lists the survivors and gives up.
     pub kill_timeout: Duration,
@@ -43,21 +44,20 @@ pub struct Policy {
     pub until: Until,
     /// SIGTERM comes from a manager with a deadline of its own, so treaper sets the server none.
     pub manager_has_deadline: bool,
-    /// At a terminal, a stop that takes long lists the processes for which it waits, and Ctrl-C kills them.
+    /// At a terminal, a stop that takes long lists the processes for which it waits, and Ctrl-C
+    /// kills them.
     pub at_terminal: bool,
 }
 
 impl Policy {
     /// How long before the end of a `grace` the rest gets the stop signal in [`KillMode::Staged`].
-    #[must_use]
     pub fn stage_of(&self, grace: Duration) -> Duration {
         let stage = self.stage.unwrap_or(STAGE.min(grace / 4));
         stage.min(grace)
     }
 
-    /// The grace period of a stop for `trigger`. It is short after the shim was killed: the host may start the next
-    /// server at once, and that one needs the ports and locks of this one.
-    #[must_use]
+    /// The grace period of a stop for `trigger`. It is short after the shim was killed: the host
+    /// may start the next server at once, and that one needs the ports and locks of this one.
     pub fn grace_for(&self, trigger: Trigger) -> Duration {
         match trigger {
             Trigger::ShimKilled => self.grace.min(GRACE_WITHOUT_SHIM),
@@ -66,7 +66,8 @@ impl Policy {
     }
 }
 
-/// The default stage, unless a quarter of the grace period is less. In it the rest can end by the stop signal.
+/// The default stage, unless a quarter of the grace period is less. In it the rest can end by the
+/// stop signal.
 const STAGE: Duration = Duration::from_secs(2);
 /// The longest grace period after the shim was killed.
 const GRACE_WITHOUT_SHIM: Duration = Duration::from_secs(2);

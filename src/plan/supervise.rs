@@ -1,5 +1,4 @@
 //! The loop: the next event, the pure plan, the effects, until the tree is empty.
-#![forbid(unsafe_code)]
 
 use std::time::Duration;
 
@@ -17,8 +16,8 @@ pub trait World {
     /// Called with every new plan, and the event that has led to it, before its actions are done.
     fn planned(&mut self, event: Event, before: &Plan, after: &Plan);
 
-    /// Does `action` of `plan`, which follows from `event`. Returns the event that answers it, if there is one. A
-    /// failure is logged, and the stop goes on.
+    /// Does `action` of `plan`, which follows from `event`. Returns the event that answers it, if
+    /// there is one. A failure is logged, and the stop goes on.
     fn apply(&mut self, event: Event, plan: &Plan, action: Action) -> Option<Event>;
 }
 

@@ -1,5 +1,4 @@
 //! The writers other than the host: the sockets, their connections, and the messages that wait.
-#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -17,9 +16,11 @@ use crate::sys::poll::Events;
 use crate::sys::stream::{self, Stream};
 use crate::sys::{Errno, clock};
 
-/// How many connections there can be at a time. Together they can take so many times the longest message of memory.
+/// How many connections there can be at a time. Together they can take so many times the longest
+/// message of memory.
 pub const MAX_CONNECTIONS: usize = 32;
-/// A writer that sends nothing for this long loses its place if all are taken and another writer connects.
+/// A writer that sends nothing for this long loses its place if all are taken and another writer
+/// connects.
 const MAX_SILENCE: Duration = Duration::from_secs(10);
 const TOO_SILENT: &str = "nothing was sent for 10 s, and another writer needs the place";
 /// The pause before the next connection is accepted, after no descriptor was free for one.
@@ -41,14 +42,16 @@ struct Connection {
     message: Message,
     /// When it has connected or sent something, or a message of it was written.
     active: Duration,
-    /// It was answered. What it still sends is read and discarded, so that its writer can read the answer.
+    /// It was answered. What it still sends is read and discarded, so that its writer can read the
+    /// answer.
     is_answered: bool,
     /// Which one of the sockets it came by.
     source: usize,
 }
 
 impl Connection {
-    /// Sends one line, which is the last one. The buffer of a socket that was never written to has room for it.
+    /// Sends one line, which is the last one. The buffer of a socket that was never written to has
+    /// room for it.
     fn answer(&mut self, line: fmt::Arguments<'_>) {
         stream::send(self.stream.as_fd(), format!("{line}\n").as_bytes());
         stream::hang_up(self.stream.as_fd());
@@ -106,13 +109,15 @@ impl Connections {
         }
     }
 
-    /// When connections are accepted again. `None`: they are accepted now, or only when a writer has left.
+    /// When connections are accepted again. `None`: they are accepted now, or only when a writer
+    /// has left.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         let (at, _) = self.next_place()?;
         (at > now && !self.sources.is_empty()).then_some(at)
     }
 
-    /// The place for the next writer, and when it can have it: a free one, or that of the most silent writer.
+    /// The place for the next writer, and when it can have it: a free one, or that of the most
+    /// silent writer.
     fn next_place(&self) -> Option<(Duration, usize)> {
         let available = |place: usize| match &self.places[place] {
             None => Some((false, self.paused_until, place)),
@@ -160,7 +165,8 @@ impl Connections {
         }
     }
 
-    /// Says so to the writer, which keeps its place until it has read that or another one needs the place.
+    /// Says so to the writer, which keeps its place until it has read that or another one needs the
+    /// place.
     fn refuse(&mut self, place: usize, why: impl fmt::Display) {
         let writer = self.places[place].as_mut();
         if let Some(connection) = writer.filter(|writer| !writer.is_answered) {
@@ -213,7 +219,8 @@ impl Connections {
         self.places[place].as_ref()?.inbox.message()
     }
 
-    /// Notes that `count` bytes of this writer were written to the server. Returns whether its message has ended.
+    /// Notes that `count` bytes of this writer were written to the server. Returns whether its
+    /// message has ended.
     pub fn written(&mut self, place: usize, count: usize, turns: &mut Turns) -> bool {
         let Some(connection) = &mut self.places[place] else {
             return true;
@@ -234,7 +241,8 @@ impl Connections {
         true
     }
 
-    /// Takes no more writers, and answers those that are there, also those that were not accepted yet.
+    /// Takes no more writers, and answers those that are there, also those that were not accepted
+    /// yet.
     pub fn close(&mut self, why: &str) {
         let mut left = 0;
         for mut connection in self.places.iter_mut().filter_map(Option::take) {

@@ -1,8 +1,8 @@
-//! A process that waits in the place of the relay, for a stdin or stdout that cannot be used without waiting.
+//! A process that waits in the place of the relay, for a stdin or stdout that cannot be used
+//! without waiting.
 //!
-//! A *courier* copies one stream to another one, and waits in each read and write as long as it takes. It ends with the
-//! relay.
-#![forbid(unsafe_code)]
+//! A *courier* copies one stream to another one, and waits in each read and write as long as it
+//! takes. It ends with the relay.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -33,8 +33,8 @@ pub struct HostStream {
 
 impl Drop for HostStream {
     fn drop(&mut self) {
-        // It is not reaped yet, so its pid is its own. The process that adopts it reaps it: one that waits for a file system
-        // does not end by SIGKILL, and the relay never waits.
+        // It is not reaped yet, so its pid is its own. The process that adopts it reaps it: one
+        // that waits for a file system does not end by SIGKILL, and the relay never waits.
         if let Some(courier) = self.courier {
             let _ = signal::kill(courier, Signal::KILL);
         }
@@ -42,7 +42,8 @@ impl Drop for HostStream {
 }
 
 impl HostStream {
-    /// The stdin or stdout of this process. To be called in the relay: a courier ends with the process that starts it.
+    /// The stdin or stdout of this process. To be called in the relay: a courier ends with the
+    /// process that starts it.
     pub fn open(number: i32, words: Words) -> Result<Self, Errno> {
         if let Some(stream) = stream::of_standard(number, fd::describe(number).0) {
             let courier = None;
@@ -81,7 +82,8 @@ fn start(from: &OwnedFd, to: &OwnedFd, passed: Option<Word>) -> Result<Pid, Errn
     clone::exit_child(0);
 }
 
-/// How much one write takes: a write that waits returns only when all of it is written, and progress must show.
+/// How much one write takes: a write that waits returns only when all of it is written, and
+/// progress must show.
 const PIECE: usize = 4096;
 /// The stream is looked at again after this long, if poll has reported nothing.
 const LOOK: Duration = Duration::from_secs(3600);

@@ -1,5 +1,5 @@
-//! The relay, as shim and monitor see it: its news, its sockets, and how it is waited for at the end.
-#![forbid(unsafe_code)]
+//! The relay, as shim and monitor see it: its news, its sockets, and how it is waited for at the
+//! end.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -14,8 +14,8 @@ use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Change};
 use crate::sys::{clock, pidfd, proc, stream};
 
-/// A relay that passes nothing on for this long after the end of the tree is killed. It gives up by itself a little
-/// earlier.
+/// A relay that passes nothing on for this long after the end of the tree is killed. It gives up by
+/// itself a little earlier.
 const PATIENCE: Duration = Duration::from_secs(7);
 /// The pause between two looks at the relay.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -48,7 +48,6 @@ impl RelayHandle {
     }
 
     /// What the news is, if it is a reason to stop.
-    #[must_use]
     pub fn news(&self) -> Option<Trigger> {
         if self.words.timed_out.get() {
             Some(Trigger::CancelTimeout)
@@ -59,9 +58,9 @@ impl RelayHandle {
         }
     }
 
-    /// Resumes the relay if it is suspended, since a suspended relay passes nothing on. To be called by the process that
-    /// has started it. That process may have taken the notification of the suspension when it looked at its children,
-    /// so `/proc` is read as well.
+    /// Resumes the relay if it is suspended, since a suspended relay passes nothing on. To be
+    /// called by the process that has started it. That process may have taken the notification of
+    /// the suspension when it looked at its children, so `/proc` is read as well.
     pub fn keep_awake(&self) {
         let shown = proc::stat(self.pid.get()).is_ok_and(|stat| matches!(stat.state, b'T' | b't'));
         let reported = || matches!(wait::job_change(self.pid), Some(Change::Suspended(_)));
@@ -77,8 +76,8 @@ impl RelayHandle {
         stream::hang_up(self.line.as_fd());
     }
 
-    /// After the end of the tree: waits until the relay has passed on what is left of the output, and removes the
-    /// sockets. Only the process that has started the relay waits, and once.
+    /// After the end of the tree: waits until the relay has passed on what is left of the output,
+    /// and removes the sockets. Only the process that has started the relay waits, and once.
     pub fn finish(&self) {
         self.hang_up();
         if pid::own() == self.top.replace(0) {

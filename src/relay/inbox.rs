@@ -1,5 +1,4 @@
 //! What was read and is not yet written to the server: of stdin, and of each other writer. Pure.
-#![forbid(unsafe_code)]
 
 /// How many bytes are read at a time, at most.
 pub const CHUNK: usize = 64 * 1024;
@@ -26,12 +25,12 @@ impl Default for Buffer {
 
 impl Buffer {
     /// What is not yet written.
-    #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Reads more, at most `most` bytes. To be called when all is written. `read` returns how much it has read.
+    /// Reads more, at most `most` bytes. To be called when all is written. `read` returns how much
+    /// it has read.
     pub fn fill<E>(
         &mut self,
         most: usize,
@@ -43,15 +42,14 @@ impl Buffer {
     }
 
     /// What may be written now: up to the end of a message if another writer waits for that.
-    #[must_use]
     pub fn writable(&self, others_wait: bool) -> &[u8] {
         let rest = self.rest();
         let end = memchr::memchr(b'\n', rest).filter(|_| others_wait);
         end.map_or(rest, |end| &rest[..=end])
     }
 
-    /// Notes that `count` of these bytes were written. Returns how many of those that were read last are written by now,
-    /// and whether a message has ended with the last one.
+    /// Notes that `count` of these bytes were written. Returns how many of those that were read
+    /// last are written by now, and whether a message has ended with the last one.
     pub fn written(&mut self, count: usize) -> (usize, bool) {
         self.start += count;
         let last = self.bytes[..self.start].last();
@@ -78,19 +76,17 @@ pub struct Inbox {
 
 impl Inbox {
     /// What is left to be written of the first message, if it is complete.
-    #[must_use]
     pub fn message(&self) -> Option<&[u8]> {
         self.end.map(|end| &self.bytes[self.start..end])
     }
 
     /// Whether all of it was written, and nothing more will come.
-    #[must_use]
     pub fn is_done(&self) -> bool {
         self.ended && self.bytes.is_empty()
     }
 
-    /// Reads more, or notes the end. To be called while the first message is not complete. `read` returns how much it has
-    /// read, and 0 at the end.
+    /// Reads more, or notes the end. To be called while the first message is not complete. `read`
+    /// returns how much it has read, and 0 at the end.
     pub fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> Option<usize>) -> Result<(), Fault> {
         let old = self.bytes.len();
         let room = CHUNK.min(MAX_MESSAGE - old);
@@ -121,7 +117,8 @@ impl Inbox {
         }
     }
 
-    /// Notes that `count` of these bytes were written. Returns whether that was the end of the message.
+    /// Notes that `count` of these bytes were written. Returns whether that was the end of the
+    /// message.
     ///
     /// # Errors
     /// What is wrong with the next one.

@@ -1,5 +1,4 @@
 //! The server's stdin: what is written to it, by which writer, and when it ends.
-#![forbid(unsafe_code)]
 
 use std::time::Duration;
 
@@ -24,7 +23,8 @@ pub const NO_READER: &str = "the server is gone, or reads no more";
 #[derive(Debug)]
 enum Server {
     Open(Stream),
-    /// The relay has ended it. The server may still read what is in it, and has last done so at this time.
+    /// The relay has ended it. The server may still read what is in it, and has last done so at
+    /// this time.
     Ending(ClosedStream, Duration),
     Gone,
 }
@@ -78,8 +78,9 @@ impl Input {
         if let Some(host) = self.host.as_ref().filter(|_| self.inbox.rest().is_empty()) {
             wanted.add(Polled::Host, &host.stream, Events::IN);
         }
-        // Before the server: the end of a writer is older than that of a server that had all of its messages.
-        // After the end of stdin no more is read: what comes later must not keep the server alive.
+        // Before the server: the end of a writer is older than that of a server that had all of its
+        // messages. After the end of stdin no more is read: what comes later must not keep the
+        // server alive.
         if self.host.is_some() {
             self.others.list(wanted, now);
         }
@@ -127,8 +128,8 @@ impl Input {
             // An error of the connection is its end.
             Ok(0) | Err(_) => {
                 self.host = None;
-                // The last line counts also without a newline. All of it is written. If a turn begins now, no cancel of
-                // another writer can follow it.
+                // The last line counts also without a newline. All of it is written. If a turn
+                // begins now, no cancel of another writer can follow it.
                 turns.host_read(b"\n", clock::now());
                 let deadline = turns.deadline;
                 turns.host_written(1, clock::now());
@@ -172,7 +173,8 @@ impl Input {
             self.bytes_of(self.writer)
         };
         if bytes.is_empty() {
-            // If it is the turn of stdin, the rest of its message has to come, unless stdin has ended.
+            // If it is the turn of stdin, the rest of its message has to come, unless stdin has
+            // ended.
             if self.host.is_none() {
                 self.end_server();
             }
@@ -197,7 +199,8 @@ impl Input {
         true
     }
 
-    /// Ends the server's stdin: nothing more will come from the host, and all that was complete is written.
+    /// Ends the server's stdin: nothing more will come from the host, and all that was complete is
+    /// written.
     fn end_server(&mut self) {
         if let Server::Open(server) = std::mem::replace(&mut self.server, Server::Gone) {
             self.server = Server::Ending(server.end(), clock::now());

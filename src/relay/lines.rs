@@ -1,5 +1,4 @@
 //! The lines of a stream that is passed on in pieces. Pure.
-#![forbid(unsafe_code)]
 
 use crate::relay::inbox::MAX_MESSAGE;
 
@@ -12,8 +11,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Calls `each` with every line that ends in `bytes`, without its newline, and with the number of `bytes` up to its
-    /// end.
+    /// Calls `each` with every line that ends in `bytes`, without its newline, and with the number
+    /// of `bytes` up to its end.
     pub fn take(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8], usize)) {
         let mut from = 0;
         for end in memchr::memchr_iter(b'\n', bytes) {

@@ -1,8 +1,7 @@
 //! The members of a JSON object that tell what a message is. Pure.
 //!
-//! It follows strings and brackets, and does not check the rest of the grammar: the process that the message is for does
-//! that.
-#![forbid(unsafe_code)]
+//! It follows strings and brackets, and does not check the rest of the grammar: the process that
+//! the message is for does that.
 
 use std::borrow::Cow;
 
@@ -22,8 +21,8 @@ pub struct Members {
     pub is_answer: bool,
 }
 
-/// The members of `line`; at most 64 of `wanted` are looked for. `None`: there is no whole object at its start.
-#[must_use]
+/// The members of `line`; at most 64 of `wanted` are looked for. `None`: there is no whole object
+/// at its start.
 pub fn read(line: &[u8], wanted: &[Match]) -> Option<Members> {
     let mut members = Members::default();
     each_member(line, |key, value| {
@@ -55,8 +54,8 @@ fn member<'a>(value: &'a [u8], path: &[String]) -> Option<&'a [u8]> {
     member(found?, path)
 }
 
-/// Calls `each` with every key, without its quotes, and its value, both as they are written. `None`: this is no object,
-/// or not all of one.
+/// Calls `each` with every key, without its quotes, and its value, both as they are written.
+/// `None`: this is no object, or not all of one.
 fn each_member<'a>(object: &'a [u8], mut each: impl FnMut(&'a [u8], &'a [u8])) -> Option<()> {
     let mut rest = object
         .trim_ascii_start()
@@ -100,7 +99,8 @@ fn value_length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether a value is the string `wanted`, or the number, `true`, `false` or `null` that is written like it.
+/// Whether a value is the string `wanted`, or the number, `true`, `false` or `null` that is written
+/// like it.
 fn is_value(value: &[u8], wanted: &str) -> bool {
     match value {
         [b'"', text @ .., b'"'] => says(text, wanted),

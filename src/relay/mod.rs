@@ -1,9 +1,9 @@
-//! Several writers of the server's stdin: a third process that reads from all of them, and writes whole messages. It also
-//! follows the turns of the server.
+//! Several writers of the server's stdin: a third process that reads from all of them, and writes
+//! whole messages. It also follows the turns of the server.
 //!
-//! It exists only with `--inject` or `--cancel`. The process that the host knows makes it before anything else, so it
-//! is no process of the tree. The shim and the monitor never read a byte of these streams.
-#![forbid(unsafe_code)]
+//! It exists only with `--inject` or `--cancel`. The process that the host knows makes it before
+//! anything else, so it is no process of the tree. The shim and the monitor never read a byte of
+//! these streams.
 
 mod connections;
 mod courier;
@@ -107,8 +107,9 @@ fn unmade(source: &str, path: &Path, why: &str) -> Error {
     Error::Misuse(format!("{source}: cannot make the socket '{path}': {why}"))
 }
 
-/// Starts the relay, if there is to be one. Puts the server's stdin in the place of that of treaper and, if turns are
-/// followed, its stdout. `strangers`: children from before treaper, which are none of the tree.
+/// Starts the relay, if there is to be one. Puts the server's stdin in the place of that of treaper
+/// and, if turns are followed, its stdout. `strangers`: children from before treaper, which are
+/// none of the tree.
 ///
 /// # Errors
 /// `EAGAIN`, `EMFILE`, ...; a socket cannot be made.
@@ -160,14 +161,15 @@ pub fn start(
         });
     };
     redirect(&server_streams);
-    // The other ends are dropped here: the line would not hang up when the relay ends, and a socket would accept
-    // connections.
+    // The other ends are dropped here: the line would not hang up when the relay ends, and a socket
+    // would accept connections.
     let relay = RelayHandle::new(pid, near_line, words, files);
     Ok(Some((relay, HostStreams(streams))))
 }
 
-/// Runs in the new process. A signal to the group or the name of the shim does not reach it, and all signals are
-/// blocked. It keeps the descriptors `kept` and the standard ones, which `open` opens anew.
+/// Runs in the new process. A signal to the group or the name of the shim does not reach it, and
+/// all signals are blocked. It keeps the descriptors `kept` and the standard ones, which `open`
+/// opens anew.
 fn become_relay(
     kept: &[i32],
     files: &[SocketFile],

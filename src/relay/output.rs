@@ -1,5 +1,4 @@
 //! The server's stdout: passed on to the host as it comes, and searched for the end of a turn.
-#![forbid(unsafe_code)]
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -17,7 +16,8 @@ use crate::sys::stream::{self, Stream};
 
 /// The relay gives up if the host reads nothing of the last output of the tree for this long.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
-/// The pause between two looks at what a courier has passed on of it, since its progress does not wake the relay.
+/// The pause between two looks at what a courier has passed on of it, since its progress does not
+/// wake the relay.
 const FLUSH_LOOK: Duration = Duration::from_millis(500);
 
 /// The server's stdout on its way to that of treaper.
@@ -79,8 +79,8 @@ impl Output {
         Some((since + FLUSH_PATIENCE).min(now + FLUSH_LOOK))
     }
 
-    /// The tree is gone, and what it has written is there by now. Only that is passed on: a process outside of the tree
-    /// may hold this stream, too, and write to it without end.
+    /// The tree is gone, and what it has written is there by now. Only that is passed on: a process
+    /// outside of the tree may hold this stream, too, and write to it without end.
     pub fn finish(&mut self, turns: &mut Turns, now: Duration) {
         self.since = Some(now);
         self.left = self.from.as_ref().map(Stream::readable);
@@ -132,8 +132,8 @@ impl Output {
 
     /// stdout of treaper has room, or its reader is gone.
     pub fn host_reported(&mut self, has_hung_up: bool, turns: &mut Turns) {
-        // While there is something to write, the write says whether the host still reads: an error in the queue of a
-        // socket is none.
+        // While there is something to write, the write says whether the host still reads: an error
+        // in the queue of a socket is none.
         if has_hung_up && self.is_empty() {
             return self.leave();
         }

@@ -1,11 +1,12 @@
 //! Which processes may inject: those of the relay's own uid that are not of the tree.
 //!
-//! A process of the tree descends from the process that started the relay, since that one is a subreaper, and lives as
-//! long as the relay takes new writers. So a writer is of the tree if the chain of its parents leads there, except
-//! through a child that was there before treaper. The chain is read twice, with the time at which each of its processes
-//! was started. If both are the same, and the writer still lives, it was the chain of this writer at one moment in
-//! between. A writer that has ended before cannot be looked at, and is refused: it might have been of the tree.
-#![forbid(unsafe_code)]
+//! A process of the tree descends from the process that started the relay, since that one is a
+//! subreaper, and lives as long as the relay takes new writers. So a writer is of the tree if the
+//! chain of its parents leads there, except through a child that was there before treaper. The
+//! chain is read twice, with the time at which each of its processes was started. If both are the
+//! same, and the writer still lives, it was the chain of this writer at one moment in between. A
+//! writer that has ended before cannot be looked at, and is refused: it might have been of the
+//! tree.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -33,7 +34,6 @@ pub struct Family {
 
 impl Family {
     /// To be called by the process that will start the relay.
-    #[must_use]
     pub fn of_this_process(strangers: &[i32]) -> Self {
         let link = |number: &i32| Some((*number, parent_and_start(*number)?.1));
         Self {
@@ -42,8 +42,8 @@ impl Family {
         }
     }
 
-    /// Whether the process `pid`, which has connected `socket`, is of the tree. `None`: it has ended, or cannot be
-    /// looked at.
+    /// Whether the process `pid`, which has connected `socket`, is of the tree. `None`: it has
+    /// ended, or cannot be looked at.
     fn has(&self, pid: i32, socket: BorrowedFd<'_>) -> Option<bool> {
         let process = match peer::process(socket) {
             Ok(process) => Some(process),
@@ -62,7 +62,8 @@ impl Family {
         is_known.then_some(chain.1)
     }
 
-    /// `pid` and its parents, and whether they are of the tree. `None`: it cannot be read to its end.
+    /// `pid` and its parents, and whether they are of the tree. `None`: it cannot be read to its
+    /// end.
     fn chain(&self, pid: i32) -> Option<(Vec<Link>, bool)> {
         let (mut links, mut current) = (Vec::new(), pid);
         while links.len() < MAX_CHAIN {
@@ -104,7 +105,8 @@ pub fn check(socket: BorrowedFd<'_>, family: &Family) -> Result<(), String> {
     }
 }
 
-/// The parent of a process, and the time of its start. If `/proc` hides the process, its pidfd still shows the parent.
+/// The parent of a process, and the time of its start. If `/proc` hides the process, its pidfd
+/// still shows the parent.
 fn parent_and_start(number: i32) -> Option<(i32, u64)> {
     if let Ok(stat) = proc::stat(number) {
         return Some((stat.parent, stat.started));

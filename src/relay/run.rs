@@ -1,5 +1,4 @@
 //! The relay process: one loop over stdin, the other writers, and the server.
-#![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -16,7 +15,8 @@ pub struct Relay {
     pub input: Input,
     pub output: Option<Output>,
     pub turns: Turns,
-    /// To the pair. It hangs up when neither process of the pair is left, or when they say that the tree is gone.
+    /// To the pair. It hangs up when neither process of the pair is left, or when they say that the
+    /// tree is gone.
     pub line: OwnedFd,
     /// The tree is gone.
     pub is_finishing: bool,
@@ -46,8 +46,9 @@ impl Relay {
         self.input.is_over() && self.output.is_none() && self.turns.deadline.is_none()
     }
 
-    /// What to wait for, in the order in which it is handled: a boundary in the server's output is older than a message
-    /// that arrives now, and all that was there before the end of the tree is to be seen.
+    /// What to wait for, in the order in which it is handled: a boundary in the server's output is
+    /// older than a message that arrives now, and all that was there before the end of the tree is
+    /// to be seen.
     fn list(&self, wanted: &mut Wanted, now: Duration) {
         wanted.clear();
         if let Some(output) = &self.output {

@@ -1,11 +1,12 @@
 //! The socket that other processes connect to: made before the server starts, removed at the end.
 //!
-//! A socket listens before it gets its name, so it accepts connections as soon as it can be seen. Until then it has the
-//! name of its *claim*, which is made of a hash of the name. `bind` makes a name once, so one process at a time makes a
-//! socket or replaces a stale one, and none waits for another one. Two gaps of microseconds are left: if a claim is stale
-//! too, since its process was killed before the socket got its name, two processes can remove it after each other. And a
-//! new socket is removed if it gets its name between the two calls of [`SocketFile::remove`] of a run that ends.
-#![forbid(unsafe_code)]
+//! A socket listens before it gets its name, so it accepts connections as soon as it can be seen.
+//! Until then it has the name of its *claim*, which is made of a hash of the name. `bind` makes a
+//! name once, so one process at a time makes a socket or replaces a stale one, and none waits for
+//! another one. Two gaps of microseconds are left: if a claim is stale too, since its process was
+//! killed before the socket got its name, two processes can remove it after each other. And a new
+//! socket is removed if it gets its name between the two calls of [`SocketFile::remove`] of a run
+//! that ends.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -35,8 +36,8 @@ pub struct SocketFile {
     identity: SocketId,
 }
 
-/// Which file it is: its device, its number, and the time at which it was made. A later file can have the same number,
-/// but not the same time as well.
+/// Which file it is: its device, its number, and the time at which it was made. A later file can
+/// have the same number, but not the same time as well.
 type SocketId = ((u32, u32), u64, (i64, u32));
 
 impl SocketPath {
@@ -160,7 +161,6 @@ impl SocketPath {
 
 impl SocketFile {
     /// The descriptor of its folder.
-    #[must_use]
     pub fn folder(&self) -> i32 {
         self.place.folder.as_raw_fd()
     }

@@ -1,5 +1,4 @@
 //! Which turns run, and the clock of one that was cancelled. Pure.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,8 +7,8 @@ use crate::relay::lines::Lines;
 use crate::relay::members::{self, Members};
 use crate::settings::writers::{Match, Writers};
 
-/// How many turns are known at a time if the answer ends them. A message beyond that begins none, so that its cancel
-/// stops no server.
+/// How many turns are known at a time if the answer ends them. A message beyond that begins none,
+/// so that its cancel stops no server.
 pub const MAX_TURNS: usize = 1024;
 
 /// What a message to the server does.
@@ -47,7 +46,6 @@ pub struct Turns {
 }
 
 impl Turns {
-    #[must_use]
     pub fn new(settings: &Writers) -> Self {
         Self {
             input: [&settings.turns[..], &settings.cancels].concat(),
@@ -59,7 +57,6 @@ impl Turns {
     }
 
     /// How many turns run: those that have begun, without those that have ended.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.count + self.ids.len() as u64
     }

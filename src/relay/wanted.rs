@@ -1,5 +1,4 @@
 //! What the relay waits for.
-#![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;

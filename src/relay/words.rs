@@ -1,5 +1,4 @@
 //! What the relay says to the pair: a few words of shared memory.
-#![forbid(unsafe_code)]
 
 use crate::sys::shared::{Flag, Word, shared_words};
 
@@ -20,7 +19,8 @@ shared_words! {
         pub discarded: Word,
         /// How many bytes of the server's output were passed on.
         pub passed: Word,
-        /// When bytes of another writer were last written to the server, in nanoseconds of the clock.
+        /// When bytes of another writer were last written to the server, in nanoseconds of the
+        /// clock.
         pub injected: Word,
         /// The pids of its couriers. Zero: there is none.
         pub stdin_courier: Word,

@@ -1,5 +1,4 @@
 //! What every process does last: the loop, and the way in which treaper ends.
-#![forbid(unsafe_code)]
 
 use crate::output::error::Error;
 use crate::output::stderr;
@@ -11,8 +10,8 @@ use crate::plan::supervise;
 use crate::spawn;
 use crate::sys::exec::Failure;
 
-/// Runs the loop until the tree is empty, or treaper gives up, and reports that. `first`: an event from before the
-/// loop. Returns the last plan, and the exit status.
+/// Runs the loop until the tree is empty, or treaper gives up, and reports that. `first`: an event
+/// from before the loop. Returns the last plan, and the exit status.
 ///
 /// # Errors
 /// The exec of the server has failed. Then the status of the new process means nothing.
@@ -38,7 +37,8 @@ pub fn run_loop(
     Ok((plan, status))
 }
 
-/// In the process that the host knows: passes on what the tree has written last, and ends as the server has.
+/// In the process that the host knows: passes on what the tree has written last, and ends as the
+/// server has.
 pub fn end_treaper(context: &Context<'_>, status: u8) {
     stderr::write_deferred();
     if let Some(relay) = &context.relay {

@@ -1,5 +1,4 @@
 //! The life of the monitor: a child of the shim that starts the server, and runs the loop.
-#![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
 
@@ -19,8 +18,8 @@ use crate::serve::server;
 use crate::sys::signal::Signal;
 use crate::sys::{prctl, startup};
 
-/// Starts the server, and stops everything that it has started. `shim`, and a `pidfd` of it, are from before the fork.
-/// Returns the exit status of the monitor.
+/// Starts the server, and stops everything that it has started. `shim`, and a `pidfd` of it, are
+/// from before the fork. Returns the exit status of the monitor.
 ///
 /// # Errors
 /// The server was not started.
@@ -31,7 +30,8 @@ pub fn run(
     pidfd: Option<OwnedFd>,
 ) -> Result<u8, Error> {
     separate_from_shim(&context.place)?;
-    // A shim that ended before the parent-death signal was set causes no signal, so its pid is compared.
+    // A shim that ended before the parent-death signal was set causes no signal, so its pid is
+    // compared.
     if !matches!(shim, Link::Bell(_)) && shim.is_gone() {
         if let Some(report) = context.report {
             report.ledger.set_lost(Lost::Shim);
@@ -56,9 +56,9 @@ pub fn run(
 
 /// Signals to the shim's group or by its name do not reach the monitor.
 fn separate_from_shim(place: &Place) -> Result<(), Error> {
-    // A process group of its own, but no session: the scheduler divides processor time between sessions (autogroup), so
-    // a new one would wait behind every busy one. With job control the monitor leaves the session later, after it has
-    // started the server.
+    // A process group of its own, but no session: the scheduler divides processor time between
+    // sessions (autogroup), so a new one would wait behind every busy one. With job control the
+    // monitor leaves the session later, after it has started the server.
     if !place.job_control {
         let _ = prctl::new_group();
     }

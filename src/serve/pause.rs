@@ -1,5 +1,4 @@
 //! A process without a server, which only waits and reaps: the pause container of a pod.
-#![forbid(unsafe_code)]
 
 use crate::contain::Containment;
 use crate::origin::place::Place;
@@ -15,7 +14,8 @@ use crate::sys::signal::Signal;
 use crate::sys::{arrival, pid, prctl, wait};
 use crate::tree::Tree;
 
-/// Reaps until SIGINT or SIGTERM, then stops the orphans that this process has adopted. Returns the exit status.
+/// Reaps until SIGINT or SIGTERM, then stops the orphans that this process has adopted. Returns the
+/// exit status.
 ///
 /// # Errors
 /// This process is not PID 1, and cannot become a subreaper.

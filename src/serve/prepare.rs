@@ -1,5 +1,4 @@
 //! What comes before the monitor and the server: everything that can be found out, or can fail.
-#![forbid(unsafe_code)]
 
 use crate::contain::Containment;
 use crate::origin::hosts::{self, Hosts};
@@ -28,9 +27,9 @@ pub struct Prepared {
     pub streams: Option<HostStreams>,
 }
 
-/// Everything that can be found out, or can fail, before there is a monitor or a server. Only the relay is made here.
-/// Not inlined, since its stack frame is twice as large as all later ones: on a small stack (`ulimit -s 32`) the stop
-/// needs that room.
+/// Everything that can be found out, or can fail, before there is a monitor or a server. Only the
+/// relay is made here. Not inlined, since its stack frame is twice as large as all later ones: on a
+/// small stack (`ulimit -s 32`) the stop needs that room.
 #[inline(never)]
 pub fn prepare<'a>(
     request: Request<'a>,

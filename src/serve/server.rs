@@ -1,5 +1,4 @@
 //! The start of the server, in the process that runs the loop.
-#![forbid(unsafe_code)]
 
 use std::os::fd::AsFd;
 
@@ -63,12 +62,13 @@ pub fn start<'a>(
     }
     // From here on the only way out is an empty tree, whether the server's exec is done or not.
     if context.place.job_control && matches!(role, Role::Monitor { .. }) {
-        // The kernel takes a parent in another group of the same session for a shell, which resumes what the terminal
-        // suspends. The monitor does not do that, so it leaves the session. Then the kernel suspends the job only if
-        // there is a shell that can resume it. See `setpgid(2)`.
+        // The kernel takes a parent in another group of the same session for a shell, which resumes
+        // what the terminal suspends. The monitor does not do that, so it leaves the session. Then
+        // the kernel suspends the job only if there is a shell that can resume it. See
+        // `setpgid(2)`.
         let _ = prctl::new_session();
-        // The shim has got the SIGCONT of the whole job as well, and forwards it. This one would be late, and undo a
-        // Ctrl-Z that came since then.
+        // The shim has got the SIGCONT of the whole job as well, and forwards it. This one would be
+        // late, and undo a Ctrl-Z that came since then.
         arrival::forget_resumption();
     }
     context.place.release_inherited();

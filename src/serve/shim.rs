@@ -1,5 +1,4 @@
 //! The life of the shim: it guards the monitor, and if that is killed, it stops the tree itself.
-#![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
 
@@ -18,7 +17,8 @@ use crate::sys::wait::{self, Ended};
 use crate::sys::{Errno, clock, fd};
 use crate::tree::{Server, StopSent, Tree};
 
-/// Guards `monitor`. `bell`: if the monitor is in a PID namespace of its own. Returns the exit status of treaper.
+/// Guards `monitor`. `bell`: if the monitor is in a PID namespace of its own. Returns the exit
+/// status of treaper.
 ///
 /// # Errors
 /// The server was not started.
@@ -48,7 +48,8 @@ pub fn run(
     Ok(status)
 }
 
-/// The monitor was killed, so the shim becomes the *heir*, and stops the tree. `broken`: why the shim cannot wait.
+/// The monitor was killed, so the shim becomes the *heir*, and stops the tree. `broken`: why the
+/// shim cannot wait.
 fn take_over(
     shim: Shim<'_>,
     context: &Context<'_>,
@@ -69,7 +70,8 @@ fn take_over(
         }
     }
     let strangers = shim.into_strangers();
-    // In a namespace, its pid means nothing here. If it is not a child of this process by now, its pid may belong to another process.
+    // In a namespace, its pid means nothing here. If it is not a child of this process by now, its
+    // pid may belong to another process.
     let server = board.server().filter(|_| !namespace).map(|pid| Server {
         pid,
         pidfd: None,

@@ -1,5 +1,4 @@
 //! The command line and the variables, as clap reads them.
-#![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +27,6 @@ pub type Variables = [(OsString, OsString)];
 type SetVariables<'a> = [(&'static Opt, &'a OsStr)];
 
 /// The whole grammar.
-#[must_use]
 pub fn grammar() -> Command {
     grammar_of(options::all(), &[])
         .disable_help_flag(false)
@@ -36,8 +34,9 @@ pub fn grammar() -> Command {
         .override_help(help::text())
 }
 
-/// The grammar of `options` alone, without a help. A value in a variable is the default of its option, so the command
-/// line wins. The `env` of clap takes an empty variable for set, and does not separate a list by blanks.
+/// The grammar of `options` alone, without a help. A value in a variable is the default of its
+/// option, so the command line wins. The `env` of clap takes an empty variable for set, and does
+/// not separate a list by blanks.
 fn grammar_of(options: impl Iterator<Item = &'static Opt>, given: &SetVariables<'_>) -> Command {
     let command = Command::new("treaper")
         .disable_help_flag(true)
@@ -62,9 +61,10 @@ fn grammar_of(options: impl Iterator<Item = &'static Opt>, given: &SetVariables<
     })
 }
 
-/// The options that have values in `variables`, and the variables of treaper that belong to no option. An empty variable
-/// is not set. An unknown one is no error: Kubernetes makes TREAPER_SERVICE_HOST for a service of that name. If a
-/// variable comes twice, the first one counts.
+/// The options that have values in `variables`, and the variables of treaper that belong to no
+/// option. An empty variable is not set. An unknown one is no error: Kubernetes makes
+/// TREAPER_SERVICE_HOST for a service of that name. If a variable comes twice, the first one
+/// counts.
 fn of_treaper(variables: &Variables) -> (Vec<(&'static Opt, &OsStr)>, Vec<String>) {
     let (mut given, mut unknown) = (Vec::new(), Vec::new());
     for (name, text) in variables {
@@ -96,8 +96,8 @@ fn mentions(arguments: &[OsString], option: &Opt) -> bool {
 /// The error, in one line, which names the option or the variable.
 pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Error> {
     let (given, unknown) = of_treaper(variables);
-    // A grammar of all options costs 4 % of a start. So the first one is of those that are used. If that fails, the whole
-    // one explains why.
+    // A grammar of all options costs 4 % of a start. So the first one is of those that are used. If
+    // that fails, the whole one explains why.
     let is_given = |option: &Opt| given.iter().any(|(known, _)| known.long == option.long);
     let used = options::all().filter(|option| mentions(arguments, option) || is_given(option));
     let error = match grammar_of(used, &given).try_get_matches_from(arguments) {

@@ -1,5 +1,4 @@
 //! The settings: what the options and the variables say, or the defaults.
-#![forbid(unsafe_code)]
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -20,7 +19,6 @@ use crate::sys::signal::Signal;
 pub const PREFIX: &str = "TREAPER_";
 
 /// The environment variable of the option `--long`.
-#[must_use]
 pub fn variable(long: &str) -> String {
     format!("{PREFIX}{}", long.to_ascii_uppercase().replace('-', "_"))
 }
@@ -79,8 +77,8 @@ pub struct Config {
     pub stdin: StdinMode,
     /// Whether the loss of stdout's reader is a trigger.
     pub stdout: bool,
-    /// What SIGHUP does. `None`: it stops the server, unless it asks for a reload, or for nothing: see
-    /// [`crate::origin::place::Place::hup`].
+    /// What SIGHUP does. `None`: it stops the server, unless it asks for a reload, or for nothing:
+    /// see [`crate::origin::place::Place::hup`].
     pub hup: Option<SignalUse>,
     /// What SIGTERM does.
     pub term: SignalUse,
@@ -119,7 +117,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The settings in `matches`, which came from a grammar of at least the options that were given.
+    /// The settings in `matches`, which came from a grammar of at least the options that were
+    /// given.
     ///
     /// # Errors
     /// Settings contradict each other.
@@ -170,7 +169,6 @@ impl Config {
     }
 
     /// How a stop goes. The two are facts about the place, see [`Policy`].
-    #[must_use]
     pub const fn policy(&self, manager_has_deadline: bool, at_terminal: bool) -> Policy {
         Policy {
             drain: self.drain,
@@ -185,7 +183,6 @@ impl Config {
     }
 
     /// What a report says of a server that was not started.
-    #[must_use]
     pub fn facts(&self) -> Facts<'_> {
         Facts {
             trigger: None,

@@ -1,5 +1,5 @@
-//! The text of `--help`, on one screen. That of clap has one line for each option, and costs 52 KiB.
-#![forbid(unsafe_code)]
+//! The text of `--help`, on one screen. That of clap has one line for each option, and costs 52
+//! KiB.
 
 use std::fmt::Write;
 
@@ -16,7 +16,6 @@ const TEXT_COLUMN: usize = 31;
 /// The greatest length of a line of names.
 const WIDTH: usize = 99;
 
-#[must_use]
 pub fn text() -> String {
     let mut text = format!("treaper: {ABOUT}\nUsage: treaper [OPTIONS] [--] COMMAND [ARG]...\n");
     for (heading, options) in GROUPS {

@@ -1,5 +1,4 @@
 //! How treaper behaves differently under the name of another init, apart from its options.
-#![forbid(unsafe_code)]
 
 use crate::sys::signal::Signal;
 
@@ -8,7 +7,8 @@ use crate::sys::signal::Signal;
 pub enum Name {
     #[default]
     Own,
-    /// That of another init: its users expect its exit statuses, and choose the deadlines themselves.
+    /// That of another init: its users expect its exit statuses, and choose the deadlines
+    /// themselves.
     OtherInit,
 }
 

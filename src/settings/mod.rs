@@ -1,5 +1,5 @@
-//! What the user asked for: by options, by variables, and by the name under which treaper was started.
-#![forbid(unsafe_code)]
+//! What the user asked for: by options, by variables, and by the name under which treaper was
+//! started.
 
 pub mod cli;
 pub mod config;

@@ -1,6 +1,5 @@
-//! Every option, as clap knows it. The variables, the help, the completions and the checks of the documents read this
-//! list as well.
-#![forbid(unsafe_code)]
+//! Every option, as clap knows it. The variables, the help, the completions and the checks of the
+//! documents read this list as well.
 
 use std::ffi::OsStr;
 
@@ -27,14 +26,12 @@ pub struct Opt {
 }
 
 impl Opt {
-    #[must_use]
     pub fn argument(&self) -> Arg {
         let arg = Arg::new(self.long).long(self.long).short(self.short);
         (self.define)(arg)
     }
 
     /// The name of its environment variable. `--doctor` has none.
-    #[must_use]
     pub fn variable(&self) -> Option<String> {
         (self.long != "doctor").then(|| config::variable(self.long))
     }

@@ -1,5 +1,5 @@
-//! How users write values: durations, signals, words. Each error is a sentence that says what is expected.
-#![forbid(unsafe_code)]
+//! How users write values: durations, signals, words. Each error is a sentence that says what is
+//! expected.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -49,8 +49,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// As [`duration`], but at least 100 ms: a process takes that long to end after SIGKILL, and a typing error in a unit
-/// must not stop each server at once.
+/// As [`duration`], but at least 100 ms: a process takes that long to end after SIGKILL, and a
+/// typing error in a unit must not stop each server at once.
 pub fn timeout(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
     if time < MIN_TIMEOUT {
@@ -129,8 +129,9 @@ pub fn verbosity(text: &str) -> Result<u8, String> {
     Ok(count.map(|count: u8| count.min(2))?)
 }
 
-/// A filter of messages in `env_logger`'s form, such as `debug` or `treaper::tree::kill=trace,info`. Modules of other
-/// crates are refused: they log nothing, so with such a filter there would be no messages at all.
+/// A filter of messages in `env_logger`'s form, such as `debug` or
+/// `treaper::tree::kill=trace,info`. Modules of other crates are refused: they log nothing, so with
+/// such a filter there would be no messages at all.
 pub fn log_filter(text: &str) -> Result<String, String> {
     let is_level = |text: &str| text.trim().parse::<log::LevelFilter>().is_ok();
     let is_module = |text: &str| matches!(text.trim().split("::").next(), Some("treaper"));

@@ -1,5 +1,4 @@
 //! What was asked for about several writers of the server's stdin, and about cancelled turns.
-#![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,7 +28,8 @@ pub struct Writers {
     pub turns: Vec<Match>,
     /// The messages to the server that cancel the turn that runs.
     pub cancels: Vec<Match>,
-    /// The messages from the server that end a turn. If there are none, the answer of JSON-RPC ends it.
+    /// The messages from the server that end a turn. If there are none, the answer of JSON-RPC ends
+    /// it.
     pub boundaries: Vec<Match>,
     /// How long a cancelled turn may take.
     pub cancel_drain: Duration,
@@ -37,13 +37,11 @@ pub struct Writers {
 
 impl Writers {
     /// Whether there is a relay.
-    #[must_use]
     pub fn are_used(&self) -> bool {
         !self.sockets.is_empty() || self.follow_turns()
     }
 
     /// Whether the relay has to know which turns run. Only then it passes on the server's stdout.
-    #[must_use]
     pub fn follow_turns(&self) -> bool {
         !self.cancels.is_empty()
     }

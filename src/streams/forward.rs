@@ -1,5 +1,4 @@
 //! What an arriving signal means: a pure decision, the same in each process of treaper.
-#![forbid(unsafe_code)]
 
 use crate::plan::event::Trigger;
 use crate::settings::config::{Config, SignalUse};
@@ -31,7 +30,6 @@ pub struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    #[must_use]
     pub fn route(self, arrival: &Arrival) -> Route {
         match meaning(arrival.signal, self.config, self.hup) {
             Route::Forward(_) if self.is_for_job(arrival) => Route::Delivered,
@@ -40,26 +38,23 @@ impl Rules<'_> {
     }
 
     /// Whether the terminal has sent it to the whole job, so that the server has it already.
-    #[must_use]
     pub fn is_for_job(self, arrival: &Arrival) -> bool {
         self.job_control && arrival.from_terminal
     }
 
-    /// Whether it may come from a shell which has resumed the whole job. Then the server has it, too.
-    #[must_use]
+    /// Whether it may come from a shell which has resumed the whole job. Then the server has it,
+    /// too.
     pub fn is_resumption(self, arrival: &Arrival) -> bool {
         arrival.signal == Signal::CONT && self.job_control
     }
 
-    /// Whether treaper suspends itself after it has forwarded this signal. Not after a signal of the terminal to the
-    /// job: then treaper is suspended when the server is.
-    #[must_use]
+    /// Whether treaper suspends itself after it has forwarded this signal. Not after a signal of
+    /// the terminal to the job: then treaper is suspended when the server is.
     pub fn suspends_treaper(self, arrival: &Arrival) -> bool {
         self.suspends_with_signals && arrival.signal.suspends_job() && !self.is_for_job(arrival)
     }
 
     /// Whether it is Ctrl-C, whatever a rewrite makes of SIGINT for the server.
-    #[must_use]
     pub fn is_interrupt_key(self, arrival: &Arrival) -> bool {
         arrival.signal == Signal::INT && self.is_for_job(arrival)
     }

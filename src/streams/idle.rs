@@ -1,5 +1,5 @@
-//! `--idle`: whether something was lately written to the server's stdin. treaper notices each write, and reads nothing.
-#![forbid(unsafe_code)]
+//! `--idle`: whether something was lately written to the server's stdin. treaper notices each
+//! write, and reads nothing.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
@@ -50,7 +50,6 @@ pub fn open() -> Result<Writes, Error> {
 
 impl<'a> Idle<'a> {
     /// Starts the clock.
-    #[must_use]
     pub fn start(writes: Writes, time: Duration, relay: Option<&'a RelayHandle>) -> Self {
         Self {
             writes,
@@ -62,7 +61,6 @@ impl<'a> Idle<'a> {
     }
 
     /// The descriptor that is readable after a write.
-    #[must_use]
     pub fn fd(&self) -> RawFd {
         self.writes.as_raw_fd()
     }
@@ -90,7 +88,6 @@ impl<'a> Idle<'a> {
     }
 
     /// When the time is over. `None`: the clock stands.
-    #[must_use]
     pub fn ends_at(&self) -> Option<Duration> {
         self.ends_at.filter(|_| self.running)
     }

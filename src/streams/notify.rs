@@ -1,9 +1,9 @@
 //! The server's notifications (`sd_notify`), passed on to the service manager by treaper.
 //!
-//! By default systemd only accepts those of the main process of a `Type=notify` unit. That is treaper, but only the
-//! server knows when it is ready. Since version 254 a main process can ask systemd to accept those of the other
-//! processes. For older versions the server gets a socket of treaper. Only notifications of the tree are passed on.
-#![forbid(unsafe_code)]
+//! By default systemd only accepts those of the main process of a `Type=notify` unit. That is
+//! treaper, but only the server knows when it is ready. Since version 254 a main process can ask
+//! systemd to accept those of the other processes. For older versions the server gets a socket of
+//! treaper. Only notifications of the tree are passed on.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -34,7 +34,8 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// `None` if there is nothing to pass on: no manager, or one that now accepts the messages of all processes.
+    /// `None` if there is nothing to pass on: no manager, or one that now accepts the messages of
+    /// all processes.
     ///
     /// # Errors
     /// A socket could not be made, or the manager's could not be reached.
@@ -45,7 +46,8 @@ impl Notifier {
         let sockets = Sockets::open(&manager)?;
         if notify::takes_notify_access() {
             match sockets.send(&Message::new(b"NOTIFYACCESS=all")) {
-                // The queue is full, and the server may send READY=1 before it has room. So treaper passes messages on.
+                // The queue is full, and the server may send READY=1 before it has room. So treaper
+                // passes messages on.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 sent => return sent.map(|()| None),
             }
@@ -58,8 +60,8 @@ impl Notifier {
         }))
     }
 
-    /// Passes on messages of the tree. To be called at every SIGCHLD. `server`: its pid, if it is in this PID
-    /// namespace.
+    /// Passes on messages of the tree. To be called at every SIGCHLD. `server`: its pid, if it is
+    /// in this PID namespace.
     pub fn send_messages(&self, server: Option<Pid>) {
         self.retry_at.set(None);
         for _ in 0..BATCH {
@@ -69,16 +71,15 @@ impl Notifier {
                 Err(QueueFull) => return self.retry_at.set(Some(clock::now() + RETRY)),
             }
         }
-        // There may be more messages, without another signal. SIGCHLD to this process brings it back here after
-        // everything else was looked at.
+        // There may be more messages, without another signal. SIGCHLD to this process brings it
+        // back here after everything else was looked at.
         if let Some(own) = Pid::new(pid::own()) {
             let _ = signal::kill(own, Signal::CHLD);
         }
     }
 
-    /// When [`Self::send_messages`] is to be called again, if the manager's queue was full. It is no timer of the kernel,
-    /// since RLIMIT_SIGPENDING may allow none.
-    #[must_use]
+    /// When [`Self::send_messages`] is to be called again, if the manager's queue was full. It is
+    /// no timer of the kernel, since RLIMIT_SIGPENDING may allow none.
     pub fn retry_at(&self) -> Option<Duration> {
         self.retry_at.get()
     }
@@ -133,7 +134,8 @@ impl Notifier {
             log::warn!("dropped a notification of pid {sender}: too long, or too many descriptors");
             return Ok(());
         }
-        // treaper stays the main process of the unit: it ends when the tree has ended, with the server's status.
+        // treaper stays the main process of the unit: it ends when the tree has ended, with the
+        // server's status.
         let something_left = message.retain_lines(|line| !names_main_process(line));
         if something_left {
             self.sockets.send(&message)

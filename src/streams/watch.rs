@@ -1,8 +1,8 @@
 //! What can wake the monitor, in one poll: signals, and the sources of events.
 //!
-//! Each source verifies what poll has reported, so each event is a fact: the process of a pidfd has ended, or a
-//! descriptor has hung up. Stdin is never read, and without `--idle` data on it does not wake treaper.
-#![forbid(unsafe_code)]
+//! Each source verifies what poll has reported, so each event is a fact: the process of a pidfd has
+//! ended, or a descriptor has hung up. Stdin is never read, and without `--idle` data on it does
+//! not wake treaper.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::sys::{Errno, clock};
 /// The pause before poll is tried again, if it had no memory.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// An end of input in this time is that of a complete input (`echo x | treaper job`), not that of a host. Otherwise the
-/// result would depend on the load of the machine. The time begins when treaper first looks, so an end before that is
-/// always within it.
+/// An end of input in this time is that of a complete input (`echo x | treaper job`), not that of a
+/// host. Otherwise the result would depend on the load of the machine. The time begins when treaper
+/// first looks, so an end before that is always within it.
 const FIRST_SECOND: Duration = Duration::from_secs(1);
 
 /// Why the watch returned.
@@ -39,10 +39,11 @@ pub enum Woken {
 enum Source<'a> {
     /// A pidfd, which is readable when its process has ended.
     Process { _pidfd: OwnedFd, trigger: Trigger },
-    /// The write end of the bell. It hangs up when the shim, which reads it, is gone. Every kernel can do this. In a PID
-    /// namespace of its own, the monitor has no other way to notice that.
+    /// The write end of the bell. It hangs up when the shim, which reads it, is gone. Every kernel
+    /// can do this. In a PID namespace of its own, the monitor has no other way to notice that.
     Bell,
-    /// The line to the relay, which is readable when there is news, and hangs up when the relay has ended.
+    /// The line to the relay, which is readable when there is news, and hangs up when the relay has
+    /// ended.
     Relay(&'a RelayHandle),
     /// The `cgroup.events` of the cgroup.
     Cgroup,
@@ -63,7 +64,8 @@ struct StandardStream {
     hang_up: Events,
     /// Before this time the end of stdin is that of a complete input.
     complete_until: Option<Duration>,
-    /// Polled instead of the descriptor after it has reported something else, which poll would report again at once.
+    /// Polled instead of the descriptor after it has reported something else, which poll would
+    /// report again at once.
     news: Option<News>,
     /// When it was last written to before it hung up; `None` if it has not hung up.
     ended: Option<(i64, u64)>,
@@ -77,7 +79,8 @@ enum Meaning {
     CompleteInput,
 }
 
-/// Everything that can wake this process. `polled[0]` is for the signals, `polled[n]` belongs to `sources[n - 1]`.
+/// Everything that can wake this process. `polled[0]` is for the signals, `polled[n]` belongs to
+/// `sources[n - 1]`.
 #[derive(Debug)]
 pub struct Watch<'a> {
     signals: Option<SignalFd>,
@@ -90,7 +93,6 @@ const IGNORED: Polled = Polled::new(-1, Events::empty());
 
 impl<'a> Watch<'a> {
     /// Watches only signals. It needs no descriptor, so it cannot fail.
-    #[must_use]
     pub const fn signals_only() -> Self {
         Self {
             signals: None,
@@ -100,7 +102,6 @@ impl<'a> Watch<'a> {
     }
 
     /// Watches signals, and what is added later.
-    #[must_use]
     pub fn new(signals: SignalFd) -> Self {
         Self {
             polled: vec![Polled::new(signals.as_raw_fd(), Events::IN)],
@@ -156,8 +157,8 @@ impl<'a> Watch<'a> {
         self.add_stream(fd::STDIN, trigger, Events::RDHUP, HANG_UP, complete_until);
     }
 
-    /// Makes the loss of stdout's reader a trigger. A pipe reports it as POLLERR. POLLRDHUP does not count: that peer
-    /// no longer writes, but may still read.
+    /// Makes the loss of stdout's reader a trigger. A pipe reports it as POLLERR. POLLRDHUP does
+    /// not count: that peer no longer writes, but may still read.
     pub fn add_stdout(&mut self) {
         let hang_up = match fd::describe(fd::STDOUT).0 {
             Kind::Pipe => Events::HUP | Events::ERR,
@@ -205,8 +206,8 @@ impl<'a> Watch<'a> {
         })
     }
 
-    /// Whether neither a drain nor a stop has begun. If a drain has ended without a stop, streams are watched again whose
-    /// hang-up was reported.
+    /// Whether neither a drain nor a stop has begun. If a drain has ended without a stop, streams
+    /// are watched again whose hang-up was reported.
     pub fn set_running(&mut self, running: bool) {
         for (source, polled) in self.sources.iter_mut().zip(self.polled.iter_mut().skip(1)) {
             match source {
@@ -220,9 +221,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Whether stdin has had another writer since it hung up, as a FIFO can: one that is still there, or one that has
-    /// written something and closed it.
-    #[must_use]
+    /// Whether stdin has had another writer since it hung up, as a FIFO can: one that is still
+    /// there, or one that has written something and closed it.
     pub fn stdin_is_back(&self) -> bool {
         self.sources.iter().any(|source| match source {
             Source::Stream(stream) if stream.fd == fd::STDIN => {
@@ -234,7 +234,8 @@ impl<'a> Watch<'a> {
         })
     }
 
-    /// No longer watches the cgroup: the events of a removed group would make poll return at once again and again.
+    /// No longer watches the cgroup: the events of a removed group would make poll return at once
+    /// again and again.
     pub fn forget_cgroup_events(&mut self) {
         for (source, polled) in self.sources.iter().zip(self.polled.iter_mut().skip(1)) {
             if matches!(source, Source::Cgroup) {
@@ -243,7 +244,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Waits for the next event, at most until `until` (`None`: without a limit). May return earlier without an event.
+    /// Waits for the next event, at most until `until` (`None`: without a limit). May return
+    /// earlier without an event.
     pub fn wait(&mut self, until: Option<Duration>) -> Option<Woken> {
         let mut until = until;
         if let Some(idle) = self.idle() {
@@ -272,7 +274,8 @@ impl<'a> Watch<'a> {
                 return woken_by(arrival::wait_any(Some(pause)));
             }
         }
-        // Sources first: if the host is gone, that counts more than a signal that it may have sent before.
+        // Sources first: if the host is gone, that counts more than a signal that it may have sent
+        // before.
         for at in 0..self.sources.len() {
             match self.sources[at].verify(&mut self.polled[at + 1]) {
                 Meaning::Nothing => {}
@@ -301,7 +304,8 @@ fn woken_by(signal: Result<Option<Arrival>, Errno>) -> Option<Woken> {
 }
 
 impl Source<'_> {
-    /// What the report in `polled` means. A report that would come again at once and again is the last one.
+    /// What the report in `polled` means. A report that would come again at once and again is the
+    /// last one.
     fn verify(&mut self, polled: &mut Polled) -> Meaning {
         if polled.reported().is_empty() {
             return Meaning::Nothing;

@@ -32,10 +32,12 @@ const KEYS: [i32; 5] = [SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU];
 /// The keys that [`note`] has got, a bit for each number: of the terminal, and sent by processes.
 static NOTED: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
 
-/// Not 0 in a process that [`share_keys`] has just made: there the kernel writes its pid, before any signal is handled.
+/// Not 0 in a process that [`share_keys`] has just made: there the kernel writes its pid, before
+/// any signal is handled.
 pub static IS_NEW: AtomicI32 = AtomicI32::new(0);
 
-/// A descriptor that is readable while a signal is pending, for a poll. [`wait_any`] takes the signal. See `signalfd(2)`.
+/// A descriptor that is readable while a signal is pending, for a poll. [`wait_any`] takes the
+/// signal. See `signalfd(2)`.
 #[derive(Debug)]
 pub struct SignalFd(OwnedFd);
 
@@ -58,8 +60,9 @@ impl AsRawFd for SignalFd {
     }
 }
 
-/// Waits for any signal (all are blocked), at most for `timeout` (`None`: without a limit). Needs no descriptor. `None` if
-/// none came. After EINTR (a debugger, the freezer of cgroups), the function of musl begins the whole time again. See `sigtimedwait(2)`.
+/// Waits for any signal (all are blocked), at most for `timeout` (`None`: without a limit). Needs
+/// no descriptor. `None` if none came. After EINTR (a debugger, the freezer of cgroups), the
+/// function of musl begins the whole time again. See `sigtimedwait(2)`.
 ///
 /// # Errors
 /// Only those of a filter of system calls.
@@ -72,12 +75,14 @@ pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
     }
 }
 
-/// Makes a process by `make`, which gets flags for its clone. If the process is `in_job`, both get each key of the
-/// terminal, even one from before. A signal that a process has sent is for this process alone, which forwards it.
+/// Makes a process by `make`, which gets flags for its clone. If the process is `in_job`, both get
+/// each key of the terminal, even one from before. A signal that a process has sent is for this
+/// process alone, which forwards it.
 ///
-/// A child does not inherit pending signals. So keys are unblocked meanwhile: the kernel makes no process before they are
-/// handled, and a signal of the group that comes later is for both. See `copy_process` in the kernel. All signals must be
-/// blocked. SIGWINCH needs no care, since a server asks for the size at its start.
+/// A child does not inherit pending signals. So keys are unblocked meanwhile: the kernel makes no
+/// process before they are handled, and a signal of the group that comes later is for both. See
+/// `copy_process` in the kernel. All signals must be blocked. SIGWINCH needs no care, since a
+/// server asks for the size at its start.
 pub fn share_keys<T>(in_job: bool, make: impl FnOnce(i32) -> T) -> T {
     if !in_job {
         return make(0);
@@ -117,8 +122,8 @@ fn put_back(info: &libc::siginfo_t) {
     unsafe { libc::syscall(SYS_rt_sigqueueinfo, own, info.si_signo, &raw const *info) };
 }
 
-/// Replaces a SIGCONT that has arrived by SIGCHLD: this process then looks at its parent and its children, and forwards
-/// nothing. All signals must be blocked.
+/// Replaces a SIGCONT that has arrived by SIGCHLD: this process then looks at its parent and its
+/// children, and forwards nothing. All signals must be blocked.
 pub fn forget_resumption() {
     let continued = Mask::of(&[libc::SIGCONT]);
     if wait_for(continued, Some(Duration::ZERO), &mut no_info()).is_ok() {
@@ -134,8 +139,8 @@ fn wait_for(
 ) -> Result<i32, Errno> {
     let limit = timeout.map(timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the libcs only pass the mask on to the kernel, which reads its 8 bytes; the siginfo is live; the limit is
-    // null or live.
+    // SAFETY: the libcs only pass the mask on to the kernel, which reads its 8 bytes; the siginfo
+    // is live; the limit is null or live.
     let ret = unsafe { libc::sigtimedwait((&raw const mask).cast(), info, limit) };
     check(ret.into()).map(|number| number as i32)
 }
@@ -146,7 +151,8 @@ fn no_info() -> libc::siginfo_t {
 }
 
 fn arrival(number: i32, info: &libc::siginfo_t) -> Option<Arrival> {
-    // SAFETY: the field is inside of every siginfo; used only for SI_QUEUE, where the kernel sets it.
+    // SAFETY: the field is inside of every siginfo; used only for SI_QUEUE, where the kernel sets
+    // it.
     let value = unsafe { info.si_value() }.sival_ptr as u64;
     let by_kernel = info.si_code == libc::SI_KERNEL;
     Some(Arrival {
@@ -156,11 +162,12 @@ fn arrival(number: i32, info: &libc::siginfo_t) -> Option<Arrival> {
             libc::SI_KERNEL | libc::SI_SIGIO => 0,
             _ => sender(info),
         },
-        // The kernel also sends signals to this process alone: of a timer that was set before the exec, for example,
-        // and the hang-up for a session leader. Those are not keys.
+        // The kernel also sends signals to this process alone: of a timer that was set before the
+        // exec, for example, and the hang-up for a session leader. Those are not keys.
         from_terminal: by_kernel && (number == libc::SIGWINCH || KEYS.contains(&number)),
         by_kernel,
-        // `POLL_IN`, `CLD_KILLED` and their like are small positive codes, which no process can send.
+        // `POLL_IN`, `CLD_KILLED` and their like are small positive codes, which no process can
+        // send.
         of_child_or_descriptor: (1..=6).contains(&info.si_code),
         value: (info.si_code == libc::SI_QUEUE).then_some(value),
     })
@@ -172,11 +179,12 @@ fn sender(info: &libc::siginfo_t) -> i32 {
     unsafe { info.si_pid() }
 }
 
-/// Removes the pending `signal` that a failed write of this process has just caused: it concerns no other
-/// process. All signals must be blocked. See `sigtimedwait(2)`.
+/// Removes the pending `signal` that a failed write of this process has just caused: it concerns no
+/// other process. All signals must be blocked. See `sigtimedwait(2)`.
 ///
-/// The kernel sends it to the thread and names this process as the sender. The same signal from another process waits
-/// in the queue of the process, which the kernel looks at last. If that one is found, it is put back.
+/// The kernel sends it to the thread and names this process as the sender. The same signal from
+/// another process waits in the queue of the process, which the kernel looks at last. If that one
+/// is found, it is put back.
 pub fn remove_own(signal: Signal) {
     let (own, mask) = (super::pid::own(), Mask::of(&[signal.number().into()]));
     let mut info = no_info();

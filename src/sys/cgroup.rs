@@ -23,7 +23,8 @@ pub fn make(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))
 }
 
-/// Locks `group` until this descriptor and all of its copies in forked processes are closed. See `flock(2)`.
+/// Locks `group` until this descriptor and all of its copies in forked processes are closed. See
+/// `flock(2)`.
 ///
 /// # Errors
 /// `EEXIST` a process has locked it. (`EAGAIN` of flock is what mkdir says at a limit of groups.)
@@ -42,7 +43,8 @@ pub fn remove(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-/// Removes the empty groups right below `group`, until one is not empty: returns the name of that one. Allocates.
+/// Removes the empty groups right below `group`, until one is not empty: returns the name of that
+/// one. Allocates.
 ///
 /// # Errors
 /// `EACCES`, `EPERM` not allowed; `ENOENT`, `ENODEV` it has been removed; `ENOMEM`.
@@ -57,7 +59,8 @@ pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
     Ok(None)
 }
 
-/// Succeeds if a process may be moved between `group` and the groups below it. clone3 needs the same right.
+/// Succeeds if a process may be moved between `group` and the groups below it. clone3 needs the
+/// same right.
 ///
 /// # Errors
 /// `EACCES` not allowed.
@@ -70,7 +73,8 @@ pub fn enter(group: BorrowedFd<'_>) -> Result<(), Errno> {
     write(group, c"cgroup.procs", b"0")
 }
 
-/// Sends SIGKILL to every member of `group` and of the groups below it, atomically. See `cgroup.kill`.
+/// Sends SIGKILL to every member of `group` and of the groups below it, atomically. See
+/// `cgroup.kill`.
 ///
 /// # Errors
 /// `ENOENT` before Linux 5.14.
@@ -88,7 +92,8 @@ pub fn open_events(group: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(group, c"cgroup.events", READ, Mode::empty())
 }
 
-/// The most memory that the group has used, in bytes. `None` without the memory controller, and before Linux 5.19.
+/// The most memory that the group has used, in bytes. `None` without the memory controller, and
+/// before Linux 5.19.
 pub fn memory_peak(group: BorrowedFd<'_>) -> Option<u64> {
     let file = rustix::fs::openat(group, c"memory.peak", READ, Mode::empty()).ok()?;
     let mut text = [0_u8; 32];

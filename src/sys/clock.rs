@@ -1,4 +1,5 @@
-//! The clock of the loop, CLOCK_MONOTONIC, which shim and monitor share, and the time of day for reports.
+//! The clock of the loop, CLOCK_MONOTONIC, which shim and monitor share, and the time of day for
+//! reports.
 
 use std::time::Duration;
 
@@ -8,20 +9,20 @@ use libc::SYS_clock_gettime as CLOCK_GETTIME;
 #[cfg(target_pointer_width = "32")]
 const CLOCK_GETTIME: libc::c_long = 403;
 
-/// Time since an arbitrary point that is the same for all processes of a boot. See `clock_gettime(2)`.
-#[must_use]
+/// Time since an arbitrary point that is the same for all processes of a boot. See
+/// `clock_gettime(2)`.
 pub fn now() -> Duration {
     // SAFETY: all zeros are a valid time.
     let mut time: libc::timespec = unsafe { std::mem::zeroed() };
-    // The function of the libc: that of rustix searches the vDSO first, which costs more than all calls of treaper.
-    // SAFETY: a live struct; the call fails only for clocks that do not exist.
+    // The function of the libc: that of rustix searches the vDSO first, which costs more than all
+    // calls of treaper. SAFETY: a live struct; the call fails only for clocks that do not exist.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The time of day, since 1970 in UTC. Another process can set it. Zero if a filter refuses the call, and on a
-/// 32-bit processor before Linux 5.1. With the libc, the time of a 32-bit processor can end in 2038.
-#[must_use]
+/// The time of day, since 1970 in UTC. Another process can set it. Zero if a filter refuses the
+/// call, and on a 32-bit processor before Linux 5.1. With the libc, the time of a 32-bit processor
+/// can end in 2038.
 pub fn time() -> Duration {
     let mut time = [0_i64; 2];
     // SAFETY: the kernel writes two numbers of 64 bits.
@@ -29,7 +30,8 @@ pub fn time() -> Duration {
     Duration::new(time[0].max(0) as u64, time[1] as u32)
 }
 
-/// Waits for so long. If a signal interrupts it, or a filter refuses it, the pause is shorter. See `nanosleep(2)`.
+/// Waits for so long. If a signal interrupts it, or a filter refuses it, the pause is shorter. See
+/// `nanosleep(2)`.
 pub fn pause(time: Duration) {
     let time = timespec(time);
     // SAFETY: the time is live; the remaining time is not asked for.

@@ -16,9 +16,9 @@ pub enum Fork {
     Child,
 }
 
-/// Forks a child whose end sends SIGCONT to the parent instead of SIGCHLD: that resumes a parent that is suspended.
-/// Waiting for such a child takes `__WALL`. See `clone(2)`, "The child termination signal".
-/// `in_job`: see [`arrival::share_keys`].
+/// Forks a child whose end sends SIGCONT to the parent instead of SIGCHLD: that resumes a parent
+/// that is suspended. Waiting for such a child takes `__WALL`. See `clone(2)`, "The child
+/// termination signal". `in_job`: see [`arrival::share_keys`].
 ///
 /// # Errors
 /// `EAGAIN` a limit of processes; `ENOMEM`.
@@ -43,8 +43,8 @@ pub enum Namespaces {
     WithUser,
 }
 
-/// As [`fork`], but the child is the init of a new PID namespace, with a mount namespace of its own:
-/// there `getpid()` is 1 and `getppid()` is 0.
+/// As [`fork`], but the child is the init of a new PID namespace, with a mount namespace of its
+/// own: there `getpid()` is 1 and `getppid()` is 0.
 ///
 /// # Errors
 /// `EPERM` not allowed; `ENOSPC` too many or too deep; `EINVAL` the kernel has no such namespaces.
@@ -61,7 +61,8 @@ fn fork_with(flags: c_int, in_job: bool) -> Result<Fork, Errno> {
     arrival::share_keys(in_job, make).map(|(fork, _)| fork)
 }
 
-/// As [`clone3`], or by the older call without it. Also returns whether the child was born in the cgroup.
+/// As [`clone3`], or by the older call without it. Also returns whether the child was born in the
+/// cgroup.
 ///
 /// clone3 came with Linux 5.3, and its cgroups with 5.7. The filters of containers often forbid it.
 fn any_clone(
@@ -98,10 +99,12 @@ struct CloneArgs {
 /// As the kernel defines it. It has too many bits for a C int.
 const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
-/// A child that is born in `cgroup`, if there is one. With `CLONE_PIDFD`, `pidfd` gets its descriptor. See `clone3(2)`.
+/// A child that is born in `cgroup`, if there is one. With `CLONE_PIDFD`, `pidfd` gets its
+/// descriptor. See `clone3(2)`.
 ///
-/// There is only one thread, so the child may do all that the parent may. But the libc does not know of the fork:
-/// functions that use what it stores for each thread (such as `raise`) must not be called.
+/// There is only one thread, so the child may do all that the parent may. But the libc does not
+/// know of the fork: functions that use what it stores for each thread (such as `raise`) must not
+/// be called.
 fn clone3(
     flags: c_int,
     exit_signal: c_int,
@@ -119,21 +122,23 @@ fn clone3(
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = cgroup.as_raw_fd() as u64;
     }
-    // SAFETY: a live struct, and its size. The child gets a copy of all memory, and the copy is consistent: no lock
-    // can be held by a thread that the child lacks.
+    // SAFETY: a live struct, and its size. The child gets a copy of all memory, and the copy is
+    // consistent: no lock can be held by a thread that the child lacks.
     returned(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of_val(&args)) })
 }
 
 /// The older call, which knows no cgroup. See `clone(2)`.
 fn clone(flags: c_int, exit_signal: c_int, pidfd: &mut c_int) -> Result<Fork, Errno> {
     let flags = c_long::from(flags | exit_signal);
-    // On this architecture the stack comes first. Without one, the child uses its copy of the present one.
+    // On this architecture the stack comes first. Without one, the child uses its copy of the
+    // present one.
     let (first, second) = if cfg!(target_arch = "s390x") {
         (0, flags)
     } else {
         (flags, 0)
     };
-    // The last two: where the kernel writes the pid of the child, in either order, and what no flag asks for.
+    // The last two: where the kernel writes the pid of the child, in either order, and what no flag
+    // asks for.
     let (pidfd, child) = (std::ptr::from_mut(pidfd), arrival::IS_NEW.as_ptr());
     // SAFETY: live numbers. The copy of the memory is consistent, as with `clone3`.
     returned(unsafe { libc::syscall(libc::SYS_clone, first, second, pidfd, child, child) })
@@ -159,7 +164,8 @@ pub fn has_clone3() -> Result<(), Errno> {
     }
 }
 
-/// Ends a forked child at once. Unlike `exit`, it runs no exit handlers, which belong to the parent. See `_exit(2)`.
+/// Ends a forked child at once. Unlike `exit`, it runs no exit handlers, which belong to the
+/// parent. See `_exit(2)`.
 pub fn exit_child(status: i32) -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(status) }
@@ -168,8 +174,9 @@ pub fn exit_child(status: i32) -> ! {
 /// The process group that the server starts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// A new one that it leads, in a session of its own. The scheduler divides processor time between sessions
-    /// (autogroup), and hundreds of busy processes must not keep treaper from running.
+    /// A new one that it leads, in a session of its own. The scheduler divides processor time
+    /// between sessions (autogroup), and hundreds of busy processes must not keep treaper from
+    /// running.
     Own,
     /// That of its parent: job control needs it there.
     Inherit,
@@ -183,7 +190,8 @@ pub struct Setup {
     /// The server gets it when its parent ends.
     pub parent_death_signal: Signal,
     pub no_new_privs: bool,
-    /// Shared memory in which the new process writes its pid first of all: its parent may be killed at any time.
+    /// Shared memory in which the new process writes its pid first of all: its parent may be killed
+    /// at any time.
     pub announce: &'static AtomicU64,
     /// Shared memory in which it writes why it could not become the server.
     pub failure: &'static AtomicU64,
@@ -191,9 +199,9 @@ pub struct Setup {
     pub interpreter: Text,
 }
 
-/// Makes the process that becomes the server, in `cgroup` if there is one. Returns before its exec, which may never
-/// return (a network file system, a scanner): a stop must not wait for it. If the exec fails, the process writes the
-/// reason to `setup.failure`, and exits.
+/// Makes the process that becomes the server, in `cgroup` if there is one. Returns before its exec,
+/// which may never return (a network file system, a scanner): a stop must not wait for it. If the
+/// exec fails, the process writes the reason to `setup.failure`, and exits.
 ///
 /// The pidfd is missing on kernels before 5.2.
 ///
@@ -217,14 +225,16 @@ pub fn spawn(
     match forked {
         Fork::Child => become_server(image, setup, parent, enter),
         Fork::Parent(pid) => {
-            // SAFETY: the kernel has just opened this descriptor (close-on-exec), and nothing else owns it.
+            // SAFETY: the kernel has just opened this descriptor (close-on-exec), and nothing else
+            // owns it.
             let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
             Ok((pid, pidfd))
         }
     }
 }
 
-/// The child: it becomes the server, or writes why it could not. `enter`: the cgroup, if it was not born there.
+/// The child: it becomes the server, or writes why it could not. `enter`: the cgroup, if it was not
+/// born there.
 fn become_server(
     mut image: Image,
     setup: &Setup,
@@ -242,8 +252,8 @@ fn become_server(
 
 fn set_up(setup: &Setup, parent: c_int, enter: Option<BorrowedFd<'_>>) -> Result<(), Failure> {
     if let Some(cgroup) = enter {
-        // Only where it is needed: this write waits for an RCU grace period, which takes longer than the rest of a
-        // start.
+        // Only where it is needed: this write waits for an RCU grace period, which takes longer
+        // than the rest of a start.
         super::cgroup::enter(cgroup).map_err(Failure::Clone)?;
     }
     match setup.group {

@@ -1,5 +1,5 @@
-//! The server's environment: that of treaper, except for variables that name treaper by its pid and mean the server,
-//! and for the socket of the service manager.
+//! The server's environment: that of treaper, except for variables that name treaper by its pid and
+//! mean the server, and for the socket of the service manager.
 
 use std::ffi::{CString, OsStr, c_char};
 use std::io::Write;
@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::{pid, startup};
 
-/// Variables in which a service manager names one process: a program obeys them only if they hold its own pid.
-/// See `sd_listen_fds(3)`, `sd_watchdog_enabled(3)`, `systemd.exec(5)`.
+/// Variables in which a service manager names one process: a program obeys them only if they hold
+/// its own pid. See `sd_listen_fds(3)`, `sd_watchdog_enabled(3)`, `systemd.exec(5)`.
 const PID_VARIABLES: [&str; 3] = ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
 /// Names this process by the inode of its pidfd. Without this variable `LISTEN_PID` alone counts.
 const INODE: &[u8] = b"LISTEN_PIDFDID=";
@@ -17,13 +17,12 @@ const SOCKET: &[u8] = b"NOTIFY_SOCKET=";
 const PID_SIZE: usize = 11;
 
 /// Whether the variable `name` holds the pid of this process.
-#[must_use]
 pub fn names_this_process(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|text| text.as_bytes() == pid::own().to_string().as_bytes())
 }
 
-/// An environment in which these variables name another process, and `NOTIFY_SOCKET` another socket. The pid is
-/// written later, by [`Self::fill_in`].
+/// An environment in which these variables name another process, and `NOTIFY_SOCKET` another
+/// socket. The pid is written later, by [`Self::fill_in`].
 pub struct Environment {
     entries: Vec<*const c_char>,
     /// The entries that hold a pid, each with the offset at which the pid begins.
@@ -33,9 +32,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// `None` if no variable names this process and there is no `socket`: then the server gets the original
-    /// environment.
-    #[must_use]
+    /// `None` if no variable names this process and there is no `socket`: then the server gets the
+    /// original environment.
     pub fn naming_another(socket: Option<&OsStr>) -> Option<Self> {
         let names: Vec<&str> = PID_VARIABLES
             .into_iter()
@@ -79,7 +77,6 @@ impl Environment {
     }
 
     /// For `execve(2)`.
-    #[must_use]
     pub fn as_ptr(&self) -> *const *const c_char {
         self.entries.as_ptr()
     }

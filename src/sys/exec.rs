@@ -8,12 +8,14 @@ use rustix::fs::{FileType, Mode, OFlags};
 use super::environment::Environment;
 use super::{Errno, last_errno, pid, startup};
 
-/// What the new process executes. All of it is prepared, so that no failure but that of the exec is left to report.
+/// What the new process executes. All of it is prepared, so that no failure but that of the exec is
+/// left to report.
 pub struct Image {
     /// The paths to try, in this order.
     candidates: Vec<CString>,
-    /// `/bin/sh`, then the arguments, then null. Without the first entry it is the argv of the command. With it, and
-    /// with the path in place of the command's name, it calls the shell for a script that has no `#!` line.
+    /// `/bin/sh`, then the arguments, then null. Without the first entry it is the argv of the
+    /// command. With it, and with the path in place of the command's name, it calls the shell for a
+    /// script that has no `#!` line.
     argv: Vec<*const c_char>,
     /// Whether `candidates` come from PATH rather than from a path that was given.
     searched: bool,
@@ -26,9 +28,9 @@ pub struct Image {
 const SHELL: &CStr = c"/bin/sh";
 
 impl Image {
-    /// `candidates`: full paths to try (`searched`: made from PATH); `arguments`: argv, the command's name first;
-    /// `notify_socket`: the server's `NOTIFY_SOCKET`, if it is not that of treaper.
-    #[must_use]
+    /// `candidates`: full paths to try (`searched`: made from PATH); `arguments`: argv, the
+    /// command's name first; `notify_socket`: the server's `NOTIFY_SOCKET`, if it is not that of
+    /// treaper.
     pub fn new(
         candidates: Vec<CString>,
         searched: bool,
@@ -48,8 +50,8 @@ impl Image {
         }
     }
 
-    /// Tries the candidates as a shell does, and returns only if none could be executed. If an interpreter is missing,
-    /// its name is written to `interpreter`.
+    /// Tries the candidates as a shell does, and returns only if none could be executed. If an
+    /// interpreter is missing, its name is written to `interpreter`.
     pub fn execute(&mut self, interpreter: Text) -> Failure {
         if let Some(environment) = &mut self.environment {
             environment.fill_in(pid::own());
@@ -96,9 +98,11 @@ impl Image {
     }
 }
 
-/// As in an [`Image`], `path` and the entries of `argv` are NUL-terminated strings, and null ends both arrays.
+/// As in an [`Image`], `path` and the entries of `argv` are NUL-terminated strings, and null ends
+/// both arrays.
 fn execve(path: *const c_char, argv: &[*const c_char], environment: *const *const c_char) -> Errno {
-    // SAFETY: NUL-terminated strings in null-terminated arrays, owned by the image and by the C runtime.
+    // SAFETY: NUL-terminated strings in null-terminated arrays, owned by the image and by the C
+    // runtime.
     unsafe { libc::execve(path, argv.as_ptr(), environment) };
     last_errno()
 }
@@ -109,7 +113,8 @@ fn exists(path: &CStr, but_no_directory: bool) -> bool {
     })
 }
 
-/// A short text in shared memory, written by the new process if its exec fails. All words are zero at first.
+/// A short text in shared memory, written by the new process if its exec fails. All words are zero
+/// at first.
 #[derive(Clone, Copy, Debug)]
 pub struct Text(pub &'static [AtomicU64]);
 
@@ -117,8 +122,9 @@ impl Text {
     /// How many words are enough for a name.
     pub const WORDS: usize = 8;
 
-    /// Stores the name of the interpreter in the first line of the script `path`, as the kernel reads that line: the
-    /// name ends at a blank or at the end of the line. In a file with DOS line ends, a carriage return is a part of it.
+    /// Stores the name of the interpreter in the first line of the script `path`, as the kernel
+    /// reads that line: the name ends at a blank or at the end of the line. In a file with DOS line
+    /// ends, a carriage return is a part of it.
     fn read_from(self, path: &CStr) {
         let mut line = [0_u8; 2 + Self::WORDS * 8];
         let Ok(file) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -140,7 +146,6 @@ impl Text {
     }
 
     /// The text, up to the first NUL. Allocates.
-    #[must_use]
     pub fn get(self) -> Vec<u8> {
         let words = self.0.iter().map(|word| word.load(SeqCst).to_le_bytes());
         words.flatten().take_while(|byte| *byte != 0).collect()
@@ -156,7 +161,8 @@ pub enum Failure {
     Orphaned,
     /// There is no file of that name.
     NotFound,
-    /// There is no file of that name in the directories of PATH that may be searched. The one with this index may not.
+    /// There is no file of that name in the directories of PATH that may be searched. The one with
+    /// this index may not.
     NotSearched(usize),
     /// There is a file of that name, and it cannot be executed.
     NotExecutable(Errno),
@@ -166,7 +172,6 @@ pub enum Failure {
 
 impl Failure {
     /// As a word that is never zero.
-    #[must_use]
     pub fn encode(self) -> u64 {
         let (kind, detail) = match self {
             Self::Clone(errno) => (1, errno.raw_os_error()),
@@ -180,7 +185,6 @@ impl Failure {
     }
 
     /// The reverse; `None` for zero.
-    #[must_use]
     pub fn decode(word: u64) -> Option<Self> {
         let errno = || Errno::from_raw_os_error(word as i32);
         Some(match word >> 32 {

@@ -47,7 +47,6 @@ impl Identity {
 }
 
 /// Kind and identity of a standard descriptor. See `fstat(2)`.
-#[must_use]
 pub fn describe(fd: i32) -> (Kind, Option<Identity>) {
     let Ok(stat) = rustix::fs::fstat(std_fd(fd)) else {
         return (Kind::Other, None);
@@ -82,17 +81,16 @@ fn file_of(pid: i32, link: &str) -> Result<Identity, Errno> {
     Ok(Identity::of(&stat))
 }
 
-/// How many bytes wait to be read from stdin; 0 if that is unknown. See `FIONREAD` in `ioctl_pipe(2)`.
-#[must_use]
+/// How many bytes wait to be read from stdin; 0 if that is unknown. See `FIONREAD` in
+/// `ioctl_pipe(2)`.
 pub fn unread(fd: i32) -> u64 {
     rustix::io::ioctl_fionread(std_fd(fd)).unwrap_or(0)
 }
 
-/// Whether the other end of stdin may be waiting for room, and so in the middle of a write. A pipe without room is at
-/// least half full in bytes, since two messages that follow each other do not fit into one page. A Unix socket counts what
-/// it keeps for each message: with messages of 50 bytes it has no room left at a sixteenth of its size. See `pipe(7)`,
-/// `socket(7)`.
-#[must_use]
+/// Whether the other end of stdin may be waiting for room, and so in the middle of a write. A pipe
+/// without room is at least half full in bytes, since two messages that follow each other do not
+/// fit into one page. A Unix socket counts what it keeps for each message: with messages of 50
+/// bytes it has no room left at a sixteenth of its size. See `pipe(7)`, `socket(7)`.
 pub fn may_be_full(fd: i32) -> bool {
     let (size, part) = match describe(fd).0 {
         Kind::Pipe => (rustix::pipe::fcntl_getpipe_size(std_fd(fd)), 2),
@@ -103,16 +101,17 @@ pub fn may_be_full(fd: i32) -> bool {
 }
 
 /// When `fd` was last written to, in seconds and nanoseconds. See `st_mtim` in `stat(3type)`.
-#[must_use]
 pub fn last_write(fd: i32) -> (i64, u64) {
     rustix::fs::fstat(std_fd(fd))
         .map_or((0, 0), |stat| (stat.st_mtime as _, stat.st_mtime_nsec as _))
 }
 
-/// Closes stdin or stdout of this process by making it a copy of stderr, which is kept anyway. So the number stays in
-/// use, and nothing that is opened later gets it. Cannot run out of descriptors. Not before an exec, which would keep it.
+/// Closes stdin or stdout of this process by making it a copy of stderr, which is kept anyway. So
+/// the number stays in use, and nothing that is opened later gets it. Cannot run out of
+/// descriptors. Not before an exec, which would keep it.
 ///
-/// A plain file stays open: its other copies notice nothing, and closing it can wait for a file system that hangs.
+/// A plain file stays open: its other copies notice nothing, and closing it can wait for a file
+/// system that hangs.
 pub fn replace_by_stderr(fd: i32) {
     // Of a pipe, a socket and a terminal there is no position. Asking for it never waits.
     if rustix::fs::tell(std_fd(fd)).is_err() {
@@ -120,8 +119,8 @@ pub fn replace_by_stderr(fd: i32) {
     }
 }
 
-/// Appends standard error to the file `path` from now on, which is made with mode 0600 if it is missing. Unlike a
-/// shell's `2>>`, it does not wait for the reader of a FIFO. See `open(2)`.
+/// Appends standard error to the file `path` from now on, which is made with mode 0600 if it is
+/// missing. Unlike a shell's `2>>`, it does not wait for the reader of a FIFO. See `open(2)`.
 ///
 /// # Errors
 /// `ENXIO` a FIFO without a reader, or a socket; `EISDIR`, `EACCES`, `ENOENT` and so on.
@@ -133,7 +132,8 @@ pub fn append_stderr_to(path: &OsStr) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Opens a file to append to it, and makes it with mode 0600 if it is missing. Neither this nor a write to it waits.
+/// Opens a file to append to it, and makes it with mode 0600 if it is missing. Neither this nor a
+/// write to it waits.
 ///
 /// # Errors
 /// As [`append_stderr_to`].
@@ -147,8 +147,8 @@ pub fn open_to_append(path: &OsStr) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// `EBADF` it is closed.
 pub fn reserve(number: i32) -> Result<(), Errno> {
-    // SAFETY: nothing in this program closes an inherited descriptor that it has reserved. If it was closed before, it
-    // is only asked for.
+    // SAFETY: nothing in this program closes an inherited descriptor that it has reserved. If it
+    // was closed before, it is only asked for.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     let flags = rustix::io::fcntl_getfd(fd)?;
     if number > STDERR {
@@ -157,12 +157,12 @@ pub fn reserve(number: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The descriptors above 2 that are open. Called before treaper opens any, it finds the inherited ones. Finds none
-/// without `/proc`.
-#[must_use]
+/// The descriptors above 2 that are open. Called before treaper opens any, it finds the inherited
+/// ones. Finds none without `/proc`.
 pub fn inherited() -> Vec<i32> {
     let mut found = Vec::new();
-    // Since Linux 6.2 this size is the number of descriptors. With the usual three, no listing is needed.
+    // Since Linux 6.2 this size is the number of descriptors. With the usual three, no listing is
+    // needed.
     if rustix::fs::stat(c"/proc/self/fd").is_ok_and(|stat| stat.st_size == 3) {
         return found;
     }
@@ -183,8 +183,9 @@ pub fn close_inherited(fds: &[i32]) {
     }
 }
 
-/// File systems that other machines or processes serve, by the magic number in `statfs(2)`: FUSE, NFS, CIFS, SMB 2,
-/// 9p, Ceph, Lustre. A write to a file on one of them waits for those, also with `O_NONBLOCK`.
+/// File systems that other machines or processes serve, by the magic number in `statfs(2)`: FUSE,
+/// NFS, CIFS, SMB 2, 9p, Ceph, Lustre. A write to a file on one of them waits for those, also with
+/// `O_NONBLOCK`.
 const SERVED_BY_OTHERS: [u32; 7] = [
     0x6573_5546,
     0x6969,
@@ -196,7 +197,6 @@ const SERVED_BY_OTHERS: [u32; 7] = [
 ];
 
 /// Whether stderr is a file, and a write to it may wait without a limit.
-#[must_use]
 pub fn stderr_may_wait() -> bool {
     let fd = std_fd(STDERR);
     let is_file = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
@@ -210,10 +210,12 @@ pub fn write_message(bytes: &[u8]) {
     let _ = write_without_waiting(STDERR, bytes);
 }
 
-/// Writes to `number`, an inherited descriptor that treaper keeps open. Never waits. Returns how many bytes were written.
+/// Writes to `number`, an inherited descriptor that treaper keeps open. Never waits. Returns how
+/// many bytes were written.
 ///
 /// A plain file is written as usual. A socket gets `MSG_DONTWAIT`. Pipes and terminals are opened
-/// again, so that O_NONBLOCK is set for treaper alone: otherwise it would be set for the server, too.
+/// again, so that O_NONBLOCK is set for treaper alone: otherwise it would be set for the server,
+/// too.
 ///
 /// # Errors
 /// `EAGAIN` there is no room; `EPIPE` no reader; `ENOSPC` and so on.
@@ -228,8 +230,8 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
             if let Ok(own) = reopen(number, flags) {
                 return write_at_once(own.as_fd(), bytes);
             }
-            // No free descriptor, or no /proc: ask first whether it can be written. Another writer may fill the pipe in
-            // between. Then this write waits for the reader.
+            // No free descriptor, or no /proc: ask first whether it can be written. Another writer
+            // may fill the pipe in between. Then this write waits for the reader.
             if poll_one(number, Events::OUT, Duration::ZERO).contains(Events::OUT) {
                 return write_at_once(fd, bytes);
             }
@@ -238,8 +240,8 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
     }
 }
 
-/// Opens the file of a descriptor anew, close-on-exec: flags that are set there are for this process alone. See
-/// `proc_pid_fd(5)`.
+/// Opens the file of a descriptor anew, close-on-exec: flags that are set there are for this
+/// process alone. See `proc_pid_fd(5)`.
 pub(super) fn reopen(number: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = proc::Path::of(format_args!("/proc/self/fd/{number}"));
     rustix::fs::open(path.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty())
@@ -253,9 +255,9 @@ pub fn raise_limit() {
     let _ = rustix::process::setrlimit(resource, limit);
 }
 
-/// Writes what fits. If the reader is gone, or the file is at its size limit (RLIMIT_FSIZE), the kernel sends a signal
-/// to this process. It is removed here. Forwarded, it would end the server, and the message about forwarding it would
-/// cause the next signal.
+/// Writes what fits. If the reader is gone, or the file is at its size limit (RLIMIT_FSIZE), the
+/// kernel sends a signal to this process. It is removed here. Forwarded, it would end the server,
+/// and the message about forwarding it would cause the next signal.
 ///
 /// # Errors
 /// Those of `write(2)`.
@@ -300,8 +302,8 @@ pub fn directories_in(dir: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
 /// As `<linux/fcntl.h>` defines it.
 const F_SETSIG: i32 = 10;
 
-/// A pipe: when something is written to its second end, the kernel sends `signal` to this process. See `F_SETSIG` in
-/// `fcntl(2)`.
+/// A pipe: when something is written to its second end, the kernel sends `signal` to this process.
+/// See `F_SETSIG` in `fcntl(2)`.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`.
@@ -311,7 +313,8 @@ pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((read, write))
 }
 
-/// From now on the kernel sends `signal` to this process when there is something to read. Also makes `fd` non-blocking.
+/// From now on the kernel sends `signal` to this process when there is something to read. Also
+/// makes `fd` non-blocking.
 pub fn signal_when_readable(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     for (command, value) in [
         (libc::F_SETOWN, super::pid::own()),

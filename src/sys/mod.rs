@@ -1,9 +1,10 @@
 //! The kernel seam: small safe wrappers, and the only place with `unsafe`.
 //!
-//! No policy, no messages, no configuration. Each function is one system call, or one idiom of a few, and names its man
-//! page. A call that can fail in a way that matters returns its [`Errno`]; only the sockets of `notify` are those of
-//! std and return an `io::Error`. Where a failure means the same as "no" or "nothing", the function returns a `bool` or
-//! an `Option`. Nothing allocates unless its documentation says so, since the kill path runs through these calls.
+//! No policy, no messages, no configuration. Each function is one system call, or one idiom of a
+//! few, and names its man page. A call that can fail in a way that matters returns its [`Errno`];
+//! only the sockets of `notify` are those of std and return an `io::Error`. Where a failure means
+//! the same as "no" or "nothing", the function returns a `bool` or an `Option`. Nothing allocates
+//! unless its documentation says so, since the kill path runs through these calls.
 #![allow(
     unsafe_code,
     reason = "the only module with unsafe; every block says why it is sound"
@@ -52,13 +53,12 @@ fn last_errno() -> Errno {
 
 /// A standard descriptor.
 fn std_fd(fd: i32) -> BorrowedFd<'static> {
-    // SAFETY: 0, 1 and 2 are always open: `startup` has filled the gaps, and later they are only replaced, never
-    // closed.
+    // SAFETY: 0, 1 and 2 are always open: `startup` has filled the gaps, and later they are only
+    // replaced, never closed.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
 /// The kernel's release, such as `6.12.1`. Allocates. See `uname(2)`.
-#[must_use]
 pub fn kernel_release() -> String {
     rustix::system::uname()
         .release()

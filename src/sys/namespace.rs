@@ -8,7 +8,6 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use super::Errno;
 
 /// The effective uid and gid of this process. See `geteuid(2)`.
-#[must_use]
 pub fn own_ids() -> (u32, u32) {
     (
         rustix::process::geteuid().as_raw(),
@@ -16,12 +15,14 @@ pub fn own_ids() -> (u32, u32) {
     )
 }
 
-/// Gives the calling process of a new user namespace the ids that it has outside. See `user_namespaces(7)`.
+/// Gives the calling process of a new user namespace the ids that it has outside. See
+/// `user_namespaces(7)`.
 ///
 /// # Errors
 /// `EPERM` forbidden by the system.
 pub fn map_ids(uid: u32, gid: u32) -> Result<(), Errno> {
-    // The kernel takes a gid map from an unprivileged process only after that process has denied setgroups.
+    // The kernel takes a gid map from an unprivileged process only after that process has denied
+    // setgroups.
     match write(c"/proc/self/setgroups", "deny") {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
@@ -35,12 +36,14 @@ fn write(path: &CStr, text: &str) -> Result<(), Errno> {
     rustix::io::write(&file, text.as_bytes()).map(drop)
 }
 
-/// Mounts a `/proc` of this PID namespace over the old one, visible only in this mount namespace. See `mount(2)`.
+/// Mounts a `/proc` of this PID namespace over the old one, visible only in this mount namespace.
+/// See `mount(2)`.
 ///
 /// # Errors
 /// `EPERM` the old one is partly covered, as in containers, so a whole one is not allowed.
 pub fn mount_own_proc() -> Result<(), Errno> {
-    // Mounts that are made outside are still seen here. Those that are made here are not seen outside.
+    // Mounts that are made outside are still seen here. Those that are made here are not seen
+    // outside.
     mount_change(
         c"/",
         MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM,

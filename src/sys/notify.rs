@@ -27,17 +27,17 @@ const CONTROL: usize = 2 * HEAD + 16 + MAX_FDS * 4 + 8;
 /// systemd splits a message into lines at both.
 const LINE_ENDS: [u8; 2] = *b"\n\r";
 
-/// The manager's socket, `NOTIFY_SOCKET`, if `SYSTEMD_EXEC_PID` says that this process is the main process of its unit.
-#[must_use]
+/// The manager's socket, `NOTIFY_SOCKET`, if `SYSTEMD_EXEC_PID` says that this process is the main
+/// process of its unit.
 pub fn manager() -> Option<OsString> {
     environment::names_this_process("SYSTEMD_EXEC_PID")
         .then(|| std::env::var_os("NOTIFY_SOCKET"))
         .flatten()
 }
 
-/// Whether the manager understands `NOTIFYACCESS=`, by which the main process of a unit allows messages of other
-/// processes: systemd since 254, which is also the first to set `MEMORY_PRESSURE_WATCH`.
-#[must_use]
+/// Whether the manager understands `NOTIFYACCESS=`, by which the main process of a unit allows
+/// messages of other processes: systemd since 254, which is also the first to set
+/// `MEMORY_PRESSURE_WATCH`.
 pub fn takes_notify_access() -> bool {
     std::env::var_os("MEMORY_PRESSURE_WATCH").is_some()
 }
@@ -67,7 +67,6 @@ impl Message {
     }
 
     /// A message of `text`, cut to the length that systemd reads.
-    #[must_use]
     pub fn new(text: &[u8]) -> Self {
         let mut message = Self::empty();
         message.length = text.len().min(MAX_MESSAGE);
@@ -75,12 +74,12 @@ impl Message {
         message
     }
 
-    #[must_use]
     pub fn text(&self) -> &[u8] {
         &self.text[..self.length]
     }
 
-    /// Removes the lines for which `keep` is false, each with its line end. Returns false if that leaves no line.
+    /// Removes the lines for which `keep` is false, each with its line end. Returns false if that
+    /// leaves no line.
     pub fn retain_lines(&mut self, keep: impl Fn(&[u8]) -> bool) -> bool {
         let before = self.length;
         let (mut from, mut to) = (0, 0);
@@ -114,7 +113,8 @@ impl Message {
                 libc::SCM_CREDENTIALS => self.sender = number(body),
                 libc::SCM_RIGHTS => {
                     for (place, four) in self.descriptors.iter_mut().zip(body.chunks_exact(4)) {
-                        // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
+                        // SAFETY: the kernel has just opened this descriptor, and nothing else owns
+                        // it.
                         *place = Some(unsafe { OwnedFd::from_raw_fd(number(four)) });
                     }
                 }
@@ -135,11 +135,12 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// The kernel chooses the address of the server's socket, adds the sender's pid to each message, and sends SIGCHLD
-    /// to this process when there is something to read. Allocates.
+    /// The kernel chooses the address of the server's socket, adds the sender's pid to each
+    /// message, and sends SIGCHLD to this process when there is something to read. Allocates.
     ///
     /// # Errors
-    /// Those of `socket(2)`, `bind(2)`; `Unsupported`: `manager` is neither a path nor an abstract name after an `@`.
+    /// Those of `socket(2)`, `bind(2)`; `Unsupported`: `manager` is neither a path nor an abstract
+    /// name after an `@`.
     pub fn open(manager: &OsString) -> io::Result<Self> {
         let manager = match manager.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -169,15 +170,14 @@ impl Sockets {
         Ok(OsString::from_vec([b"@", name].concat()))
     }
 
-    /// The pid of the sender of the next message; 0 if it is outside of this PID namespace. `None` if there is no
-    /// message. Descriptors in the message are not received, since closing those of an unknown process can take long.
-    #[must_use]
+    /// The pid of the sender of the next message; 0 if it is outside of this PID namespace. `None`
+    /// if there is no message. Descriptors in the message are not received, since closing those of
+    /// an unknown process can take long.
     pub fn peek_sender(&self) -> Option<i32> {
         Some(self.receive(&mut [0; HEAD + 16])?.sender)
     }
 
     /// A copy of the next message; `None` if there is none.
-    #[must_use]
     pub fn peek(&self) -> Option<Message> {
         self.receive(&mut [0; CONTROL])
     }
@@ -187,9 +187,9 @@ impl Sockets {
         let _ = net::recv(&self.incoming, &mut [0; 0], RecvFlags::DONTWAIT);
     }
 
-    /// A copy of the next message, with as much of what the kernel adds as `control` has room for. Does not allocate. See
-    /// `recvmsg(2)`. Not by rustix: a sender outside of this PID namespace has pid 0, and its type for a pid has no such
-    /// value.
+    /// A copy of the next message, with as much of what the kernel adds as `control` has room for.
+    /// Does not allocate. See `recvmsg(2)`. Not by rustix: a sender outside of this PID namespace
+    /// has pid 0, and its type for a pid has no such value.
     fn receive(&self, control: &mut [u8]) -> Option<Message> {
         let mut message = Message::empty();
         let mut text = libc::iovec {
@@ -212,10 +212,12 @@ impl Sockets {
         Some(message)
     }
 
-    /// Sends it to the manager, with its descriptors. Neither waits nor allocates. See `sendmsg(2)`.
+    /// Sends it to the manager, with its descriptors. Neither waits nor allocates. See
+    /// `sendmsg(2)`.
     ///
     /// # Errors
-    /// `EAGAIN`: the manager has not read what came before; `ENOENT`, `ECONNREFUSED`: there is no manager.
+    /// `EAGAIN`: the manager has not read what came before; `ENOENT`, `ECONNREFUSED`: there is no
+    /// manager.
     pub fn send(&self, message: &Message) -> io::Result<()> {
         self.outgoing.connect_addr(&self.manager)?;
         let mut descriptors = [self.outgoing.as_fd(); MAX_FDS];

@@ -20,7 +20,8 @@ pub struct Credentials {
     pub uid: u32,
 }
 
-/// A socket at `path` that listens. From its first moment on only this user may connect to it. See `umask(2)`.
+/// A socket at `path` that listens. From its first moment on only this user may connect to it. See
+/// `umask(2)`.
 ///
 /// # Errors
 /// `EADDRINUSE`: there is something at `path`. Others of `bind(2)`.
@@ -34,8 +35,9 @@ pub fn listen(path: &Path) -> Result<UnixListener, Errno> {
     Ok(listener)
 }
 
-/// Whether a process has the socket at `path` open. No connection is made: the attempt is one of another type, which the
-/// kernel refuses only after it has found the socket. See `EPROTOTYPE` in `connect(2)`.
+/// Whether a process has the socket at `path` open. No connection is made: the attempt is one of
+/// another type, which the kernel refuses only after it has found the socket. See `EPROTOTYPE` in
+/// `connect(2)`.
 ///
 /// # Errors
 /// It cannot be known: `EACCES`, ...

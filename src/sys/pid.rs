@@ -10,7 +10,6 @@ pub struct Pid(NonZeroI32);
 
 impl Pid {
     /// `None` for 1 and below.
-    #[must_use]
     pub const fn new(raw: i32) -> Option<Self> {
         if raw <= 1 {
             return None;
@@ -22,7 +21,6 @@ impl Pid {
     }
 
     /// The number itself.
-    #[must_use]
     pub const fn get(self) -> i32 {
         self.0.get()
     }
@@ -35,21 +33,20 @@ impl fmt::Display for Pid {
 }
 
 /// The pid of this process, which may be 1. See `getpid(2)`.
-#[must_use]
 pub fn own() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
 /// The pid of the parent; 0 if the parent is outside of this PID namespace. See `getppid(2)`.
-#[must_use]
 pub fn parent() -> i32 {
     rustix::process::Pid::as_raw(rustix::process::getppid())
 }
 
-// In a PID namespace these two can be 0, if the session or the group was made outside. The types of the crates exclude
-// 0.
+// In a PID namespace these two can be 0, if the session or the group was made outside. The types of
+// the crates exclude 0.
 
-/// The session of `pid` (0: of this process); 0 if its leader is outside of this PID namespace. See `getsid(2)`.
+/// The session of `pid` (0: of this process); 0 if its leader is outside of this PID namespace. See
+/// `getsid(2)`.
 pub fn session(pid: i32) -> Result<i32, super::Errno> {
     // SAFETY: takes a number, touches no memory.
     let sid = unsafe { libc::getsid(pid) };
@@ -63,8 +60,8 @@ pub fn group_of(pid: i32) -> Result<i32, super::Errno> {
     super::check(libc::c_long::from(group)).map(|group| group as i32)
 }
 
-/// The process group of this process; 0 if its leader is outside of this PID namespace. See `getpgrp(2)`.
-#[must_use]
+/// The process group of this process; 0 if its leader is outside of this PID namespace. See
+/// `getpgrp(2)`.
 pub fn group() -> i32 {
     group_of(0).unwrap_or(0)
 }

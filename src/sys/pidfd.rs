@@ -18,7 +18,8 @@ pub fn open(pid: i32) -> Result<OwnedFd, Errno> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty())
 }
 
-/// Sends `signal` to the process behind `fd`: a pidfd, or an open `/proc/PID`. See `pidfd_send_signal(2)`.
+/// Sends `signal` to the process behind `fd`: a pidfd, or an open `/proc/PID`. See
+/// `pidfd_send_signal(2)`.
 ///
 /// # Errors
 /// `ESRCH` it was reaped; `EPERM` not allowed; `ENOSYS` before Linux 5.1.
@@ -71,7 +72,8 @@ struct Sender {
 const _: () = assert!(size_of::<Queued>() <= size_of::<libc::siginfo_t>());
 const _: () = assert!(align_of::<Queued>() <= align_of::<libc::siginfo_t>());
 
-/// Whether the process behind `fd` has not been reaped: then its pid belongs to it, also if it is a zombie.
+/// Whether the process behind `fd` has not been reaped: then its pid belongs to it, also if it is a
+/// zombie.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 5.1: it is unknown.
@@ -84,12 +86,12 @@ pub fn is_unreaped(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
 }
 
 /// Whether the process behind a pidfd has ended, reaped or not. See `poll(2)`.
-#[must_use]
 pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
     poll_one(fd.as_raw_fd(), Events::IN, Duration::ZERO).contains(Events::IN)
 }
 
-/// Sends `signal` to the process group that the process behind `leader` leads, or has led if it was reaped.
+/// Sends `signal` to the process group that the process behind `leader` leads, or has led if it was
+/// reaped.
 ///
 /// # Errors
 /// `ESRCH` no process is left in it; `EINVAL` before Linux 6.9.
@@ -105,7 +107,8 @@ fn send_info(
     info: *const libc::siginfo_t,
     flags: libc::c_uint,
 ) -> Result<(), Errno> {
-    // SAFETY: a live descriptor and numbers; the siginfo is live, or null, which asks for the one of kill(2).
+    // SAFETY: a live descriptor and numbers; the siginfo is live, or null, which asks for the one
+    // of kill(2).
     check(unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,

@@ -12,14 +12,14 @@ use super::clock::timespec;
 use super::peer::socket_option;
 use super::{Errno, check, std_fd};
 
-/// A descriptor that [`poll`] looks at, and what it has reported. poll ignores a negative descriptor.
+/// A descriptor that [`poll`] looks at, and what it has reported. poll ignores a negative
+/// descriptor.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Polled(libc::pollfd);
 
 impl Polled {
     /// HUP, ERR and NVAL are reported also if they are not among the `events`.
-    #[must_use]
     pub const fn new(fd: RawFd, events: Events) -> Self {
         Self(libc::pollfd {
             fd,
@@ -29,25 +29,24 @@ impl Polled {
     }
 
     /// What the last [`poll`] has reported.
-    #[must_use]
     pub const fn reported(&self) -> Events {
         Events::from_bits_retain(self.0.revents as _)
     }
 }
 
 /// Whether the peer of `fd` has hung up, without reading anything. See `poll(2)`, `POLLRDHUP`.
-#[must_use]
 pub fn has_hung_up(fd: RawFd) -> bool {
     poll_one(fd, Events::RDHUP, Duration::ZERO).intersects(HANG_UP)
 }
 
-/// The answers of poll that mean that the peer of an input has hung up. POLLERR is not one of them: a socket also
-/// reports the failure of a message that was sent, or a time stamp (`MSG_ZEROCOPY`, `SO_TIMESTAMPING`).
+/// The answers of poll that mean that the peer of an input has hung up. POLLERR is not one of them:
+/// a socket also reports the failure of a message that was sent, or a time stamp (`MSG_ZEROCOPY`,
+/// `SO_TIMESTAMPING`).
 pub const HANG_UP: Events = Events::HUP.union(Events::RDHUP);
 
-/// Whether the peer of a TCP socket can still send. Then a POLLRDHUP was caused by `shutdown(SHUT_RD)` on this end.
-/// With a Unix socket it is unknown which end was shut down. See `TCP_INFO` in `tcp(7)`.
-#[must_use]
+/// Whether the peer of a TCP socket can still send. Then a POLLRDHUP was caused by
+/// `shutdown(SHUT_RD)` on this end. With a Unix socket it is unknown which end was shut down. See
+/// `TCP_INFO` in `tcp(7)`.
 pub fn peer_can_send(fd: i32) -> bool {
     const ESTABLISHED: u8 = 1;
     const FIN_WAIT: [u8; 2] = [4, 5];
@@ -56,8 +55,8 @@ pub fn peer_can_send(fd: i32) -> bool {
     state.is_ok_and(|state| state == ESTABLISHED || FIN_WAIT.contains(&state))
 }
 
-/// Reports each new error and hang-up of a descriptor once, where poll would report it again and again. Does not report
-/// data. See `EPOLLET` in `epoll(7)`.
+/// Reports each new error and hang-up of a descriptor once, where poll would report it again and
+/// again. Does not report data. See `EPOLLET` in `epoll(7)`.
 #[derive(Debug)]
 pub struct News(OwnedFd);
 
@@ -79,7 +78,6 @@ impl News {
     }
 
     /// What is new, as the flags of poll. Never waits.
-    #[must_use]
     pub fn take(&self) -> Events {
         let mut room = [MaybeUninit::uninit()];
         let found = epoll::wait(&self.0, &mut room, Some(&Timespec::default()));
@@ -96,8 +94,8 @@ impl AsRawFd for News {
     }
 }
 
-/// Waits until a descriptor is ready, at most for `timeout` (`None`: without a limit). Returns how many are ready. See
-/// `ppoll(2)`.
+/// Waits until a descriptor is ready, at most for `timeout` (`None`: without a limit). Returns how
+/// many are ready. See `ppoll(2)`.
 ///
 /// # Errors
 /// `EINTR` after this process was suspended and resumed; `ENOMEM`; `EINVAL` if
@@ -105,8 +103,8 @@ impl AsRawFd for News {
 pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errno> {
     let limit = timeout.map(timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the array is live, of the kernel's type, and the length is its own; the time-out is null or live; no mask
-    // is given.
+    // SAFETY: the array is live, of the kernel's type, and the length is its own; the time-out is
+    // null or live; no mask is given.
     let ret = unsafe {
         libc::ppoll(
             fds.as_mut_ptr().cast(),
@@ -118,9 +116,8 @@ pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errn
     check(ret.into()).map(|count| count as usize)
 }
 
-/// What is reported of one descriptor within this time. Nothing is reported also if a signal has interrupted the wait,
-/// or if poll fails.
-#[must_use]
+/// What is reported of one descriptor within this time. Nothing is reported also if a signal has
+/// interrupted the wait, or if poll fails.
 pub fn poll_one(fd: RawFd, events: Events, timeout: Duration) -> Events {
     let mut one = [Polled::new(fd, events)];
     let _ = poll(&mut one, Some(timeout));

@@ -5,7 +5,8 @@ use rustix::thread::{self, CapabilitySet};
 use super::signal::Signal;
 use super::{Errno, check};
 
-/// From now on orphaned descendants become children of this process. See `PR_SET_CHILD_SUBREAPER(2const)`.
+/// From now on orphaned descendants become children of this process. See
+/// `PR_SET_CHILD_SUBREAPER(2const)`.
 ///
 /// # Errors
 /// `EINVAL` before Linux 3.4.
@@ -14,8 +15,8 @@ pub fn become_subreaper() -> Result<(), Errno> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
 }
 
-/// Asks for `signal` when the thread that forked this process ends. The signal is only a hint: the other threads of the
-/// parent may still run. See `PR_SET_PDEATHSIG(2const)`.
+/// Asks for `signal` when the thread that forked this process ends. The signal is only a hint: the
+/// other threads of the parent may still run. See `PR_SET_PDEATHSIG(2const)`.
 pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
     let number = libc::c_ulong::from(signal.number());
     // Not by rustix, whose type excludes the real-time signals.
@@ -23,14 +24,15 @@ pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, number) }.into()).map(drop)
 }
 
-/// Makes sure that no `execve` of this process or of a descendant gains rights. See `PR_SET_NO_NEW_PRIVS(2const)`.
+/// Makes sure that no `execve` of this process or of a descendant gains rights. See
+/// `PR_SET_NO_NEW_PRIVS(2const)`.
 pub fn no_new_privs() -> Result<(), Errno> {
     thread::set_no_new_privs(true)
 }
 
-/// Whether a descendant can get a uid that this process may not signal: `CAP_KILL` is not effective, and the uid can be
-/// changed, by `CAP_SETUID` or by a setuid program. See `capabilities(7)`.
-#[must_use]
+/// Whether a descendant can get a uid that this process may not signal: `CAP_KILL` is not
+/// effective, and the uid can be changed, by `CAP_SETUID` or by a setuid program. See
+/// `capabilities(7)`.
 pub fn uids_out_of_reach() -> bool {
     let capabilities =
         thread::capabilities(None).map_or(CapabilitySet::empty(), |all| all.effective);

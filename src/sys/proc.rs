@@ -50,12 +50,12 @@ fn open(path: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// The error of every read by pid where `/proc` is missing, or is that of another PID namespace. Linux
-/// itself never returns it here, so it cannot be taken for the end of a process.
+/// The error of every read by pid where `/proc` is missing, or is that of another PID namespace.
+/// Linux itself never returns it here, so it cannot be taken for the end of a process.
 pub const FOREIGN: Errno = Errno::NOANO;
 
-/// Proof that `/proc` was that of this PID namespace a moment ago. Do not keep it: another `/proc` may be mounted, and
-/// in a new PID namespace it proves nothing.
+/// Proof that `/proc` was that of this PID namespace a moment ago. Do not keep it: another `/proc`
+/// may be mounted, and in a new PID namespace it proves nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct View(());
 
@@ -70,9 +70,8 @@ pub fn view() -> Result<View, Errno> {
     own.then_some(View(())).ok_or(FOREIGN)
 }
 
-/// Whether this is the PID namespace in which the machine was started, so that its process 1 is the machine's init.
-/// That namespace has a fixed number: `PROC_PID_INIT_INO` in Linux's `proc_ns.h`.
-#[must_use]
+/// Whether this is the PID namespace in which the machine was started, so that its process 1 is the
+/// machine's init. That namespace has a fixed number: `PROC_PID_INIT_INO` in Linux's `proc_ns.h`.
 pub fn is_of_first_namespace() -> bool {
     rustix::fs::stat(c"/proc/self/ns/pid").is_ok_and(|stat| stat.st_ino == 0xEFFF_FFFC)
 }
@@ -81,8 +80,8 @@ pub fn is_of_first_namespace() -> bool {
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
     pub name: Name,
-    /// `R`, `S`, `D`, `T` (suspended), `t` (suspended by a tracer), `Z` (zombie), ...; `?` if the main thread has ended,
-    /// and the others cannot be read.
+    /// `R`, `S`, `D`, `T` (suspended), `t` (suspended by a tracer), `Z` (zombie), ...; `?` if the
+    /// main thread has ended, and the others cannot be read.
     pub state: u8,
     /// Its end has begun: the kernel gives it no orphans any more. It is no zombie yet.
     pub exiting: bool,
@@ -100,13 +99,13 @@ pub struct Stat {
 
 impl Stat {
     /// Whether the process ignores `signal`, which is not a real-time one.
-    #[must_use]
     pub fn ignores(&self, signal: Signal) -> bool {
         self.ignored >> (signal.number() - 1) & 1 == 1
     }
 }
 
-/// A command name: at most 15 bytes, which the process can choose. An unknown name is empty, and shown as `?`.
+/// A command name: at most 15 bytes, which the process can choose. An unknown name is empty, and
+/// shown as `?`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Name {
     bytes: [u8; 16],
@@ -115,7 +114,6 @@ pub struct Name {
 
 impl Name {
     /// The first 16 bytes of `raw`.
-    #[must_use]
     pub fn new(raw: &[u8]) -> Self {
         let mut name = Self::default();
         let len = raw.len().min(name.bytes.len());
@@ -125,7 +123,6 @@ impl Name {
     }
 
     /// The raw bytes.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -149,14 +146,12 @@ pub fn stat(pid: i32) -> Result<Stat, Errno> {
 }
 
 /// Whether the process is a zombie, or is just being reaped. `state`: that of [`Stat`].
-#[must_use]
 pub const fn is_dead(state: u8) -> bool {
     matches!(state, b'Z' | b'X')
 }
 
-/// Whether `pid` is suspended, by job control or by a tracer, or `/proc` does not show that. SIGCONT changes that at
-/// once, not when it is delivered.
-#[must_use]
+/// Whether `pid` is suspended, by job control or by a tracer, or `/proc` does not show that.
+/// SIGCONT changes that at once, not when it is delivered.
 pub fn may_be_suspended(pid: i32) -> bool {
     match stat(pid) {
         Ok(stat) => matches!(stat.state, b'T' | b't' | b'?'),
@@ -164,7 +159,8 @@ pub fn may_be_suspended(pid: i32) -> bool {
     }
 }
 
-/// As [`View::children`], on the result of [`view`]. Without such lists, all processes are asked for their parent.
+/// As [`View::children`], on the result of [`view`]. Without such lists, all processes are asked
+/// for their parent.
 ///
 /// # Errors
 /// As there, except `ENOSYS`; [`FOREIGN`].
@@ -181,7 +177,8 @@ pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     })
 }
 
-/// Whether `pid` descends from this process. It is tried twice, since an orphan can get another parent meanwhile.
+/// Whether `pid` descends from this process. It is tried twice, since an orphan can get another
+/// parent meanwhile.
 ///
 /// # Errors
 /// `ENOENT`, `ESRCH`: it has ended; others of [`View::stat`]; [`FOREIGN`].
@@ -220,8 +217,8 @@ impl View {
         open(Path::new(pid, "").as_c_str(), OFlags::DIRECTORY)
     }
 
-    /// Reads `/proc/PID/stat`. The state there is that of the main thread. If that has ended and the process has not,
-    /// the other threads show the state.
+    /// Reads `/proc/PID/stat`. The state there is that of the main thread. If that has ended and
+    /// the process has not, the other threads show the state.
     ///
     /// # Errors
     /// `ENOENT`, `ESRCH` gone; `EMFILE`, `ENFILE`, `ENOMEM`.
@@ -233,8 +230,8 @@ impl View {
         Ok(stat)
     }
 
-    /// The start of the command line of a process, as much of it as `buffer` can hold. Each word ends with a
-    /// zero byte. See `proc_pid_cmdline(5)`.
+    /// The start of the command line of a process, as much of it as `buffer` can hold. Each word
+    /// ends with a zero byte. See `proc_pid_cmdline(5)`.
     ///
     /// # Errors
     /// As [`View::stat`].
@@ -260,15 +257,18 @@ impl View {
         rustix::fs::stat(Path::new(pid, link).as_c_str())
     }
 
-    /// Calls `each` with every child of `pid`, over all its threads. See `proc_pid_task(5)`, `children`.
+    /// Calls `each` with every child of `pid`, over all its threads. See `proc_pid_task(5)`,
+    /// `children`.
     ///
-    /// A list longer than a page can lack some children if others leave meanwhile. To find all, ask again.
+    /// A list longer than a page can lack some children if others leave meanwhile. To find all, ask
+    /// again.
     ///
     /// # Errors
     /// `ENOENT`, `ESRCH` the process is gone; [`Errno::NOSYS`] the kernel has no such file
     /// (no `CONFIG_PROC_CHILDREN`); `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn children(self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-        // Two links are the directory's own, so three mean one thread. In this usual case no listing is needed.
+        // Two links are the directory's own, so three mean one thread. In this usual case no
+        // listing is needed.
         let tasks = Path::new(pid, "task");
         let threads = rustix::fs::statat(CWD, tasks.as_c_str(), AtFlags::empty())?.st_nlink;
         if threads == 3 {
@@ -283,7 +283,8 @@ impl View {
             tasks.as_fd(),
             &mut |thread| match children_of_thread(pid, thread, each) {
                 Ok(()) => seen = true,
-                // The thread may have ended. If no thread has the file, the kernel does not have it.
+                // The thread may have ended. If no thread has the file, the kernel does not have
+                // it.
                 Err(Errno::NOENT | Errno::SRCH) => {}
                 Err(other) => failure = Some(other),
             },
@@ -305,7 +306,8 @@ impl View {
     }
 }
 
-/// The state of a process whose main thread has ended: that of a suspended thread, or else of any living one.
+/// The state of a process whose main thread has ended: that of a suspended thread, or else of any
+/// living one.
 fn state_of_threads(pid: i32) -> Result<u8, Errno> {
     let mut found = b'Z';
     let threads = open(Path::new(pid, "task").as_c_str(), OFlags::DIRECTORY)?;
@@ -327,8 +329,8 @@ fn read_stat(path: &Path) -> Result<Stat, Errno> {
     parse_stat(&text[..len]).ok_or(Errno::IO)
 }
 
-/// Parses the text of `/proc/PID/stat`. The name is in parentheses and can contain some, so it ends at the last one.
-#[must_use]
+/// Parses the text of `/proc/PID/stat`. The name is in parentheses and can contain some, so it ends
+/// at the last one.
 pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let start = text.iter().position(|b| *b == b'(')? + 1;
     let end = text.iter().rposition(|b| *b == b')')?;
@@ -340,7 +342,8 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     // Without the session and the terminal.
     let foreground = number(fields.nth(2)?)?;
     let after = |fields_between| fields.nth(fields_between).and_then(number).unwrap_or(0);
-    // Fields 9, 20, 22 and 33 of the manual page, which counts from 1. Field 8 was the last one that was taken.
+    // Fields 9, 20, 22 and 33 of the manual page, which counts from 1. Field 8 was the last one
+    // that was taken.
     let [flags, threads, started, ignored]: [u64; 4] = [0, 10, 1, 10].map(after);
     Some(Stat {
         name: Name::new(raw),
@@ -386,7 +389,8 @@ pub fn each_number(file: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<()
                 current = 0;
             }
         }
-        // The kernel writes numbers until the next one does not fit. So more room than that means the end.
+        // The kernel writes numbers until the next one does not fit. So more room than that means
+        // the end.
         if len < buffer.len() - LONGEST_NUMBER {
             return Ok(());
         }

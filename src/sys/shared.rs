@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use super::{Errno, check};
 
-/// Makes a struct of [`Word`]s, [`Flag`]s and [`Words`] in one mapping, and its `shared()`. Each is 0 at first, and the pair of shim
-/// and monitor takes that for "not yet".
+/// Makes a struct of [`Word`]s, [`Flag`]s and [`Words`] in one mapping, and its `shared()`. Each is
+/// 0 at first, and the pair of shim and monitor takes that for "not yet".
 macro_rules! shared_words {
     ($(#[$doc:meta])* pub struct $name:ident {
         $($(#[$field_doc:meta])* $field_vis:vis $field:ident: $type:ty,)+
@@ -45,12 +45,10 @@ impl Word {
         Some(Self(word))
     }
 
-    #[must_use]
     pub const fn atomic(self) -> &'static AtomicU64 {
         self.0
     }
 
-    #[must_use]
     pub fn get(self) -> u64 {
         self.0.load(SeqCst)
     }
@@ -80,7 +78,6 @@ impl Flag {
         Word::split_from(rest).map(Self)
     }
 
-    #[must_use]
     pub fn get(self) -> bool {
         self.0.get() != 0
     }
@@ -90,7 +87,6 @@ impl Flag {
     }
 
     /// Whether it was set since the last call.
-    #[must_use]
     pub fn take(self) -> bool {
         self.0.replace(0) != 0
     }
@@ -121,8 +117,8 @@ pub(crate) fn map(count: usize) -> Result<&'static [AtomicU64], Errno> {
     // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), size, prot, flags, -1, 0) };
     check(at as libc::c_long)?;
-    // SAFETY: fresh, zeroed, page-aligned memory of this size that is never unmapped; zero is a valid atomic,
-    // and atomics are all that is ever made of it.
+    // SAFETY: fresh, zeroed, page-aligned memory of this size that is never unmapped; zero is a
+    // valid atomic, and atomics are all that is ever made of it.
     Ok(unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), count) })
 }
 

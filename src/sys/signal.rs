@@ -37,15 +37,14 @@ impl Signal {
     pub const TSTP: Self = Self(libc::SIGTSTP as u8);
 
     /// `None` outside of 1 to 64.
-    #[must_use]
     pub fn from_number(number: i32) -> Option<Self> {
         (1..=i32::from(RTMAX))
             .contains(&number)
             .then_some(Self(number as u8))
     }
 
-    /// By number (`15`) or name, in any case, with or without `SIG`: `TERM`, `SIGUSR1`, `RTMIN+3`, `RTMAX-1`.
-    #[must_use]
+    /// By number (`15`) or name, in any case, with or without `SIG`: `TERM`, `SIGUSR1`, `RTMIN+3`,
+    /// `RTMAX-1`.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(number) = digits(text) {
             return Self::from_number(number);
@@ -72,13 +71,11 @@ impl Signal {
     }
 
     /// 1 to 64.
-    #[must_use]
     pub const fn number(self) -> u8 {
         self.0
     }
 
     /// In words. See `strsignal(3)`.
-    #[must_use]
     pub fn description(self) -> &'static str {
         if self.is_real_time() {
             return "Real-time signal";
@@ -90,19 +87,16 @@ impl Signal {
     }
 
     /// Whether it is a real-time signal: those are queued in order, each with its value.
-    #[must_use]
     pub const fn is_real_time(self) -> bool {
         self.0 > libc::SIGSYS as u8
     }
 
     /// Whether it suspends a process: STOP, TSTP, TTIN or TTOU.
-    #[must_use]
     pub const fn suspends(self) -> bool {
         self.0 == Self::STOP.0 || self.suspends_job()
     }
 
     /// Whether job control suspends by it: TSTP, TTIN or TTOU.
-    #[must_use]
     pub const fn suspends_job(self) -> bool {
         matches!(self.0 as i32, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
     }
@@ -125,7 +119,8 @@ impl fmt::Display for Signal {
     }
 }
 
-/// A set of signals, as the kernel keeps it: 64 bits in words of the size of a C long, the lowest signals first.
+/// A set of signals, as the kernel keeps it: 64 bits in words of the size of a C long, the lowest
+/// signals first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Mask([c_ulong; Self::WORDS]);
@@ -139,7 +134,6 @@ impl Mask {
     const NONE: Self = Self([0; Self::WORDS]);
 
     /// The signals of these numbers.
-    #[must_use]
     pub fn of(numbers: &[i32]) -> Self {
         let mut mask = Self::NONE;
         for number in numbers {
@@ -150,7 +144,6 @@ impl Mask {
     }
 
     /// Every signal except those of these numbers.
-    #[must_use]
     pub fn except(numbers: &[i32]) -> Self {
         Self(Self::of(numbers).0.map(|word| !word))
     }
@@ -184,9 +177,9 @@ pub fn set_mask(mask: Mask) -> Mask {
     old
 }
 
-/// The stop signal of job control that waits to be read by this process, if there is one. It is younger than each
-/// SIGCONT that was read before: the kernel removes it when a SIGCONT comes. See `rt_sigpending(2)`.
-#[must_use]
+/// The stop signal of job control that waits to be read by this process, if there is one. It is
+/// younger than each SIGCONT that was read before: the kernel removes it when a SIGCONT comes. See
+/// `rt_sigpending(2)`.
 pub fn waiting_job_stop() -> Option<Signal> {
     let mut waiting = Mask::NONE;
     // SAFETY: the mask is live, and of that size; the call fails only for bad arguments.
@@ -198,7 +191,6 @@ pub fn waiting_job_stop() -> Option<Signal> {
 }
 
 /// Whether `signal` is ignored now. See `sigaction(2)`.
-#[must_use]
 pub fn is_ignored(signal: Signal) -> bool {
     // SAFETY: an all-zero sigaction is a valid value to be overwritten.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -207,8 +199,8 @@ pub fn is_ignored(signal: Signal) -> bool {
     ret == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Sets what the signal does, and returns what it did: `SIG_IGN`, `SIG_DFL`, or a function that takes what `SA_SIGINFO`
-/// passes, and that may interrupt any code. See `sigaction(2)`.
+/// Sets what the signal does, and returns what it did: `SIG_IGN`, `SIG_DFL`, or a function that
+/// takes what `SA_SIGINFO` passes, and that may interrupt any code. See `sigaction(2)`.
 pub(super) fn set_action(number: i32, action: libc::sighandler_t) -> libc::sighandler_t {
     // SAFETY: an all-zero sigaction is a valid value, with an empty mask.
     let [mut new, mut old]: [libc::sigaction; 2] = unsafe { std::mem::zeroed() };
@@ -239,13 +231,14 @@ pub fn send(pid: Pid, signal: Signal, value: Option<u64>) -> Result<(), Errno> {
     check(unsafe { libc::sigqueue(pid.get(), signal.0.into(), value) }.into()).map(drop)
 }
 
-/// Sends `signal` to each member of a process group. As [`kill`]; success proves only that one member was reached.
+/// Sends `signal` to each member of a process group. As [`kill`]; success proves only that one
+/// member was reached.
 pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Errno> {
     send_to(-leader.get(), signal)
 }
 
-/// Ends this process by the default action of `signal`, without a core file. Returns if that is impossible (as PID 1,
-/// or if the default action does not end a process).
+/// Ends this process by the default action of `signal`, without a core file. Returns if that is
+/// impossible (as PID 1, or if the default action does not end a process).
 pub fn die_of(signal: Signal) {
     let none = rustix::process::Rlimit {
         current: Some(0),
@@ -259,12 +252,14 @@ pub fn die_of(signal: Signal) {
     deliver(signal);
 }
 
-/// Not by `raise`, which uses the id of the thread that the libc has stored: a fork has made it wrong.
+/// Not by `raise`, which uses the id of the thread that the libc has stored: a fork has made it
+/// wrong.
 pub fn kill_self(signal: Signal) {
     let _ = send_to(super::pid::own(), signal);
 }
 
-/// To a process, or to the group of a negative number: the types of the crates exclude the real-time signals.
+/// To a process, or to the group of a negative number: the types of the crates exclude the
+/// real-time signals.
 fn send_to(target: i32, signal: Signal) -> Result<(), Errno> {
     // SAFETY: takes numbers only.
     check(unsafe { libc::kill(target, signal.0.into()) }.into()).map(drop)

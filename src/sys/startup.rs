@@ -10,8 +10,9 @@ use super::signal::{self, Mask, Signal};
 
 /// Defines the C `main` that calls `$run(&arguments) -> i32`.
 ///
-/// It replaces the start-up code of std, which ignores SIGPIPE and opens `/dev/null` on closed descriptors: the server
-/// would inherit both. It also saves 24 system calls, as measured with glibc.
+/// It replaces the start-up code of std, which ignores SIGPIPE and opens `/dev/null` on closed
+/// descriptors: the server would inherit both. It also saves 24 system calls, as measured with
+/// glibc.
 #[macro_export]
 macro_rules! entry_point {
     ($run:path) => {
@@ -33,8 +34,8 @@ static COMMAND_LINE: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::
 /// Copies the arguments of the C `main`.
 ///
 /// # Safety
-/// `arguments` points to `count` pointers to NUL-terminated strings, which live as long as the process.
-#[must_use]
+/// `arguments` points to `count` pointers to NUL-terminated strings, which live as long as the
+/// process.
 pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<OsString> {
     let mut copies = Vec::with_capacity(count.max(0) as usize);
     let mut bounds: Option<(usize, usize)> = None;
@@ -48,7 +49,8 @@ pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<Os
         let (start, len) = (pointer as usize, text.to_bytes_with_nul().len());
         match &mut bounds {
             None => bounds = Some((start, len)),
-            // The kernel puts each one right behind the one before. The length ends at the first that is elsewhere.
+            // The kernel puts each one right behind the one before. The length ends at the first
+            // that is elsewhere.
             Some((first, all)) if *first + *all == start => *all += len,
             Some(_) => {}
         }
@@ -68,8 +70,8 @@ pub fn set_command_line(text: &str) {
     }
     let kept = text.len().min(len - 1);
     let at = start as *mut u8;
-    // SAFETY: `len` bytes from `start` are the argument strings that the kernel has put on the stack;
-    // they are writable, and there is no reference to them: `arguments` has made copies.
+    // SAFETY: `len` bytes from `start` are the argument strings that the kernel has put on the
+    // stack; they are writable, and there is no reference to them: `arguments` has made copies.
     unsafe { std::ptr::write_bytes(at, 0, len) };
     // SAFETY: as above; `kept` is less than `len`.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), at, kept) };
@@ -83,10 +85,10 @@ pub struct Inherited {
     pub sighup_ignored: bool,
 }
 
-/// Records the inherited state, and changes it to one that is safe for treaper. All signals are blocked: none is lost,
-/// and none ends treaper. SIGCHLD has its default action: if it were ignored, the statuses of children would be lost.
-/// The descriptors 0 to 2 are open, so no file that treaper opens gets one of these numbers.
-#[must_use]
+/// Records the inherited state, and changes it to one that is safe for treaper. All signals are
+/// blocked: none is lost, and none ends treaper. SIGCHLD has its default action: if it were
+/// ignored, the statuses of children would be lost. The descriptors 0 to 2 are open, so no file
+/// that treaper opens gets one of these numbers.
 pub fn capture() -> Inherited {
     let mask = signal::set_mask(Mask::ALL);
     let sigchld_ignored = signal::is_ignored(Signal::CHLD);
@@ -101,14 +103,16 @@ pub fn capture() -> Inherited {
     }
 }
 
-/// Opens a placeholder on each of 0, 1 and 2 that is closed. It is close-on-exec, so for the server it is closed again.
+/// Opens a placeholder on each of 0, 1 and 2 that is closed. It is close-on-exec, so for the server
+/// it is closed again.
 fn fill_standard_descriptors() {
     for fd in 0..3 {
         // SAFETY: if it is closed, it is only asked for.
         if rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok() {
             continue;
         }
-        // The lowest free number is `fd`, since those below are open by now. Without /dev, an empty file in memory.
+        // The lowest free number is `fd`, since those below are open by now. Without /dev, an empty
+        // file in memory.
         let opened = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .or_else(|_| rustix::fs::memfd_create(c"closed", MemfdFlags::CLOEXEC));
         // It stays open.
@@ -117,7 +121,6 @@ fn fill_standard_descriptors() {
 }
 
 /// The environment of this process: the original array.
-#[must_use]
 pub fn environment() -> *const *const c_char {
     unsafe extern "C" {
         static environ: *const *const c_char;
@@ -138,8 +141,8 @@ pub(super) fn entries() -> impl Iterator<Item = &'static CStr> {
     })
 }
 
-/// Each variable whose name begins with `prefix`. Does not copy the others, of which there may be many.
-#[must_use]
+/// Each variable whose name begins with `prefix`. Does not copy the others, of which there may be
+/// many.
 pub fn variables_with(prefix: &str) -> Vec<(OsString, OsString)> {
     let texts = entries().map(CStr::to_bytes);
     let found = texts.filter(|text| text.starts_with(prefix.as_bytes()));

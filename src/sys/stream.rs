@@ -1,4 +1,5 @@
-//! Streams that other processes share: read and written without waiting, and without a change of their flags.
+//! Streams that other processes share: read and written without waiting, and without a change of
+//! their flags.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -11,8 +12,8 @@ use rustix::pipe::PipeFlags;
 use super::fd::{Identity, Kind, reopen};
 use super::{Errno, poll, std_fd};
 
-/// A socket, or a pipe that is open without waiting (`O_NONBLOCK`) for this process alone: the flag belongs to the open
-/// file, which a fork or a copy shares.
+/// A socket, or a pipe that is open without waiting (`O_NONBLOCK`) for this process alone: the flag
+/// belongs to the open file, which a fork or a copy shares.
 #[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
@@ -20,12 +21,10 @@ pub struct Stream {
 }
 
 impl Stream {
-    #[must_use]
     pub const fn new(fd: OwnedFd, kind: Kind) -> Self {
         Self { fd, kind }
     }
 
-    #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
@@ -61,9 +60,10 @@ impl Stream {
         result
     }
 
-    /// Empties the error queue of a TCP socket. What is in it (`SO_TIMESTAMPING`, `MSG_ZEROCOPY`) does not end the
-    /// stream, but poll would report it at once, again and again. Sockets of other families are left alone: some of
-    /// them would hand out data for this. See `MSG_ERRQUEUE` in `recv(2)`.
+    /// Empties the error queue of a TCP socket. What is in it (`SO_TIMESTAMPING`, `MSG_ZEROCOPY`)
+    /// does not end the stream, but poll would report it at once, again and again. Sockets of other
+    /// families are left alone: some of them would hand out data for this. See `MSG_ERRQUEUE` in
+    /// `recv(2)`.
     fn discard_reports(&self) {
         if sockopt::socket_protocol(&self.fd) != Ok(Some(ipproto::TCP)) {
             return;
@@ -74,14 +74,12 @@ impl Stream {
     }
 
     /// How many bytes there are to be read. See `FIONREAD` in `ioctl_pipe(2)`.
-    #[must_use]
     pub fn readable(&self) -> u64 {
         rustix::io::ioctl_fionread(&self.fd).unwrap_or(0)
     }
 
-    /// How many bytes that were written here the other end has not read yet. See `FIONREAD` in `ioctl_pipe(2)`, and
-    /// `SIOCOUTQ` in `unix(7)`.
-    #[must_use]
+    /// How many bytes that were written here the other end has not read yet. See `FIONREAD` in
+    /// `ioctl_pipe(2)`, and `SIOCOUTQ` in `unix(7)`.
     pub fn unread(&self) -> u64 {
         if self.kind == Kind::Socket {
             let mut count: libc::c_int = 0;
@@ -93,8 +91,8 @@ impl Stream {
         rustix::io::ioctl_fionread(&self.fd).unwrap_or(0)
     }
 
-    /// Ends what is written here, so that the other end reads an end; keeps a way to see what it has not read.
-    #[must_use]
+    /// Ends what is written here, so that the other end reads an end; keeps a way to see what it
+    /// has not read.
     pub fn end(self) -> ClosedStream {
         if self.kind == Kind::Socket {
             hang_up(self.as_fd());
@@ -127,12 +125,12 @@ pub enum ClosedStream {
 
 impl ClosedStream {
     /// As [`Stream::unread`].
-    #[must_use]
     pub fn unread(&self) -> u64 {
         match self {
             Self::Socket(stream) => stream.unread(),
             Self::Pipe(place) => {
-                // A second reader for an instant: it reads nothing, and no writer is left to notice it.
+                // A second reader for an instant: it reads nothing, and no writer is left to notice
+                // it.
                 reopen(place.as_raw_fd(), OFlags::RDONLY | OFlags::NONBLOCK)
                     .and_then(|reader| rustix::io::ioctl_fionread(&reader))
                     .unwrap_or(0)
@@ -154,10 +152,10 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// A stream of its own for this process, of what `standard` is open on: a pipe is opened anew, so that no other process
-/// gets the flag. `None`: it is neither a pipe nor a socket, or cannot be opened (it belongs to another user, there is no
-/// `/proc`, or nothing reads the FIFO), or it has ended.
-#[must_use]
+/// A stream of its own for this process, of what `standard` is open on: a pipe is opened anew, so
+/// that no other process gets the flag. `None`: it is neither a pipe nor a socket, or cannot be
+/// opened (it belongs to another user, there is no `/proc`, or nothing reads the FIFO), or it has
+/// ended.
 pub fn of_standard(standard: i32, kind: Kind) -> Option<Stream> {
     let copy = copy_of(standard).ok()?;
     if kind == Kind::Socket {
@@ -223,9 +221,8 @@ pub fn hang_up(line: BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(line, Shutdown::Write);
 }
 
-/// Whether stdin is a pipe that can be read from, or a connected stream socket. See `fcntl(2)`, `F_GETFL`, and
-/// `socket(7)`.
-#[must_use]
+/// Whether stdin is a pipe that can be read from, or a connected stream socket. See `fcntl(2)`,
+/// `F_GETFL`, and `socket(7)`.
 pub fn stdin_can_be_relayed() -> bool {
     let (kind, _) = super::fd::describe(super::fd::STDIN);
     let Ok(stdin) = copy_of(super::fd::STDIN) else {
@@ -243,7 +240,8 @@ pub fn stdin_can_be_relayed() -> bool {
     }
 }
 
-/// A copy of a standard descriptor, above the standard ones, that no child gets. See `F_DUPFD_CLOEXEC` in `fcntl(2)`.
+/// A copy of a standard descriptor, above the standard ones, that no child gets. See
+/// `F_DUPFD_CLOEXEC` in `fcntl(2)`.
 ///
 /// # Errors
 /// `EMFILE`.
@@ -251,8 +249,8 @@ pub fn copy_of(standard: i32) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(std_fd(standard), 3)
 }
 
-/// Closes every descriptor above 2 except these, whatever owns it: for a process that never uses one of the others
-/// again, and ends without returning. See `close_range(2)`.
+/// Closes every descriptor above 2 except these, whatever owns it: for a process that never uses
+/// one of the others again, and ends without returning. See `close_range(2)`.
 pub fn close_all_except(kept: &[i32]) {
     let mut kept = kept.to_vec();
     kept.sort_unstable();

@@ -11,7 +11,6 @@ use super::Errno;
 /// Whether this process has a controlling terminal. See `tty(4)`.
 ///
 /// Without `/dev/tty` (an empty `/dev`) it is known only if a standard descriptor is that terminal.
-#[must_use]
 pub fn have_controlling_terminal() -> bool {
     let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match rustix::fs::open("/dev/tty", flags, Mode::empty()) {
@@ -26,8 +25,8 @@ pub fn have_controlling_terminal() -> bool {
     }
 }
 
-/// Makes `group` the foreground group of the controlling terminal again, if the current one has no process any
-/// more. The server (a shell, for example) may have made that one.
+/// Makes `group` the foreground group of the controlling terminal again, if the current one has no
+/// process any more. The server (a shell, for example) may have made that one.
 pub fn reclaim_foreground(group: i32) {
     let Some((terminal, current)) = front() else {
         return;
@@ -39,7 +38,6 @@ pub fn reclaim_foreground(group: i32) {
 }
 
 /// The foreground group of the controlling terminal.
-#[must_use]
 pub fn front_group() -> Option<i32> {
     front().map(|(_, group)| group.as_raw_pid())
 }
@@ -51,8 +49,8 @@ pub fn move_foreground(from: i32, to: i32) {
     }
 }
 
-/// The terminal, and its foreground group. `None` also if the leader of that group is outside of this PID namespace. See
-/// `tcgetpgrp(3)`.
+/// The terminal, and its foreground group. `None` also if the leader of that group is outside of
+/// this PID namespace. See `tcgetpgrp(3)`.
 fn front() -> Option<(OwnedFd, Pid)> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let terminal = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;
@@ -62,8 +60,8 @@ fn front() -> Option<(OwnedFd, Pid)> {
         .map(|group| (terminal, group))
 }
 
-/// SIGTTOU is blocked, so the call cannot suspend this process. It fails only if the terminal or the group is gone. See
-/// `tcsetpgrp(3)`.
+/// SIGTTOU is blocked, so the call cannot suspend this process. It fails only if the terminal or
+/// the group is gone. See `tcsetpgrp(3)`.
 fn set_front(terminal: &OwnedFd, group: i32) {
     if let Some(group) = Pid::from_raw(group) {
         let _ = termios::tcsetpgrp(terminal, group);

@@ -17,7 +17,6 @@ pub enum Ended {
 
 impl Ended {
     /// As in a shell's `$?`: the exit status, or 128 + the number of the signal.
-    #[must_use]
     pub const fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -26,7 +25,6 @@ impl Ended {
     }
 
     /// The signal that has ended it.
-    #[must_use]
     pub fn signal(self) -> Option<Signal> {
         match self {
             Self::Exited(_) => None,
@@ -35,7 +33,6 @@ impl Ended {
     }
 
     /// As one non-zero number, for shared memory.
-    #[must_use]
     pub const fn encode(self) -> u32 {
         match self {
             Self::Exited(code) => 0x100 | code as u32,
@@ -44,7 +41,6 @@ impl Ended {
     }
 
     /// The reverse of [`Self::encode`]; `None` for zero.
-    #[must_use]
     pub const fn decode(number: u32) -> Option<Self> {
         match number >> 8 {
             1 => Some(Self::Exited(number as u8)),
@@ -77,12 +73,12 @@ pub enum Change {
     Resumed,
 }
 
-/// Takes one change of any child, and reaps the child if it has ended. `None`: there are children, and nothing new about
-/// them. See `waitid(2)`.
+/// Takes one change of any child, and reaps the child if it has ended. `None`: there are children,
+/// and nothing new about them. See `waitid(2)`.
 ///
 /// # Errors
-/// `ECHILD`: no child is left. This is the only proof that the tree is empty. Any other error says nothing about the
-/// children: only a filter of system calls returns one.
+/// `ECHILD`: no child is left. This is the only proof that the tree is empty. Any other error says
+/// nothing about the children: only a filter of system calls returns one.
 pub fn any() -> Result<Option<(i32, Change)>, Errno> {
     wait(None, EVERY_CHANGE | libc::WNOHANG)
 }
@@ -99,7 +95,8 @@ const EVERY_CHANGE: i32 = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
 /// Does not take the change: the next wait finds it again.
 const PEEK: i32 = libc::WNOHANG | libc::WNOWAIT;
 
-/// One change of the child `pid`, or of any. `None`: it is there, and has not changed. See `waitid(2)`.
+/// One change of the child `pid`, or of any. `None`: it is there, and has not changed. See
+/// `waitid(2)`.
 ///
 /// # Errors
 /// `ECHILD` it is not a child of this process; another one if a filter refuses the call.
@@ -132,33 +129,30 @@ fn wait(pid: Option<Pid>, flags: i32) -> Result<Option<(i32, Change)>, Errno> {
 }
 
 /// Whether `pid` is a child of this process, dead or alive. Reaps nothing.
-#[must_use]
 pub fn is_child(pid: Pid) -> bool {
     match wait(Some(pid), libc::WEXITED | PEEK) {
         Ok(_) => true,
         Err(Errno::CHILD) => false,
-        // A filter refuses the call, and the tree is about to get SIGKILL. A child keeps its pid until it is reaped.
+        // A filter refuses the call, and the tree is about to get SIGKILL. A child keeps its pid
+        // until it is reaped.
         Err(_) => super::proc::stat(pid.get()).is_ok_and(|stat| stat.parent == super::pid::own()),
     }
 }
 
 /// Whether the child `pid` has ended and waits to be reaped. Reaps nothing.
-#[must_use]
 pub fn has_ended(pid: Pid) -> bool {
     matches!(wait(Some(pid), libc::WEXITED | PEEK), Ok(Some(_)))
 }
 
-/// Whether the suspended child `pid` has been resumed, or has ended, since [`any`] last reported on it.
-/// Takes nothing.
-#[must_use]
+/// Whether the suspended child `pid` has been resumed, or has ended, since [`any`] last reported on
+/// it. Takes nothing.
 pub fn is_resumed(pid: Pid) -> bool {
     let flags = libc::WEXITED | libc::WCONTINUED | PEEK;
     matches!(wait(Some(pid), flags), Ok(Some(_)))
 }
 
-/// The last suspension or resumption of the child `pid`, if no wait has taken it. Takes nothing. The kernel
-/// reports each of them once, so a caller of [`any`] must remember what it has taken.
-#[must_use]
+/// The last suspension or resumption of the child `pid`, if no wait has taken it. Takes nothing.
+/// The kernel reports each of them once, so a caller of [`any`] must remember what it has taken.
 pub fn job_change(pid: Pid) -> Option<Change> {
     let found = wait(Some(pid), libc::WSTOPPED | libc::WCONTINUED | PEEK);
     found.ok().flatten().map(|(_, change)| change)
@@ -178,15 +172,15 @@ pub fn have_children() -> Result<bool, Errno> {
 /// Greater than every pid that a kernel assigns.
 const PID_LIMIT: i32 = 4 * 1024 * 1024;
 
-/// Every child of this process, found by trying every possible pid. Needs no `/proc` and no descriptor, but the
-/// search takes a large part of a second.
+/// Every child of this process, found by trying every possible pid. Needs no `/proc` and no
+/// descriptor, but the search takes a large part of a second.
 pub fn children() -> impl Iterator<Item = Pid> {
     let all = (2..PID_LIMIT).filter_map(Pid::new);
     all.filter(|pid| is_child(*pid))
 }
 
-/// Waits until the child `pid` has ended, and returns whether it exited with 0. Only for a child that is about to end.
-#[must_use]
+/// Waits until the child `pid` has ended, and returns whether it exited with 0. Only for a child
+/// that is about to end.
 pub fn for_success(pid: Pid) -> bool {
     let success = Change::Ended(Ended::Exited(0));
     wait(Some(pid), libc::WEXITED) == Ok(Some((pid.get(), success)))
@@ -202,7 +196,6 @@ pub struct Usage {
 }
 
 /// See `getrusage(2)`, `RUSAGE_CHILDREN`.
-#[must_use]
 pub fn usage() -> Usage {
     // SAFETY: an all-zero rusage is a valid value to be overwritten.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -12,8 +12,8 @@ use super::poll::{self, Events, News};
 
 /// Notices each write to a stream, also one that is read at once.
 ///
-/// An epoll that asks for input alone does not: when it is looked at, it asks the stream again, and forgets what another
-/// process has read by then.
+/// An epoll that asks for input alone does not: when it is looked at, it asks the stream again, and
+/// forgets what another process has read by then.
 #[derive(Debug)]
 pub struct Writes {
     stream: RawFd,
@@ -22,12 +22,12 @@ pub struct Writes {
 
 #[derive(Debug)]
 enum SeenBy {
-    /// Of a pipe, each write. Of a terminal, each read that has got something: there, a write is one to the screen. See
-    /// `inotify(7)`.
+    /// Of a pipe, each write. Of a terminal, each read that has got something: there, a write is
+    /// one to the screen. See `inotify(7)`.
     Inotify(OwnedFd),
-    /// Of a socket, which inotify does not know. An epoll that also asks for room to write keeps the event of a write as
-    /// long as there is room. If the socket is a Unix socket that is written to as well, each read of the other end is an
-    /// event, too.
+    /// Of a socket, which inotify does not know. An epoll that also asks for room to write keeps
+    /// the event of a write as long as there is room. If the socket is a Unix socket that is
+    /// written to as well, each read of the other end is an event, too.
     Epoll(News),
 }
 
@@ -35,8 +35,9 @@ impl Writes {
     /// Notices writes from now on.
     ///
     /// # Errors
-    /// `EMFILE` also if the user has too many instances of inotify; `ENOSPC` too many watches; `EACCES` a pipe or terminal
-    /// of another user; `ENOENT` no `/proc`; `EINVAL` another kind of file.
+    /// `EMFILE` also if the user has too many instances of inotify; `ENOSPC` too many watches;
+    /// `EACCES` a pipe or terminal of another user; `ENOENT` no `/proc`; `EINVAL` another kind of
+    /// file.
     pub fn watch(stream: RawFd) -> Result<Self, Errno> {
         let flags = match fd::describe(stream).0 {
             Kind::Pipe => Some(WatchFlags::MODIFY),
@@ -48,7 +49,8 @@ impl Writes {
             let notify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
             inotify::add_watch(&notify, format!("/proc/self/fd/{stream}"), flags)?;
             if flags == WatchFlags::ACCESS {
-                // The same terminal under its other name. Readers of other terminals by this name count as well.
+                // The same terminal under its other name. Readers of other terminals by this name
+                // count as well.
                 let _ = inotify::add_watch(&notify, c"/dev/tty", flags);
             }
             SeenBy::Inotify(notify)
@@ -59,7 +61,6 @@ impl Writes {
     }
 
     /// Whether there was a write since the last call. Never waits.
-    #[must_use]
     pub fn take(&self) -> bool {
         match &self.seen_by {
             SeenBy::Inotify(notify) => {
@@ -69,9 +70,8 @@ impl Writes {
         }
     }
 
-    /// Whether a write may be going on that is not noticed yet: its process may be waiting for room. Without room for
-    /// output, writes to a socket are not noticed.
-    #[must_use]
+    /// Whether a write may be going on that is not noticed yet: its process may be waiting for
+    /// room. Without room for output, writes to a socket are not noticed.
     pub fn may_be_going_on(&self) -> bool {
         let has_room = || !poll::poll_one(self.stream, Events::OUT, Duration::ZERO).is_empty();
         fd::may_be_full(self.stream) || matches!(self.seen_by, SeenBy::Epoll(_)) && !has_room()

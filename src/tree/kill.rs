@@ -1,5 +1,5 @@
-//! Signalling the tree: the server alone, the rest of the tree, or all of it until no process is left.
-#![forbid(unsafe_code)]
+//! Signalling the tree: the server alone, the rest of the tree, or all of it until no process is
+//! left.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use crate::tree::survivors::MAX_NAMED;
 use crate::tree::walk::{self, Member};
 use crate::tree::{Server, StopSent, Tree};
 
-/// The processes that have been sent SIGKILL. A wrong entry (a recycled pid) only makes the pause between rounds
-/// longer.
+/// The processes that have been sent SIGKILL. A wrong entry (a recycled pid) only makes the pause
+/// between rounds longer.
 static KILLED: PidSet = PidSet::new();
-/// The processes that have been sent the stop signal, so that none gets it twice. A new process with a recycled pid
-/// does not get it, and gets SIGKILL when the grace period ends.
+/// The processes that have been sent the stop signal, so that none gets it twice. A new process
+/// with a recycled pid does not get it, and gets SIGKILL when the grace period ends.
 static STOP_SENT: PidSet = PidSet::new();
 
-/// How long no walk begins after the first step of a stop: it would only take the processor from processes that are
-/// ending. The others are signalled after that.
+/// How long no walk begins after the first step of a stop: it would only take the processor from
+/// processes that are ending. The others are signalled after that.
 const FIRST_STEP_TIME: Duration = Duration::from_millis(75);
 /// How long no process may have ended before the rest of the tree is walked.
 const QUIET_TIME: Duration = Duration::from_millis(2);
 /// How long the walks may take in which the stop signal is sent.
 pub const STOP_WALKS: Duration = Duration::from_millis(50);
 
-/// The server's process group and the children of this process have got the stop signal, and most of the tree is
-/// ending.
+/// The server's process group and the children of this process have got the stop signal, and most
+/// of the tree is ending.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstStep {
     signal: Signal,
@@ -56,12 +56,13 @@ pub struct Sigkill {
 }
 
 impl Tree {
-    /// Sends the stop signal to the rest of the tree, then SIGCONT. SIGCONT is sent to all: that is cheaper than
-    /// finding out which processes are suspended, and harmless to the others.
+    /// Sends the stop signal to the rest of the tree, then SIGCONT. SIGCONT is sent to all: that is
+    /// cheaper than finding out which processes are suspended, and harmless to the others.
     ///
-    /// If the server is gone, its process group gets the signal by one call, and so does each child of this process.
-    /// The others get it from [`Self::continue_stop`], after these had time to end: looking for the children of a
-    /// thousand processes that are ending takes as long as their end.
+    /// If the server is gone, its process group gets the signal by one call, and so does each child
+    /// of this process. The others get it from [`Self::continue_stop`], after these had time to
+    /// end: looking for the children of a thousand processes that are ending takes as long as their
+    /// end.
     pub fn stop_rest(&mut self, signal: Signal) {
         if let Some(server) = self.living_server() {
             STOP_SENT.insert(server);
@@ -82,7 +83,6 @@ impl Tree {
     }
 
     /// When [`Self::continue_stop`] is to be called.
-    #[must_use]
     pub fn continues_at(&self) -> Option<Duration> {
         self.first_step.and_then(|stop| stop.walk_at)
     }
@@ -115,7 +115,8 @@ impl Tree {
         log_count(signal, count);
     }
 
-    /// Sends SIGKILL to all processes, once. Returns whether it found one that no earlier round has found.
+    /// Sends SIGKILL to all processes, once. Returns whether it found one that no earlier round has
+    /// found.
     pub fn kill_round(&mut self) -> bool {
         if self.sigkill.since.is_none() {
             self.record_all();
@@ -150,7 +151,8 @@ impl Tree {
         progress
     }
 
-    /// Records all processes that are alive, if a report needs them: after SIGKILL their states say nothing any more.
+    /// Records all processes that are alive, if a report needs them: after SIGKILL their states say
+    /// nothing any more.
     fn record_all(&mut self) {
         let Some(ledger) = self.ledger else { return };
         self.each(&mut |member| record(ledger, member.pid));
@@ -159,7 +161,8 @@ impl Tree {
         }
     }
 
-    /// Sends SIGKILL to the members of the cgroup. Returns whether there were any, and one call has reached them all.
+    /// Sends SIGKILL to the members of the cgroup. Returns whether there were any, and one call has
+    /// reached them all.
     fn kill_cgroup(&mut self) -> bool {
         let cgroup = self.containment.cgroup();
         let cgroup = cgroup.filter(|cgroup| cgroup.is_populated() != Ok(false));
@@ -171,7 +174,8 @@ impl Tree {
         cgroup.kill()
     }
 
-    /// Sends `signal` to the server. Returns whether the server was there. `value`: that of `sigqueue(3)`.
+    /// Sends `signal` to the server. Returns whether the server was there. `value`: that of
+    /// `sigqueue(3)`.
     pub fn signal_server(&self, signal: Signal, value: Option<u64>) -> bool {
         let Some(server) = self.server.as_ref().filter(|server| !server.reaped) else {
             return false;
@@ -181,8 +185,8 @@ impl Tree {
         true
     }
 
-    /// Sends the stop signal to the server, unless the kernel seems to have sent it: many servers end without cleaning
-    /// up when they get a second one. Returns whether the server was there.
+    /// Sends the stop signal to the server, unless the kernel seems to have sent it: many servers
+    /// end without cleaning up when they get a second one. Returns whether the server was there.
     pub fn stop_server(&mut self, signal: Signal) -> bool {
         if self.server.as_ref().is_some_and(seems_sent_by_kernel) {
             log::info!("the kernel has sent {signal} to the server");
@@ -191,8 +195,9 @@ impl Tree {
         self.ensure_server_stop(signal)
     }
 
-    /// Sends the stop signal to the server, if treaper has not sent it yet. Then it sends SIGCONT if the server is
-    /// suspended, since a suspended server cannot handle the signal. Returns whether the server was there.
+    /// Sends the stop signal to the server, if treaper has not sent it yet. Then it sends SIGCONT
+    /// if the server is suspended, since a suspended server cannot handle the signal. Returns
+    /// whether the server was there.
     pub fn ensure_server_stop(&mut self, signal: Signal) -> bool {
         let Some(server) = self.server.as_mut().filter(|server| !server.reaped) else {
             return false;
@@ -210,8 +215,8 @@ impl Tree {
         true
     }
 
-    /// Sends the stop signal to the process group of the server, if the server is gone and so cannot get it twice.
-    /// Returns the group, if a process was left in it.
+    /// Sends the stop signal to the process group of the server, if the server is gone and so
+    /// cannot get it twice. Returns the group, if a process was left in it.
     fn stop_group(&self, signal: Signal) -> Option<i32> {
         let gone = |server: &&Server| server.leads_group && server.reaped;
         let server = self.server.as_ref().filter(gone)?;
@@ -226,8 +231,8 @@ impl Tree {
         self.each(&mut |member| log_sent(member.pid, signal, member.send(signal)));
     }
 
-    /// Sends `signal` to the server's process group. If the server does not lead it (job control), only the members
-    /// that are of the tree get the signal.
+    /// Sends `signal` to the server's process group. If the server does not lead it (job control),
+    /// only the members that are of the tree get the signal.
     pub fn signal_group(&mut self, signal: Signal) {
         let Some(server) = &self.server else { return };
         if server.leads_group {
@@ -251,8 +256,8 @@ pub(super) fn has_signalled(pid: Pid) -> bool {
     STOP_SENT.contains(pid) || KILLED.contains(pid)
 }
 
-/// Sends the stop signal to a process that has not got it yet. One call has reached the members of `group`. Returns how
-/// many got it now.
+/// Sends the stop signal to a process that has not got it yet. One call has reached the members of
+/// `group`. Returns how many got it now.
 fn send_stop(member: &Member, signal: Signal, group: Option<i32>) -> u32 {
     let by_group = group.is_some() && pid::group_of(member.pid.get()).ok() == group;
     if by_group || !STOP_SENT.insert(member.pid) {
@@ -286,8 +291,8 @@ fn remember(victims: &mut [Option<(Pid, Name)>], pid: Pid) {
     }
 }
 
-/// Sends `signal` to the group that the server leads or has led. Until the server is reaped, the group's number belongs
-/// to it. After that only its pidfd still means this group (Linux 6.9).
+/// Sends `signal` to the group that the server leads or has led. Until the server is reaped, the
+/// group's number belongs to it. After that only its pidfd still means this group (Linux 6.9).
 fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
     let result = match &server.pidfd {
         _ if !server.reaped => signal::kill_group(server.pid, signal),
@@ -299,17 +304,19 @@ fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
     result
 }
 
-/// Whether the parent-death signal seems to have reached `server`. A change of uid removes that signal, and can be seen
-/// in the owner. Other causes cannot be seen. For these, [`Tree::ensure_server_stop`] sends the signal later.
+/// Whether the parent-death signal seems to have reached `server`. A change of uid removes that
+/// signal, and can be seen in the owner. Other causes cannot be seen. For these,
+/// [`Tree::ensure_server_stop`] sends the signal later.
 fn seems_sent_by_kernel(server: &Server) -> bool {
     server.stop_sent == StopSent::PerhapsByKernel
         && proc::view().and_then(|proc| proc.owner(server.pid.get())) == Ok(namespace::own_ids().0)
         && !is_suspended(server)
 }
 
-/// Whether the server is suspended. The kernel reports each change once. The newest may still wait to be taken, the one
-/// before is in `suspended`. A shim that runs the loop after the monitor was killed has neither, and asks `/proc`. If
-/// `/proc` cannot be used the answer is yes, since SIGCONT is harmless to a process that runs.
+/// Whether the server is suspended. The kernel reports each change once. The newest may still wait
+/// to be taken, the one before is in `suspended`. A shim that runs the loop after the monitor was
+/// killed has neither, and asks `/proc`. If `/proc` cannot be used the answer is yes, since SIGCONT
+/// is harmless to a process that runs.
 fn is_suspended(server: &Server) -> bool {
     match wait::job_change(server.pid) {
         Some(change) => matches!(change, Change::Suspended(_)),

@@ -1,5 +1,4 @@
 //! The tree: how its processes are found, signalled and reaped.
-#![forbid(unsafe_code)]
 
 pub mod kill;
 mod pid_set;
@@ -24,12 +23,13 @@ pub struct Server {
     pub pid: Pid,
     /// Missing before Linux 5.2.
     pub pidfd: Option<OwnedFd>,
-    /// Whether it leads a process group that was made for it. All members of that group are of the tree.
+    /// Whether it leads a process group that was made for it. All members of that group are of the
+    /// tree.
     pub leads_group: bool,
     /// Whether it was reaped. Its pid may belong to another process then.
     pub reaped: bool,
-    /// Whether it is suspended, by the last change that `wait` has reported; `None`: another process has got that
-    /// report.
+    /// Whether it is suspended, by the last change that `wait` has reported; `None`: another
+    /// process has got that report.
     pub suspended: Option<bool>,
     /// Who has sent it the stop signal.
     pub stop_sent: StopSent,
@@ -37,7 +37,6 @@ pub struct Server {
 
 impl Server {
     /// A server that was just started. `leads_group`: see there.
-    #[must_use]
     pub const fn new(pid: Pid, pidfd: Option<OwnedFd>, leads_group: bool) -> Self {
         Self {
             pid,
@@ -54,8 +53,8 @@ impl Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSent {
     No,
-    /// The kernel sends it when the monitor is killed, unless the server has disarmed its parent-death signal. Whether
-    /// it has cannot be seen.
+    /// The kernel sends it when the monitor is killed, unless the server has disarmed its
+    /// parent-death signal. Whether it has cannot be seen.
     PerhapsByKernel,
     ByTreaper,
 }
@@ -64,12 +63,13 @@ pub enum StopSent {
 #[derive(Debug)]
 pub struct Tree {
     pub server: Option<Server>,
-    /// Children of this process that are not of the tree, as it had them before it executed treaper. They and their
-    /// descendants are left alone.
+    /// Children of this process that are not of the tree, as it had them before it executed
+    /// treaper. They and their descendants are left alone.
     pub strangers: Vec<i32>,
     /// What `--spare` leaves alone.
     pub spare: Option<Spare>,
-    /// A monitor that waits for the end of its PID namespace. It is not of the tree, and its descendants are.
+    /// A monitor that waits for the end of its PID namespace. It is not of the tree, and its
+    /// descendants are.
     pub ending_init: Option<Pid>,
     containment: Containment,
     /// How the children were found by the last walk.
@@ -83,7 +83,6 @@ pub struct Tree {
 }
 
 impl Tree {
-    #[must_use]
     pub fn new(
         server: Option<Server>,
         strangers: Vec<i32>,
@@ -105,33 +104,28 @@ impl Tree {
     }
 
     /// The group that holds the tree, if there is one.
-    #[must_use]
     pub const fn cgroup(&self) -> Option<&Cgroup> {
         self.containment.cgroup()
     }
 
     /// Whether the group has a living process. A group that cannot be read has none.
-    #[must_use]
     pub fn has_members(&self) -> bool {
         self.cgroup()
             .is_some_and(|cgroup| cgroup.is_populated() == Ok(true))
     }
 
     /// The most memory that the group has used, in bytes, if that is known.
-    #[must_use]
     pub fn memory_peak(&self) -> Option<u64> {
         self.cgroup().and_then(Cgroup::memory_peak)
     }
 
     /// The server, unless it was reaped.
-    #[must_use]
     pub fn living_server(&self) -> Option<Pid> {
         let server = self.server.as_ref().filter(|server| !server.reaped);
         server.map(|server| server.pid)
     }
 
     /// Whether the server has got the stop signal from treaper.
-    #[must_use]
     pub fn has_sent_stop(&self) -> bool {
         let server = self.server.as_ref();
         server.is_some_and(|server| server.stop_sent == StopSent::ByTreaper)
@@ -142,7 +136,8 @@ impl Tree {
         self.walk(false, Reach::Tree, visit);
     }
 
-    /// Visits each process. Returns whether some may have been missed, because processes ended or moved meanwhile.
+    /// Visits each process. Returns whether some may have been missed, because processes ended or
+    /// moved meanwhile.
     pub fn each_closely(&mut self, visit: &mut dyn FnMut(&Member)) -> bool {
         self.walk(true, Reach::Tree, visit)
     }

@@ -1,12 +1,11 @@
 //! A set of pids that needs no memory of its own when it grows.
-#![forbid(unsafe_code)]
 
 use std::sync::Mutex;
 
 use crate::sys::pid::Pid;
 
-/// One bit for each possible pid. To be static, since it must not need an allocation. Pages that are never touched cost
-/// no memory.
+/// One bit for each possible pid. To be static, since it must not need an allocation. Pages that
+/// are never touched cost no memory.
 pub struct PidSet(Mutex<[u64; PidSet::WORDS]>);
 
 impl PidSet {
@@ -14,7 +13,6 @@ impl PidSet {
     const WORDS: usize = 64 * 1024;
 
     /// An empty set, for a static.
-    #[must_use]
     #[allow(clippy::large_stack_arrays, reason = "made at compile time")]
     pub const fn new() -> Self {
         Self(Mutex::new([0; Self::WORDS]))

@@ -1,5 +1,4 @@
 //! Reaping: takes every child that has ended, and finds out whether it is the server or an orphan.
-#![forbid(unsafe_code)]
 
 use crate::sys::pid::Pid;
 use crate::sys::signal::Signal;
@@ -35,8 +34,8 @@ pub enum Left {
 const BATCH: usize = 1000;
 
 impl Tree {
-    /// Takes changes of children until there are none, at most [`BATCH`]. Calls `each` for each child that has ended:
-    /// its pid, how it ended, and whether it was the server.
+    /// Takes changes of children until there are none, at most [`BATCH`]. Calls `each` for each
+    /// child that has ended: its pid, how it ended, and whether it was the server.
     pub fn reap(&mut self, each: &mut dyn FnMut(i32, Ended, bool)) -> Reaped {
         let mut reaped = Reaped {
             left: Left::More,
@@ -78,7 +77,8 @@ impl Tree {
                     (reaped.server, reaped.server_job) = (Some(ended), Some(Change::Resumed));
                 }
                 Change::Suspended(_) | Change::Resumed => reaped.server_job = Some(change),
-                // A tracing stop is no suspension by job control: a shell could not resume the server.
+                // A tracing stop is no suspension by job control: a shell could not resume the
+                // server.
                 Change::Trapped => {}
             }
         }
@@ -97,8 +97,8 @@ impl Tree {
         }
     }
 
-    /// Whether only children are left that this process had before it executed treaper, or that `--spare` leaves alone.
-    /// Then the stop waits for no process.
+    /// Whether only children are left that this process had before it executed treaper, or that
+    /// `--spare` leaves alone. Then the stop waits for no process.
     fn only_others_left(&self) -> bool {
         if self.strangers.is_empty() && self.spare.is_none() || self.living_server().is_some() {
             return false;
@@ -113,7 +113,8 @@ impl Tree {
         }
     }
 
-    /// Asks all children: only the name of a daemon without a leader tells that its session is spared.
+    /// Asks all children: only the name of a daemon without a leader tells that its session is
+    /// spared.
     pub(super) fn note_daemons(&self) {
         if self.spare.is_some() {
             let _ = proc::children(pid::own(), &mut |child| _ = self.is_spared_child(child));

@@ -1,10 +1,11 @@
 //! `--spare`: daemons of the tree that live on.
 //!
-//! A process is spared if the leader of its session has one of the names, and so is all that is below a spared process. A
-//! daemon that has forked twice has a session without a leader: its own name counts. Only what a daemon has started can be in
-//! its session, so an orphan is known by its session. Each session that was seen is remembered, also that of a process below:
-//! then its processes are known after the daemon has ended or has another name, and in the shim after the monitor was killed.
-#![forbid(unsafe_code)]
+//! A process is spared if the leader of its session has one of the names, and so is all that is
+//! below a spared process. A daemon that has forked twice has a session without a leader: its own
+//! name counts. Only what a daemon has started can be in its session, so an orphan is known by its
+//! session. Each session that was seen is remembered, also that of a process below: then its
+//! processes are known after the daemon has ended or has another name, and in the shim after the
+//! monitor was killed.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -22,7 +23,8 @@ shared_words! {
     /// The sessions that were seen. Zero means "no session".
     pub struct Known {
         leaders: Words<MAX_KNOWN>,
-        /// When each leader, or that process without one, was started. The pid alone may belong to another process later.
+        /// When each leader, or that process without one, was started. The pid alone may belong to
+        /// another process later.
         started: Words<MAX_KNOWN>,
     }
 }
@@ -31,7 +33,8 @@ shared_words! {
 #[derive(Clone, Copy, Debug)]
 pub struct Spare {
     names: &'static [Name],
-    /// The session in which treaper was started. Its leader is not of the tree, and a server at a terminal is in it.
+    /// The session in which treaper was started. Its leader is not of the tree, and a server at a
+    /// terminal is in it.
     own: i32,
     known: Known,
 }
@@ -59,9 +62,8 @@ impl Spare {
         Err(Error::Misuse(format!("--spare or TREAPER_SPARE: {why}")))
     }
 
-    /// Whether a process of the tree is spared. `below`: a spared process has started it. The session of the
-    /// `server` is not that of a daemon.
-    #[must_use]
+    /// Whether a process of the tree is spared. `below`: a spared process has started it. The
+    /// session of the `server` is not that of a daemon.
     pub fn covers(self, pid: Pid, below: bool, server: Option<&Server>) -> bool {
         let session = pid::session(pid.get()).unwrap_or(0);
         // A leader with the number of a server that is gone is another process.
@@ -100,7 +102,8 @@ impl Spare {
             .position(|known| known.load(SeqCst) == session as u64)
     }
 
-    /// Programs that change their own names begin the new one with the old one, and a colon: `tmux: server`.
+    /// Programs that change their own names begin the new one with the old one, and a colon: `tmux:
+    /// server`.
     fn is_named(self, name: Name) -> bool {
         let whole = name.as_bytes();
         let both = [Some(whole), whole.split(|byte| *byte == b':').next()];

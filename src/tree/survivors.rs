@@ -1,5 +1,5 @@
-//! Lists the processes of the tree that are left: while a stop waits for them, and after SIGKILL has not ended them.
-#![forbid(unsafe_code)]
+//! Lists the processes of the tree that are left: while a stop waits for them, and after SIGKILL
+//! has not ended them.
 
 use std::time::Duration;
 
@@ -37,8 +37,9 @@ impl Tree {
         (named, count)
     }
 
-    /// How many processes have just got the stop signal, or will get it: the living, and children that have ended
-    /// since then. Processes are ending and get other parents, so they are counted again while one may have been missed.
+    /// How many processes have just got the stop signal, or will get it: the living, and children
+    /// that have ended since then. Processes are ending and get other parents, so they are counted
+    /// again while one may have been missed.
     pub fn count_signalled(&mut self) -> u64 {
         let (mut count, own) = (0, pid::own());
         walk::repeat(&clock::now, COUNT_WALKS, &mut || {
@@ -53,8 +54,8 @@ impl Tree {
         count
     }
 
-    /// Lists the processes that `--spare` leaves, and notes them for the report. By now they are children of this
-    /// process.
+    /// Lists the processes that `--spare` leaves, and notes them for the report. By now they are
+    /// children of this process.
     pub fn name_spared(&self) {
         let (mut named, mut count) = ([None; MAX_NAMED], 0);
         let _ = proc::children(pid::own(), &mut |child| {
@@ -78,8 +79,8 @@ impl Tree {
         }
     }
 
-    /// Lists each process that is left, and notes it for the report: the living ones, or if there are none, the dead
-    /// ones. Those cannot be reaped while a tracer has not reaped them.
+    /// Lists each process that is left, and notes it for the report: the living ones, or if there
+    /// are none, the dead ones. Those cannot be reaped while a tracer has not reaped them.
     pub fn name_survivors(&mut self) {
         for dead in [false, true] {
             let (mut count, ledger) = (0, self.ledger);

@@ -1,15 +1,16 @@
-//! A walk of the tree: it finds the descendants of this process, and proves each one before it is visited.
+//! A walk of the tree: it finds the descendants of this process, and proves each one before it is
+//! visited.
 //!
-//! The walk goes depth first. The pid of a child cannot be recycled, since only this process reaps it. A deeper
-//! process is opened first. Then its parent must still be the process under which it was found, and that one must
-//! not have been reaped meanwhile. A process that fails this proof is not visited. If it is of the tree, it has
-//! become a child of this process, and the next walk finds it.
+//! The walk goes depth first. The pid of a child cannot be recycled, since only this process reaps
+//! it. A deeper process is opened first. Then its parent must still be the process under which it
+//! was found, and that one must not have been reaped meanwhile. A process that fails this proof is
+//! not visited. If it is of the tree, it has become a child of this process, and the next walk
+//! finds it.
 //!
-//! Children are read from `/proc/PID/task/TID/children`, or by one scan of `/proc` if the kernel has no such files.
-//! Without `/proc`, wait is asked about every possible pid. That finds only the children of this process, and their
-//! orphans at the next walk. For the init of a PID namespace no proof is needed: every process that `/proc` lists
-//! is of the tree.
-#![forbid(unsafe_code)]
+//! Children are read from `/proc/PID/task/TID/children`, or by one scan of `/proc` if the kernel
+//! has no such files. Without `/proc`, wait is asked about every possible pid. That finds only the
+//! children of this process, and their orphans at the next walk. For the init of a PID namespace no
+//! proof is needed: every process that `/proc` lists is of the tree.
 
 mod kernel;
 mod member;
@@ -25,7 +26,8 @@ use kernel::Linux;
 pub use member::Member;
 use path::Path;
 
-/// At most so many walks follow each other, each for processes that got another parent during the one before.
+/// At most so many walks follow each other, each for processes that got another parent during the
+/// one before.
 const MAX_WALKS: u32 = 16;
 
 /// The pids that are still to be visited. Static, since a walk must not need an allocation.
@@ -42,14 +44,16 @@ pub enum Search {
     Scan,
     /// `waitid` over all pids.
     Wait,
-    /// The list of all processes in `/proc`, for the init of a PID namespace: all of them are of the tree.
+    /// The list of all processes in `/proc`, for the init of a PID namespace: all of them are of
+    /// the tree.
     Namespace,
 }
 
 /// What a walk could not do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
-    /// The last error by which a process may have been missed. That a process is gone is no such error.
+    /// The last error by which a process may have been missed. That a process is gone is no such
+    /// error.
     pub errno: Option<Errno>,
     /// How the children were found in the end.
     pub search: Search,
@@ -68,9 +72,11 @@ pub enum Reach {
 /// Which processes a walk visits.
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
-    /// Children that this process had before it executed treaper: they and their descendants are not visited.
+    /// Children that this process had before it executed treaper: they and their descendants are
+    /// not visited.
     pub strangers: &'a [i32],
-    /// Whether a process of the tree is spared, which is then not visited. The flag: it was started by such a one.
+    /// Whether a process of the tree is spared, which is then not visited. The flag: it was started
+    /// by such a one.
     pub spares: &'a dyn Fn(Pid, bool) -> bool,
     /// How the children are found at first.
     pub start: Search,
@@ -143,8 +149,8 @@ pub fn walk_in<K: Kernel>(
     }
 }
 
-/// Calls `walk` again and again while it returns that it may have missed a process, within limits. No walk begins
-/// after `time`: processes that keep forking could otherwise make the walks endless.
+/// Calls `walk` again and again while it returns that it may have missed a process, within limits.
+/// No walk begins after `time`: processes that keep forking could otherwise make the walks endless.
 pub fn repeat(now: &dyn Fn() -> Duration, time: Duration, walk: &mut dyn FnMut() -> bool) {
     let end = now() + time;
     for _ in 0..MAX_WALKS {
@@ -205,8 +211,8 @@ impl<K: Kernel> Walk<'_, K> {
             let spared = (self.spares)(member.pid, below);
             let len = self.len;
             self.find_children(member.pid.get(), &mut path);
-            // The orphans of a child become children of this process, and are counted in the end. Those of a deeper
-            // process can become children of a subreaper in between.
+            // The orphans of a child become children of this process, and are counted in the end.
+            // Those of a deeper process can become children of a subreaper in between.
             let ended = |handle| self.kernel.has_ended(handle);
             self.disturbed = self.disturbed || member.handle.as_ref().is_some_and(ended);
             if !spared {
@@ -226,7 +232,8 @@ impl<K: Kernel> Walk<'_, K> {
 
     /// Visits the children of this process.
     fn run_flat(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
-        // The init of a namespace has a list of children, too, and it is shorter than that of all processes.
+        // The init of a namespace has a list of children, too, and it is shorter than that of all
+        // processes.
         if self.search == Search::Namespace {
             self.search = Search::Files;
         }
@@ -244,8 +251,9 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
-    /// A process can end and be reaped before the walk comes to its parent. Then the only trace is that this process
-    /// has more children than the `before` at the begin of the walk: none of them is reaped during a walk.
+    /// A process can end and be reaped before the walk comes to its parent. Then the only trace is
+    /// that this process has more children than the `before` at the begin of the walk: none of them
+    /// is reaped during a walk.
     fn count_again(&mut self, before: usize, path: &mut Path<K::Handle>) {
         if !self.disturbed {
             self.scanned = 0;
@@ -254,8 +262,8 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
-    /// The process `number`, which was found among the children of the process just above `depth` on the path (0: of
-    /// this process), if it is proven to be one of them.
+    /// The process `number`, which was found among the children of the process just above `depth`
+    /// on the path (0: of this process), if it is proven to be one of them.
     fn prove(
         &mut self,
         number: i32,
@@ -285,7 +293,8 @@ impl<K: Kernel> Walk<'_, K> {
         (parent_now == parent.pid.get() && self.is_unreaped(parent)).then_some(member)
     }
 
-    /// `pid`, if it is a child of this process. wait says so, since `/proc` may be that of another PID namespace.
+    /// `pid`, if it is a child of this process. wait says so, since `/proc` may be that of another
+    /// PID namespace.
     fn own_child(&self, pid: Pid) -> Option<Member<K::Handle>> {
         let is_member = !self.strangers.contains(&pid.get()) && self.kernel.is_child(pid);
         is_member.then_some(Member { pid, handle: None })
@@ -305,12 +314,13 @@ impl<K: Kernel> Walk<'_, K> {
                     continue;
                 }
                 Err(Errno::NOENT) if !own => return,
-                // Only this one is scanned for: a scan finds no process that is hidden itself, but a list does.
+                // Only this one is scanned for: a scan finds no process that is hidden itself, but
+                // a list does.
                 Err(Errno::PERM) if !own => is_hidden = true,
                 Err(Errno::NOSYS | Errno::NOENT | Errno::PERM | Errno::ACCESS) => {}
                 Err(errno) => {
-                    // Out of descriptors or memory. Children that were read so far are kept, but those of this process
-                    // must all be found.
+                    // Out of descriptors or memory. Children that were read so far are kept, but
+                    // those of this process must all be found.
                     self.record_gap(errno);
                     if !own {
                         return;
@@ -333,8 +343,8 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
-    /// Without any list. Each child of this process is visited as soon as it is found: the search takes so long that
-    /// it may have been replaced by the end.
+    /// Without any list. Each child of this process is visited as soon as it is found: the search
+    /// takes so long that it may have been replaced by the end.
     fn visit_own(&self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
         self.kernel.own_children(&mut |pid| {
             if !self.strangers.contains(&pid.get()) && !(self.spares)(pid, false) {
@@ -343,8 +353,8 @@ impl<K: Kernel> Walk<'_, K> {
         });
     }
 
-    /// Visits all processes of the namespace. If a pid is recycled meanwhile, its new process is of the tree as well.
-    /// Returns false if the list could not be read to its end.
+    /// Visits all processes of the namespace. If a pid is recycled meanwhile, its new process is of
+    /// the tree as well. Returns false if the list could not be read to its end.
     fn visit_all(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) -> bool {
         let own = self.own;
         let result = self.kernel.processes(&mut |number| {
@@ -377,7 +387,8 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
-    /// Opens a process and reads its parent. The parent cannot be that of a later process with the same pid.
+    /// Opens a process and reads its parent. The parent cannot be that of a later process with the
+    /// same pid.
     fn open(&self, pid: Pid) -> Result<(Member<K::Handle>, i32), Errno> {
         let handle = self.kernel.open(pid)?;
         let parent = match self.kernel.parent_of(&handle) {

@@ -1,5 +1,5 @@
-//! Shells that were given a command (`sh -c`). Such a shell is between a host and the command that the host wants.
-#![forbid(unsafe_code)]
+//! Shells that were given a command (`sh -c`). Such a shell is between a host and the command that
+//! the host wants.
 
 const SHELLS: [&[u8]; 13] = [
     b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"ksh93", b"mksh", b"yash", b"fish", b"rbash",
@@ -16,9 +16,8 @@ const WITH_VALUE: [&[u8]; 6] = [
     b"+C",
 ];
 
-/// Whether this command line, from `/proc/PID/cmdline`, is that of a shell with `-c` (also as one letter of several,
-/// `-ec`), and not that of a shell with a script file.
-#[must_use]
+/// Whether this command line, from `/proc/PID/cmdline`, is that of a shell with `-c` (also as one
+/// letter of several, `-ec`), and not that of a shell with a script file.
 pub fn was_given_a_command(command_line: &[u8]) -> bool {
     let mut words = command_line.split(|byte| *byte == 0);
     let mut name = base_name(words.next().unwrap_or_default());

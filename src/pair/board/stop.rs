@@ -1,6 +1,5 @@
-//! The state of the stop on the board. The monitor writes it. If the monitor is killed, the shim goes on with that
-//! stop.
-#![forbid(unsafe_code)]
+//! The state of the stop on the board. The monitor writes it. If the monitor is killed, the shim
+//! goes on with that stop.
 
 use std::time::Duration;
 
@@ -23,21 +22,21 @@ impl Board {
     }
 
     /// Why the tree is being stopped, if it is.
-    #[must_use]
     pub fn trigger(self) -> Option<Trigger> {
         let number = self.trigger.get();
         Trigger::ALL.into_iter().find(|t| *t as u64 == number)
     }
 
-    /// The trigger of a stop. A drain is none: the death of the monitor ends it, and is the trigger then.
-    #[must_use]
+    /// The trigger of a stop. A drain is none: the death of the monitor ends it, and is the trigger
+    /// then.
     pub fn stop_trigger(self) -> Option<Trigger> {
         let stops = self.kill_at.get() > 0 || self.survivors_at.get() > 0;
         self.trigger().filter(|trigger| stops || !trigger.drains())
     }
 
-    /// Shim: the monitor was the init of a PID namespace and is ending, so the kernel has sent SIGKILL to all. Returns
-    /// until when they have to end: `latest`, or the time that the monitor has set before.
+    /// Shim: the monitor was the init of a PID namespace and is ending, so the kernel has sent
+    /// SIGKILL to all. Returns until when they have to end: `latest`, or the time that the monitor
+    /// has set before.
     pub fn set_monitor_ending(self, latest: Duration) -> Duration {
         if self.stop_trigger().is_none() {
             self.trigger.set(Trigger::MonitorKilled as u64);
@@ -49,7 +48,6 @@ impl Board {
     }
 
     /// Shim: the plan after the death of the monitor. It keeps the deadlines of the monitor.
-    #[must_use]
     pub fn resume(self, policy: Policy, now: Duration) -> Plan {
         let trigger = self.stop_trigger();
         let kill_at = match self.kill_at.get() {
@@ -64,8 +62,8 @@ impl Board {
                 survivors_at,
             }
         } else if !kill_at.is_zero() {
-            // It is unknown which processes the monitor has signalled, so all are signalled again. Most likely the
-            // kernel has sent the stop signal to the server.
+            // It is unknown which processes the monitor has signalled, so all are signalled again.
+            // Most likely the kernel has sent the stop signal to the server.
             let stage = policy.stage_of(policy.grace);
             State::Terminating {
                 server_at: self.ended().is_none().then(|| match kill_at {

@@ -1,5 +1,4 @@
 //! What the monitor says: its messages, and its part of the report of the run, see `--report`.
-#![forbid(unsafe_code)]
 
 use super::Monitor;
 use crate::output::ledger::Lost;
@@ -12,8 +11,8 @@ use crate::sys::pid::Pid;
 use crate::sys::wait::Ended;
 
 impl Monitor<'_> {
-    /// Logs which processes the stop waits for. From then on Ctrl-C kills them, except if the shim is gone: then the
-    /// shell has its terminal back.
+    /// Logs which processes the stop waits for. From then on Ctrl-C kills them, except if the shim
+    /// is gone: then the shell has its terminal back.
     pub(super) fn name_waiting(&mut self, plan: &Plan) {
         let (named, count) = self.tree.living();
         if count == 0 || !log::log_enabled!(log::Level::Warn) {
@@ -93,7 +92,8 @@ impl Monitor<'_> {
     }
 }
 
-/// Reports the end of a child. If the exec of the server has failed, that is reported as an error after the loop.
+/// Reports the end of a child. If the exec of the server has failed, that is reported as an error
+/// after the loop.
 pub(super) fn report_end(context: &Context<'_>, pid: i32, ended: Ended, server: bool) {
     if server && context.board.failure().is_some() {
         return;

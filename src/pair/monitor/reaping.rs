@@ -1,5 +1,4 @@
 //! What the monitor does when children may have changed.
-#![forbid(unsafe_code)]
 
 use std::time::Duration;
 
@@ -32,7 +31,8 @@ impl NextReap {
     }
 }
 
-/// The pause between two looks at a cgroup without a descriptor that reports the end of its members.
+/// The pause between two looks at a cgroup without a descriptor that reports the end of its
+/// members.
 const REAP_PAUSE: Duration = Duration::from_millis(10);
 
 impl Monitor<'_> {
@@ -53,9 +53,9 @@ impl Monitor<'_> {
         if let Some(relay) = &context.relay {
             relay.keep_awake();
         }
-        // A process that was put into the group is of the tree, also if it is not a descendant. The group is read only
-        // when no child is left: with a thousand servers at once, each look costs. If it cannot be read, it counts as
-        // empty.
+        // A process that was put into the group is of the tree, also if it is not a descendant. The
+        // group is read only when no child is left: with a thousand servers at once, each look
+        // costs. If it cannot be read, it counts as empty.
         let populated = left == Left::Empty && self.tree.has_members();
         let empty = left == Left::Empty && !populated;
         self.next_reap = match left {
@@ -63,8 +63,8 @@ impl Monitor<'_> {
             Left::Empty if populated && matches!(self.role, Role::Heir) => {
                 NextReap::At(clock::now() + REAP_PAUSE)
             }
-            // The kernel does not report that a process begins to lead a session or gets a name. So it is looked for again,
-            // after twice the time.
+            // The kernel does not report that a process begins to lead a session or gets a name. So
+            // it is looked for again, after twice the time.
             Left::Living if self.tree.spare.is_some() && self.tree.living_server().is_none() => {
                 let now = clock::now();
                 let since = *self.server_gone_at.get_or_insert(now);
@@ -84,7 +84,8 @@ impl Monitor<'_> {
                 self.alone.server_resumed();
                 self.resume_suspended_shim();
             }
-            // A stop undoes Ctrl-Z, since no shell would. Some servers suspend themselves by SIGSTOP after it.
+            // A stop undoes Ctrl-Z, since no shell would. Some servers suspend themselves by
+            // SIGSTOP after it.
             Some(Change::Suspended(by))
                 if [Signal::TSTP, Signal::STOP]
                     .map(Signal::number)
@@ -109,8 +110,9 @@ impl Monitor<'_> {
         }
     }
 
-    /// Reading clears the notification. If it cannot be read, poll would return at once again and again, so the watch
-    /// is removed. That happens when the group is gone: the shim removes it when it exits.
+    /// Reading clears the notification. If it cannot be read, poll would return at once again and
+    /// again, so the watch is removed. That happens when the group is gone: the shim removes it
+    /// when it exits.
     pub(super) fn read_cgroup_events(&mut self) {
         let cgroup = self.tree.cgroup();
         if cgroup.is_none_or(|cgroup| cgroup.is_populated().is_err()) {
@@ -118,8 +120,8 @@ impl Monitor<'_> {
         }
     }
 
-    /// Notes on the board whether this job has the terminal. A group that is gone does not show whose it was, so this is
-    /// asked before the server is reaped.
+    /// Notes on the board whether this job has the terminal. A group that is gone does not show
+    /// whose it was, so this is asked before the server is reaped.
     fn note_foreground(&mut self) {
         let server = self.tree.living_server();
         let Some(server) = server.filter(|_| self.context.place.job_control) else {
@@ -130,7 +132,8 @@ impl Monitor<'_> {
             Ok(stat) if stat.foreground == stat.group => in_foreground.set(true),
             Ok(stat) => match proc::is_descendant(stat.foreground) {
                 Ok(is_ours) => in_foreground.set(is_ours),
-                // Its leader has ended. Another member shows whose it is. Without one, what was known before counts.
+                // Its leader has ended. Another member shows whose it is. Without one, what was
+                // known before counts.
                 Err(_) => self.tree.each(&mut |member| {
                     if pid::group_of(member.pid.get()) == Ok(stat.foreground) {
                         in_foreground.set(true);

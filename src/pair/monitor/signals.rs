@@ -1,5 +1,4 @@
 //! What the monitor does with an arriving signal.
-#![forbid(unsafe_code)]
 
 use super::reaping::NextReap;
 use super::{Monitor, Role};
@@ -62,7 +61,8 @@ impl Monitor<'_> {
         gone.map(Event::Trigger)
     }
 
-    /// Whether it is the Ctrl-C that was offered. A monitor does not get it from the terminal, so the shim reports it.
+    /// Whether it is the Ctrl-C that was offered. A monitor does not get it from the terminal, so
+    /// the shim reports it.
     fn is_kill_key(&self, arrival: &Arrival) -> bool {
         let pressed = self.context.rules().is_interrupt_key(arrival);
         let forwarded = arrival.signal == Signal::CHLD && self.context.board.kill_now.take();
@@ -80,8 +80,8 @@ impl Monitor<'_> {
         }
     }
 
-    /// If another process than the shim has resumed the monitor, the monitor resumes the shim: while both are
-    /// suspended, neither can resume the other.
+    /// If another process than the shim has resumed the monitor, the monitor resumes the shim:
+    /// while both are suspended, neither can resume the other.
     fn resume_shim(&self, arrival: &Arrival) {
         let by_shim = arrival.sender != 0 && arrival.sender == pid::parent();
         if !by_shim {
@@ -89,8 +89,9 @@ impl Monitor<'_> {
         }
     }
 
-    /// Whether the service manager signals all processes of the unit (`systemctl kill`). Then the shim gets the signal
-    /// as well, and forwards it. In a PID namespace of its own, the monitor cannot see who has sent a signal.
+    /// Whether the service manager signals all processes of the unit (`systemctl kill`). Then the
+    /// shim gets the signal as well, and forwards it. In a PID namespace of its own, the monitor
+    /// cannot see who has sent a signal.
     fn is_also_for_shim(&self, arrival: &Arrival) -> bool {
         let Role::Monitor {
             shim: Link::Parent(_),
@@ -101,9 +102,9 @@ impl Monitor<'_> {
         self.context.place.manager == Some(arrival.sender)
     }
 
-    /// The parent-death signal is SIGCONT. It is only a hint, since it also comes when a thread of the parent ends:
-    /// `getppid()` shows whether the parent is gone. That is checked after every signal, since a signal that suspends
-    /// removes a pending SIGCONT.
+    /// The parent-death signal is SIGCONT. It is only a hint, since it also comes when a thread of
+    /// the parent ends: `getppid()` shows whether the parent is gone. That is checked after every
+    /// signal, since a signal that suspends removes a pending SIGCONT.
     fn check_parent(&mut self) -> Option<Trigger> {
         match &self.role {
             Role::Alone {

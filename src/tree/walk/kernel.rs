@@ -1,5 +1,4 @@
 //! What a walk asks the kernel. Tests put a simulated process table here.
-#![forbid(unsafe_code)]
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,7 +37,8 @@ pub trait Kernel {
     /// The parent of the process behind a handle.
     ///
     /// # Errors
-    /// `ESRCH` it was reaped; `ENOTTY` the kernel cannot do this for a handle, see [`Kernel::parent`].
+    /// `ESRCH` it was reaped; `ENOTTY` the kernel cannot do this for a handle, see
+    /// [`Kernel::parent`].
     fn parent_of(&self, handle: &Self::Handle) -> Result<i32, Errno>;
 
     /// The parent of the process that has this pid now.
@@ -58,7 +58,8 @@ pub trait Kernel {
 }
 
 thread_local! {
-    /// Whether this kernel reports the parent through a pidfd (Linux 6.13). Otherwise `/proc` is used.
+    /// Whether this kernel reports the parent through a pidfd (Linux 6.13). Otherwise `/proc` is
+    /// used.
     static PIDFD_INFO: Cell<bool> = const { Cell::new(true) };
 }
 

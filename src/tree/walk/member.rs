@@ -1,5 +1,4 @@
 //! A process that a walk has proven to be of the tree.
-#![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -32,7 +31,6 @@ impl Member {
     }
 
     /// Whether it has ended: then its children have another parent.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         match &self.handle {
             None => wait::has_ended(self.pid),

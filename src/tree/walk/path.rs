@@ -1,14 +1,15 @@
 //! The processes between this process and the point that a walk has reached.
 //!
-//! When the walk comes back to the other children of one of them, it needs that process again, since a child is proven
-//! by its parent. Only the lowest processes keep their descriptors, so a tree may be deeper than `RLIMIT_NOFILE`. The
-//! others are proven once more on the way back, from the top down. That is sound even if a pid belongs to another
-//! process by then: a process whose parent is of the tree is of the tree.
-#![forbid(unsafe_code)]
+//! When the walk comes back to the other children of one of them, it needs that process again,
+//! since a child is proven by its parent. Only the lowest processes keep their descriptors, so a
+//! tree may be deeper than `RLIMIT_NOFILE`. The others are proven once more on the way back, from
+//! the top down. That is sound even if a pid belongs to another process by then: a process whose
+//! parent is of the tree is of the tree.
 
 use super::Member;
 
-/// For how many levels there is room: as many as the default of `pid_max`, or fewer if memory is short.
+/// For how many levels there is room: as many as the default of `pid_max`, or fewer if memory is
+/// short.
 const DEPTHS: [usize; 2] = [32 * 1024, 1024];
 /// How many of the lowest processes keep their descriptors: more levels than a usual tree has, and
 /// few compared with the limit of open files.
@@ -44,8 +45,8 @@ pub struct Path<H> {
 }
 
 impl<H> Path<H> {
-    /// Without memory there is room for none. Then a walk visits only the children of this process. As these end, their
-    /// orphans become children of this process, so all are visited in the end.
+    /// Without memory there is room for none. Then a walk visits only the children of this process.
+    /// As these end, their orphans become children of this process, so all are visited in the end.
     pub fn new() -> Self {
         let mut frames = Vec::new();
         let _ = DEPTHS
@@ -89,8 +90,8 @@ impl<H> Path<H> {
         (frame.proof == Proof::Held).then_some(&frame.member)
     }
 
-    /// Proves the last process again if its descriptor was closed. Returns whether it is proven now. `prove` gets a pid
-    /// and its depth.
+    /// Proves the last process again if its descriptor was closed. Returns whether it is proven
+    /// now. `prove` gets a pid and its depth.
     pub fn restore(&mut self, prove: &mut Prove<'_, H>) -> bool {
         let end = self.frames.len();
         let proven = self.frames.iter().rposition(|f| f.proof == Proof::Held);
@@ -119,7 +120,8 @@ impl<H> Path<H> {
         }
     }
 
-    /// A child of this process has no descriptor, and needs none to be proven. Returns whether one was closed.
+    /// A child of this process has no descriptor, and needs none to be proven. Returns whether one
+    /// was closed.
     fn release_at(&mut self, depth: usize) -> bool {
         let frame = &mut self.frames[depth];
         let held = frame.member.handle.take().is_some();
