@@ -82,9 +82,9 @@ fn the_server_sees_only_its_own_processes_and_keeps_its_ids() {
         let uid = user.unwrap_or(sys::euid());
         let printed = run.stdout();
         let lines: Vec<&str> = printed.lines().collect();
-        assert_eq!(lines[0], "1 2", "{name}");
+        assert_eq!(lines[0], "1 3", "{name}");
         assert_eq!(lines[1], uid.to_string(), "{name}");
-        assert_eq!(lines[3], "2", "{name}");
+        assert_eq!(lines[3], "3", "{name}");
         let careful = lines[4].contains("nosuid,nodev,noexec");
         assert!(careful, "{name}: {}", lines[4]);
     }

@@ -18,6 +18,7 @@ use common::family::{
 use common::{proc, skip, special, sys, until, until_state};
 use treaper::contain::Containment;
 use treaper::sys::clock;
+use treaper::sys::clone::{Spawned, Standing};
 use treaper::sys::pid::Pid;
 use treaper::sys::signal::Signal;
 use treaper::sys::wait::Ended;
@@ -84,7 +85,17 @@ fn suspend(pid: i32) {
 }
 
 fn server(pid: i32, leads_group: bool) -> Server {
-    Server::new(Pid::new(pid).unwrap(), sys::pidfd(pid).ok(), leads_group)
+    let spawned = Spawned {
+        pid: Pid::new(pid).unwrap(),
+        pidfd: sys::pidfd(pid).ok(),
+        leader: None,
+    };
+    let standing = if leads_group {
+        Standing::LeadsSession
+    } else {
+        Standing::InJob
+    };
+    Server::new(spawned, standing)
 }
 
 fn tree(server: Option<Server>, containment: Containment) -> Tree {

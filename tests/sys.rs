@@ -17,18 +17,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::family::{self, in_a_child};
 use common::scene::Directory;
 use common::{ACTOR, proc, special, sys, until};
+use treaper::pair::board::Board;
 use treaper::sys::arrival::{self, Arrival};
-use treaper::sys::clone::{self, Group, Setup};
+use treaper::sys::clone::{self, Setup, Spawned, Standing};
 use treaper::sys::exec::{Failure, Image, Text};
 use treaper::sys::fd::Kind;
 use treaper::sys::notify::{Message, Sockets};
 use treaper::sys::pid::Pid;
+use treaper::sys::pidfd;
 use treaper::sys::signal::{self, Mask, Signal};
 use treaper::sys::startup::Inherited;
 use treaper::sys::stream::Stream;
@@ -787,9 +788,9 @@ fn a_process_without_children_knows_it() {
     });
 }
 
-/// Clones a process that becomes a shell, in a session of its own or in the job of its parent.
-fn shell(group: Group, script: &str) -> (i32, Option<OwnedFd>) {
-    static ANNOUNCED: AtomicU64 = AtomicU64::new(0);
+/// Clones a process that becomes a shell.
+fn shell(standing: Standing, script: &str) -> Spawned {
+    let board = Board::shared().unwrap();
     let words = ["sh", "-c", script].map(|word| CString::new(word).unwrap());
     let image = Image::new(vec![c"/bin/sh".to_owned()], false, words.to_vec(), None);
     let setup = Setup {
@@ -797,16 +798,17 @@ fn shell(group: Group, script: &str) -> (i32, Option<OwnedFd>) {
             mask: Mask::of(&[]),
             sigchld_ignored: false,
             sighup_ignored: false,
+            standing,
         },
-        group,
+        standing,
         parent_death_signal: Signal::KILL,
         no_new_privs: false,
-        announce: &ANNOUNCED,
-        failure: &ANNOUNCED,
+        announce: board.server_word(),
+        leader: board.leader_word(),
+        failure: board.failure_word(),
         interpreter: Text(&[]),
     };
-    let (pid, pidfd) = clone::spawn(image, &setup, None).unwrap();
-    (pid.get(), pidfd)
+    clone::spawn(image, &setup, None).unwrap()
 }
 
 /// How a child has ended.
@@ -821,8 +823,8 @@ fn end_of(pid: i32) -> Ended {
 #[test]
 fn a_clone_for_a_server_comes_with_its_pidfd() {
     in_a_child(|| {
-        let (pid, pidfd) = shell(Group::Own, "exit 7");
-        let pidfd = pidfd.unwrap();
+        let spawned = shell(Standing::LeadsSession, "exit 7");
+        let (pid, pidfd) = (spawned.pid.get(), spawned.pidfd.unwrap());
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap();
         let names_it = info.lines().any(|line| line == format!("Pid:\t{pid}"));
         let is_kept = sys::fd_flags(pidfd.as_raw_fd()) != Some(libc::FD_CLOEXEC);
@@ -844,8 +846,73 @@ fn a_clone_that_refuses_the_flag_of_pidfds_comes_without_one() {
 #[ignore = "a scene"]
 fn scene_no_pidfd() {
     in_a_child(|| {
-        let (pid, pidfd) = shell(Group::Own, "exit 7");
-        pidfd.is_none() && end_of(pid) == Ended::Exited(7)
+        let spawned = shell(Standing::LeadsSession, "exit 7");
+        spawned.pidfd.is_none() && end_of(spawned.pid.get()) == Ended::Exited(7)
+    });
+}
+
+/// The pid, the group and the session of the process that is cloned.
+fn stand(standing: Standing) -> (Spawned, [i32; 3]) {
+    let spawned = shell(standing, "exec sleep 60");
+    let pid = spawned.pid.get();
+    until("it has its place", || {
+        proc::Process::read(pid).is_some_and(|process| process.comm == "sleep")
+    });
+    (spawned, [pid, sys::pgid(pid), sys::sid(pid)])
+}
+
+#[test]
+fn a_process_that_leads_nothing_has_a_session_and_a_group_of_one_that_is_gone() {
+    in_a_child(|| {
+        for (standing, leads_group) in [
+            (Standing::LeadsNothing, false),
+            (Standing::LeadsGroup, true),
+        ] {
+            let (spawned, [pid, group, session]) = stand(standing);
+            let (leader, pidfd) = spawned.leader.unwrap();
+            assert_eq!((session, leads_group), (leader.get(), group == pid));
+            assert!(
+                proc::Process::read(session).is_none(),
+                "the leader is gone, and reaped"
+            );
+            assert!(
+                proc::children(sys::getpid())
+                    .iter()
+                    .any(|child| child.pid == pid)
+            );
+            // The group of a leader that was reaped gets a signal by its pidfd.
+            let sent = pidfd::send_group(pidfd.unwrap().as_fd(), Signal::KILL);
+            if leads_group {
+                assert_eq!(sent, Err(Errno::SRCH));
+                family::kill(pid);
+            } else if special::kernel() >= (6, 9) {
+                assert_eq!(sent, Ok(()));
+            } else {
+                family::kill(pid);
+            }
+            assert_eq!(end_of(pid), Ended::Killed(9));
+        }
+        true
+    });
+}
+
+/// Emulators refuse it.
+#[test]
+fn where_no_sibling_can_be_made_the_server_leads() {
+    let argument = i32::from(cfg!(target_arch = "s390x"));
+    let refused = format!("clone:{argument}={}=EINVAL", libc::CLONE_PARENT);
+    let faults = [ACTOR, "faults", "clone3=ENOSYS", &refused, "--"];
+    family::play_under(&faults, "scene_no_sibling");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_no_sibling() {
+    in_a_child(|| {
+        let (spawned, [pid, group, session]) = stand(Standing::LeadsNothing);
+        family::kill(pid);
+        let ended = end_of(pid);
+        spawned.leader.is_none() && [group, session] == [pid; 2] && ended == Ended::Killed(9)
     });
 }
 
@@ -859,10 +926,10 @@ fn a_clone_in_the_job_gets_a_key_of_the_terminal_and_no_signal_of_a_process() {
         let mut keyboard = File::from(master);
         let signals = sys::signalfd(&[libc::SIGINT]);
         for (group, is_key, expected) in [
-            (Group::Inherit, true, Ended::Killed(libc::SIGINT as u8)),
-            (Group::Inherit, false, Ended::Exited(7)),
-            (Group::Own, true, Ended::Exited(7)),
-            (Group::Own, false, Ended::Exited(7)),
+            (Standing::InJob, true, Ended::Killed(libc::SIGINT as u8)),
+            (Standing::InJob, false, Ended::Exited(7)),
+            (Standing::LeadsSession, true, Ended::Exited(7)),
+            (Standing::LeadsSession, false, Ended::Exited(7)),
         ] {
             if is_key {
                 keyboard.write_all(b"\x03").unwrap();
@@ -871,8 +938,8 @@ fn a_clone_in_the_job_gets_a_key_of_the_terminal_and_no_signal_of_a_process() {
             }
             let pending = [(signals.as_raw_fd(), libc::POLLIN)];
             assert_ne!(sys::poll(&pending, Some(common::patience())), [0]);
-            let (pid, _) = shell(group, "exit 7");
-            assert_eq!(end_of(pid), expected, "{group:?} {is_key}");
+            let pid = shell(group, "exit 7").pid;
+            assert_eq!(end_of(pid.get()), expected, "{group:?} {is_key}");
             let own = arrival::wait_any(Some(common::PATIENCE)).unwrap().unwrap();
             assert_eq!((own.signal, own.from_terminal), (Signal::INT, is_key));
             while arrived().is_some() {}

@@ -156,7 +156,7 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
     let terminal = choose(
         tty::have_controlling_terminal(),
         "the server stays in the host's process group, for job control",
-        "none: the server gets a session of its own",
+        "none: the server is in a session apart from the host's",
     );
     checks.extend([
         ("two processes", None, processes.to_owned()),

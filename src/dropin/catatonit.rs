@@ -7,6 +7,7 @@ use super::{Answer, Call, OWN_VERSION, Start, What};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
 use crate::output::stderr;
+use crate::sys::clone::Standing;
 use crate::sys::pid;
 use crate::sys::wait::Ended;
 
@@ -66,6 +67,7 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
     ];
     let mut start = Start::server(command, voice, &set);
     start.what = what;
+    start.manner.standing = Some(Standing::LeadsGroup);
     Ok(start)
 }
 

@@ -7,6 +7,7 @@ use super::{Answer, Call, OWN_VERSION, Start, leading_number};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
 use crate::output::stderr;
+use crate::sys::clone::Standing;
 use crate::sys::signal::Signal;
 use crate::sys::wait::Ended;
 
@@ -105,6 +106,11 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
     ];
     let mut start = Start::server(command, voice, &set);
     start.manner.suspends_with_signals = true;
+    start.manner.standing = Some(if group {
+        Standing::LeadsSession
+    } else {
+        Standing::LeadsNothing
+    });
     start.notes = notes;
     Ok(start)
 }

@@ -7,6 +7,7 @@ use super::{Answer, Call, OWN_VERSION, Start, leading_number};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Step, Voice};
 use crate::output::stderr;
+use crate::sys::clone::Standing;
 use crate::sys::signal::Signal;
 use crate::sys::wait::Ended;
 use crate::sys::{Errno, pid};
@@ -87,6 +88,7 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
     ];
     let mut start = Start::server(command, voice, &set);
     start.manner.parent_signal = parent_signal;
+    start.manner.standing = Some(Standing::LeadsGroup);
     Ok(start)
 }
 

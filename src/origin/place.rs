@@ -4,7 +4,8 @@ use crate::output::error::Error;
 use crate::plan::event::Trigger;
 use crate::plan::policy::Policy;
 use crate::settings::config::{Config, SignalUse, StdinMode};
-use crate::settings::manner::Name;
+use crate::settings::manner::{Manner, Name};
+use crate::sys::clone::Standing;
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal;
@@ -17,6 +18,8 @@ use crate::sys::{environment, proc, tty, wait};
 pub struct Place {
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
+    /// What the server leads.
+    pub standing: Standing,
     /// How a stop goes: what was asked for, completed by what was found.
     pub policy: Policy,
     /// What SIGHUP does. It is forwarded if a manager uses it to ask for a reload, and under
@@ -45,7 +48,7 @@ impl Place {
     pub fn examine(
         inherited: &Inherited,
         config: &Config,
-        name: Name,
+        manner: Manner,
         server_descriptors: Vec<i32>,
     ) -> Result<Self, Error> {
         let mut strangers = Vec::new();
@@ -60,9 +63,14 @@ impl Place {
         let is_managed = is_unit || pid::own() == 1;
         // Both kinds of managers kill what is left at a deadline of their own, which treaper does
         // not know.
-        let manager_has_deadline = is_managed && name == Name::Own && !config.grace_is_set;
+        let manager_has_deadline = is_managed && manner.name == Name::Own && !config.grace_is_set;
         Ok(Self {
             job_control,
+            standing: if job_control {
+                Standing::InJob
+            } else {
+                manner.standing.unwrap_or(inherited.standing)
+            },
             policy: config.policy(manager_has_deadline, job_control),
             hup: match config.hup {
                 None if is_managed || inherited.sighup_ignored => SignalUse::Forward,
@@ -70,7 +78,7 @@ impl Place {
                 Some(chosen) => chosen,
             },
             manager: is_unit.then(pid::parent),
-            dies_as_server: job_control || is_unit && name == Name::Own,
+            dies_as_server: job_control || is_unit && manner.name == Name::Own,
             group,
             stdin: stdin_trigger(inherited, config)?,
             strangers,

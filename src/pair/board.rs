@@ -18,6 +18,7 @@ shared_words! {
     /// The words. In each, zero means "not yet".
     pub struct Board {
         server: Word,
+        leader: Word,
         ended: Word,
         trigger: Word,
         kill_at: Word,
@@ -56,6 +57,16 @@ impl Board {
     /// exec.
     pub fn server_word(self) -> &'static AtomicU64 {
         self.server.atomic()
+    }
+
+    /// The word in which the first leader of the server's session writes its pid.
+    pub fn leader_word(self) -> &'static AtomicU64 {
+        self.leader.atomic()
+    }
+
+    /// The first leader of the server's session, if that was another process.
+    pub fn leader(self) -> Option<Pid> {
+        Pid::new(self.leader.get() as i32)
     }
 
     /// The word in which the new process writes why it could not become the server.

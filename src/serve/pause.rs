@@ -27,7 +27,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     let place = Place::examine(
         request.inherited,
         request.config,
-        request.manner.name,
+        request.manner,
         Vec::new(),
     )?;
     // The pause may last long. Meanwhile the file system of the working directory can be unmounted.

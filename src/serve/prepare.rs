@@ -53,7 +53,7 @@ pub fn prepare<'a>(
     hosts.watch_parent()?;
     relay::check(&config.writers)?;
     let spare = Spare::prepare(config.spare, config.contain)?;
-    let mut place = Place::examine(inherited, config, manner.name, descriptors)?;
+    let mut place = Place::examine(inherited, config, manner, descriptors)?;
     let writes = config.idle.map(|_| idle::open()).transpose()?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = Containment::prepare(config.contain)?;

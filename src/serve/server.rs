@@ -13,7 +13,7 @@ use crate::spawn;
 use crate::streams::idle::Idle;
 use crate::streams::watch::Watch;
 use crate::sys::arrival::{self, SignalFd};
-use crate::sys::clone::{self, Group, Setup};
+use crate::sys::clone::{self, Setup, Standing};
 use crate::sys::exec::Failure;
 use crate::sys::{fd, prctl};
 use crate::tree::{Server, Tree};
@@ -36,26 +36,25 @@ pub fn start<'a>(
         streams,
     } = prepared;
     let signals = SignalFd::new().map_err(|errno| Error::kernel("make a signalfd", errno))?;
-    // In the host's group the terminal's job control reaches it.
-    let session = !context.place.job_control;
-    let group = if session { Group::Own } else { Group::Inherit };
+    let standing = context.place.standing;
     let setup = Setup {
         inherited: *context.inherited,
-        group,
+        standing,
         parent_death_signal: context.config.signal,
         no_new_privs: context.config.no_new_privs,
         announce: context.board.server_word(),
+        leader: context.board.leader_word(),
         failure: context.board.failure_word(),
         interpreter: context.board.interpreter(),
     };
     let (name, cgroup) = (context.command(), containment.cgroup());
     let spawned = clone::spawn(image, &setup, cgroup.map(|cgroup| cgroup.dir.as_fd()));
-    let (pid, pidfd) =
+    let spawned =
         spawned.map_err(|errno| spawn::error(Failure::Clone(errno), name, setup.interpreter))?;
     context.voice.report(&Step::Started {
         name,
-        pid: pid.get(),
-        session,
+        pid: spawned.pid.get(),
+        session: standing == Standing::LeadsSession,
     });
     if let Some(streams) = streams {
         streams.restore();
@@ -103,7 +102,7 @@ pub fn start<'a>(
     {
         watch.add_bell(bell.as_fd());
     }
-    let server = Server::new(pid, pidfd, session);
+    let server = Server::new(spawned, standing);
     let ledger = context.report.map(|report| report.ledger);
     let tree = Tree::new(Some(server), strangers, containment, ledger);
     Ok(Monitor::new(context, role, watch, tree))

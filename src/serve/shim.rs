@@ -75,7 +75,8 @@ fn take_over(
     let server = board.server().filter(|_| !namespace).map(|pid| Server {
         pid,
         pidfd: None,
-        leads_group: !context.place.job_control,
+        standing: context.place.standing,
+        leader: board.leader().map(|leader| (leader, None)),
         reaped: board.ended().is_some() || !wait::is_child(pid) || strangers.contains(&pid.get()),
         suspended: None,
         stop_sent: if board.stop_sent.get() {

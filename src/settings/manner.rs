@@ -1,5 +1,6 @@
 //! How treaper behaves differently under the name of another init, apart from its options.
 
+use crate::sys::clone::Standing;
 use crate::sys::signal::Signal;
 
 /// The kind of name under which treaper was started.
@@ -20,4 +21,6 @@ pub struct Manner {
     pub parent_signal: Option<Signal>,
     /// Whether SIGTSTP, SIGTTIN and SIGTTOU also suspend treaper, after they were forwarded.
     pub suspends_with_signals: bool,
+    /// What that init lets the server lead. `None`: what treaper leads.
+    pub standing: Option<Standing>,
 }

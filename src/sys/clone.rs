@@ -3,12 +3,14 @@
 use std::ffi::{c_int, c_long};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use super::exec::{Failure, Image, Text};
 use super::pid::Pid;
+use super::poll::{Events, poll_one};
 use super::signal::{self, Signal};
 use super::startup::Inherited;
-use super::{Errno, arrival, check};
+use super::{Errno, arrival, check, clock, wait};
 
 /// The process in which a fork has returned.
 pub enum Fork {
@@ -171,65 +173,168 @@ pub fn exit_child(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// The process group that the server starts in.
+/// Where the server stands among sessions and process groups.
+///
+/// Unless it is part of a job, it is in a session apart from that of treaper. So one call reaches
+/// its whole group, and as the scheduler divides processor time between sessions (autogroup),
+/// hundreds of busy processes cannot keep treaper from running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    /// A new one that it leads, in a session of its own. The scheduler divides processor time
-    /// between sessions (autogroup), and hundreds of busy processes must not keep treaper from
-    /// running.
-    Own,
-    /// That of its parent: job control needs it there.
-    Inherit,
+pub enum Standing {
+    /// In the process group of treaper: job control needs it there.
+    InJob,
+    LeadsSession,
+    LeadsGroup,
+    /// The leader of its session and group is gone. So `setsid()` and `setpgid(0, 0)` succeed,
+    /// which they do not for a leader.
+    LeadsNothing,
 }
 
 /// How the new process is set up before exec.
 #[derive(Debug)]
 pub struct Setup {
     pub inherited: Inherited,
-    pub group: Group,
+    pub standing: Standing,
     /// The server gets it when its parent ends.
     pub parent_death_signal: Signal,
     pub no_new_privs: bool,
     /// Shared memory in which the new process writes its pid first of all: its parent may be killed
     /// at any time.
     pub announce: &'static AtomicU64,
+    /// Shared memory in which the first leader of its session writes its pid, if that is another
+    /// process.
+    pub leader: &'static AtomicU64,
     /// Shared memory in which it writes why it could not become the server.
     pub failure: &'static AtomicU64,
     /// Shared memory in which it writes the name of an interpreter that is missing.
     pub interpreter: Text,
 }
 
+/// The process that becomes the server.
+#[derive(Debug)]
+pub struct Spawned {
+    pub pid: Pid,
+    /// Missing before Linux 5.2.
+    pub pidfd: Option<OwnedFd>,
+    /// The first leader of its session and group, which is gone, and its pidfd.
+    pub leader: Option<(Pid, Option<OwnedFd>)>,
+}
+
 /// Makes the process that becomes the server, in `cgroup` if there is one. Returns before its exec,
 /// which may never return (a network file system, a scanner): a stop must not wait for it. If the
 /// exec fails, the process writes the reason to `setup.failure`, and exits.
 ///
-/// The pidfd is missing on kernels before 5.2.
-///
 /// # Errors
-/// `EAGAIN` a limit of processes; `ENOMEM`; any error that a filter gives.
+/// `EAGAIN` a limit of processes; `ENOMEM`; `ECHILD` the first leader was killed; any error that a
+/// filter gives.
 pub fn spawn(
     image: Image,
     setup: &Setup,
     cgroup: Option<BorrowedFd<'_>>,
-) -> Result<(Pid, Option<OwnedFd>), Errno> {
+) -> Result<Spawned, Errno> {
     let parent = super::pid::own();
+    if matches!(
+        setup.standing,
+        Standing::LeadsGroup | Standing::LeadsNothing
+    ) {
+        let (forked, pidfd, _) = clone_with_pidfd(0, None)?;
+        let Fork::Parent(leader) = forked else {
+            lead_and_spawn(image, setup, parent, cgroup);
+        };
+        let announced = pid_announced(setup, leader, pidfd.as_ref())?;
+        if let Some(pid) = announced {
+            // It is a child that was not reaped, so its pid is its own.
+            let own = super::pidfd::open(pid.get()).ok();
+            let leader = Some((leader, pidfd));
+            return Ok(Spawned {
+                pid,
+                pidfd: own,
+                leader,
+            });
+        }
+    }
+    let in_job = setup.standing == Standing::InJob;
+    let make = |flags| clone_with_pidfd(flags, cgroup);
+    let (forked, pidfd, in_cgroup) = arrival::share_keys(in_job, make)?;
+    match forked {
+        Fork::Child => {
+            if !in_job {
+                let _ = super::prctl::new_session();
+            }
+            become_server(image, setup, parent, cgroup.filter(|_| !in_cgroup))
+        }
+        Fork::Parent(pid) => Ok(Spawned {
+            pid,
+            pidfd,
+            leader: None,
+        }),
+    }
+}
+
+/// A child with its pidfd. Also returns whether the child was born in `cgroup`.
+fn clone_with_pidfd(
+    flags: c_int,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> Result<(Fork, Option<OwnedFd>, bool), Errno> {
     let mut pidfd = -1;
-    let make = |flags| match any_clone(flags | libc::CLONE_PIDFD, libc::SIGCHLD, &mut pidfd, cgroup)
-    {
+    let made = any_clone(flags | libc::CLONE_PIDFD, libc::SIGCHLD, &mut pidfd, cgroup);
+    let (fork, in_cgroup) = match made {
         // Kernels before 5.2 ignore the flag. Emulators refuse it.
         Err(Errno::INVAL) => clone(flags, libc::SIGCHLD, &mut pidfd).map(|fork| (fork, false)),
         other => other,
-    };
-    let (forked, in_cgroup) = arrival::share_keys(setup.group == Group::Inherit, make)?;
-    let enter = cgroup.filter(|_| !in_cgroup);
-    match forked {
-        Fork::Child => become_server(image, setup, parent, enter),
-        Fork::Parent(pid) => {
-            // SAFETY: the kernel has just opened this descriptor (close-on-exec), and nothing else
-            // owns it.
-            let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
-            Ok((pid, pidfd))
+    }?;
+    let is_parent = matches!(fork, Fork::Parent(_));
+    // SAFETY: in the parent, the kernel has just opened this descriptor (close-on-exec), and
+    // nothing else owns it.
+    let pidfd = (is_parent && pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
+    Ok((fork, pidfd, in_cgroup))
+}
+
+/// The first leader: it makes a session and a group, and in these the server, as another child of
+/// its own parent. Then it ends, so that the session and the group have no leader.
+fn lead_and_spawn(image: Image, setup: &Setup, parent: c_int, cgroup: Option<BorrowedFd<'_>>) -> ! {
+    let _ = super::prctl::new_session();
+    setup.leader.store(super::pid::own() as u64, SeqCst);
+    match any_clone(libc::CLONE_PARENT, 0, &mut -1, cgroup) {
+        Ok((Fork::Child, in_cgroup)) => {
+            if setup.standing == Standing::LeadsGroup {
+                let _ = super::prctl::new_group();
+            }
+            become_server(image, setup, parent, cgroup.filter(|_| !in_cgroup));
         }
+        // The server may not have run yet.
+        Ok((Fork::Parent(server), _)) => setup.announce.store(server.get() as u64, SeqCst),
+        Err(_) => setup.leader.store(0, SeqCst),
+    }
+    exit_child(0)
+}
+
+/// How long the first leader may take, which needs a tenth of a millisecond. One that is held (by a
+/// debugger, in a frozen group) must not keep its parent from its work.
+const LEADER_TIME: Duration = Duration::from_secs(5);
+
+/// The server that the first leader has made, once that one has ended. `None`: an emulator, or a
+/// filter of system calls, does not let it make another child of its parent.
+fn pid_announced(
+    setup: &Setup,
+    leader: Pid,
+    pidfd: Option<&OwnedFd>,
+) -> Result<Option<Pid>, Errno> {
+    let end = clock::now() + LEADER_TIME;
+    let is_held = |fd: &OwnedFd| poll_one(fd.as_raw_fd(), Events::IN, LEADER_TIME).is_empty();
+    if pidfd.is_some_and(is_held) {
+        let _ = signal::kill(leader, Signal::KILL);
+    }
+    wait::for_success(leader);
+    loop {
+        let announced = Pid::new(setup.announce.load(SeqCst) as i32);
+        if announced.is_some() || setup.leader.load(SeqCst) == 0 {
+            return Ok(announced);
+        }
+        // It was killed. The server announces itself, if there is one.
+        if clock::now() > end || wait::have_children() != Ok(true) {
+            return Err(Errno::CHILD);
+        }
+        clock::pause(Duration::from_millis(1));
     }
 }
 
@@ -255,10 +360,6 @@ fn set_up(setup: &Setup, parent: c_int, enter: Option<BorrowedFd<'_>>) -> Result
         // Only where it is needed: this write waits for an RCU grace period, which takes longer
         // than the rest of a start.
         super::cgroup::enter(cgroup).map_err(Failure::Clone)?;
-    }
-    match setup.group {
-        Group::Own => drop(super::prctl::new_session()),
-        Group::Inherit => {}
     }
     let _ = super::prctl::signal_on_parent_exit(setup.parent_death_signal);
     if super::pid::parent() != parent {

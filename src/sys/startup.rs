@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStringExt;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
+use super::clone::Standing;
+use super::pid;
 use super::signal::{self, Mask, Signal};
 
 /// Defines the C `main` that calls `$run(&arguments) -> i32`.
@@ -83,6 +85,8 @@ pub struct Inherited {
     pub mask: Mask,
     pub sigchld_ignored: bool,
     pub sighup_ignored: bool,
+    /// What this process leads. The server leads the same, as it would without treaper.
+    pub standing: Standing,
 }
 
 /// Records the inherited state, and changes it to one that is safe for treaper. All signals are
@@ -100,6 +104,11 @@ pub fn capture() -> Inherited {
         mask,
         sigchld_ignored,
         sighup_ignored: signal::is_ignored(Signal::HUP),
+        standing: match pid::own() {
+            own if pid::session(0) == Ok(own) => Standing::LeadsSession,
+            own if pid::group() == own => Standing::LeadsGroup,
+            _ => Standing::LeadsNothing,
+        },
     }
 }
 

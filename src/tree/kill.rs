@@ -128,7 +128,7 @@ impl Tree {
         if self.kill_cgroup() && now < began + FIRST_STEP_TIME {
             return false;
         }
-        if let Some(server) = self.server.as_ref().filter(|server| server.leads_group) {
+        if let Some(server) = &self.server {
             let _ = signal_whole_group(server, Signal::KILL);
         }
         let mut progress = false;
@@ -218,12 +218,11 @@ impl Tree {
     /// Sends the stop signal to the process group of the server, if the server is gone and so
     /// cannot get it twice. Returns the group, if a process was left in it.
     fn stop_group(&self, signal: Signal) -> Option<i32> {
-        let gone = |server: &&Server| server.leads_group && server.reaped;
-        let server = self.server.as_ref().filter(gone)?;
+        let server = self.server.as_ref().filter(|server| server.reaped)?;
         signal_whole_group(server, signal).ok()?;
         let _ = signal_whole_group(server, Signal::CONT);
         log::info!("sent {signal} to the server's process group");
-        Some(server.pid.get())
+        server.group().map(Pid::get)
     }
 
     /// Sends `signal` to each process, once.
@@ -235,14 +234,14 @@ impl Tree {
     /// only the members that are of the tree get the signal.
     pub fn signal_group(&mut self, signal: Signal) {
         let Some(server) = &self.server else { return };
-        if server.leads_group {
-            let _ = signal_whole_group(server, signal);
-            return;
-        }
         let Ok(group) = proc::stat(server.pid.get()).map(|stat| stat.group) else {
             self.signal_server(signal, None);
             return;
         };
+        if server.group().is_some_and(|own| own.get() == group) {
+            let _ = signal_whole_group(server, signal);
+            return;
+        }
         self.each(&mut |member| {
             if proc::stat(member.pid.get()).is_ok_and(|stat| stat.group == group) {
                 log_sent(member.pid, signal, member.send(signal));
@@ -291,16 +290,23 @@ fn remember(victims: &mut [Option<(Pid, Name)>], pid: Pid) {
     }
 }
 
-/// Sends `signal` to the group that the server leads or has led. Until the server is reaped, the
-/// group's number belongs to it. After that only its pidfd still means this group (Linux 6.9).
+/// Sends `signal` to the group that was made for the server. The group keeps its number while the
+/// server is in it, or leads it. After that only the pidfd of its leader still means this group
+/// (Linux 6.9).
 fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
-    let result = match &server.pidfd {
-        _ if !server.reaped => signal::kill_group(server.pid, signal),
+    let group = server.group().ok_or(Errno::SRCH)?;
+    let leads = group == server.pid;
+    let pidfd = match &server.leader {
+        Some((_, leader)) if !leads => leader,
+        _ => &server.pidfd,
+    };
+    let is_pinned = leads || pid::group_of(server.pid.get()) == Ok(group.get());
+    let result = match pidfd {
+        _ if is_pinned && !server.reaped => signal::kill_group(group, signal),
         Some(pidfd) => pidfd::send_group(pidfd.as_fd(), signal),
         None => Err(Errno::SRCH),
     };
-    let (pid, outcome) = (server.pid, outcome(result));
-    log::debug!("{signal} to the group of pid {pid}: {outcome}");
+    log::debug!("{signal} to the group {group}: {}", outcome(result));
     result
 }
 

@@ -12,7 +12,9 @@ use std::os::fd::OwnedFd;
 use crate::contain::Containment;
 use crate::contain::cgroup::Cgroup;
 use crate::output::ledger::Ledger;
+use crate::sys::clone::{Spawned, Standing};
 use crate::sys::pid::Pid;
+use crate::sys::proc;
 use kill::{FirstStep, Sigkill};
 use spare::Spare;
 use walk::{Member, Reach, Scope, Search};
@@ -23,9 +25,10 @@ pub struct Server {
     pub pid: Pid,
     /// Missing before Linux 5.2.
     pub pidfd: Option<OwnedFd>,
-    /// Whether it leads a process group that was made for it. All members of that group are of the
-    /// tree.
-    pub leads_group: bool,
+    pub standing: Standing,
+    /// The first leader of its session and group, which is gone, with its pidfd; `None`: the server
+    /// leads them itself, or is in the job of treaper.
+    pub leader: Option<(Pid, Option<OwnedFd>)>,
     /// Whether it was reaped. Its pid may belong to another process then.
     pub reaped: bool,
     /// Whether it is suspended, by the last change that `wait` has reported; `None`: another
@@ -36,16 +39,37 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that was just started. `leads_group`: see there.
-    pub const fn new(pid: Pid, pidfd: Option<OwnedFd>, leads_group: bool) -> Self {
+    /// A server that was just started.
+    pub fn new(spawned: Spawned, standing: Standing) -> Self {
         Self {
-            pid,
-            pidfd,
-            leads_group,
+            pid: spawned.pid,
+            pidfd: spawned.pidfd,
+            standing,
+            leader: spawned.leader,
             reaped: false,
             suspended: Some(false),
             stop_sent: StopSent::No,
         }
+    }
+
+    /// The process group that was made for it. All its members are of the tree. `None`: it is in
+    /// the job of treaper.
+    pub fn group(&self) -> Option<Pid> {
+        match (self.standing, &self.leader) {
+            (Standing::InJob, _) => None,
+            (Standing::LeadsNothing, Some((leader, _))) => Some(*leader),
+            _ => Some(self.pid),
+        }
+    }
+
+    /// Whether `session` is one that was made for it, or that it has made itself. No other process
+    /// can have made one of that number as long as it is the server's.
+    fn has_session(&self, session: i32) -> bool {
+        let is_own = session == self.pid.get();
+        let is_first = |(leader, _): &(Pid, _)| leader.get() == session;
+        is_own && !self.reaped
+            || (is_own || self.leader.as_ref().is_some_and(is_first))
+                && proc::stat(session).is_err()
     }
 }
 

@@ -66,10 +66,8 @@ impl Spare {
     /// session of the `server` is not that of a daemon.
     pub fn covers(self, pid: Pid, below: bool, server: Option<&Server>) -> bool {
         let session = pid::session(pid.get()).unwrap_or(0);
-        // A leader with the number of a server that is gone is another process.
-        let is_its =
-            |it: &Server| it.pid.get() == session && !(it.reaped && proc::stat(session).is_ok());
-        if [0, self.own].contains(&session) || server.is_some_and(is_its) {
+        let is_of_server = server.is_some_and(|server| server.has_session(session));
+        if [0, self.own].contains(&session) || is_of_server {
             return below;
         }
         let leader = proc::stat(session).ok();

@@ -18,6 +18,7 @@ use treaper::settings::config::Config;
 use treaper::settings::manner::Manner;
 use treaper::sys::Errno;
 use treaper::sys::arrival::Arrival;
+use treaper::sys::clone::Standing;
 use treaper::sys::pid::Pid;
 use treaper::sys::signal::{Mask, Signal};
 use treaper::sys::startup::Inherited;
@@ -482,6 +483,7 @@ fn live(scene: &Scene) -> u8 {
         mask: Mask::of(&[]),
         sigchld_ignored: false,
         sighup_ignored: false,
+        standing: Standing::LeadsSession,
     };
     let request = Request {
         config,

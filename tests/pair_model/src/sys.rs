@@ -63,7 +63,7 @@ pub mod clock {
 }
 
 pub mod clone {
-    use std::os::fd::{BorrowedFd, OwnedFd};
+    use std::os::fd::BorrowedFd;
     use std::sync::atomic::AtomicU64;
 
     use crate::actor::{self, MONITOR, Object, Op, RELAY, Reply, SERVER, call};
@@ -100,32 +100,26 @@ pub mod clone {
         actor::exit(status as u8)
     }
 
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Group {
-        Own,
-        Inherit,
-    }
+    pub use treaper::sys::clone::{Spawned, Standing};
 
     #[derive(Debug)]
     pub struct Setup {
         pub inherited: Inherited,
-        pub group: Group,
+        pub standing: Standing,
         pub parent_death_signal: Signal,
         pub no_new_privs: bool,
         pub announce: &'static AtomicU64,
+        pub leader: &'static AtomicU64,
         pub failure: &'static AtomicU64,
         pub interpreter: Text,
     }
 
-    pub fn spawn(
-        _: Image,
-        _: &Setup,
-        _: Option<BorrowedFd<'_>>,
-    ) -> Result<(Pid, Option<OwnedFd>), Errno> {
+    pub fn spawn(_: Image, _: &Setup, _: Option<BorrowedFd<'_>>) -> Result<Spawned, Errno> {
         call(Op::Spawn);
         let pidfd = actor::scene().pidfds;
         let pidfd = pidfd.then(|| actor::open(Object::Process(SERVER)));
-        Ok((actor::pid(SERVER), pidfd))
+        let (pid, leader) = (actor::pid(SERVER), None);
+        Ok(Spawned { pid, pidfd, leader })
     }
 }
 

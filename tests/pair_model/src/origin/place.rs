@@ -4,13 +4,15 @@ use crate::output::error::Error;
 use crate::plan::event::Trigger;
 use crate::plan::policy::Policy;
 use crate::settings::config::{Config, SignalUse};
-use crate::settings::manner::Name;
+use crate::settings::manner::Manner;
+use crate::sys::clone::Standing;
 use crate::sys::startup::Inherited;
 use crate::sys::wait::Ended;
 
 #[derive(Debug)]
 pub struct Place {
     pub job_control: bool,
+    pub standing: Standing,
     pub policy: Policy,
     pub hup: SignalUse,
     pub manager: Option<i32>,
@@ -19,10 +21,15 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn examine(_: &Inherited, _: &Config, _: Name, _: Vec<i32>) -> Result<Self, Error> {
+    pub fn examine(_: &Inherited, _: &Config, _: Manner, _: Vec<i32>) -> Result<Self, Error> {
         let scene = actor::scene();
         Ok(Self {
             job_control: scene.job_control,
+            standing: if scene.job_control {
+                Standing::InJob
+            } else {
+                Standing::LeadsSession
+            },
             policy: scene.policy(),
             hup: SignalUse::Stop,
             manager: None,

@@ -1,0 +1,106 @@
+//! Where the server stands among sessions and process groups: where it would stand without treaper,
+//! whatever the host has done.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use common::{TREAPER, skip, sys};
+
+/// One way in which a host starts its child.
+type Host = (&'static str, fn(&[&str]) -> Command);
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+fn with_shell(words: &[&str]) -> Command {
+    let script = "\"$@\"; exit $?";
+    command(&[&["sh", "-c", script, "sh"][..], words].concat())
+}
+
+/// A child of the test leads no group, so `setsid` becomes the command and does not fork.
+fn in_session(words: &[&str]) -> Command {
+    command(&[&["setsid"][..], words].concat())
+}
+
+fn in_group(words: &[&str]) -> Command {
+    let mut command = command(words);
+    command.process_group(0);
+    command
+}
+
+/// As runc and Kubernetes start the first process of a container.
+fn as_init(words: &[&str]) -> Command {
+    command(&[&["unshare", "-pf", "--mount-proc", "setsid"][..], words].concat())
+}
+
+const HOSTS: [Host; 5] = [
+    ("plain", command),
+    ("a shell", with_shell),
+    ("start_new_session, detached, systemd, cron", in_session),
+    ("process_group", in_group),
+    ("PID 1", as_init),
+];
+
+/// What is put in front of the command.
+const LEVELS: [&[&str]; 4] = [
+    &[TREAPER],
+    &[TREAPER, "--no-guard"],
+    &[TREAPER, "--contain=cgroup"],
+    &[TREAPER, "--contain=pidns"],
+];
+
+fn is_possible(level: &[&str]) -> bool {
+    command(&[level, &["true"]].concat())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap()
+        .success()
+}
+
+/// What `host` and the process behind `level` see: whether it leads its session, whether it leads
+/// its group, whether it has a terminal, and the exit status of `setsid sh -c 'exit 7'` there.
+fn standing(host: &Host, level: &[&str]) -> (bool, bool, bool, Option<i32>) {
+    let run = |tail: &[&str]| {
+        let words = [level, tail].concat();
+        (host.1)(&words).stdin(Stdio::null()).output().unwrap()
+    };
+    let out = run(&["cat", "/proc/self/stat"]);
+    let text = String::from_utf8(out.stdout).unwrap();
+    let (pid, rest) = text
+        .split_once(" (cat) ")
+        .unwrap_or_else(|| panic!("{text}"));
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let [group, session, terminal] = [2, 3, 4].map(|at| fields[at]);
+    let status = run(&["setsid", "sh", "-c", "exit 7"]).status.code();
+    (session == pid, group == pid, terminal != "0", status)
+}
+
+#[test]
+fn the_server_leads_what_it_would_lead_without_treaper() {
+    let mut compared = 0;
+    for host in &HOSTS {
+        let is_ready = (host.1)(&["true"]).stderr(Stdio::null()).status();
+        if !is_ready.unwrap().success() {
+            assert!(!sys::is_root(), "{}", host.0);
+            skip::skip(&format!("{}: needs root", host.0));
+            continue;
+        }
+        let bare = standing(host, &[]);
+        for level in LEVELS.iter().filter(|level| is_possible(level)) {
+            assert_eq!(standing(host, level), bare, "{} {level:?}", host.0);
+            compared += 1;
+        }
+    }
+    assert!(compared >= 8, "{compared}");
+}
