@@ -1,33 +1,54 @@
 //! What the monitor says: its messages, and its part of the report of the run, see `--report`.
 
-use super::Monitor;
+use super::{Monitor, Role};
 use crate::output::ledger::Lost;
 use crate::output::progress::{Seconds, Step, Victims};
 use crate::output::report::Facts;
 use crate::pair::context::Context;
+use crate::pair::link::Link;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
-use crate::sys::pid::Pid;
+use crate::sys::pid::{self, Pid};
+use crate::sys::proc;
 use crate::sys::wait::Ended;
 
 impl Monitor<'_> {
-    /// Logs which processes the stop waits for. From then on Ctrl-C kills them, except if the shim
-    /// is gone: then the shell has its terminal back.
+    /// Logs which processes the stop waits for. From then on Ctrl-C kills them, if it reaches
+    /// treaper.
     pub(super) fn name_waiting(&mut self, plan: &Plan) {
         let (named, count) = self.tree.living();
         if count == 0 || !log::log_enabled!(log::Level::Warn) {
             return;
         }
-        let offer = if self.shim_is_gone() {
-            ""
-        } else {
+        let offer = if self.gets_keys() {
             self.context.board.named.set(true);
             "; Ctrl-C kills them now"
+        } else {
+            ""
         };
         let named = &named;
         let trigger = plan.trigger().map_or("?", Trigger::name);
         let waiting = Victims { named, count };
         log::warn!("{trigger}: waiting for {waiting} to end{offer}");
+    }
+
+    /// Whether the keys of the terminal reach treaper: its group has the foreground. It has not
+    /// while the job is in the background, behind a shell that gives each of its own jobs the
+    /// foreground, or after the end of the shim.
+    fn gets_keys(&self) -> bool {
+        if self.shim_is_gone() {
+            return false;
+        }
+        let known = match &self.role {
+            Role::Alone { .. } | Role::Heir => pid::own(),
+            Role::Monitor {
+                shim: Link::Parent(shim),
+            } => shim.get(),
+            // Its own PID namespace hides the shim.
+            Role::Monitor { .. } => return self.context.board.in_foreground.get(),
+        };
+        let is_in_front = |stat: proc::Stat| stat.foreground == stat.group;
+        proc::stat(known).is_ok_and(is_in_front)
     }
 
     pub(super) fn report_killed(&self, plan: &Plan) {
