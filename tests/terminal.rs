@@ -781,6 +781,45 @@ fn an_offer_that_is_not_shown_does_not_hold() {
     run.wait_clean();
 }
 
+/// Ctrl-C goes to the job that has the foreground: not to one that a shell has put into the
+/// background, and not to treaper while its server is a shell with a job of its own in front.
+#[test]
+fn ctrl_c_is_offered_only_where_it_reaches_treaper() {
+    let deaf = "trap '' TERM; echo ready; while :; do sleep 1; done";
+    let front = format!("set -m; trap '' TERM; bash -c \"{deaf}\"; :");
+    for options in [&["--grace=1500ms"][..], &["--grace=1500ms", "--no-guard"]] {
+        let wrap = Wrap::Treaper(options);
+        let behind = ["bash", "-c", "set -m; \"$@\" & wait", "bash"].map(str::to_owned);
+        for words in [
+            [&behind[..], &wrap.command(&["bash", "-c", deaf])].concat(),
+            wrap.command(&["bash", "-c", &front]),
+        ] {
+            let (scene, master) = Scene::new().terminal();
+            let mut run = scene.start(&words);
+            let mut shown = wait_to_read(&master, "ready");
+            sys::kill(run.named("treaper")[0].pid, libc::SIGTERM).unwrap();
+            shown += &wait_to_read(&master, "had to SIGKILL");
+            assert!(shown.contains("to end"), "{words:?}: {shown}");
+            assert!(!shown.contains("Ctrl-C"), "{words:?}: {shown}");
+            run.wait_empty();
+        }
+    }
+}
+
+/// tmux and other terminals open the next pane where the leader of the foreground job is.
+#[test]
+fn at_a_terminal_the_process_that_the_shell_knows_stays_in_its_directory() {
+    for wrap in ALL.into_iter().chain([Wrap::Bare]) {
+        let (run, _master) = start(wrap, "server");
+        let own = std::fs::read_link(format!("/proc/{}/cwd", run.main)).unwrap();
+        assert_eq!(own, std::env::current_dir().unwrap(), "{wrap:?}");
+        if matches!(wrap, Wrap::Treaper(options) if !options.contains(&"--no-guard")) {
+            let monitor = std::fs::read_link(format!("/proc/{}/cwd", run.monitor())).unwrap();
+            assert_eq!(monitor.to_str(), Some("/"), "{wrap:?}");
+        }
+    }
+}
+
 /// The shell has its prompt back, so Ctrl-C does not reach the job.
 #[test]
 fn after_the_end_of_the_shim_ctrl_c_is_not_offered() {

@@ -86,11 +86,14 @@ impl Place {
         })
     }
 
-    /// Closes the inherited descriptors and leaves the working directory, once the server has its
-    /// own copies. Otherwise sockets and pipes would stay open after the server has closed them,
-    /// and its directory could not be unmounted.
+    /// Closes the inherited descriptors, once the server has its own copies. Otherwise sockets and
+    /// pipes would stay open after the server has closed them.
     pub fn release_inherited(&self) {
         fd::close_inherited(&self.server_descriptors);
+    }
+
+    /// Leaves the working directory, which could otherwise not be unmounted.
+    pub fn release_directory(&self) {
         let _ = std::env::set_current_dir("/");
     }
 

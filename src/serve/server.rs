@@ -71,6 +71,9 @@ pub fn start<'a>(
         arrival::forget_resumption();
     }
     context.place.release_inherited();
+    if matches!(role, Role::Monitor { .. }) || !context.place.job_control {
+        context.place.release_directory();
+    }
     let mut watch = Watch::new(signals);
     for watched in hosts.watched {
         watch.add_process(watched.fd, watched.trigger);

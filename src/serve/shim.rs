@@ -36,6 +36,10 @@ pub fn run(
     fd::replace_by_stderr(fd::STDIN);
     fd::replace_by_stderr(fd::STDOUT);
     context.place.release_inherited();
+    // Terminals open the next pane where the leader of the foreground job is.
+    if !context.place.job_control {
+        context.place.release_directory();
+    }
     let status = match shim.run() {
         Ok(Ended::Exited(status)) => {
             shim.finish();

@@ -40,5 +40,7 @@ impl Place {
 
     pub fn release_inherited(&self) {}
 
+    pub fn release_directory(&self) {}
+
     pub fn end_as_server(&self, _: Option<Ended>, _: bool, _: u8) {}
 }
