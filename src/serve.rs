@@ -52,7 +52,7 @@ fn start<'a>(
     let (context, prepared) = prepare(request, report, descriptors)?;
     let Config { guard, .. } = request.config;
     if prepared.containment.is_namespace() || *guard && pid::own() != 1 {
-        pair(context, prepared)
+        pair(&context, prepared)
     } else {
         alone(&context, prepared)
     }
@@ -74,7 +74,7 @@ fn alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
 }
 
 /// The shim, and in its child the monitor.
-fn pair(mut context: Context<'_>, prepared: Prepared) -> Result<u8, Error> {
+fn pair(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
     let namespace = prepared.containment.is_namespace();
     let (bell, shim, pidfd) = if namespace {
         let (read, write) = link::bell().map_err(|errno| Error::kernel("make a pipe", errno))?;
@@ -93,13 +93,11 @@ fn pair(mut context: Context<'_>, prepared: Prepared) -> Result<u8, Error> {
     match forked {
         Fork::Parent(monitor) => {
             drop((shim, pidfd));
-            shim::run(&context, prepared, monitor, bell)
+            shim::run(context, prepared, monitor, bell)
         }
         Fork::Child => {
             drop(bell);
-            // The service manager only knows the shim.
-            context.notifier = None;
-            monitor::run(&context, prepared, shim, pidfd)
+            monitor::run(context, prepared, shim, pidfd)
         }
     }
 }

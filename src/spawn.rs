@@ -12,11 +12,10 @@ use crate::sys::exec::{Failure, Image, Text};
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// Prepares the command, so that nothing needs an allocation between clone and exec.
-/// `notify_socket`: the server's `NOTIFY_SOCKET`, if it is not that of treaper.
 ///
 /// # Errors
 /// An argument that no program can get.
-pub fn prepare(command: &[OsString], notify_socket: Option<&OsStr>) -> Result<Image, Error> {
+pub fn prepare(command: &[OsString]) -> Result<Image, Error> {
     let nul = || Error::Misuse("COMMAND contains a NUL byte".to_owned());
     let name = command
         .first()
@@ -38,7 +37,7 @@ pub fn prepare(command: &[OsString], notify_socket: Option<&OsStr>) -> Result<Im
     let c_string = |text: &OsString| CString::new(text.as_bytes()).map_err(|_| nul());
     let candidates: Result<_, Error> = candidates.iter().map(c_string).collect();
     let arguments: Result<_, Error> = command.iter().map(c_string).collect();
-    Ok(Image::new(candidates?, searched, arguments?, notify_socket))
+    Ok(Image::new(candidates?, searched, arguments?))
 }
 
 /// The directories of PATH. An empty one is the working directory.

@@ -56,6 +56,37 @@ fn the_json_has_what_a_program_decides_by() {
     assert_eq!(report["levels"]["group"]["available"], true);
 }
 
+/// Only where there is a service manager, and with the line for its unit if treaper cannot ask it.
+#[test]
+fn a_unit_for_an_older_systemd_gets_the_line_that_it_needs() {
+    let older = "unset MEMORY_PRESSURE_WATCH";
+    let newer = "export MEMORY_PRESSURE_WATCH=/dev/null";
+    let socket = "export NOTIFY_SOCKET=/run/systemd/notify";
+    for (lines, ok, detail) in [
+        (format!("unset NOTIFY_SOCKET; {newer}"), Value::Null, None),
+        (
+            format!("{socket}; {older}"),
+            Value::Null,
+            Some("add NotifyAccess=all to the unit"),
+        ),
+        (
+            format!("{socket}; {newer}"),
+            Value::Bool(true),
+            Some("asks systemd to accept it"),
+        ),
+    ] {
+        let line = format!("{lines}; SYSTEMD_EXEC_PID=$$ exec \"$0\" --doctor=json");
+        let mut run = Scene::new().start(&["sh", "-c", &line, TREAPER]);
+        assert_eq!(run.wait_clean().code(), Some(0));
+        let report: Value = serde_json::from_str(&run.stdout()).unwrap();
+        let check = &report["checks"]["READY=1"];
+        assert_eq!(check["ok"], ok, "{lines}");
+        assert_eq!(check["detail"].is_string(), detail.is_some(), "{lines}");
+        let said = check["detail"].as_str().unwrap_or_default();
+        assert!(said.contains(detail.unwrap_or_default()), "{said}");
+    }
+}
+
 #[test]
 fn the_status_says_whether_a_level_can_be_used_and_a_start_agrees() {
     for user in [None, sys::is_root().then_some(USER)] {

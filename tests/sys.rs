@@ -10,7 +10,7 @@ mod common;
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,6 @@ use treaper::sys::arrival::{self, Arrival};
 use treaper::sys::clone::{self, Setup, Spawned, Standing};
 use treaper::sys::exec::{Failure, Image, Text};
 use treaper::sys::fd::Kind;
-use treaper::sys::notify::{Message, Sockets};
 use treaper::sys::pid::Pid;
 use treaper::sys::pidfd;
 use treaper::sys::signal::{self, Mask, Signal};
@@ -116,22 +115,6 @@ fn the_files_of_a_group_are_read_and_written() {
         fs::write(file("cgroup.events"), text).unwrap();
         let events = cgroup::open_events(group).unwrap();
         assert_eq!(cgroup::is_populated(events.as_fd()), Ok(is_populated));
-    }
-}
-
-#[test]
-fn the_socket_of_a_manager_has_a_path_or_an_abstract_name() {
-    let directory = Directory::new();
-    let path = directory.0.join("manager");
-    let manager = UnixDatagram::bind(&path).unwrap();
-    let sockets = Sockets::open(&path.into_os_string()).unwrap();
-    sockets.send(&Message::new(b"READY=1")).unwrap();
-    let mut text = [0; 100];
-    let length = manager.recv(&mut text).unwrap();
-    assert_eq!(&text[..length], b"READY=1");
-    for other in ["manager", "", "vsock:2:1"] {
-        let kind = Sockets::open(&other.into()).unwrap_err().kind();
-        assert_eq!(kind, ErrorKind::Unsupported, "{other}");
     }
 }
 
@@ -792,7 +775,7 @@ fn a_process_without_children_knows_it() {
 fn shell(standing: Standing, script: &str) -> Spawned {
     let board = Board::shared().unwrap();
     let words = ["sh", "-c", script].map(|word| CString::new(word).unwrap());
-    let image = Image::new(vec![c"/bin/sh".to_owned()], false, words.to_vec(), None);
+    let image = Image::new(vec![c"/bin/sh".to_owned()], false, words.to_vec());
     let setup = Setup {
         inherited: Inherited {
             mask: Mask::of(&[]),

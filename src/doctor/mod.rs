@@ -27,7 +27,7 @@ use crate::settings::manner::Manner;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
 use crate::sys::startup::Inherited;
-use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty, wait};
+use crate::sys::{Errno, fd, kernel_release, notify, pid, pidfd, prctl, proc, tty, wait};
 
 use guarantees::{NOTES, OTHER_UIDS, plain};
 
@@ -145,6 +145,15 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
             .as_ref()
             .map_or_else(ToString::to_string, |()| possible.to_owned());
         checks.push(("several writers", Some(checked.is_ok()), detail));
+    }
+    if std::env::var_os("NOTIFY_SOCKET").is_some() {
+        let can_ask = notify::can_ask_manager();
+        let detail = choose(
+            can_ask,
+            "treaper asks systemd to accept it from the server",
+            "treaper cannot ask systemd to accept it, as before systemd 254: add NotifyAccess=all to the unit",
+        );
+        checks.push(("READY=1", can_ask.then_some(true), detail));
     }
     let processes = if pid::own() == 1 {
         "PID 1: one process; nothing inside can SIGKILL it"

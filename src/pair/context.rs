@@ -10,7 +10,6 @@ use crate::relay::RelayHandle;
 use crate::settings::config::Config;
 use crate::settings::manner::Manner;
 use crate::streams::forward::Rules;
-use crate::streams::notify::Notifier;
 use crate::sys::signal::Signal;
 use crate::sys::startup::Inherited;
 use crate::tree::spare::Spare;
@@ -34,8 +33,6 @@ pub struct Context<'a> {
     pub place: Place,
     pub board: Board,
     pub report: Option<&'a Report>,
-    /// Only in the process that the service manager knows.
-    pub notifier: Option<Notifier>,
     /// The third process, if there are further writers of the server's stdin.
     pub relay: Option<RelayHandle>,
     /// What `--spare` leaves alone.

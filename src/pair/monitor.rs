@@ -18,7 +18,6 @@ use crate::pair::link::Link;
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, ROUND_MIN, State};
 use crate::plan::supervise::World;
-use crate::streams::notify::Notifier;
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::signal::Signal;
 use crate::sys::{Errno, clock, clone, fd, proc};
@@ -43,8 +42,6 @@ pub struct Monitor<'a> {
     role: Role,
     watch: Watch<'a>,
     tree: Tree,
-    /// Only in the process that the service manager knows.
-    notifier: Option<&'a Notifier>,
     alone: job_control::Alone,
     next_reap: NextReap,
     /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
@@ -61,7 +58,6 @@ impl<'a> Monitor<'a> {
             role,
             watch,
             tree,
-            notifier: context.notifier.as_ref(),
             alone: job_control::Alone::default(),
             next_reap: NextReap::OnSignal,
             stopping_since: None,
@@ -70,13 +66,10 @@ impl<'a> Monitor<'a> {
     }
 
     /// A process that has to stop what it has adopted: the shim after the end of the monitor.
-    /// `namespace`: the server was in a PID namespace, so its pid means nothing here.
-    pub fn heir(context: &'a Context<'a>, tree: Tree, namespace: bool) -> Self {
-        let heir = Self::new(context, Role::Heir, Watch::signals_only(), tree);
+    pub fn heir(context: &'a Context<'a>, tree: Tree) -> Self {
         Self {
-            notifier: heir.notifier.filter(|_| !namespace),
             next_reap: NextReap::Now,
-            ..heir
+            ..Self::new(context, Role::Heir, Watch::signals_only(), tree)
         }
     }
 }
@@ -156,15 +149,7 @@ impl Monitor<'_> {
             if is_due(self.tree.continues_at()) {
                 self.tree.continue_stop();
             }
-            if let Some(notifier) = self.notifier.filter(|notifier| is_due(notifier.retry_at())) {
-                notifier.send_messages(self.context.board.server());
-            }
-            let times = [
-                deadline,
-                self.tree.continues_at(),
-                self.notifier.and_then(Notifier::retry_at),
-                self.next_reap.time(),
-            ];
+            let times = [deadline, self.tree.continues_at(), self.next_reap.time()];
             let event = match self.watch.wait(times.iter().flatten().min().copied()) {
                 Some(Woken::Trigger(trigger)) => Some(Event::Trigger(trigger)),
                 Some(Woken::Signal(arrival)) => self.on_signal(arrival),
@@ -210,9 +195,6 @@ impl Monitor<'_> {
 
     /// The exit status after the loop. Logs a line if processes had to be killed.
     pub fn finish(&mut self, plan: &Plan) -> u8 {
-        if let Some(notifier) = self.notifier {
-            notifier.finish(self.context.board.server());
-        }
         self.report_killed(plan);
         if self.tree.spare.is_some() {
             self.tree.name_spared();

@@ -10,7 +10,6 @@ use crate::pair::context::Context;
 use crate::pair::link;
 use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
-use crate::streams::notify::Notifier;
 use crate::sys::arrival::{self, Arrival};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
@@ -92,10 +91,7 @@ impl Shim<'_> {
     /// why.
     pub fn run(&mut self) -> Result<Ended, (&'static str, Errno)> {
         loop {
-            let notifier = self.context.notifier.as_ref();
-            let retry_at = notifier.and_then(Notifier::retry_at);
-            let next = retry_at.into_iter().chain(self.ends_by).min();
-            let timeout = next.map(|at| at.saturating_sub(clock::now()));
+            let timeout = self.ends_by.map(|at| at.saturating_sub(clock::now()));
             let arrival = arrival::wait_any(timeout).map_err(|errno| {
                 let _ = signal::kill(self.monitor, Signal::KILL);
                 ("wait for signals", errno)
@@ -104,10 +100,6 @@ impl Shim<'_> {
                 self.handle(&arrival);
             }
             self.check_parent();
-            let news = arrival.is_none_or(|a| matches!(a.signal, Signal::CHLD | Signal::CONT));
-            if let Some(notifier) = notifier.filter(|_| news) {
-                notifier.send_messages(self.server_pid());
-            }
             let ended = self.look_at_monitor().map_err(|errno| {
                 let _ = signal::kill(self.monitor, Signal::KILL);
                 ("wait for children", errno)
@@ -125,13 +117,6 @@ impl Shim<'_> {
         self.ends_by
             .and(Some(self.monitor))
             .filter(|pid| wait::is_child(*pid))
-    }
-
-    /// Passes on the last messages of the tree to the service manager.
-    pub fn finish(&self) {
-        if let Some(notifier) = self.context.notifier.as_ref() {
-            notifier.finish(self.server_pid());
-        }
     }
 
     /// The server's pid; `None` if it is in another PID namespace.

@@ -51,12 +51,11 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         place,
         board,
         report: None,
-        notifier: None,
         relay: None,
         spare: None,
     };
     let tree = Tree::new(None, Vec::new(), Containment::Group, None);
-    let mut monitor = Monitor::heir(&context, tree, false);
+    let mut monitor = Monitor::heir(&context, tree);
     let plan = Plan::resume(context.place.policy, State::Running, None, true);
     let plan = supervise::run(&mut monitor, plan, Some(Event::Trigger(Trigger::Terminate)));
     Ok(match plan.state() {

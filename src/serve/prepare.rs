@@ -3,17 +3,16 @@
 use crate::contain::Containment;
 use crate::origin::hosts::{self, Hosts};
 use crate::origin::place::Place;
-use crate::output::error::Error;
+use crate::output::error::{self, Error};
 use crate::output::report::Report;
 use crate::pair::board::Board;
 use crate::pair::context::{Context, Request};
 use crate::relay::{self, HostStreams};
 use crate::spawn;
 use crate::streams::idle;
-use crate::streams::notify::Notifier;
 use crate::sys::exec::Image;
 use crate::sys::writes::Writes;
-use crate::sys::{pid, prctl};
+use crate::sys::{notify, pid, prctl};
 use crate::tree::spare::Spare;
 
 /// What is prepared for the start of the server.
@@ -42,12 +41,13 @@ pub fn prepare<'a>(
         voice,
         inherited,
     } = request;
-    let notifier = Notifier::open().unwrap_or_else(|error| {
-        log::warn!("cannot pass on messages to the service manager: {error}");
-        None
-    });
-    let notify_socket = notifier.as_ref().map(|known| known.address.as_os_str());
-    let image = spawn::prepare(&config.command, notify_socket)?;
+    if let Err(errno) = notify::ask_manager() {
+        let why = error::describe(errno);
+        log::warn!(
+            "cannot ask systemd to accept READY=1 of the server: {why}; the unit needs NotifyAccess=all"
+        );
+    }
+    let image = spawn::prepare(&config.command)?;
     let hosts = hosts::find(config, inherited.sighup_ignored)?;
     adopt_orphans()?;
     hosts.watch_parent()?;
@@ -71,7 +71,6 @@ pub fn prepare<'a>(
         place,
         board,
         report,
-        notifier,
         relay: handle,
         spare,
     };

@@ -41,10 +41,7 @@ pub fn run(
         context.place.release_directory();
     }
     let status = match shim.run() {
-        Ok(Ended::Exited(status)) => {
-            shim.finish();
-            status
-        }
+        Ok(Ended::Exited(status)) => status,
         Ok(Ended::Killed(_)) => take_over(shim, context, containment, None)?,
         Err(broken) => take_over(shim, context, containment, Some(broken))?,
     };
@@ -93,7 +90,7 @@ fn take_over(
     let ledger = context.report.map(|report| report.ledger);
     let mut tree = Tree::new(server, strangers, containment, ledger);
     tree.ending_init = ending;
-    let mut monitor = Monitor::heir(context, tree, namespace);
+    let mut monitor = Monitor::heir(context, tree);
     if let Some((what, errno)) = broken {
         monitor.give_up(what, errno);
     }

@@ -1,6 +1,5 @@
-//! What comes in: signals, ends of processes, hang-ups, and notifications of the server.
+//! What comes in: signals, ends of processes and hang-ups.
 
 pub mod forward;
 pub mod idle;
-pub mod notify;
 pub mod watch;

@@ -1,7 +1,7 @@
 //! The server's environment: that of treaper, except for variables that name treaper by its pid and
-//! mean the server, and for the socket of the service manager.
+//! mean the server.
 
-use std::ffi::{CString, OsStr, c_char};
+use std::ffi::c_char;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
@@ -12,7 +12,6 @@ use super::{pid, startup};
 const PID_VARIABLES: [&str; 3] = ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
 /// Names this process by the inode of its pidfd. Without this variable `LISTEN_PID` alone counts.
 const INODE: &[u8] = b"LISTEN_PIDFDID=";
-const SOCKET: &[u8] = b"NOTIFY_SOCKET=";
 /// The bytes of the longest pid in digits, with the NUL.
 const PID_SIZE: usize = 11;
 
@@ -21,26 +20,22 @@ pub fn names_this_process(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|text| text.as_bytes() == pid::own().to_string().as_bytes())
 }
 
-/// An environment in which these variables name another process, and `NOTIFY_SOCKET` another
-/// socket. The pid is written later, by [`Self::fill_in`].
+/// An environment in which these variables name another process. The pid is written later, by
+/// [`Self::fill_in`].
 pub struct Environment {
     entries: Vec<*const c_char>,
     /// The entries that hold a pid, each with the offset at which the pid begins.
     texts: Vec<(Vec<u8>, usize)>,
-    /// Owns the entry of the socket.
-    _socket: Option<CString>,
 }
 
 impl Environment {
-    /// `None` if no variable names this process and there is no `socket`: then the server gets the
-    /// original environment.
-    pub fn naming_another(socket: Option<&OsStr>) -> Option<Self> {
+    /// `None` if no variable names this process: then the server gets the original environment.
+    pub fn naming_another() -> Option<Self> {
         let names: Vec<&str> = PID_VARIABLES
             .into_iter()
             .filter(|name| names_this_process(name))
             .collect();
-        let socket = socket.and_then(|at| CString::new([SOCKET, at.as_bytes()].concat()).ok());
-        if names.is_empty() && socket.is_none() {
+        if names.is_empty() {
             return None;
         }
         let (mut entries, mut texts) = (Vec::new(), Vec::new());
@@ -53,18 +48,12 @@ impl Environment {
                 copy.resize(start + PID_SIZE, 0);
                 entries.push(copy.as_ptr().cast());
                 texts.push((copy, start));
-            } else if let Some(socket) = socket.as_ref().filter(|_| text.starts_with(SOCKET)) {
-                entries.push(socket.as_ptr());
             } else if !text.starts_with(INODE) {
                 entries.push(entry.as_ptr());
             }
         }
         entries.push(std::ptr::null());
-        Some(Self {
-            entries,
-            texts,
-            _socket: socket,
-        })
+        Some(Self { entries, texts })
     }
 
     /// Writes `pid` into each entry that holds one. Allocates nothing.

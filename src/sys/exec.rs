@@ -1,6 +1,6 @@
 //! Becoming the server: what the new process executes, and why it could not.
 
-use std::ffi::{CStr, CString, OsStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use rustix::fs::{FileType, Mode, OFlags};
@@ -29,14 +29,8 @@ const SHELL: &CStr = c"/bin/sh";
 
 impl Image {
     /// `candidates`: full paths to try (`searched`: made from PATH); `arguments`: argv, the
-    /// command's name first; `notify_socket`: the server's `NOTIFY_SOCKET`, if it is not that of
-    /// treaper.
-    pub fn new(
-        candidates: Vec<CString>,
-        searched: bool,
-        arguments: Vec<CString>,
-        notify_socket: Option<&OsStr>,
-    ) -> Self {
+    /// command's name first.
+    pub fn new(candidates: Vec<CString>, searched: bool, arguments: Vec<CString>) -> Self {
         let mut argv = Vec::with_capacity(arguments.len() + 2);
         argv.push(SHELL.as_ptr());
         argv.extend(arguments.iter().map(|text| text.as_ptr()));
@@ -45,7 +39,7 @@ impl Image {
             candidates,
             searched,
             argv,
-            environment: Environment::naming_another(notify_socket),
+            environment: Environment::naming_another(),
             _arguments: arguments,
         }
     }

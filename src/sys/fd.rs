@@ -309,22 +309,16 @@ const F_SETSIG: i32 = 10;
 /// `EMFILE`, `ENFILE`.
 pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    signal_when_readable(read.as_fd(), signal)?;
-    Ok((read, write))
-}
-
-/// From now on the kernel sends `signal` to this process when there is something to read. Also
-/// makes `fd` non-blocking.
-pub fn signal_when_readable(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     for (command, value) in [
         (libc::F_SETOWN, super::pid::own()),
         (F_SETSIG, signal.number().into()),
     ] {
         // Not by rustix, which lacks both commands.
         // SAFETY: takes numbers.
-        check(unsafe { libc::fcntl(fd.as_raw_fd(), command, value) }.into())?;
+        check(unsafe { libc::fcntl(read.as_raw_fd(), command, value) }.into())?;
     }
-    rustix::fs::fcntl_setfl(fd, OFlags::ASYNC | OFlags::NONBLOCK)
+    rustix::fs::fcntl_setfl(&read, OFlags::ASYNC | OFlags::NONBLOCK)?;
+    Ok((read, write))
 }
 
 /// Writes one byte to a pipe.

@@ -1,4 +1,4 @@
-//! mountinfo, stat, command lines, lists of pids and lines of a notification: what other programs and the kernel write.
+//! mountinfo, stat, command lines and lists of pids: what other programs and the kernel write.
 
 use std::io::{Seek, Write};
 use std::os::fd::AsFd;
@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use proptest::prelude::*;
 use treaper::contain::cgroup;
 use treaper::origin::hosts::shell;
-use treaper::sys::notify::Message;
 use treaper::sys::proc;
 use treaper::sys::signal::Signal;
 
@@ -132,24 +131,6 @@ proptest! {
         let mut found = Vec::new();
         proc::each_number(file.as_fd(), &mut |number| found.push(number)).unwrap();
         prop_assert_eq!(found, numbers);
-    }
-
-    /// A removed line is removed with its end, and every other byte is kept.
-    #[test]
-    fn lines_of_a_notification_are_kept_whole_or_left_out(
-        lines in prop::collection::vec(("(MAINPID|MAIN|X)?=?[a-z0-9\\\\]{0,4}", "[\r\n]"), 0..8),
-        last in "(MAINPID|X)?=?[0-9]{0,3}",
-    ) {
-        let lines: Vec<(&str, &str)> = lines.iter().map(|(line, end)| (line.as_str(), end.as_str())).chain([(last.as_str(), "")]).collect();
-        let join = |lines: &[(&str, &str)]| lines.iter().map(|(line, end)| format!("{line}{end}")).collect::<String>();
-        let keep = |line: &str| !line.starts_with("MAINPID");
-        let mut kept = lines.clone();
-        kept.retain(|(line, _)| keep(line));
-        let mut message = Message::new(join(&lines).as_bytes());
-        let something = message.retain_lines(|line| keep(std::str::from_utf8(line).unwrap()));
-        let (before, after) = (join(&lines), join(&kept));
-        prop_assert_eq!(std::str::from_utf8(message.text()).unwrap(), &after);
-        prop_assert_eq!(something, before.is_empty() || !after.is_empty());
     }
 }
 

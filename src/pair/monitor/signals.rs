@@ -13,10 +13,6 @@ use crate::sys::signal::{self, Signal};
 
 impl Monitor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
-        let is_child = arrival.signal == Signal::CHLD;
-        if let Some(notifier) = self.notifier.filter(|_| is_child) {
-            notifier.send_messages(self.context.board.server());
-        }
         if self.is_kill_key(&arrival) {
             self.next_reap = NextReap::Now;
             return Some(Event::KillNow);

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use crate::output::error::Error;
 use crate::sys::exec::{Failure, Image, Text};
 
-pub fn prepare(_: &[OsString], _: Option<&OsStr>) -> Result<Image, Error> {
+pub fn prepare(_: &[OsString]) -> Result<Image, Error> {
     Ok(Image)
 }
 
