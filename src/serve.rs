@@ -10,15 +10,18 @@ mod server;
 mod shim;
 
 use crate::contain::pidns;
+use crate::origin::hosts::Watched;
 use crate::output::error::Error;
 use crate::output::report::{Facts, Report};
 use crate::pair::context::{Context, Request};
 use crate::pair::link::{self, Link};
 use crate::pair::monitor::Role;
+use crate::plan::event::Trigger;
 use crate::plan::machine::Plan;
 use crate::settings::config::Config;
+use crate::settings::manner::Name;
 use crate::sys::clone::{self, Fork};
-use crate::sys::pid::{self, Pid};
+use crate::sys::pid;
 use crate::sys::{fd, pidfd};
 use prepare::{Prepared, prepare};
 
@@ -51,7 +54,9 @@ fn start<'a>(
 ) -> Result<u8, Error> {
     let (context, prepared) = prepare(request, report, descriptors)?;
     let Config { guard, .. } = request.config;
-    if prepared.containment.is_namespace() || *guard && pid::own() != 1 {
+    // The users of another init expect one process there.
+    let is_alone = !*guard || pid::own() == 1 && context.manner.name == Name::OtherInit;
+    if prepared.containment.is_namespace() || !is_alone {
         pair(&context, prepared)
     } else {
         alone(&context, prepared)
@@ -74,15 +79,17 @@ fn alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
 }
 
 /// The shim, and in its child the monitor.
-fn pair(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
+fn pair(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
     let namespace = prepared.containment.is_namespace();
-    let (bell, shim, pidfd) = if namespace {
+    let (bell, shim, watched) = if namespace {
         let (read, write) = link::bell().map_err(|errno| Error::kernel("make a pipe", errno))?;
         (Some(read), Link::Bell(write), None)
     } else {
-        let shim = Pid::new(pid::own()).map_or(Link::Gone, Link::Parent);
-        // It is opened before the fork, so it cannot be that of another process.
-        (None, shim, pidfd::open(pid::own()).ok())
+        let (pid, trigger) = (pid::own(), Trigger::ShimKilled);
+        // Both are opened before the fork, so they cannot be those of another process.
+        let pidfd = pidfd::open(pid).ok();
+        let watched = pidfd::open(pid).map(|fd| Watched { pid, fd, trigger });
+        (None, Link::Parent { pid, pidfd }, watched.ok())
     };
     let in_job = context.place.job_control;
     let forked = if namespace {
@@ -92,12 +99,13 @@ fn pair(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
     };
     match forked {
         Fork::Parent(monitor) => {
-            drop((shim, pidfd));
+            drop((shim, watched));
             shim::run(context, prepared, monitor, bell)
         }
         Fork::Child => {
             drop(bell);
-            monitor::run(context, prepared, shim, pidfd)
+            prepared.hosts.watched.extend(watched);
+            monitor::run(context, prepared, shim)
         }
     }
 }

@@ -104,3 +104,29 @@ fn the_server_leads_what_it_would_lead_without_treaper() {
     }
     assert!(compared >= 8, "{compared}");
 }
+
+/// Many servers take process 1 as their parent for the end of their host.
+#[test]
+fn as_pid_1_treaper_is_not_the_parent_of_the_server() {
+    let parent_behind = |name: &str, options: &[&str]| {
+        let shell = ["bash", "-c", "exec -a \"$@\"", "bash", name, TREAPER];
+        let command = ["--", "sh", "-c", "echo $PPID"];
+        let words = [&shell[..], options, &command].concat();
+        as_init(&words).output().unwrap()
+    };
+    let ready = as_init(&["true"]).stderr(Stdio::null()).status().unwrap();
+    if !ready.success() {
+        assert!(!sys::is_root());
+        return skip::skip("a PID namespace needs root");
+    }
+    let parents = [
+        ("treaper", &[][..], false),
+        ("treaper", &["--no-guard"], true),
+        ("tini", &[], true),
+    ];
+    for (name, options, is_init) in parents {
+        let out = parent_behind(name, options);
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert_eq!(text.trim() == "1", is_init, "{name} {options:?}: {text}");
+    }
+}

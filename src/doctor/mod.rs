@@ -155,9 +155,7 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
         );
         checks.push(("READY=1", can_ask.then_some(true), detail));
     }
-    let processes = if pid::own() == 1 {
-        "PID 1: one process; nothing inside can SIGKILL it"
-    } else if config.guard {
+    let processes = if config.guard {
         "shim and monitor guard each other"
     } else {
         "one process, since --no-guard was given; two with --contain=pidns"

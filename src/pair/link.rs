@@ -3,15 +3,19 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::sys::arrival::Arrival;
-use crate::sys::pid::{self, Pid};
+use crate::sys::pid;
 use crate::sys::signal::{self, Signal};
-use crate::sys::{Errno, fd};
+use crate::sys::{Errno, fd, pidfd};
 
 /// The way from the monitor to the shim.
 #[derive(Debug)]
 pub enum Link {
-    /// The shim is the parent, and has this pid.
-    Parent(Pid),
+    /// The shim is the parent. It may be PID 1.
+    Parent {
+        pid: i32,
+        /// Missing before Linux 5.3, or without a free descriptor.
+        pidfd: Option<OwnedFd>,
+    },
     /// The monitor is in a PID namespace of its own. From there it cannot signal the shim.
     Bell(OwnedFd),
     /// The shim has ended.
@@ -23,19 +27,19 @@ impl Link {
     /// is.
     pub fn signal(&self, signal: Signal) {
         match self {
-            // It is the parent at this moment, so its pid is still its own.
-            Self::Parent(shim) if shim.get() == pid::parent() => {
-                let _ = signal::kill(*shim, signal);
-            }
+            Self::Parent {
+                pidfd: Some(shim), ..
+            } => drop(pidfd::send(shim.as_fd(), signal)),
+            Self::Parent { pid, pidfd: None } => drop(signal::kill_parent(*pid, signal)),
             Self::Bell(bell) => fd::write_byte(bell.as_fd()),
-            Self::Parent(_) | Self::Gone => {}
+            Self::Gone => {}
         }
     }
 
     /// Whether the shim has ended. A bell is rung for that: it has no reader then.
     pub fn is_gone(&self) -> bool {
         match self {
-            Self::Parent(shim) => shim.get() != pid::parent(),
+            Self::Parent { pid, .. } => *pid != pid::parent(),
             Self::Bell(bell) => fd::write_at_once(bell.as_fd(), b"!") == Err(Errno::PIPE),
             Self::Gone => true,
         }

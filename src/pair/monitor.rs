@@ -299,8 +299,8 @@ impl Monitor<'_> {
     fn resume_suspended_shim(&self) {
         let runs = match &self.role {
             Role::Monitor {
-                shim: Link::Parent(shim),
-            } => proc::stat(shim.get()).is_ok_and(|stat| stat.state != b'T'),
+                shim: Link::Parent { pid, .. },
+            } => proc::stat(*pid).is_ok_and(|stat| stat.state != b'T'),
             _ => false,
         };
         if self.context.board.suspending.get() || !runs {

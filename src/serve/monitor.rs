@@ -1,8 +1,6 @@
 //! The life of the monitor: a child of the shim that starts the server, and runs the loop.
 
-use std::os::fd::OwnedFd;
-
-use crate::origin::hosts::{self, Watched};
+use crate::origin::hosts;
 use crate::origin::place::Place;
 use crate::output::error::Error;
 use crate::output::ledger::Lost;
@@ -10,7 +8,6 @@ use crate::output::stderr;
 use crate::pair::context::Context;
 use crate::pair::link::Link;
 use crate::pair::monitor::Role;
-use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::serve::finish;
 use crate::serve::prepare::Prepared;
@@ -18,17 +15,12 @@ use crate::serve::server;
 use crate::sys::signal::Signal;
 use crate::sys::{prctl, startup};
 
-/// Starts the server, and stops everything that it has started. `shim`, and a `pidfd` of it, are
-/// from before the fork. Returns the exit status of the monitor.
+/// Starts the server, and stops everything that it has started. `shim` is from before the fork.
+/// Returns the exit status of the monitor.
 ///
 /// # Errors
 /// The server was not started.
-pub fn run(
-    context: &Context<'_>,
-    mut prepared: Prepared,
-    shim: Link,
-    pidfd: Option<OwnedFd>,
-) -> Result<u8, Error> {
+pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, Error> {
     separate_from_shim(&context.place)?;
     // A shim that ended before the parent-death signal was set causes no signal, so its pid is
     // compared.
@@ -37,10 +29,6 @@ pub fn run(
             report.ledger.set_lost(Lost::Shim);
         }
         return Err(Error::Gone("the shim is gone, so COMMAND was not started"));
-    }
-    if let (Link::Parent(pid), Some(fd)) = (&shim, pidfd) {
-        let (pid, trigger) = (pid.get(), Trigger::ShimKilled);
-        prepared.hosts.watched.push(Watched { pid, fd, trigger });
     }
     // Other children of the shim are not children of the monitor, so it has no strangers.
     let mut monitor = server::start(context, prepared, Role::Monitor { shim }, Vec::new())?;

@@ -219,6 +219,15 @@ pub fn kill(pid: Pid, signal: Signal) -> Result<(), Errno> {
     send_to(pid.get(), signal)
 }
 
+/// Sends `signal` to the parent, which may be PID 1, if that is `parent`. As [`kill`]. Another
+/// process can have its pid if it ends and is reaped between the two calls.
+pub fn kill_parent(parent: i32, signal: Signal) -> Result<(), Errno> {
+    if parent <= 0 || super::pid::parent() != parent {
+        return Err(Errno::SRCH);
+    }
+    send_to(parent, signal)
+}
+
 /// Sends `signal`, with the value of `sigqueue(3)` if there is one. As [`kill`].
 pub fn send(pid: Pid, signal: Signal, value: Option<u64>) -> Result<(), Errno> {
     let Some(value) = value else {

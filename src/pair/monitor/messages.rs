@@ -42,8 +42,8 @@ impl Monitor<'_> {
         let known = match &self.role {
             Role::Alone { .. } | Role::Heir => pid::own(),
             Role::Monitor {
-                shim: Link::Parent(shim),
-            } => shim.get(),
+                shim: Link::Parent { pid, .. },
+            } => *pid,
             // Its own PID namespace hides the shim.
             Role::Monitor { .. } => return self.context.board.in_foreground.get(),
         };

@@ -90,7 +90,7 @@ impl Monitor<'_> {
     /// cannot see who has sent a signal.
     fn is_also_for_shim(&self, arrival: &Arrival) -> bool {
         let Role::Monitor {
-            shim: Link::Parent(_),
+            shim: Link::Parent { .. },
         } = &self.role
         else {
             return false;
@@ -110,8 +110,8 @@ impl Monitor<'_> {
                 Some(Trigger::ParentExit)
             }
             Role::Monitor {
-                shim: Link::Parent(shim),
-            } if pid::parent() != shim.get() => {
+                shim: Link::Parent { pid, .. },
+            } if pid::parent() != *pid => {
                 self.role = Role::Monitor { shim: Link::Gone };
                 Some(Trigger::ShimKilled)
             }

@@ -565,7 +565,7 @@ pub mod signal {
 
     use crate::actor::{self, Op, call};
     use crate::sys::Errno;
-    use crate::sys::pid::Pid;
+    use crate::sys::pid::{self, Pid};
 
     pub fn to(to: u8, signal: Signal, by_handle: bool) -> Result<(), Errno> {
         let op = Op::Signal {
@@ -578,6 +578,13 @@ pub mod signal {
 
     pub fn kill(pid: Pid, signal: Signal) -> Result<(), Errno> {
         to(actor::index(pid.get()), signal, false)
+    }
+
+    pub fn kill_parent(parent: i32, signal: Signal) -> Result<(), Errno> {
+        if pid::parent() != parent {
+            return Err(Errno::SRCH);
+        }
+        to(actor::index(parent), signal, false)
     }
 
     pub fn send(pid: Pid, signal: Signal, _: Option<u64>) -> Result<(), Errno> {
