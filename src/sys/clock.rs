@@ -5,6 +5,9 @@ use std::time::Duration;
 
 #[cfg(target_pointer_width = "64")]
 use libc::SYS_clock_gettime as CLOCK_GETTIME;
+use nix::sys::time::TimeSpec;
+use nix::time::ClockId;
+use rustix::thread::{Timespec, nanosleep};
 /// `clock_gettime64`, which the libc crate lacks for some. It has this number on arm and x86.
 #[cfg(target_pointer_width = "32")]
 const CLOCK_GETTIME: libc::c_long = 403;
@@ -12,12 +15,11 @@ const CLOCK_GETTIME: libc::c_long = 403;
 /// Time since an arbitrary point that is the same for all processes of a boot. See
 /// `clock_gettime(2)`.
 pub fn now() -> Duration {
-    // SAFETY: all zeros are a valid time.
-    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
-    // The function of the libc: that of rustix searches the vDSO first, which costs more than all
-    // calls of treaper. SAFETY: a live struct; the call fails only for clocks that do not exist.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    // By the libc, as nix does it: rustix searches the vDSO first, which costs more than all calls
+    // of treaper. The call fails only for clocks that do not exist.
+    ClockId::CLOCK_MONOTONIC
+        .now()
+        .map_or(Duration::ZERO, Duration::from)
 }
 
 /// The time of day, since 1970 in UTC. Another process can set it. Zero if a filter refuses the
@@ -33,21 +35,10 @@ pub fn time() -> Duration {
 /// Waits for so long. If a signal interrupts it, or a filter refuses it, the pause is shorter. See
 /// `nanosleep(2)`.
 pub fn pause(time: Duration) {
-    let time = timespec(time);
-    // SAFETY: the time is live; the remaining time is not asked for.
-    unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
+    let _ = Timespec::try_from(time).map(|time| nanosleep(&time));
 }
 
 /// `time` as a limit for a call: at most 34 years, which fits on every architecture.
-#[allow(
-    clippy::cast_lossless,
-    reason = "32-bit processors have an i32 here, for which there is no From"
-)]
 pub(super) fn timespec(time: Duration) -> libc::timespec {
-    // Some architectures have padding in this type, so it cannot be written as a literal.
-    // SAFETY: all zeros are a valid time.
-    let mut limit: libc::timespec = unsafe { std::mem::zeroed() };
-    limit.tv_sec = time.as_secs().min(1 << 30) as _;
-    limit.tv_nsec = time.subsec_nanos() as _;
-    limit
+    *TimeSpec::from_duration(time.min(Duration::from_secs(1 << 30))).as_ref()
 }

@@ -48,7 +48,12 @@ fn check(ret: libc::c_long) -> Result<libc::c_long, Errno> {
 
 /// The calling thread's errno.
 fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+    errno(std::io::Error::last_os_error())
+}
+
+/// The number of an error of std or of nix.
+fn errno(error: impl Into<std::io::Error>) -> Errno {
+    Errno::from_io_error(&error.into()).unwrap_or(Errno::IO)
 }
 
 /// A standard descriptor.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::num::NonZeroI32;
 
+use nix::unistd;
+
 /// The id of a process other than init: always greater than 1. So a signal to it can reach neither
 /// every process (-1), nor the caller's group (0), nor init.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,21 +45,19 @@ pub fn parent() -> i32 {
 }
 
 // In a PID namespace these two can be 0, if the session or the group was made outside. The types of
-// the crates exclude 0.
+// rustix exclude 0.
 
 /// The session of `pid` (0: of this process); 0 if its leader is outside of this PID namespace. See
 /// `getsid(2)`.
 pub fn session(pid: i32) -> Result<i32, super::Errno> {
-    // SAFETY: takes a number, touches no memory.
-    let sid = unsafe { libc::getsid(pid) };
-    super::check(libc::c_long::from(sid)).map(|sid| sid as i32)
+    let found = unistd::getsid(Some(unistd::Pid::from_raw(pid)));
+    found.map(unistd::Pid::as_raw).map_err(super::errno)
 }
 
 /// The process group of `pid` (0: of this process). See `getpgid(2)`.
 pub fn group_of(pid: i32) -> Result<i32, super::Errno> {
-    // SAFETY: takes a number, touches no memory.
-    let group = unsafe { libc::getpgid(pid) };
-    super::check(libc::c_long::from(group)).map(|group| group as i32)
+    let found = unistd::getpgid(Some(unistd::Pid::from_raw(pid)));
+    found.map(unistd::Pid::as_raw).map_err(super::errno)
 }
 
 /// The process group of this process; 0 if its leader is outside of this PID namespace. See

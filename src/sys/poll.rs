@@ -9,7 +9,6 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::clock::timespec;
-use super::peer::socket_option;
 use super::{Errno, check, std_fd};
 
 /// A descriptor that [`poll`] looks at, and what it has reported. poll ignores a negative
@@ -50,9 +49,11 @@ pub const HANG_UP: Events = Events::HUP.union(Events::RDHUP);
 pub fn peer_can_send(fd: i32) -> bool {
     const ESTABLISHED: u8 = 1;
     const FIN_WAIT: [u8; 2] = [4, 5];
-    // The first byte of `struct tcp_info`.
-    let state = socket_option(std_fd(fd), libc::IPPROTO_TCP, libc::TCP_INFO, 0);
-    state.is_ok_and(|state| state == ESTABLISHED || FIN_WAIT.contains(&state))
+    let (mut state, mut len) = (0_u8, 1);
+    let at = (&raw mut state).cast();
+    // SAFETY: room for one byte, the first of `struct tcp_info`, and a live length.
+    let ret = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len) };
+    ret == 0 && (state == ESTABLISHED || FIN_WAIT.contains(&state))
 }
 
 /// Reports each new error and hang-up of a descriptor once, where poll would report it again and

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use nix::sys::termios::tcgetsid;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, test_kill_process_group};
 use rustix::termios;
@@ -19,8 +20,8 @@ pub fn have_controlling_terminal() -> bool {
         Err(_) => {
             let own = super::pid::session(0);
             // Not by rustix, whose type excludes the 0 of a leader outside of this PID namespace.
-            // SAFETY: takes numbers; a descriptor that is no terminal gives an error.
-            (0..3).any(|fd| own == Ok(unsafe { libc::tcgetsid(fd) }))
+            let session = |fd| tcgetsid(super::std_fd(fd)).map_err(super::errno);
+            (0..3).any(|fd| session(fd).map(nix::unistd::Pid::as_raw) == own)
         }
     }
 }

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+
 use super::pid::Pid;
 use super::signal::Signal;
 use super::{Errno, check};
@@ -197,14 +200,13 @@ pub struct Usage {
 
 /// See `getrusage(2)`, `RUSAGE_CHILDREN`.
 pub fn usage() -> Usage {
-    // SAFETY: an all-zero rusage is a valid value to be overwritten.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the rusage is live.
-    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
-    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
-    Usage {
-        user: time(usage.ru_utime),
-        system: time(usage.ru_stime),
-        max_rss: usage.ru_maxrss as u64 * 1024,
-    }
+    let time = |time: TimeVal| Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1000);
+    getrusage(UsageWho::RUSAGE_CHILDREN).map_or_else(
+        |_| Usage::default(),
+        |usage| Usage {
+            user: time(usage.user_time()),
+            system: time(usage.system_time()),
+            max_rss: usage.max_rss() as u64 * 1024,
+        },
+    )
 }
