@@ -10,7 +10,7 @@ use common::{
     ACTOR, Run, Scene, TREAPER, Wrap, held, hold, is_quiet, skip, sys, until, until_state,
 };
 use treaper::pair::link::{self, Link};
-use treaper::sys::arrival::Arrival;
+use treaper::sys::arrival::{Arrival, Origin};
 use treaper::sys::pid;
 use treaper::sys::signal::Signal;
 
@@ -713,17 +713,15 @@ fn the_monitor_sees_the_end_of_the_shim() {
 /// All others may be meant for the server.
 #[test]
 fn only_the_sigcont_of_a_bell_or_of_a_child_is_from_the_monitor() {
-    for (signal, of_child_or_descriptor, expected) in [
-        (Signal::CONT, true, true),
-        (Signal::CONT, false, false),
-        (Signal::TERM, true, false),
+    for (signal, origin, expected) in [
+        (Signal::CONT, Origin::ChildOrDescriptor, true),
+        (Signal::CONT, Origin::Kernel, false),
+        (Signal::CONT, Origin::Outside, false),
+        (Signal::TERM, Origin::ChildOrDescriptor, false),
     ] {
         let arrival = Arrival {
             signal,
-            sender: 0,
-            from_terminal: false,
-            by_kernel: of_child_or_descriptor,
-            of_child_or_descriptor,
+            origin,
             value: None,
         };
         assert_eq!(link::is_from_monitor(&arrival), expected, "{arrival:?}");

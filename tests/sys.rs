@@ -23,7 +23,7 @@ use common::family::{self, in_a_child};
 use common::scene::Directory;
 use common::{ACTOR, proc, special, sys, until};
 use treaper::pair::board::Board;
-use treaper::sys::arrival::{self, Arrival};
+use treaper::sys::arrival::{self, Arrival, Origin};
 use treaper::sys::clone::{self, Setup, Spawned, Standing};
 use treaper::sys::exec::{Failure, Image, Text};
 use treaper::sys::fd::Kind;
@@ -123,8 +123,10 @@ fn a_signal_of_a_descriptor_has_no_sender() {
     in_a_child(|| {
         let (read, write) = fd::signalling_pipe(Signal::CHLD).unwrap();
         fd::write_byte(write.as_fd());
-        let known = arrived().is_some_and(|it| it.signal == Signal::CHLD && it.sender == 0);
-        known && !fd::empty(read.as_fd()) && arrived().is_none()
+        let known = arrived().map(|arrival| (arrival.signal, arrival.origin));
+        known == Some((Signal::CHLD, Origin::ChildOrDescriptor))
+            && !fd::empty(read.as_fd())
+            && arrived().is_none()
     });
 }
 
@@ -135,7 +137,7 @@ fn a_timer_is_no_terminal() {
         sys::alarm_after(Duration::from_millis(1));
         let arrival = arrival::wait_any(Some(common::PATIENCE)).unwrap().unwrap();
         let is_alarm = i32::from(arrival.signal.number()) == libc::SIGALRM;
-        is_alarm && arrival.by_kernel && !arrival.from_terminal
+        is_alarm && arrival.origin == Origin::Kernel
     });
 }
 
@@ -156,7 +158,8 @@ fn only_the_signal_of_an_own_failed_write_is_removed() {
         sys::wait_for(other);
         arrival::remove_own(Signal::PIPE);
         let found = [arrived(), arrived()];
-        let has_come = |it: Arrival| it.signal == Signal::PIPE && it.sender == other;
+        let has_come =
+            |it: Arrival| it.signal == Signal::PIPE && it.origin == Origin::Process(other);
         found.into_iter().flatten().any(has_come)
     });
 }
@@ -924,7 +927,8 @@ fn a_clone_in_the_job_gets_a_key_of_the_terminal_and_no_signal_of_a_process() {
             let pid = shell(group, "exit 7").pid;
             assert_eq!(end_of(pid.get()), expected, "{group:?} {is_key}");
             let own = arrival::wait_any(Some(common::PATIENCE)).unwrap().unwrap();
-            assert_eq!((own.signal, own.from_terminal), (Signal::INT, is_key));
+            let by_key = own.origin == Origin::Terminal;
+            assert_eq!((own.signal, by_key), (Signal::INT, is_key));
             while arrived().is_some() {}
         }
         true

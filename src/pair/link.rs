@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::sys::arrival::Arrival;
+use crate::sys::arrival::{Arrival, Origin};
 use crate::sys::pid;
 use crate::sys::signal::{self, Signal};
 use crate::sys::{Errno, fd, pidfd};
@@ -63,5 +63,5 @@ pub fn silence(bell: BorrowedFd<'_>) -> bool {
 
 /// Whether the kernel has sent this signal because of the bell, or of the end of the monitor.
 pub fn is_from_monitor(arrival: &Arrival) -> bool {
-    arrival.signal == Signal::CONT && arrival.of_child_or_descriptor
+    arrival.signal == Signal::CONT && arrival.origin == Origin::ChildOrDescriptor
 }

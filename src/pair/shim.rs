@@ -10,7 +10,7 @@ use crate::pair::context::Context;
 use crate::pair::link;
 use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
-use crate::sys::arrival::{self, Arrival};
+use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, Ended};
@@ -241,8 +241,8 @@ impl Shim<'_> {
     }
 
     fn handle(&mut self, arrival: &Arrival) {
-        let by_treaper = arrival.sender == pid::own() || arrival.sender == self.monitor.get();
-        if by_treaper && arrival.signal == Signal::CONT {
+        let by_treaper = [pid::own(), self.monitor.get()].map(Origin::Process);
+        if by_treaper.contains(&arrival.origin) && arrival.signal == Signal::CONT {
             // The monitor has resumed the shim.
             return;
         }
@@ -293,7 +293,7 @@ impl Shim<'_> {
 
     /// Sends the monitor what has arrived here.
     fn inform_monitor(&self, arrival: &Arrival) {
-        if arrival.signal == Signal::HUP && arrival.by_kernel {
+        if arrival.signal == Signal::HUP && arrival.origin == Origin::Kernel {
             self.context.board.terminal_gone.set(true);
         }
         self.signal_monitor(arrival.signal, arrival.value);

@@ -2,7 +2,7 @@
 
 use crate::plan::event::Trigger;
 use crate::settings::config::{Config, SignalUse};
-use crate::sys::arrival::Arrival;
+use crate::sys::arrival::{Arrival, Origin};
 use crate::sys::signal::Signal;
 
 /// What has to be done with a signal.
@@ -39,7 +39,7 @@ impl Rules<'_> {
 
     /// Whether the terminal has sent it to the whole job, so that the server has it already.
     pub fn is_for_job(self, arrival: &Arrival) -> bool {
-        self.job_control && arrival.from_terminal
+        self.job_control && arrival.origin == Origin::Terminal
     }
 
     /// Whether it may come from a shell which has resumed the whole job. Then the server has it,
@@ -129,10 +129,11 @@ mod tests {
                 let arrival = Arrival {
                     signal,
                     value: None,
-                    sender: 0,
-                    from_terminal,
-                    by_kernel: false,
-                    of_child_or_descriptor: false,
+                    origin: if from_terminal {
+                        Origin::Terminal
+                    } else {
+                        Origin::Outside
+                    },
                 };
                 let route = rules.route(&arrival);
                 assert_eq!(route == Route::Delivered, delivered);

@@ -1,4 +1,4 @@
-//! Signals that have arrived: read one by one, each with its sender.
+//! Signals that have arrived: read one by one, each with its origin.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
@@ -10,20 +10,28 @@ use super::clock::timespec;
 use super::signal::{self, Mask, Signal, kill_self};
 use super::{Errno, check};
 
-/// A signal that arrived, with its sender as the kernel reports it.
+/// A signal that arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub signal: Signal,
-    /// The sender's pid; 0 if the sender is outside of this PID namespace, or is the kernel.
-    pub sender: i32,
-    /// Made by the kernel for the whole foreground group (Ctrl-C, Ctrl-Z, a resize).
-    pub from_terminal: bool,
-    /// Made by the kernel, for any reason: no process has sent it.
-    pub by_kernel: bool,
-    /// Made by the kernel for a descriptor or a child of this process.
-    pub of_child_or_descriptor: bool,
+    pub origin: Origin,
     /// The value, if it was sent with `sigqueue(3)`.
     pub value: Option<u64>,
+}
+
+/// Where a signal comes from, as the kernel reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The kernel, which has sent it to the whole foreground group: Ctrl-C, Ctrl-Z, a resize.
+    Terminal,
+    /// The kernel, because a child of this process has changed or a descriptor is ready.
+    ChildOrDescriptor,
+    /// The kernel, for any other reason, such as a limit or a timer.
+    Kernel,
+    /// The process with this pid.
+    Process(i32),
+    /// A process outside of this PID namespace.
+    Outside,
 }
 
 /// The signals that a terminal sends to its foreground group, besides SIGWINCH.
@@ -61,8 +69,8 @@ impl AsRawFd for SignalFd {
 }
 
 /// Waits for any signal (all are blocked), at most for `timeout` (`None`: without a limit). Needs
-/// no descriptor. `None` if none came. After EINTR (a debugger, the freezer of cgroups), the
-/// function of musl begins the whole time again. See `sigtimedwait(2)`.
+/// no descriptor. `None` if none came, also when a debugger or the freezer of cgroups has
+/// interrupted the wait before its time (`EINTR`). See `sigtimedwait(2)`.
 ///
 /// # Errors
 /// Only those of a filter of system calls.
@@ -131,7 +139,8 @@ pub fn forget_resumption() {
     }
 }
 
-/// The number of the next pending signal of `mask`. `info` gets what the kernel says of it.
+/// The number of the next pending signal of `mask`. `info` gets what the kernel says of it. By the
+/// system call, since the function of musl restarts the whole time after EINTR.
 fn wait_for(
     mask: Mask,
     timeout: Option<Duration>,
@@ -154,21 +163,24 @@ fn arrival(number: i32, info: &libc::siginfo_t) -> Option<Arrival> {
     // SAFETY: the field is inside of every siginfo; used only for SI_QUEUE, where the kernel sets
     // it.
     let value = unsafe { info.si_value() }.sival_ptr as u64;
-    let by_kernel = info.si_code == libc::SI_KERNEL;
     Some(Arrival {
         signal: Signal::from_number(number)?,
-        // SI_SIGIO: the kernel reports that a descriptor has become readable.
-        sender: match info.si_code {
-            libc::SI_KERNEL | libc::SI_SIGIO => 0,
-            _ => sender(info),
+        origin: match info.si_code {
+            // The kernel also sends signals to this process alone: of a timer that was set before
+            // the exec, for example, and the hang-up for a session leader. Those are not keys.
+            libc::SI_KERNEL if number == libc::SIGWINCH || KEYS.contains(&number) => {
+                Origin::Terminal
+            }
+            libc::SI_KERNEL => Origin::Kernel,
+            // `POLL_IN`, `CLD_KILLED` and their like, which no process can send.
+            1..=6 => Origin::ChildOrDescriptor,
+            // Instead of `POLL_IN`, where that would mean a change of a child.
+            libc::SI_SIGIO if number == libc::SIGCHLD => Origin::ChildOrDescriptor,
+            _ => match sender(info) {
+                0 => Origin::Outside,
+                pid => Origin::Process(pid),
+            },
         },
-        // The kernel also sends signals to this process alone: of a timer that was set before the
-        // exec, for example, and the hang-up for a session leader. Those are not keys.
-        from_terminal: by_kernel && (number == libc::SIGWINCH || KEYS.contains(&number)),
-        by_kernel,
-        // `POLL_IN`, `CLD_KILLED` and their like are small positive codes, which no process can
-        // send.
-        of_child_or_descriptor: (1..=6).contains(&info.si_code),
         value: (info.si_code == libc::SI_QUEUE).then_some(value),
     })
 }

@@ -17,7 +17,7 @@ use treaper::settings::cli;
 use treaper::settings::config::Config;
 use treaper::settings::manner::Manner;
 use treaper::sys::Errno;
-use treaper::sys::arrival::Arrival;
+use treaper::sys::arrival::{Arrival, Origin};
 use treaper::sys::clone::Standing;
 use treaper::sys::pid::Pid;
 use treaper::sys::signal::{Mask, Signal};
@@ -440,17 +440,16 @@ pub fn insert(set: usize, pid: i32) -> bool {
 
 pub fn arrival(info: Info) -> Arrival {
     let outside = info.sender == OUTSIDE || is_inside() && info.sender < MONITOR;
-    let by_kernel = info.cause == Cause::Terminal;
     Arrival {
         signal: Signal::from_number(info.signal.into()).expect("a signal"),
-        sender: if outside || by_kernel {
-            0
-        } else {
-            pid(info.sender).get()
+        origin: match info.cause {
+            // A key, or what the kernel sends when the terminal is gone.
+            Cause::Terminal if info.signal == Signal::TSTP.number() => Origin::Terminal,
+            Cause::Terminal => Origin::Kernel,
+            Cause::Child => Origin::ChildOrDescriptor,
+            Cause::Process if outside => Origin::Outside,
+            Cause::Process => Origin::Process(pid(info.sender).get()),
         },
-        from_terminal: by_kernel,
-        by_kernel,
-        of_child_or_descriptor: info.cause == Cause::Child,
         value: None,
     }
 }

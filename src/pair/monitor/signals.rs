@@ -7,7 +7,7 @@ use crate::pair::link::Link;
 use crate::plan::event::{Event, Trigger};
 use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
-use crate::sys::arrival::Arrival;
+use crate::sys::arrival::{Arrival, Origin};
 use crate::sys::pid;
 use crate::sys::signal::{self, Signal};
 
@@ -25,7 +25,8 @@ impl Monitor<'_> {
         if is_cont {
             self.resume_shim(&arrival);
         }
-        let is_request = !arrival.by_kernel && !self.context.board.terminal_gone.get();
+        let is_request = !matches!(arrival.origin, Origin::Terminal | Origin::Kernel)
+            && !self.context.board.terminal_gone.get();
         match self.context.rules().route(&arrival) {
             // This signal has only announced the end of the parent.
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
@@ -79,8 +80,7 @@ impl Monitor<'_> {
     /// If another process than the shim has resumed the monitor, the monitor resumes the shim:
     /// while both are suspended, neither can resume the other.
     fn resume_shim(&self, arrival: &Arrival) {
-        let by_shim = arrival.sender != 0 && arrival.sender == pid::parent();
-        if !by_shim {
+        if arrival.origin != Origin::Process(pid::parent()) {
             self.wake_shim();
         }
     }
@@ -95,7 +95,8 @@ impl Monitor<'_> {
         else {
             return false;
         };
-        self.context.place.manager == Some(arrival.sender)
+        let manager = self.context.place.manager;
+        manager.is_some_and(|manager| arrival.origin == Origin::Process(manager))
     }
 
     /// The parent-death signal is SIGCONT. It is only a hint, since it also comes when a thread of

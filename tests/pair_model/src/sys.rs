@@ -6,7 +6,7 @@ pub mod arrival {
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::time::Duration;
 
-    pub use treaper::sys::arrival::Arrival;
+    pub use treaper::sys::arrival::{Arrival, Origin};
 
     use crate::actor::{self, Object, Op, Reply, call};
     use crate::sys::signal::{self, Signal};
