@@ -1,12 +1,13 @@
 //! Signals that have arrived: read one by one, each with its origin.
 
+use std::ffi::c_long;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use libc::{SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SYS_rt_sigqueueinfo};
 
-use super::clock::timespec;
 use super::signal::{self, Mask, Signal, kill_self};
 use super::{Errno, check};
 
@@ -146,12 +147,18 @@ fn wait_for(
     timeout: Option<Duration>,
     info: &mut libc::siginfo_t,
 ) -> Result<i32, Errno> {
-    let limit = timeout.map(timespec);
-    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the libcs only pass the mask on to the kernel, which reads its 8 bytes; the siginfo
-    // is live; the limit is null or live.
-    let ret = unsafe { libc::sigtimedwait((&raw const mask).cast(), info, limit) };
-    check(ret.into()).map(|number| number as i32)
+    // Under this number, seconds and nanoseconds are a C long on every architecture.
+    let limit = timeout.map(|time| {
+        [
+            time.as_secs().min(1 << 30) as c_long,
+            time.subsec_nanos() as _,
+        ]
+    });
+    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let number = libc::SYS_rt_sigtimedwait;
+    // SAFETY: the mask is live, and of that size; the siginfo is live; the limit is null or live.
+    check(unsafe { libc::syscall(number, &raw const mask, info, limit, Mask::SIZE) })
+        .map(|number| number as i32)
 }
 
 fn no_info() -> libc::siginfo_t {
