@@ -13,8 +13,8 @@
 //! - the server's end does not end a drain: "the end of the server is a trigger, and ends a drain"
 //! - an empty tree is overlooked while killing: "done when the tree is empty, and only then"
 //! - a later trigger replaces the first, or does not replace that of a drain: "the trigger that stops the server is reported"
-//! - a shim that was killed changes no deadline, a server that has ended leaves the rest without one, the stage is
-//!   counted from the start: "SIGKILL as soon as the grace is over", "staged: the rest gets the stop signal in time"
+//! - a shim that was killed changes no deadline, the stage is counted from the start: "SIGKILL as soon as the
+//!   grace is over", "staged: the rest gets the stop signal in time"
 //! - Ctrl-C kills before anything was named: "Ctrl-C kills only what was named"
 //! - `Killing` begins without a round: "killing begins with SIGKILL, and is the state of it"
 #![allow(clippy::panic, reason = "a test")]
@@ -253,16 +253,15 @@ fn note(edge: &Edge) -> Seen {
 fn note_deadlines(edge: &Edge, seen: &mut Seen) {
     let set = &edge.policy;
     let begins = rank(edge.before.plan.state()) < 2;
-    let gone_now = seen.server_gone && !edge.before.seen.server_gone;
     let grace = match edge.event {
         Event::Trigger(Trigger::ShimKilled) => Some(set.grace.min(ms(2000))),
-        Event::Trigger(Trigger::Terminate) if begins && !seen.server_gone => {
+        Event::Trigger(Trigger::Terminate) if begins => {
             (!set.manager_has_deadline).then_some(set.grace)
         }
         Event::Trigger(Trigger::ParentExit | Trigger::WatchedExit | Trigger::MonitorKilled) => {
             Some(set.grace)
         }
-        _ => (begins || gone_now).then_some(set.grace),
+        _ => begins.then_some(set.grace),
     };
     let due = seen.due.unwrap_or(NEVER);
     (seen.due, seen.stage) = (Some(due), Some(seen.stage.unwrap_or(NEVER)));
@@ -338,11 +337,8 @@ fn comes_to_an_end(node: &Node, set: &Policy) {
         "a deadline, or a process to wait for, or the end: {node:?}"
     );
     if waits {
-        let gone = Event::Reaped {
-            server_gone: true,
-            empty: false,
-        };
-        plan = plan.step(gone, now).0;
+        // The manager is gone.
+        plan = plan.step(Event::Trigger(Trigger::ParentExit), now).0;
     }
     while let Some(deadline) = plan.deadline() {
         now = now.max(deadline);

@@ -173,7 +173,7 @@ fn after_the_end_of_the_shim_there_are_two_seconds_at_most() {
 }
 
 #[test]
-fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
+fn where_a_manager_has_a_deadline_treaper_sets_none() {
     let managed = Policy {
         manager_has_deadline: true,
         ..POLICY
@@ -191,12 +191,17 @@ fn where_a_manager_has_a_deadline_the_grace_begins_when_the_server_has_ended() {
         assert_eq!(stop.plan.deadline(), None);
         stop.on(ms(600_000), SERVER_GONE);
         assert_eq!(stop.first(Action::StopRest), rest.map(ms), "{kill_mode:?}");
-        assert_eq!(
-            stop.first(Action::KillAll),
-            Some(ms(610_000)),
-            "{kill_mode:?}"
-        );
+        assert_eq!(stop.first(Action::KillAll), None, "{kill_mode:?}");
     }
+    // Also if the server had ended before.
+    let mut stop = Stop::new(Policy {
+        until: Until::Tree,
+        ..managed
+    });
+    stop.on(ms(1), SERVER_GONE);
+    stop.on(ms(2), Event::Trigger(Trigger::Terminate));
+    assert_eq!(stop.first(Action::StopRest), Some(ms(2)));
+    assert_eq!(stop.first(Action::KillAll), None);
     // Another trigger has treaper's own deadline. During a stop only the end of a process sets one.
     for trigger in Trigger::ALL {
         let asked = trigger == Trigger::Terminate;

@@ -177,14 +177,13 @@ fn play(sim: &mut Sim, policy: Policy) -> (Plan, bool) {
 }
 
 /// The deadline of a manager counts until the manager, the shim or the monitor is gone. If none is, there is only the
-/// key that kills at once.
+/// key that kills at once. Without that the tree has ended by itself.
 fn grace_begins_by(sim: &Sim, policy: &Policy, stop_by: Duration) -> Duration {
     if !policy.manager_has_deadline {
         return stop_by;
     }
-    let end = sim.last_end.max(sim.server_gone);
     let key = sim.pressed.map(|at| at.saturating_sub(policy.grace));
-    stop_by.max(end.or(key).unwrap_or_default())
+    stop_by.max(sim.last_end.or(key).unwrap_or(sim.table.now))
 }
 
 fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
@@ -231,7 +230,8 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
     let late = sim.busy * 4 + ms(1);
     let from = sim.taken_at.map_or(asked, |taken| taken.max(asked) + LOOK);
     let stop_by = from + policy.drain + late;
-    let begun = first_stop.or(first_kill.map(|kill| kill.saturating_sub(policy.grace)));
+    let own_kill = first_kill.filter(|_| !policy.manager_has_deadline);
+    let begun = first_stop.or(own_kill.map(|kill| kill.saturating_sub(policy.grace)));
     assert!(
         begun.is_none_or(|begun| begun <= stop_by + late),
         "stops too late: {begun:?}, by {stop_by:?}"

@@ -461,6 +461,36 @@ fn the_deadline_of_a_manager_counts_unless_a_grace_was_set() {
     }
 }
 
+/// A daemon that needs 12 s to save after its server has ended: more than the default grace, and less than the manager
+/// gives.
+#[test]
+fn the_deadline_of_a_manager_counts_for_the_rest_as_well() {
+    let tree = "server:on=TERM/7[saver:setsid:on=TERM/0:slow=12000]";
+    let mut runs = Vec::new();
+    for (place, start) in MANAGED {
+        if place == "PID 1" && !sys::is_root() {
+            common::skip("only root can make a PID namespace with a /proc here");
+            continue;
+        }
+        runs.push((place, start("", tree), 1));
+        runs.push((place, start("--grace 1s", tree), 0));
+    }
+    if sys::is_root() {
+        // Control: the kernel ends all when a bare PID 1 exits.
+        let scene = Scene::new().pidns();
+        let bare = scene.start(&Wrap::Bare.tree(tree)).ready(&["server"]);
+        runs.push(("bare", bare, 0));
+    }
+    for (_, run, _) in &mut runs {
+        run.log.ready("saver");
+        run.signal(libc::SIGTERM);
+    }
+    for (place, mut run, saved) in runs {
+        run.wait_clean();
+        assert_eq!(run.log.all("saver", "leaving").len(), saved, "{place}");
+    }
+}
+
 #[test]
 fn a_server_without_the_kernels_signal_gets_one_when_the_stage_begins() {
     for mode in ["staged", "tree", "mixed"] {

@@ -178,7 +178,7 @@ impl Plan {
             }
             // A manager that is gone has no deadline any more. Also see `grace_for`.
             State::Terminating { .. } if trigger.is_end_of_process() => {
-                self.bound(self.policy.grace_for(trigger), now);
+                self.shorten_deadlines(self.policy.grace_for(trigger), now);
                 Actions::NONE
             }
             State::Draining { .. }
@@ -211,15 +211,15 @@ impl Plan {
             }
             // A drain is for the server alone, so it ends with the server.
             State::Running | State::Draining { .. } => self.terminate(Trigger::ServerExit, now),
-            State::Terminating { .. } => self.server_is_gone(now),
+            State::Terminating { .. } => self.server_is_gone(),
             State::Killing { .. } | State::Done | State::Survived => Actions::NONE,
         }
     }
 
     /// The server has ended in [`State::Terminating`]. Now the rest gets the stop signal, unless it
-    /// has got it.
-    fn server_is_gone(&mut self, now: Duration) -> Actions {
-        self.bound(self.policy.grace, now);
+    /// has got it. The deadline stays: where a manager has one, treaper sets none for the rest
+    /// either.
+    fn server_is_gone(&mut self) -> Actions {
         let State::Terminating {
             server_at, rest_at, ..
         } = &mut self.state
@@ -356,8 +356,8 @@ impl Plan {
             kill_at: NEVER,
         };
         let asked = trigger == Trigger::Terminate;
-        if !(self.policy.manager_has_deadline && asked && lives) {
-            self.bound(self.policy.grace_for(trigger), now);
+        if !(self.policy.manager_has_deadline && asked) {
+            self.shorten_deadlines(self.policy.grace_for(trigger), now);
         }
         match (mode, lives) {
             (KillMode::Staged | KillMode::Mixed, true) => Actions::only(Action::StopServer),
@@ -369,7 +369,7 @@ impl Plan {
 
     /// Sets SIGKILL to `now + grace`, and the steps before it to their times, unless they are
     /// earlier already. So no deadline is ever moved to a later time.
-    fn bound(&mut self, grace: Duration, now: Duration) {
+    fn shorten_deadlines(&mut self, grace: Duration, now: Duration) {
         let stage = self.policy.stage_of(grace);
         if let State::Terminating {
             server_at,

@@ -42,7 +42,8 @@ pub struct Policy {
     pub kill_timeout: Duration,
     pub kill_mode: KillMode,
     pub until: Until,
-    /// SIGTERM comes from a manager with a deadline of its own, so treaper sets the server none.
+    /// SIGTERM comes from a manager with a deadline of its own, so treaper sets none, neither for
+    /// the server nor for the rest.
     pub manager_has_deadline: bool,
     /// At a terminal, a stop that takes long lists the processes for which it waits, and Ctrl-C
     /// kills them.
