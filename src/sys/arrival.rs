@@ -151,7 +151,7 @@ fn wait_for(
     let limit = timeout.map(|time| {
         [
             time.as_secs().min(1 << 30) as c_long,
-            time.subsec_nanos() as _,
+            i64::from(time.subsec_nanos()) as c_long,
         ]
     });
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
