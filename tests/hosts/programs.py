@@ -1,7 +1,7 @@
 """The table of docs/programs.md: each program is started bare, under tini and under treaper, and stopped in two ways.
 
 A cell is `clean` (nothing is left, and nothing had to be killed), `killed` (treaper had to use SIGKILL), `lost` (the work in
-progress was not finished) or `left`.
+progress was not finished) or `orphans`.
 """
 
 import os
@@ -209,7 +209,7 @@ def ended(stage, manner, host):
                 return "killed"
             return "lost" if stage.work and not os.path.exists(stage.path(stage.work)) else "clean"
         time.sleep(0.05)
-    return "left"
+    return "orphans"
 
 
 def play(stage, name, manner, way, option=None):
