@@ -620,7 +620,8 @@ fn installation(address: Option<&str>) -> String {
             "treaper has not been released yet. In this source tree, with Rust {rust} or later, type:\n\n\
              ```console\n$ cargo install --path . --locked\n```\n\n\
              That puts the binary into `~/.cargo/bin`; copy it to `/usr/bin` for a system service. A container image needs the static\n\
-             binary that `packaging/static/build` makes. `packaging/release` builds packages for apt, dnf, apk, pacman, pip and npm.\n"
+             binary that `packaging/static/build` makes (on Debian, as root). `packaging/release` builds\n\
+             packages for apt, dnf, apk, pacman, pip and npm.\n"
         );
     };
     let version = env!("CARGO_PKG_VERSION");
