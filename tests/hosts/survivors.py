@@ -55,12 +55,12 @@ SHOWN = {
 # These need a booted systemd. tests/hosts/systemd.sh boots one.
 OF_SYSTEMD = ["systemd-run --scope", "systemd-run --pipe"]
 EVENTS = {
-    "host-killed": "host is SIGKILLed",
-    "host-ends": "host ends, stdin stays open",
-    "stdin": "stdin hangs up, host lives on",
+    "host-killed": "host gets SIGKILL",
+    "host-ends": "host exits, stdin stays open",
+    "stdin": "stdin closes, host keeps running",
     "term": "it gets SIGTERM",
     "kill": "it gets SIGKILL",
-    "server": "server exits by itself",
+    "server": "server exits",
 }
 KILLED = " [k]"
 
@@ -231,7 +231,7 @@ def table(results):
 
 
 def details(results):
-    lines = ["| in front of the server | event | left |", "| --- | --- | --- |"]
+    lines = ["| in front of the server | event | still running |", "| --- | --- | --- |"]
     for name, events in results.items():
         by_left = {}
         for event, result in events.items():
@@ -254,7 +254,7 @@ def written(path, name, text):
 def write(results, said):
     names = ", ".join(f"{program} {number}" for program, number in said.items())
     for path, name, text in [(PAGE, "the table", table(results)), (PAGE, "what is left", details(results)),
-                             (PAGE, "the versions", f"Played with {names}.\n"), (README, "the table", table(results))]:
+                             (PAGE, "the versions", f"Run with {names}.\n"), (README, "the table", table(results))]:
         whole = written(path, name, text)
         with open(path, "w") as file:
             file.write(whole)
