@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
-use crate::sys::{clock, tty, wait};
+use crate::sys::wait::Wait;
+use crate::sys::{clock, tty};
 
 /// Forwards as `to` a SIGCONT that may come from a shell which has resumed the whole job. Not if it
 /// was `overtaken`: Ctrl-Z has suspended the server by this signal in the meantime, and a SIGCONT
@@ -108,7 +109,8 @@ impl Alone {
         if let Some(signal) = self.server.filter(followed) {
             // Once for each suspension: if a process resumes treaper alone, treaper stays resumed.
             *self = Self::default();
-            suspend_as_server(signal, pid, &|| !pid.is_some_and(wait::is_resumed));
+            let goes_on = |pid| Wait::child(pid).ended().resumed().has_come();
+            suspend_as_server(signal, pid, &|| !pid.is_some_and(goes_on));
         }
     }
 }

@@ -32,7 +32,7 @@ use treaper::sys::pidfd;
 use treaper::sys::signal::{self, Mask, Signal};
 use treaper::sys::startup::Inherited;
 use treaper::sys::stream::Stream;
-use treaper::sys::wait::{self, Change, Ended, Usage};
+use treaper::sys::wait::{self, Change, Ended, Usage, Wait};
 use treaper::sys::writes::Writes;
 use treaper::sys::{Errno, cgroup, clock, fd, stream, tty};
 
@@ -638,23 +638,26 @@ fn a_child_is_seen_to_be_suspended_and_resumed_and_to_end() {
     let pid = Pid::new(number).unwrap();
     let state = || {
         (
-            wait::job_change(pid),
-            wait::is_resumed(pid),
-            wait::has_ended(pid),
+            Wait::child(pid).suspended().resumed().peek(),
+            Wait::child(pid).ended().resumed().has_come(),
+            Wait::child(pid).ended().has_come(),
         )
     };
     assert!(wait::is_child(pid));
-    assert_eq!(state(), (None, false, false));
+    assert_eq!(state(), (Ok(None), false, false));
     sys::kill(number, libc::SIGSTOP).unwrap();
     common::until_state(&[number], 'T');
     let suspended = Change::Suspended(libc::SIGSTOP as u8);
-    assert_eq!(state(), (Some(suspended), false, false));
+    assert_eq!(state(), (Ok(Some((number, suspended))), false, false));
     sys::kill(number, libc::SIGCONT).unwrap();
-    assert_eq!(state(), (Some(Change::Resumed), true, false));
+    assert_eq!(state(), (Ok(Some((number, Change::Resumed))), true, false));
     sys::kill(number, libc::SIGKILL).unwrap();
     common::until_state(&[number], 'Z');
-    assert_eq!(state(), (None, true, true));
-    assert!(wait::is_child(pid) && !wait::for_success(pid) && !wait::is_child(pid));
+    assert_eq!(state(), (Err(Errno::CHILD), true, true));
+    let killed = Change::Ended(Ended::Killed(9));
+    assert!(wait::is_child(pid));
+    assert_eq!(Wait::child(pid).ended().block(), Ok(Some((number, killed))));
+    assert!(!wait::is_child(pid));
     assert_eq!(proc::state(number), '-');
 }
 
@@ -683,7 +686,8 @@ fn an_end_has_a_status_a_signal_a_word_and_a_text() {
 fn a_change_of_a_child_is_taken_once() {
     let number = living_child();
     let pid = Pid::new(number).unwrap();
-    assert_eq!(wait::child(pid), Ok(None));
+    let take = || Wait::child(pid).ended().suspended().resumed().take();
+    assert_eq!(take(), Ok(None));
     for (signal, state, change) in [
         (libc::SIGSTOP, 'T', Change::Suspended(libc::SIGSTOP as u8)),
         (libc::SIGCONT, 'S', Change::Resumed),
@@ -691,17 +695,17 @@ fn a_change_of_a_child_is_taken_once() {
     ] {
         sys::kill(number, signal).unwrap();
         common::until_state(&[number], state);
-        assert_eq!(wait::child(pid), Ok(Some((number, change))));
+        assert_eq!(take(), Ok(Some((number, change))));
         let is_gone = signal == libc::SIGKILL;
         let again = if is_gone { Err(Errno::CHILD) } else { Ok(None) };
-        assert_eq!(wait::child(pid), again);
+        assert_eq!(take(), again);
     }
     let traced = family::child(None, || {
         sys::pdeathsig(libc::SIGKILL);
         special::trap_for_parent(libc::SIGUSR1);
     });
     common::until_state(&[traced], 't');
-    let found = wait::child(Pid::new(traced).unwrap());
+    let found = Wait::child(Pid::new(traced).unwrap()).suspended().take();
     assert_eq!(found, Ok(Some((traced, Change::Trapped))));
     family::kill(traced);
     sys::wait_for(traced);
@@ -735,7 +739,7 @@ fn where_waitid_is_refused() {
     family::kill(child);
     sys::wait_for(child);
     assert_eq!(known, [true, false]);
-    assert_eq!(wait::have_children(), Err(Errno::PERM));
+    assert_eq!(Wait::any().ended().peek(), Err(Errno::PERM));
 }
 
 #[test]
@@ -763,14 +767,16 @@ fn the_time_and_memory_of_reaped_children_is_counted() {
 #[test]
 fn a_process_without_children_knows_it() {
     in_a_child(|| {
-        let before = wait::have_children();
+        let look = || Wait::any().ended().peek().map(drop);
+        let before = look();
         let child = sys::fork();
         if child == 0 {
             sys::exit(0);
         }
-        let between = wait::have_children();
+        let between = look();
         sys::wait_for(child);
-        (before, between, wait::have_children()) == (Ok(false), Ok(true), Ok(false))
+        let none = Err(Errno::CHILD);
+        (before, between, look()) == (none, Ok(()), none)
     });
 }
 
@@ -800,7 +806,7 @@ fn shell(standing: Standing, script: &str) -> Spawned {
 /// How a child has ended.
 fn end_of(pid: i32) -> Ended {
     sys::wait_gone(pid, common::patience());
-    match wait::child(Pid::new(pid).unwrap()) {
+    match Wait::child(Pid::new(pid).unwrap()).ended().take() {
         Ok(Some((_, Change::Ended(ended)))) => ended,
         other => panic!("{other:?}"),
     }

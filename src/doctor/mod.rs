@@ -27,7 +27,8 @@ use crate::settings::manner::Manner;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
 use crate::sys::startup::Inherited;
-use crate::sys::{Errno, fd, kernel_release, notify, pid, pidfd, prctl, proc, tty, wait};
+use crate::sys::wait::{Change, Ended, Wait};
+use crate::sys::{Errno, fd, kernel_release, notify, pid, pidfd, prctl, proc, tty};
 
 use guarantees::{NOTES, OTHER_UIDS, plain};
 
@@ -207,7 +208,8 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
             drop(writer);
             let mut log = String::new();
             let _ = messages.read_to_string(&mut log);
-            if wait::for_success(child) {
+            let success = Change::Ended(Ended::Exited(0));
+            if Wait::child(child).ended().block() == Ok(Some((child.get(), success))) {
                 return Ok(());
             }
             let first = log.lines().next().unwrap_or("the reason is unknown");

@@ -10,8 +10,8 @@ use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal;
 use crate::sys::startup::Inherited;
-use crate::sys::wait::Ended;
-use crate::sys::{environment, proc, tty, wait};
+use crate::sys::wait::{Ended, Wait};
+use crate::sys::{Errno, environment, proc, tty, wait};
 
 /// What was found out about this place.
 #[derive(Debug)]
@@ -52,10 +52,14 @@ impl Place {
         server_descriptors: Vec<i32>,
     ) -> Result<Self, Error> {
         let mut strangers = Vec::new();
-        if wait::have_children().map_err(|errno| Error::kernel("wait for children", errno))? {
-            let listed = proc::children(pid::own(), &mut |child| strangers.push(child));
-            if listed == Err(proc::FOREIGN) {
-                strangers.extend(wait::children().map(Pid::get));
+        match Wait::any().ended().peek() {
+            Err(Errno::CHILD) => {}
+            Err(errno) => return Err(Error::kernel("wait for children", errno)),
+            Ok(_) => {
+                let listed = proc::children(pid::own(), &mut |child| strangers.push(child));
+                if listed == Err(proc::FOREIGN) {
+                    strangers.extend(wait::children().map(Pid::get));
+                }
             }
         }
         let (job_control, group) = (tty::have_controlling_terminal(), pid::group());

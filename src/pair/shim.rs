@@ -13,7 +13,7 @@ use crate::streams::forward::Route;
 use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
-use crate::sys::wait::{self, Change, Ended};
+use crate::sys::wait::{self, Change, Ended, Wait};
 use crate::sys::{Errno, clock, pidfd, proc};
 
 /// Which process sends a forwarded signal to the server.
@@ -144,7 +144,7 @@ impl Shim<'_> {
             return Ok(Some(Ended::Exited(status)));
         }
         loop {
-            match wait::any()? {
+            match Wait::any().ended().suspended().resumed().take()? {
                 Some((pid, change)) if pid == self.monitor.get() => match change {
                     Change::Ended(ended) => return Ok(Some(ended)),
                     // A suspended monitor sees nothing, so it is resumed at once.
@@ -197,7 +197,7 @@ impl Shim<'_> {
         // Otherwise orphans of the tree may be among the new ones. A tracer can hide the end from
         // `wait`.
         let lives = |stat: proc::Stat| stat.state != b'Z' && !stat.exiting;
-        if !proc::stat(monitor.get()).is_ok_and(lives) || wait::has_ended(monitor) {
+        if !proc::stat(monitor.get()).is_ok_and(lives) || Wait::child(monitor).ended().has_come() {
             strangers.truncate(known);
         }
     }
@@ -214,7 +214,7 @@ impl Shim<'_> {
                 board.suspension() == order
                     && board.trigger().is_none()
                     && self.server_may_be_suspended()
-                    && !wait::has_ended(monitor)
+                    && !Wait::child(monitor).ended().has_come()
             };
             if let Some(signal) = order.signal() {
                 board.suspending.set(true);
@@ -223,7 +223,7 @@ impl Shim<'_> {
             }
         }
         if arrival.is_some_and(|arrival| self.context.rules().suspends_treaper(arrival)) {
-            job_control::suspend_self(Signal::STOP, &|| !wait::has_ended(monitor));
+            job_control::suspend_self(Signal::STOP, &|| !Wait::child(monitor).ended().has_come());
         }
     }
 

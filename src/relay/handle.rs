@@ -11,7 +11,7 @@ use crate::relay::words::Words;
 use crate::sys::pid::{self, Pid};
 use crate::sys::poll::{Events, poll_one};
 use crate::sys::signal::Signal;
-use crate::sys::wait::{self, Change};
+use crate::sys::wait::{self, Change, Wait};
 use crate::sys::{clock, pidfd, proc, stream};
 
 /// A relay that passes nothing on for this long after the end of the tree is killed. It gives up by
@@ -63,7 +63,12 @@ impl RelayHandle {
     /// the suspension when it looked at its children, so `/proc` is read as well.
     pub fn keep_awake(&self) {
         let shown = proc::stat(self.pid.get()).is_ok_and(|stat| matches!(stat.state, b'T' | b't'));
-        let reported = || matches!(wait::job_change(self.pid), Some(Change::Suspended(_)));
+        let reported = || {
+            matches!(
+                Wait::child(self.pid).suspended().resumed().peek(),
+                Ok(Some((_, Change::Suspended(_))))
+            )
+        };
         if let Some(pidfd) = &self.pidfd {
             if shown || reported() {
                 let _ = pidfd::send(pidfd.as_fd(), Signal::CONT);
@@ -111,7 +116,7 @@ impl RelayHandle {
             }
         }
         // If it was reaped before, this reaps nothing.
-        let _ = wait::child(self.pid);
+        let _ = Wait::child(self.pid).ended().suspended().resumed().take();
         // If the relay was killed, its couriers end with it, and this process has adopted them.
         for courier in [self.words.stdin_courier, self.words.stdout_courier] {
             let number = courier.get() as i32;
@@ -120,7 +125,7 @@ impl RelayHandle {
             };
             if let Ok(pidfd) = pidfd::open(number) {
                 let _ = poll_one(pidfd.as_raw_fd(), Events::IN, PAUSE);
-                let _ = wait::child(courier);
+                let _ = Wait::child(courier).ended().suspended().resumed().take();
             }
         }
     }

@@ -11,7 +11,8 @@ use crate::plan::event::{Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
 use crate::sys::signal::Signal;
-use crate::sys::{arrival, pid, prctl, wait};
+use crate::sys::wait::Wait;
+use crate::sys::{Errno, arrival, pid, prctl};
 use crate::tree::Tree;
 
 /// Reaps until SIGINT or SIGTERM, then stops the orphans that this process has adopted. Returns the
@@ -37,10 +38,10 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
             arrival::wait_any(None).map_err(|errno| Error::kernel("wait for signals", errno))?;
         match arrival.map(|arrival| arrival.signal) {
             Some(Signal::TERM | Signal::INT) => break,
-            _ => while let Ok(Some(_)) = wait::any() {},
+            _ => while let Ok(Some(_)) = Wait::any().ended().suspended().resumed().take() {},
         }
     }
-    if wait::have_children() == Ok(false) {
+    if Wait::any().ended().peek() == Err(Errno::CHILD) {
         return Ok(0);
     }
     let context = Context {

@@ -10,7 +10,8 @@ use super::pid::Pid;
 use super::poll::{Events, poll_one};
 use super::signal::{self, Signal};
 use super::startup::Inherited;
-use super::{Errno, arrival, check, clock, wait};
+use super::wait::Wait;
+use super::{Errno, arrival, check, clock};
 
 /// The process in which a fork has returned.
 pub enum Fork {
@@ -324,14 +325,14 @@ fn pid_announced(
     if pidfd.is_some_and(is_held) {
         let _ = signal::kill(leader, Signal::KILL);
     }
-    wait::for_success(leader);
+    let _ = Wait::child(leader).ended().block();
     loop {
         let announced = Pid::new(setup.announce.load(SeqCst) as i32);
         if announced.is_some() || setup.leader.load(SeqCst) == 0 {
             return Ok(announced);
         }
         // It was killed. The server announces itself, if there is one.
-        if clock::now() > end || wait::have_children() != Ok(true) {
+        if clock::now() > end || Wait::any().ended().peek().is_err() {
             return Err(Errno::CHILD);
         }
         clock::pause(Duration::from_millis(1));

@@ -76,99 +76,106 @@ pub enum Change {
     Resumed,
 }
 
-/// Takes one change of any child, and reaps the child if it has ended. `None`: there are children,
-/// and nothing new about them. See `waitid(2)`.
+/// What a wait asks for: which children, and which of their changes. See `waitid(2)`.
 ///
-/// # Errors
-/// `ECHILD`: no child is left. This is the only proof that the tree is empty. Any other error says
-/// nothing about the children: only a filter of system calls returns one.
-pub fn any() -> Result<Option<(i32, Change)>, Errno> {
-    wait(None, EVERY_CHANGE | libc::WNOHANG)
+/// Its answer is a child and its change. `None`: there is such a child, and nothing new about it.
+/// `ECHILD`: no such child can change in this way any more. For the end of any child, this is the
+/// only proof that the tree is empty. Any other error says nothing about the children: only a
+/// filter of system calls returns one.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Wait {
+    child: Option<Pid>,
+    flags: i32,
 }
 
-/// As [`any`], for the child `pid`.
-///
-/// # Errors
-/// As there.
-pub fn child(pid: Pid) -> Result<Option<(i32, Change)>, Errno> {
-    wait(Some(pid), EVERY_CHANGE | libc::WNOHANG)
-}
+impl Wait {
+    pub const fn any() -> Self {
+        let (child, flags) = (None, 0);
+        Self { child, flags }
+    }
 
-const EVERY_CHANGE: i32 = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
-/// Does not take the change: the next wait finds it again.
-const PEEK: i32 = libc::WNOHANG | libc::WNOWAIT;
+    pub const fn child(pid: Pid) -> Self {
+        let (child, flags) = (Some(pid), 0);
+        Self { child, flags }
+    }
 
-/// One change of the child `pid`, or of any. `None`: it is there, and has not changed. See
-/// `waitid(2)`.
-///
-/// # Errors
-/// `ECHILD` it is not a child of this process; another one if a filter refuses the call.
-fn wait(pid: Option<Pid>, flags: i32) -> Result<Option<(i32, Change)>, Errno> {
-    let (kind, id) = pid.map_or((libc::P_ALL, 0), |pid| {
-        (libc::P_PID, pid.get() as libc::id_t)
-    });
-    // SAFETY: an all-zero siginfo is a valid value to be overwritten.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    loop {
-        // SAFETY: the siginfo is live.
-        let ret = unsafe { libc::waitid(kind, id, &raw mut info, flags | libc::__WALL) };
-        match check(ret.into()) {
-            Err(Errno::INTR) => {}
-            other => break other,
+    /// For its end.
+    pub const fn ended(self) -> Self {
+        self.with(libc::WEXITED)
+    }
+
+    /// For a suspension, or a tracing stop. The kernel reports each of these and each resumption
+    /// once, so who takes one must remember it.
+    pub const fn suspended(self) -> Self {
+        self.with(libc::WSTOPPED)
+    }
+
+    /// For a resumption.
+    pub const fn resumed(self) -> Self {
+        self.with(libc::WCONTINUED)
+    }
+
+    const fn with(self, more: i32) -> Self {
+        Self {
+            flags: self.flags | more,
+            ..self
         }
-    }?;
-    // SAFETY: the field is inside of every siginfo; it stays 0 if nothing was found.
-    let pid = unsafe { info.si_pid() };
-    // SAFETY: as above.
-    let status = unsafe { info.si_status() } as u8;
-    let change = match info.si_code {
-        libc::CLD_EXITED => Change::Ended(Ended::Exited(status)),
-        libc::CLD_KILLED | libc::CLD_DUMPED => Change::Ended(Ended::Killed(status)),
-        libc::CLD_CONTINUED => Change::Resumed,
-        libc::CLD_TRAPPED => Change::Trapped,
-        _ => Change::Suspended(status),
-    };
-    Ok((pid != 0).then_some((pid, change)))
+    }
+
+    /// Takes one change that there is, and reaps the child if it has ended.
+    pub fn take(self) -> Result<Option<(i32, Change)>, Errno> {
+        self.with(libc::WNOHANG).block()
+    }
+
+    /// Takes nothing: the next wait finds the change again.
+    pub fn peek(self) -> Result<Option<(i32, Change)>, Errno> {
+        self.with(libc::WNOHANG | libc::WNOWAIT).block()
+    }
+
+    /// Whether there is such a change. Takes nothing.
+    pub fn has_come(self) -> bool {
+        matches!(self.peek(), Ok(Some(_)))
+    }
+
+    /// Waits for a change and takes it.
+    pub fn block(self) -> Result<Option<(i32, Change)>, Errno> {
+        let (kind, id) = self.child.map_or((libc::P_ALL, 0), |pid| {
+            (libc::P_PID, pid.get() as libc::id_t)
+        });
+        // SAFETY: an all-zero siginfo is a valid value to be overwritten.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        loop {
+            // SAFETY: the siginfo is live.
+            let ret = unsafe { libc::waitid(kind, id, &raw mut info, self.flags | libc::__WALL) };
+            match check(ret.into()) {
+                Err(Errno::INTR) => {}
+                other => break other,
+            }
+        }?;
+        // SAFETY: the field is inside of every siginfo; it stays 0 if nothing was found.
+        let pid = unsafe { info.si_pid() };
+        // SAFETY: as above.
+        let status = unsafe { info.si_status() } as u8;
+        let change = match info.si_code {
+            libc::CLD_EXITED => Change::Ended(Ended::Exited(status)),
+            libc::CLD_KILLED | libc::CLD_DUMPED => Change::Ended(Ended::Killed(status)),
+            libc::CLD_CONTINUED => Change::Resumed,
+            libc::CLD_TRAPPED => Change::Trapped,
+            _ => Change::Suspended(status),
+        };
+        Ok((pid != 0).then_some((pid, change)))
+    }
 }
 
 /// Whether `pid` is a child of this process, dead or alive. Reaps nothing.
 pub fn is_child(pid: Pid) -> bool {
-    match wait(Some(pid), libc::WEXITED | PEEK) {
+    match Wait::child(pid).ended().peek() {
         Ok(_) => true,
         Err(Errno::CHILD) => false,
         // A filter refuses the call, and the tree is about to get SIGKILL. A child keeps its pid
         // until it is reaped.
         Err(_) => super::proc::stat(pid.get()).is_ok_and(|stat| stat.parent == super::pid::own()),
-    }
-}
-
-/// Whether the child `pid` has ended and waits to be reaped. Reaps nothing.
-pub fn has_ended(pid: Pid) -> bool {
-    matches!(wait(Some(pid), libc::WEXITED | PEEK), Ok(Some(_)))
-}
-
-/// Whether the suspended child `pid` has been resumed, or has ended, since [`any`] last reported on
-/// it. Takes nothing.
-pub fn is_resumed(pid: Pid) -> bool {
-    let flags = libc::WEXITED | libc::WCONTINUED | PEEK;
-    matches!(wait(Some(pid), flags), Ok(Some(_)))
-}
-
-/// The last suspension or resumption of the child `pid`, if no wait has taken it. Takes nothing.
-/// The kernel reports each of them once, so a caller of [`any`] must remember what it has taken.
-pub fn job_change(pid: Pid) -> Option<Change> {
-    let found = wait(Some(pid), libc::WSTOPPED | libc::WCONTINUED | PEEK);
-    found.ok().flatten().map(|(_, change)| change)
-}
-
-/// Whether this process has any child, dead or alive. Reaps nothing.
-///
-/// # Errors
-/// A filter refuses the call.
-pub fn have_children() -> Result<bool, Errno> {
-    match wait(None, libc::WEXITED | PEEK) {
-        Err(Errno::CHILD) => Ok(false),
-        other => other.map(|_| true),
     }
 }
 
@@ -180,13 +187,6 @@ const PID_LIMIT: i32 = 4 * 1024 * 1024;
 pub fn children() -> impl Iterator<Item = Pid> {
     let all = (2..PID_LIMIT).filter_map(Pid::new);
     all.filter(|pid| is_child(*pid))
-}
-
-/// Waits until the child `pid` has ended, and returns whether it exited with 0. Only for a child
-/// that is about to end.
-pub fn for_success(pid: Pid) -> bool {
-    let success = Change::Ended(Ended::Exited(0));
-    wait(Some(pid), libc::WEXITED) == Ok(Some((pid.get(), success)))
 }
 
 /// What the children that were reaped have used, with their own reaped descendants.

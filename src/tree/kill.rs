@@ -8,7 +8,7 @@ use crate::output::ledger::{Ledger, List, Process};
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
-use crate::sys::wait::{self, Change};
+use crate::sys::wait::{Change, Wait};
 use crate::sys::{Errno, clock, namespace, pid, pidfd};
 use crate::tree::pid_set::PidSet;
 use crate::tree::survivors::MAX_NAMED;
@@ -324,9 +324,9 @@ fn seems_sent_by_kernel(server: &Server) -> bool {
 /// killed has neither, and asks `/proc`. If `/proc` cannot be used the answer is yes, since SIGCONT
 /// is harmless to a process that runs.
 fn is_suspended(server: &Server) -> bool {
-    match wait::job_change(server.pid) {
-        Some(change) => matches!(change, Change::Suspended(_)),
-        None => server
+    match Wait::child(server.pid).suspended().resumed().peek() {
+        Ok(Some((_, change))) => matches!(change, Change::Suspended(_)),
+        Ok(None) | Err(_) => server
             .suspended
             .unwrap_or_else(|| proc::may_be_suspended(server.pid.get())),
     }

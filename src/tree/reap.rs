@@ -2,7 +2,7 @@
 
 use crate::sys::pid::Pid;
 use crate::sys::signal::Signal;
-use crate::sys::wait::{self, Change, Ended};
+use crate::sys::wait::{self, Change, Ended, Wait};
 use crate::sys::{Errno, pid, proc};
 use crate::tree::Tree;
 
@@ -43,7 +43,7 @@ impl Tree {
             server_job: None,
         };
         for _ in 0..BATCH {
-            reaped.left = match wait::any() {
+            reaped.left = match Wait::any().ended().suspended().resumed().take() {
                 Ok(Some((pid, change))) => {
                     self.take(&mut reaped, pid, change, each);
                     continue;

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use crate::sys::pid::Pid;
 use crate::sys::signal::{self, Signal};
-use crate::sys::{Errno, pidfd, wait};
+use crate::sys::wait::Wait;
+use crate::sys::{Errno, pidfd};
 
 /// A process of the tree. It can be signalled safely while this value lives.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Member {
     /// Whether it has ended: then its children have another parent.
     pub fn has_ended(&self) -> bool {
         match &self.handle {
-            None => wait::has_ended(self.pid),
+            None => Wait::child(self.pid).ended().has_come(),
             Some(handle) => pidfd::has_ended(handle.as_fd()),
         }
     }

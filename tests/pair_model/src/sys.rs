@@ -769,47 +769,69 @@ pub mod wait {
     pub const SUSPENDED: u8 = 2;
     pub const RESUMED: u8 = 4;
 
-    fn wait(pid: Option<Pid>, kinds: u8, take: bool) -> Result<Option<(i32, Change)>, Errno> {
-        let of = pid.map(|pid| actor::index(pid.get()));
-        match call(Op::Wait { of, kinds, take }) {
-            Reply::Change(change) => {
-                Ok(change.map(|(of, change)| (actor::pid(of).get(), change.into())))
-            }
-            Reply::Failed(errno) => Err(errno),
-            other => other.unexpected(),
+    #[derive(Clone, Copy)]
+    pub struct Wait {
+        child: Option<Pid>,
+        kinds: u8,
+    }
+
+    impl Wait {
+        pub const fn any() -> Self {
+            let (child, kinds) = (None, 0);
+            Self { child, kinds }
         }
-    }
 
-    pub fn any() -> Result<Option<(i32, Change)>, Errno> {
-        wait(None, ENDED | SUSPENDED | RESUMED, true)
-    }
+        pub const fn child(pid: Pid) -> Self {
+            let (child, kinds) = (Some(pid), 0);
+            Self { child, kinds }
+        }
 
-    pub fn child(pid: Pid) -> Result<Option<(i32, Change)>, Errno> {
-        wait(Some(pid), ENDED | SUSPENDED | RESUMED, true)
+        pub const fn ended(self) -> Self {
+            self.with(ENDED)
+        }
+
+        pub const fn suspended(self) -> Self {
+            self.with(SUSPENDED)
+        }
+
+        pub const fn resumed(self) -> Self {
+            self.with(RESUMED)
+        }
+
+        const fn with(self, more: u8) -> Self {
+            Self {
+                kinds: self.kinds | more,
+                ..self
+            }
+        }
+
+        pub fn take(self) -> Result<Option<(i32, Change)>, Errno> {
+            self.call(true)
+        }
+
+        pub fn peek(self) -> Result<Option<(i32, Change)>, Errno> {
+            self.call(false)
+        }
+
+        pub fn has_come(self) -> bool {
+            matches!(self.peek(), Ok(Some(_)))
+        }
+
+        fn call(self, take: bool) -> Result<Option<(i32, Change)>, Errno> {
+            let of = self.child.map(|pid| actor::index(pid.get()));
+            let kinds = self.kinds;
+            match call(Op::Wait { of, kinds, take }) {
+                Reply::Change(change) => {
+                    Ok(change.map(|(of, change)| (actor::pid(of).get(), change.into())))
+                }
+                Reply::Failed(errno) => Err(errno),
+                other => other.unexpected(),
+            }
+        }
     }
 
     pub fn is_child(pid: Pid) -> bool {
-        wait(Some(pid), ENDED, false).is_ok()
-    }
-
-    pub fn has_ended(pid: Pid) -> bool {
-        matches!(wait(Some(pid), ENDED, false), Ok(Some(_)))
-    }
-
-    pub fn is_resumed(pid: Pid) -> bool {
-        matches!(wait(Some(pid), ENDED | RESUMED, false), Ok(Some(_)))
-    }
-
-    pub fn job_change(pid: Pid) -> Option<Change> {
-        let found = wait(Some(pid), SUSPENDED | RESUMED, false);
-        found.ok().flatten().map(|(_, change)| change)
-    }
-
-    pub fn have_children() -> Result<bool, Errno> {
-        match wait(None, ENDED, false) {
-            Err(Errno::CHILD) => Ok(false),
-            other => other.map(|_| true),
-        }
+        Wait::child(pid).ended().peek().is_ok()
     }
 
     pub fn children() -> impl Iterator<Item = Pid> {

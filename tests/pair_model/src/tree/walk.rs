@@ -2,9 +2,10 @@
 use std::time::Duration;
 
 use crate::actor::{self, Op, call};
+use crate::sys::Errno;
 use crate::sys::pid::Pid;
 use crate::sys::signal::{self, Signal};
-use crate::sys::{Errno, wait};
+use crate::sys::wait::Wait;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search {
@@ -45,7 +46,7 @@ impl Member {
     }
 
     pub fn has_ended(&self) -> bool {
-        wait::has_ended(self.pid)
+        Wait::child(self.pid).ended().has_come()
     }
 }
 
