@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use crate::sys::arrival::{Arrival, Origin};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::Wait;
-use crate::sys::{clock, tty};
+use crate::sys::{clock, proc, tty};
 
 /// Forwards as `to` a SIGCONT that may come from a shell which has resumed the whole job. Not if it
 /// was `overtaken`: Ctrl-Z has suspended the server by this signal in the meantime, and a SIGCONT
@@ -26,6 +27,18 @@ pub fn forward_resumption(
     // SIGCONT removes it.
     if let Some(stop) = overtaken() {
         forward(stop, stop);
+    }
+}
+
+/// Whether a process of the tree has sent `arrival`, and the whole job has got it (`kill 0`): then
+/// it is not for treaper, and the server has it. PID 1 is told by its number, so a signal to it is
+/// for treaper.
+pub fn is_from_within(arrival: &Arrival) -> bool {
+    match arrival.origin {
+        Origin::Process(sender) if pid::own() != 1 => {
+            pid::group_of(sender) == Ok(pid::group()) && proc::is_descendant(sender) == Ok(true)
+        }
+        _ => false,
     }
 }
 

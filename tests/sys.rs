@@ -517,7 +517,7 @@ fn a_process_gets_as_many_descriptors_as_it_may_have() {
         special::set_limit(libc::RLIMIT_NOFILE, 64);
         let (soft, hard) = limits();
         assert_ne!(soft, hard);
-        fd::raise_limit();
+        fd::raise_limit(fd::Resource::Nofile);
         limits() == (hard.clone(), hard)
     });
 }

@@ -240,11 +240,19 @@ impl Shim<'_> {
         found || read.is_err()
     }
 
+    /// A signal from inside the tree never goes back there. What the server sends to its parent
+    /// reaches the monitor.
     fn handle(&mut self, arrival: &Arrival) {
         let by_treaper = [pid::own(), self.monitor.get()].map(Origin::Process);
         if by_treaper.contains(&arrival.origin) && arrival.signal == Signal::CONT {
             // The monitor has resumed the shim.
             return;
+        }
+        let server = self.server_pid().map(|pid| Origin::Process(pid.get()));
+        let from_server = Some(arrival.origin) == server && self.context.board.ended().is_none();
+        let in_job = self.context.place.job_control;
+        if from_server || in_job && job_control::is_from_within(arrival) {
+            return self.context.report_forwarding(arrival.signal, None);
         }
         let rules = self.context.rules();
         if rules.is_interrupt_key(arrival) && self.context.board.named.get() {

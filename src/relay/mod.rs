@@ -186,7 +186,7 @@ fn become_relay(
         fd::replace_by_stderr(fd::STDIN);
         fd::replace_by_stderr(fd::STDOUT);
         // Each writer needs a descriptor.
-        fd::raise_limit();
+        fd::raise_limit(fd::Resource::Nofile);
         relay.run()
     });
     if let Err(errno) = result {

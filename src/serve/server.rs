@@ -60,6 +60,7 @@ pub fn start<'a>(
         streams.restore();
     }
     // From here on the only way out is an empty tree, whether the server's exec is done or not.
+    fd::raise_limit(fd::Resource::Cpu);
     if context.place.job_control && matches!(role, Role::Monitor { .. }) {
         // The kernel takes a parent in another group of the same session for a shell, which resumes
         // what the terminal suspends. The monitor does not do that, so it leaves the session. Then

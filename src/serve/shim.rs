@@ -32,6 +32,7 @@ pub fn run(
     let (parent, containment) = (prepared.hosts.parent, prepared.containment);
     drop((prepared.hosts.watched, prepared.image));
     drop((prepared.writes, prepared.streams));
+    fd::raise_limit(fd::Resource::Cpu);
     let mut shim = Shim::new(context, monitor, parent, bell);
     fd::replace_by_stderr(fd::STDIN);
     fd::replace_by_stderr(fd::STDOUT);

@@ -31,6 +31,10 @@ pub struct Rules<'a> {
 
 impl Rules<'_> {
     pub fn route(self, arrival: &Arrival) -> Route {
+        // treaper has used up its own time on the processor, since it reaps for others.
+        if arrival.signal == Signal::XCPU && arrival.origin == Origin::Kernel {
+            return Route::Drop;
+        }
         match meaning(arrival.signal, self.config, self.hup) {
             Route::Forward(_) if self.is_for_job(arrival) => Route::Delivered,
             other => other,
@@ -108,6 +112,29 @@ mod tests {
             (Signal::CHLD, &rewrites, Stop, Route::Child),
         ] {
             assert_eq!(meaning(signal, config, hup), expected, "{signal} {hup:?}");
+        }
+    }
+
+    #[test]
+    fn the_processor_time_of_treaper_is_no_concern_of_the_server() {
+        let config = config(&[]);
+        let rules = Rules {
+            config: &config,
+            hup: SignalUse::Stop,
+            job_control: false,
+            suspends_with_signals: false,
+        };
+        for (origin, expected) in [
+            (Origin::Kernel, Route::Drop),
+            (Origin::Process(7), Route::Forward(Signal::XCPU)),
+        ] {
+            let (signal, value) = (Signal::XCPU, None);
+            let arrival = Arrival {
+                signal,
+                origin,
+                value,
+            };
+            assert_eq!(rules.route(&arrival), expected);
         }
     }
 

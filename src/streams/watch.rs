@@ -4,7 +4,7 @@
 //! ended, or a descriptor has hung up. Stdin is never read, and without `--idle` data on it does
 //! not wake treaper.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
@@ -38,7 +38,7 @@ pub enum Woken {
 #[derive(Debug)]
 enum Source<'a> {
     /// A pidfd, which is readable when its process has ended.
-    Process { _pidfd: OwnedFd, trigger: Trigger },
+    Process { pidfd: OwnedFd, trigger: Trigger },
     /// The write end of the bell. It hangs up when the shim, which reads it, is gone. Every kernel
     /// can do this. In a PID namespace of its own, the monitor has no other way to notice that.
     Bell,
@@ -118,11 +118,18 @@ impl<'a> Watch<'a> {
     /// Makes the end of the process behind a pidfd a `trigger`.
     pub fn add_process(&mut self, pidfd: OwnedFd, trigger: Trigger) {
         let fd = pidfd.as_raw_fd();
-        let process = Source::Process {
-            _pidfd: pidfd,
-            trigger,
-        };
+        let process = Source::Process { pidfd, trigger };
         self.add(process, fd, Events::IN);
+    }
+
+    /// The parent of treaper, if its end is a trigger.
+    pub fn host(&self) -> Option<BorrowedFd<'_>> {
+        self.sources.iter().find_map(|source| match source {
+            Source::Process { pidfd, trigger } if *trigger == Trigger::ParentExit => {
+                Some(pidfd.as_fd())
+            }
+            _ => None,
+        })
     }
 
     /// The caller keeps the bell open.

@@ -8,6 +8,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::FdFlags;
 use rustix::net::{SendFlags, sockopt};
 use rustix::pipe::PipeFlags;
+pub use rustix::process::Resource;
 
 use super::poll::{Events, poll_one};
 use super::signal::Signal;
@@ -247,9 +248,8 @@ pub(super) fn reopen(number: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Lets this process have as many descriptors as it may. See `RLIMIT_NOFILE` in `getrlimit(2)`.
-pub fn raise_limit() {
-    let resource = rustix::process::Resource::Nofile;
+/// Lets this process use as much of `resource` as it may. See `getrlimit(2)`.
+pub fn raise_limit(resource: Resource) {
     let mut limit = rustix::process::getrlimit(resource);
     limit.current = limit.maximum;
     let _ = rustix::process::setrlimit(resource, limit);

@@ -29,6 +29,7 @@ impl Signal {
     pub const KILL: Self = Self(libc::SIGKILL as u8);
     pub const PIPE: Self = Self(libc::SIGPIPE as u8);
     pub const XFSZ: Self = Self(libc::SIGXFSZ as u8);
+    pub const XCPU: Self = Self(libc::SIGXCPU as u8);
     pub const INT: Self = Self(libc::SIGINT as u8);
     pub const TERM: Self = Self(libc::SIGTERM as u8);
     pub const CHLD: Self = Self(libc::SIGCHLD as u8);

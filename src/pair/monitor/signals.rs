@@ -9,6 +9,7 @@ use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
 use crate::sys::arrival::{Arrival, Origin};
 use crate::sys::pid;
+use crate::sys::pidfd;
 use crate::sys::signal::{self, Signal};
 
 impl Monitor<'_> {
@@ -27,6 +28,10 @@ impl Monitor<'_> {
         }
         let is_request = !matches!(arrival.origin, Origin::Terminal | Origin::Kernel)
             && !self.context.board.terminal_gone.get();
+        if self.is_from_tree(&arrival) {
+            self.pass_to_host(&arrival);
+            return gone.map(Event::Trigger);
+        }
         match self.context.rules().route(&arrival) {
             // This signal has only announced the end of the parent.
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
@@ -64,6 +69,28 @@ impl Monitor<'_> {
         let pressed = self.context.rules().is_interrupt_key(arrival);
         let forwarded = arrival.signal == Signal::CHLD && self.context.board.kill_now.take();
         forwarded || pressed && self.context.board.named.get()
+    }
+
+    /// Whether it comes from the server, or from a process of the tree that has signalled the whole
+    /// job. It never goes back there.
+    fn is_from_tree(&self, arrival: &Arrival) -> bool {
+        let server = self.context.board.server();
+        let is_alone = matches!(self.role, Role::Alone { .. }) && self.context.place.job_control;
+        server.is_some_and(|pid| arrival.origin == Origin::Process(pid.get()))
+            && arrival.signal != Signal::CHLD
+            || is_alone && job_control::is_from_within(arrival)
+    }
+
+    /// What the server sends to its parent goes to the host, as it would without treaper (an X
+    /// server says by SIGUSR1 that it is ready). Not if it would be a trigger, and not at a
+    /// terminal if this process is in the job: then the server may have signalled its own group.
+    fn pass_to_host(&self, arrival: &Arrival) {
+        let is_alone = matches!(self.role, Role::Alone { .. }) && self.context.place.job_control;
+        let is_trigger = matches!(self.context.rules().route(arrival), Route::Trigger(_));
+        let host = self.watch.host().filter(|_| !is_alone && !is_trigger);
+        let to = host.map(|host| pidfd::send_value(host, arrival.signal, arrival.value));
+        let to = to.and_then(Result::ok).map(|()| arrival.signal);
+        self.context.report_forwarding(arrival.signal, to);
     }
 
     fn suspend_after(&mut self, arrival: &Arrival) {

@@ -151,7 +151,9 @@ pub mod fd {
 
     pub fn redirect(_: BorrowedFd<'_>, _: i32) {}
 
-    pub fn raise_limit() {}
+    pub use treaper::sys::fd::Resource;
+
+    pub fn raise_limit(_: Resource) {}
 
     pub fn unread(of: i32) -> u64 {
         if of == STDIN && actor::scene().watches_stdin {

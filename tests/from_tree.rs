@@ -1,0 +1,147 @@
+//! Signals that come from inside the tree: each goes where it would go without treaper.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+
+use common::{Scene, TREAPER, Wrap, sys, until};
+
+const WRAPS: [&[&str]; 3] = [&[], &[TREAPER], &[TREAPER, "--no-guard"]];
+
+/// What a shell prints that is the host of `server`, and reports each SIGUSR1.
+fn host_of(wrap: &[&str], server: &str) -> String {
+    let host = "trap 'echo got' USR1; \"$@\" & wait $!; wait $!; echo $?";
+    let words = [&["-c", host, "sh"][..], wrap, &["sh", "-c", server]].concat();
+    let out = Command::new("sh")
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// An X server tells its parent by SIGUSR1 that it is ready.
+#[test]
+fn what_the_server_sends_to_its_parent_reaches_the_host() {
+    let server = "trap 'echo back' USR1; kill -USR1 $PPID; sleep 0.1; exit 3";
+    for wrap in WRAPS {
+        assert_eq!(host_of(wrap, server), "got\n3\n", "{wrap:?}");
+    }
+}
+
+/// It would be a reason to stop from any other process.
+#[test]
+fn a_server_does_not_stop_itself_by_way_of_treaper() {
+    for name in ["TERM", "HUP"] {
+        let server = format!("trap 'echo back' {name}; kill -{name} $PPID; sleep 0.1; exit 3");
+        for wrap in &WRAPS[1..] {
+            assert_eq!(host_of(wrap, &server), "3\n", "{wrap:?} {name}");
+        }
+    }
+}
+
+/// Without treaper, other processes of the tree have another parent. What they send to treaper is
+/// for the server.
+#[test]
+fn what_another_process_of_the_tree_sends_to_treaper_reaches_the_server() {
+    let server = "trap 'echo back' USR1; (kill -USR1 $SHIM); sleep 0.1; exit 3";
+    let script = "SHIM=$$ exec \"$@\"";
+    for wrap in &WRAPS[1..] {
+        let words = [&["-c", script, "sh"][..], wrap, &["sh", "-c", server]].concat();
+        let mut command = Command::new("sh");
+        let out = command.args(words).stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert_eq!((&*text, out.status.code()), ("back\n", Some(3)), "{wrap:?}");
+    }
+}
+
+fn shown(master: &OwnedFd, until: &str) -> String {
+    let mut terminal = File::from(master.try_clone().unwrap());
+    let (mut text, mut bytes) = (String::new(), [0; 512]);
+    while !text.contains(until) {
+        let pending = [(std::os::fd::AsRawFd::as_raw_fd(&terminal), libc::POLLIN)];
+        assert_ne!(sys::poll(&pending, Some(common::patience())), [0], "{text}");
+        match terminal.read(&mut bytes) {
+            Ok(count @ 1..) => text += &String::from_utf8_lossy(&bytes[..count]),
+            _ => break,
+        }
+    }
+    text
+}
+
+/// At a terminal the server is in the group of treaper.
+#[test]
+fn at_a_terminal_a_signal_to_its_own_group_is_for_the_server_alone() {
+    let counts = "n=0; trap 'n=$((n+1))' USR1";
+    for (script, last) in [
+        (
+            "trap '' TERM; kill 0; trap - TERM; sleep 0.2; echo alive",
+            "alive",
+        ),
+        (
+            "trap '' HUP; kill -HUP 0; trap - HUP; sleep 0.2; echo alive",
+            "alive",
+        ),
+        (
+            &*format!("{counts}; (kill -USR1 0; sleep 0.1); sleep 0.2; echo n=$n."),
+            "n=1.",
+        ),
+        (
+            &*format!("{counts}; kill -USR1 0; sleep 0.2; echo n=$n."),
+            "n=1.",
+        ),
+    ] {
+        for wrap in [
+            Wrap::Bare,
+            Wrap::Treaper(&[]),
+            Wrap::Treaper(&["--no-guard"]),
+        ] {
+            let (scene, master) = Scene::new().terminal();
+            let mut run = scene.start(&wrap.command(&["sh", "-c", script]));
+            let text = shown(&master, last);
+            assert!(text.contains(last), "{wrap:?} {script}: {text}");
+            assert_eq!(
+                run.wait_empty().code(),
+                Some(0),
+                "{wrap:?} {script}: {text}"
+            );
+        }
+    }
+}
+
+/// The kernel counts the reaping for others as treaper's own time, so its signal and its limit
+/// concern treaper, and not the server.
+#[test]
+fn a_limit_of_processor_time_is_for_each_process_alone() {
+    let limited = ["sh", "-c", "ulimit -S -t 1000; exec \"$@\"", "sh"].map(str::to_owned);
+    for options in [&[][..], &["--no-guard"]] {
+        let command = Wrap::Treaper(options).tree("server");
+        let mut run = Scene::new().start(&[&limited[..], &command].concat());
+        let server = run.log.ready("server");
+        let soft_limit = |pid: i32| {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+            let line = text.lines().find(|line| line.starts_with("Max cpu time"));
+            line.unwrap().split_whitespace().nth(3).unwrap().to_owned()
+        };
+        assert_eq!(soft_limit(server), "1000");
+        for process in run
+            .named("treaper")
+            .into_iter()
+            .chain(run.named("tree-monitor"))
+        {
+            let pid = process.pid;
+            until("a limit that is raised", || soft_limit(pid) == "unlimited");
+        }
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+    }
+}
