@@ -1,21 +1,57 @@
 //! treaper runs a server, and stops it with everything it ever started once it is no longer needed.
 //!
-//! This library is only for the program: no API is promised. Data flows one way: `settings` →
-//! `origin` → `spawn` → the loop (`plan::supervise`: `streams` → `plan` → `tree`) → `output`.
+//! A program that starts servers can use this crate instead of an installed `treaper`: it starts its
+//! own executable again, which then acts as treaper.
+//!
+//! ```standalone_crate
+//! fn main() -> std::io::Result<()> {
+//!     treaper::dispatch();
+//!     let mut server = treaper::command("sleep").arg("0.1").spawn()?;
+//!     assert!(server.wait()?.success());
+//!     Ok(())
+//! }
+//! ```
+//!
+//! When this program exits, crashes or is killed, the server and everything that it started is
+//! stopped. The crate compiles on Linux alone.
+//!
+//! Semantic versioning covers [`dispatch`], [`command`] and [`find`], and what `TREAPER_*` variables
+//! mean. The rest of the crate belongs to the program, is hidden, and can change in any release.
+// Data flows one way: `settings` → `origin` → `spawn` → the loop (`plan::supervise`: `streams` →
+// `plan` → `tree`) → `output`.
 
+#[doc(hidden)]
 pub mod contain;
+#[doc(hidden)]
 pub mod doctor;
+#[doc(hidden)]
 pub mod dropin;
+mod embed;
+#[doc(hidden)]
 pub mod job_control;
+#[doc(hidden)]
 pub mod origin;
+#[doc(hidden)]
 pub mod output;
+#[doc(hidden)]
 pub mod pair;
+#[doc(hidden)]
 pub mod plan;
+#[doc(hidden)]
 pub mod relay;
+#[doc(hidden)]
 pub mod run;
+#[doc(hidden)]
 pub mod serve;
+#[doc(hidden)]
 pub mod settings;
+#[doc(hidden)]
 pub mod spawn;
+#[doc(hidden)]
 pub mod streams;
+#[doc(hidden)]
 pub mod sys;
+#[doc(hidden)]
 pub mod tree;
+
+pub use embed::{command, dispatch, find};

@@ -1,6 +1,6 @@
 //! Which processes there are: a pair, or one process in both roles. Each has a file that is its
 //! life from its first step to its last: `serve/monitor.rs`, `serve/shim.rs`, `serve/pause.rs`;
-//! that of the only process is [`alone`].
+//! that of the only process is `alone`.
 
 mod finish;
 mod monitor;

@@ -231,7 +231,7 @@ fn own_path() -> Result<PathBuf, String> {
     find(&mounts, &groups)
 }
 
-/// As [`own_path`], from the text of `/proc/self/mountinfo` (`mounts`) and `/proc/self/cgroup`
+/// As `own_path`, from the text of `/proc/self/mountinfo` (`mounts`) and `/proc/self/cgroup`
 /// (`groups`). See `proc_pid_mountinfo(5)`, `cgroups(7)`.
 ///
 /// # Errors

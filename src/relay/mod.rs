@@ -176,8 +176,7 @@ fn become_relay(
     open: impl FnOnce() -> Result<Relay, Errno>,
 ) -> ! {
     let _ = prctl::new_session();
-    prctl::set_name(NAME);
-    startup::set_command_line("tree-relay");
+    startup::set_names(NAME);
     let _ = std::env::set_current_dir("/");
     stream::close_all_except(kept);
     // Messages would have to wait for a file system that hangs, and all writers with them.

@@ -52,7 +52,6 @@ fn separate_from_shim(place: &Place) -> Result<(), Error> {
     }
     prctl::become_subreaper().map_err(|errno| Error::kernel("become a subreaper", errno))?;
     let _ = prctl::signal_on_parent_exit(Signal::CONT);
-    prctl::set_name(hosts::MONITOR);
-    startup::set_command_line("tree-monitor");
+    startup::set_names(hosts::MONITOR);
     Ok(())
 }

@@ -1,20 +1,23 @@
 //! What this process got at its start. The server gets the same.
 
-use std::ffi::{CStr, OsString, c_char, c_int};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::os::fd::{BorrowedFd, IntoRawFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::io::FdFlags;
 
 use super::clone::Standing;
-use super::pid;
 use super::signal::{self, Mask, Signal};
+use super::{pid, prctl};
 
 /// Defines the C `main` that calls `$run(&arguments) -> i32`.
 ///
 /// It replaces the start-up code of std, which ignores SIGPIPE and opens `/dev/null` on closed
 /// descriptors: the server would inherit both. It also saves 24 system calls, as measured with
 /// glibc.
+#[doc(hidden)]
 #[macro_export]
 macro_rules! entry_point {
     ($run:path) => {
@@ -30,8 +33,31 @@ macro_rules! entry_point {
     };
 }
 
-/// The memory that holds the command line, as `ps` shows it: its address and its length.
-static COMMAND_LINE: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::new();
+/// The descriptors from 0 to 2 that this process did not get, a bit each.
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// The C runtime calls it before `main` and the start-up code of std. musl passes no arguments.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static RECORD: extern "C" fn() = record;
+
+extern "C" fn record() {
+    // SAFETY: if it is closed, it is only asked for.
+    let is_closed = |fd| rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_err();
+    let closed = (0..3).map(|fd| u8::from(is_closed(fd)) << fd).sum();
+    CLOSED.store(closed, SeqCst);
+    SIGPIPE_IGNORED.store(signal::is_ignored(Signal::PIPE), SeqCst);
+}
+
+/// The path that this program was executed by, which can be relative. See `getauxval(3)`.
+pub fn executable() -> Option<&'static OsStr> {
+    // SAFETY: takes a number.
+    let text = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const c_char;
+    // SAFETY: if it is there, it is a NUL-terminated string that the kernel has put on the stack.
+    let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })?;
+    Some(OsStr::from_bytes(text.to_bytes()))
+}
 
 /// Copies the arguments of the C `main`.
 ///
@@ -39,44 +65,39 @@ static COMMAND_LINE: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::
 /// `arguments` points to `count` pointers to NUL-terminated strings, which live as long as the
 /// process.
 pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<OsString> {
-    let mut copies = Vec::with_capacity(count.max(0) as usize);
-    let mut bounds: Option<(usize, usize)> = None;
-    for at in 0..count.max(0) as usize {
+    let copy = |at| {
         // SAFETY: one of the `count` pointers.
         let pointer = unsafe { arguments.add(at) };
         // SAFETY: as above.
         let pointer = unsafe { *pointer };
         // SAFETY: a NUL-terminated string.
         let text = unsafe { CStr::from_ptr(pointer) };
-        let (start, len) = (pointer as usize, text.to_bytes_with_nul().len());
-        match &mut bounds {
-            None => bounds = Some((start, len)),
-            // The kernel puts each one right behind the one before. The length ends at the first
-            // that is elsewhere.
-            Some((first, all)) if *first + *all == start => *all += len,
-            Some(_) => {}
-        }
-        copies.push(OsString::from_vec(text.to_bytes().to_vec()));
-    }
-    let _ = COMMAND_LINE.set(bounds.unwrap_or((0, 0)));
-    copies
+        OsString::from_vec(text.to_bytes().to_vec())
+    };
+    (0..count.max(0) as usize).map(copy).collect()
 }
 
-/// Replaces the command line that `ps` and `pkill -f` see, cut to the length of the old one.
-pub fn set_command_line(text: &str) {
-    let Some((start, len)) = COMMAND_LINE.get().copied() else {
+/// Sets the command name of this process, and replaces the command line that `ps` and `pkill -f`
+/// see, cut to the length of the old one. Without `/proc` only the former.
+pub fn set_names(name: &CStr) {
+    prctl::set_name(name);
+    let fields = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Fields 48 and 49 of `proc_pid_stat(5)`: where the kernel has put it. `name` has no blanks.
+    let mut bounds = fields.split(' ').skip(47).flat_map(str::parse);
+    let (Some(start), Some(end)) = (bounds.next(), bounds.next()) else {
         return;
     };
-    if start == 0 || len == 0 {
+    let len = usize::saturating_sub(end, start);
+    if len == 0 {
         return;
     }
-    let kept = text.len().min(len - 1);
+    let kept = name.count_bytes().min(len - 1);
     let at = start as *mut u8;
     // SAFETY: `len` bytes from `start` are the argument strings that the kernel has put on the
-    // stack; they are writable, and there is no reference to them: `arguments` has made copies.
+    // stack; they are writable, and there is no reference to them: treaper uses copies.
     unsafe { std::ptr::write_bytes(at, 0, len) };
     // SAFETY: as above; `kept` is less than `len`.
-    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), at, kept) };
+    unsafe { std::ptr::copy_nonoverlapping(name.as_ptr().cast(), at, kept) };
 }
 
 /// The state that an exec keeps, and that treaper changes for itself.
@@ -99,6 +120,10 @@ pub fn capture() -> Inherited {
     if sigchld_ignored {
         signal::set_action(libc::SIGCHLD, libc::SIG_DFL);
     }
+    // In a host, std has changed both.
+    if !SIGPIPE_IGNORED.load(SeqCst) {
+        signal::set_action(libc::SIGPIPE, libc::SIG_DFL);
+    }
     fill_standard_descriptors();
     Inherited {
         mask,
@@ -112,12 +137,15 @@ pub fn capture() -> Inherited {
     }
 }
 
-/// Opens a placeholder on each of 0, 1 and 2 that is closed. It is close-on-exec, so for the server
+/// Puts a placeholder on each of 0, 1 and 2 that was closed. It is close-on-exec, so for the server
 /// it is closed again.
 fn fill_standard_descriptors() {
-    for fd in 0..3 {
-        // SAFETY: if it is closed, it is only asked for.
-        if rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok() {
+    let closed = CLOSED.load(SeqCst);
+    for fd in (0..3).filter(|fd| closed & 1 << fd != 0) {
+        // SAFETY: if it is closed, this only fails.
+        let own = unsafe { BorrowedFd::borrow_raw(fd) };
+        // In a host, std has opened /dev/null there.
+        if rustix::io::fcntl_setfd(own, FdFlags::CLOEXEC).is_ok() {
             continue;
         }
         // The lowest free number is `fd`, since those below are open by now. Without /dev, an empty

@@ -615,7 +615,7 @@ pub mod signal {
 pub mod startup {
     pub use treaper::sys::startup::Inherited;
 
-    pub fn set_command_line(_: &str) {}
+    pub fn set_names(_: &std::ffi::CStr) {}
 }
 
 /// The streams of the relay, and its line.
