@@ -1,6 +1,7 @@
 """Hosts that start the server by `import treaper`, from the packages that tests/wrappers/build has made."""
 
 import os
+import shutil
 import subprocess
 
 from scene import scene
@@ -63,6 +64,46 @@ def sdk(name, kind):
         sdk_host(stage, python if kind == "python" else ["/usr/bin/node", "host.mjs"])
 
 
+CARGO = """
+[package]
+name = "{name}"
+version = "0.0.0"
+edition = "2024"
+[workspace]
+[dependencies]
+tokio = {{ version = "1", features = ["macros", "process", "rt-multi-thread"] }}
+treaper = {{ path = "{crate}" }}
+"""
+# In a control, the bare command.
+CRATE = """
+pub fn dispatch() {}
+pub fn command(program: impl AsRef<std::ffi::OsStr>) -> std::process::Command { std::process::Command::new(program) }
+"""
+
+
+def rust(name):
+    @scene(name)
+    def _(stage):
+        cargo = shutil.which("cargo")
+        if not cargo:
+            raise Skip("cargo is not installed")
+        crate = ROOT
+        if stage.control:
+            stage.write("crate/src/lib.rs", CRATE)
+            stage.write("crate/Cargo.toml", '[package]\nname = "treaper"\nversion = "0.0.0"\nedition = "2024"\n')
+            crate = stage.path("crate")
+        package = f"{name}-bare" if stage.control else name
+        stage.snippet(name, "src/main.rs")
+        stage.write("Cargo.toml", CARGO.format(name=package, crate=crate))
+        target = os.path.join(CACHE, "rust")
+        stage.run([cargo, "build", "--quiet"], timeout=900, env={**os.environ, "CARGO_TARGET_DIR": target})
+        process = stage.start([f"{target}/debug/{package}"])
+        stage.ready()
+        stage.kill(process)
+
+
+for each in ("code-rust", "code-rust-tokio"):
+    rust(each)
 for each in ("code-python", "code-asyncio", "readme-python"):
     host(each, "python")
 for each in ("code-node", "readme-node"):
