@@ -7,6 +7,7 @@ use treaper::pair::board::Board;
 use treaper::plan::event::{Event, Trigger};
 use treaper::plan::machine::{NEVER, Plan, State};
 use treaper::plan::policy::{KillMode, Policy, Until};
+use treaper::plan::record::TIMES;
 use treaper::sys::signal::Signal;
 use treaper::sys::wait::Ended;
 
@@ -62,126 +63,230 @@ const POLICY: Policy = Policy {
     at_terminal: false,
 };
 
-/// The state of the plan that the shim makes from the board at `now`.
-fn resumed(board: Board, policy: Policy, now: Duration) -> State {
-    board.resume(policy, now).state()
+/// Every kind of plan, with times that no clock has shown, and with all that can be missing.
+fn plans() -> Vec<Plan> {
+    let times = [None, Some(Duration::ZERO), Some(secs(7)), Some(NEVER)];
+    let mut states = vec![State::Running, State::Done, State::Survived];
+    for first in times {
+        for second in times {
+            let until = first.unwrap_or(secs(9));
+            states.push(State::Draining {
+                until,
+                check: second,
+                unread: first.map(|time| time.as_secs().min(7)),
+            });
+            states.push(State::Terminating {
+                server_at: first,
+                rest_at: second,
+                name_at: None,
+                kill_at: until,
+            });
+            states.push(State::Terminating {
+                server_at: None,
+                rest_at: first,
+                name_at: second,
+                kill_at: until,
+            });
+            states.push(State::Killing {
+                next: until,
+                pause: second.unwrap_or_default(),
+                survivors_at: until,
+            });
+        }
+    }
+    let triggers = || Trigger::ALL.into_iter().map(Some).chain([None]);
+    let of = |state| triggers().map(move |trigger| (state, trigger));
+    let all = states.into_iter().flat_map(of);
+    all.flat_map(|(state, trigger)| {
+        [false, true].map(|gone| Plan::resume(POLICY, state, trigger, gone))
+    })
+    .collect()
 }
 
 #[test]
-fn without_a_stop_on_the_board_the_heir_begins_with_a_new_plan() {
+fn every_plan_is_read_as_it_was_written_and_replaces_the_one_before() {
     let board = board();
-    let mut plan = Plan::new(POLICY);
+    assert_eq!(board.plan(POLICY), Plan::new(POLICY));
+    for plan in plans() {
+        board.set_plan(&plan);
+        assert_eq!(board.plan(POLICY), plan);
+        assert_eq!(board.trigger(), plan.trigger());
+    }
+}
+
+#[test]
+fn words_that_are_no_plan_are_none() {
+    let (head, times) = Plan::new(POLICY).encode();
+    assert_eq!((head, times), (0, [0; TIMES]));
+    for plan in plans() {
+        let (head, times) = plan.encode();
+        assert_eq!(Plan::decode(POLICY, head, times), Some(plan));
+        for bit in [11, 12, 15, 17, 40, 62] {
+            assert_eq!(Plan::decode(POLICY, head | 1 << bit, times), None, "{bit}");
+        }
+        let needed = match plan.state() {
+            State::Draining { .. } => 0,
+            State::Terminating { .. } => 3,
+            State::Killing { .. } => 2,
+            State::Running | State::Done | State::Survived => continue,
+        };
+        let mut missing = times;
+        missing[needed] = 0;
+        assert_eq!(Plan::decode(POLICY, head, missing), None, "{plan:?}");
+    }
+}
+
+/// The plan with which the shim goes on after the monitor has planned `plan` and was killed.
+fn resumed(board: Board, plan: Plan, now: Duration) -> Plan {
     board.set_plan(&plan);
-    assert_eq!(board.resume(POLICY, secs(1)), plan);
-    plan = plan.step(Event::Trigger(Trigger::StdinEof), secs(1)).0;
-    board.set_plan(&plan);
-    assert_eq!(board.trigger(), Some(Trigger::StdinEof));
-    // The death of the monitor is the trigger then.
-    assert_eq!(board.resume(POLICY, secs(1)), Plan::new(POLICY));
-    // Another writer has come, so the drain has ended without a stop.
+    board.resume(POLICY, now)
+}
+
+#[test]
+fn the_heir_keeps_a_drain_and_the_death_of_the_monitor_ends_it() {
+    let drain = Plan::new(POLICY).step(Event::Trigger(Trigger::StdinEof), secs(1));
+    let heir = resumed(board(), drain.0, secs(2));
+    assert_eq!(heir, drain.0);
+    let killed = Event::Trigger(Trigger::MonitorKilled);
+    let stop = heir.step(killed, secs(2)).0;
+    assert_eq!(stop.trigger(), Some(Trigger::MonitorKilled));
+    // Another writer has come, so there is nothing to go on with.
     let next_writer = Event::Deadline {
         unread: 0,
         hung_up: false,
     };
-    plan = plan.step(next_writer, secs(2)).0;
-    board.set_plan(&plan);
-    assert_eq!(board.trigger(), None);
+    let running = drain.0.step(next_writer, secs(2)).0;
+    let heir = resumed(board(), running, secs(3));
+    assert_eq!((heir, heir.trigger()), (Plan::new(POLICY), None));
 }
 
-#[test]
-fn the_heir_keeps_the_deadlines_of_the_monitor() {
-    for trigger in Trigger::ALL.into_iter().filter(|trigger| !trigger.drains()) {
-        let board = board();
-        let policy = Policy {
-            grace: secs(2),
-            stage: Some(secs(1)),
-            ..POLICY
-        };
-        let mut plan = Plan::new(policy);
-        plan = plan.step(Event::Trigger(trigger), secs(100)).0;
-        board.set_plan(&plan);
-        let heir = board.resume(policy, secs(101));
-        assert_eq!(heir.trigger(), Some(trigger));
-        let expected = State::Terminating {
-            server_at: Some(secs(101)),
-            rest_at: Some(secs(101)),
-            name_at: None,
-            kill_at: secs(102),
-        };
-        assert_eq!(heir.state(), expected, "{trigger}");
-        let overdue = Event::Deadline {
-            unread: 0,
-            hung_up: true,
-        };
-        plan = plan.step(overdue, secs(102)).0;
-        board.set_plan(&plan);
-        let State::Killing {
-            next, survivors_at, ..
-        } = resumed(board, policy, secs(103))
-        else {
-            panic!("{trigger}: no kill");
-        };
-        assert_eq!((next, survivors_at), (secs(103), secs(107)), "{trigger}");
+/// A stop that began at 100 s. The rest is due at 107 s, SIGKILL at 110 s.
+fn stop(policy: Policy) -> Plan {
+    let trigger = Event::Trigger(Trigger::Terminate);
+    Plan::new(policy).step(trigger, secs(100)).0
+}
+
+fn terminating(plan: Plan) -> [Option<Duration>; 4] {
+    match plan.state() {
+        State::Terminating {
+            server_at,
+            rest_at,
+            name_at,
+            kill_at,
+        } => [server_at, rest_at, name_at, Some(kill_at)],
+        other => panic!("{other:?}"),
     }
 }
 
-/// The board of a stop that began at 100 s.
-fn stopping(policy: Policy) -> Board {
-    let board = board();
-    let mut plan = Plan::new(policy);
-    plan = plan.step(Event::Trigger(Trigger::Terminate), secs(100)).0;
-    board.set_plan(&plan);
-    board
+const OVERDUE: Event = Event::Deadline {
+    unread: 0,
+    hung_up: true,
+};
+
+#[test]
+fn the_heir_keeps_the_times_of_the_monitor_and_does_again_what_may_not_be_done() {
+    let planned = stop(POLICY);
+    let heir = resumed(board(), planned, secs(101));
+    assert_eq!(heir, planned);
+    // The rest was ordered to be signalled, and the server once more.
+    let ordered = planned.step(OVERDUE, secs(107)).0;
+    let again = [Some(secs(108)), Some(secs(108)), None, Some(secs(110))];
+    assert_eq!(terminating(ordered), [None, None, None, Some(secs(110))]);
+    assert_eq!(terminating(resumed(board(), ordered, secs(108))), again);
+    // A round of SIGKILL was ordered.
+    let killing = ordered.step(OVERDUE, secs(110)).0;
+    let State::Killing { survivors_at, .. } = killing.state() else {
+        panic!("no kill");
+    };
+    let heir = resumed(board(), killing, secs(111));
+    let State::Killing {
+        next,
+        survivors_at: kept,
+        ..
+    } = heir.state()
+    else {
+        panic!("no kill");
+    };
+    assert_eq!((next, kept), (secs(111), survivors_at));
+    // What was over is looked at again.
+    let gone = Event::Reaped {
+        server_gone: true,
+        empty: true,
+    };
+    let done = planned.step(gone, secs(101)).0;
+    let heir = resumed(board(), done, secs(102));
+    assert!(matches!(heir.state(), State::Killing { .. }));
+    assert_eq!(heir.trigger(), Some(Trigger::Terminate));
 }
 
 #[test]
-fn the_heir_signals_neither_an_ended_server_nor_the_rest_in_mixed_mode() {
+fn the_heir_signals_the_rest_at_once_if_the_server_has_ended_meanwhile() {
+    let board = board();
+    board.set_ended(Ended::Exited(0));
+    let heir = resumed(board, stop(POLICY), secs(101));
+    assert!(heir.server_gone());
+    let expected = [None, Some(secs(101)), None, Some(secs(110))];
+    assert_eq!(terminating(heir), expected);
+}
+
+#[test]
+fn the_heir_never_signals_the_rest_in_mixed_mode() {
     let mixed = Policy {
         kill_mode: KillMode::Mixed,
         ..POLICY
     };
-    let board = stopping(mixed);
-    let server_and_rest = |board| match resumed(board, mixed, secs(101)) {
-        State::Terminating {
-            server_at, rest_at, ..
-        } => (server_at, rest_at),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(server_and_rest(board), (Some(secs(107)), None));
-    assert!(!board.resume(mixed, secs(101)).server_gone());
+    let board = board();
+    board.set_plan(&stop(mixed));
+    let expected = [Some(secs(107)), None, None, Some(secs(110))];
+    assert_eq!(terminating(board.resume(mixed, secs(101))), expected);
     board.set_ended(Ended::Exited(0));
-    assert_eq!(server_and_rest(board), (None, None));
-    assert!(board.resume(mixed, secs(101)).server_gone());
+    let expected = [None, None, None, Some(secs(110))];
+    assert_eq!(terminating(board.resume(mixed, secs(101))), expected);
 }
 
 #[test]
 fn without_a_deadline_of_the_monitor_the_heir_has_none() {
-    let board = stopping(Policy {
+    let managed = Policy {
         manager_has_deadline: true,
         ..POLICY
-    });
-    let State::Terminating {
-        server_at, kill_at, ..
-    } = resumed(board, POLICY, secs(101))
-    else {
-        panic!("no stop");
     };
-    assert_eq!((server_at, kill_at), (Some(NEVER), NEVER));
+    let heir = resumed(board(), stop(managed), secs(101));
+    assert_eq!(
+        terminating(heir),
+        [Some(NEVER), Some(NEVER), None, Some(NEVER)]
+    );
 }
 
 #[test]
 fn at_a_terminal_the_heir_lists_what_it_waits_for_unless_the_monitor_has() {
-    let name_at = |board, policy| match resumed(board, policy, secs(101)) {
-        State::Terminating { name_at, .. } => name_at,
-        other => panic!("{other:?}"),
-    };
     let at_terminal = Policy {
         at_terminal: true,
         ..POLICY
     };
-    let board = stopping(at_terminal);
-    assert_eq!(name_at(board, at_terminal), Some(secs(102)));
-    assert_eq!(name_at(board, POLICY), None);
-    board.named.set(true);
-    assert_eq!(name_at(board, at_terminal), None);
+    let planned = stop(at_terminal);
+    let name_at = |board: Board, plan, now| {
+        board.set_plan(&plan);
+        terminating(board.resume(at_terminal, now))[2]
+    };
+    assert_eq!(name_at(board(), planned, secs(100)), Some(secs(101)));
+    let ordered = planned.step(OVERDUE, secs(101)).0;
+    assert_eq!(name_at(board(), ordered, secs(102)), Some(secs(102)));
+    let named = board();
+    named.named.set(true);
+    assert_eq!(name_at(named, ordered, secs(102)), None);
+}
+
+#[test]
+fn the_end_of_a_namespace_keeps_the_time_of_an_earlier_sigkill_and_the_trigger() {
+    let planned = [Plan::new(POLICY), stop(POLICY)];
+    for (plan, trigger) in planned
+        .into_iter()
+        .zip([Trigger::MonitorKilled, Trigger::Terminate])
+    {
+        let board = board();
+        board.set_plan(&plan);
+        assert_eq!(board.set_monitor_ending(POLICY, secs(103)), secs(108));
+        assert_eq!(board.set_monitor_ending(POLICY, secs(104)), secs(108));
+        assert_eq!(board.trigger(), Some(trigger));
+    }
 }

@@ -189,7 +189,6 @@ fn the_protocol_is_that_of_the_project() {
         "pair/monitor.rs",
         "pair/monitor/signals.rs",
         "pair/board.rs",
-        "pair/board/stop.rs",
         "pair/link.rs",
         "job_control.rs",
         "serve/mod.rs",

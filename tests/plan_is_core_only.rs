@@ -9,10 +9,12 @@ mod event;
 mod machine;
 #[path = "../src/plan/policy.rs"]
 mod policy;
+#[path = "../src/plan/record.rs"]
+mod record;
 
 /// As in the crate.
 mod plan {
-    pub(crate) use crate::{event, policy};
+    pub(crate) use crate::{event, machine, policy};
 }
 
 use core::time::Duration;
@@ -35,4 +37,6 @@ fn the_plan_works_without_std() {
     );
     assert!(!plan.is_over());
     assert_eq!(actions.iter().count(), 2);
+    let (head, times) = plan.encode();
+    assert_eq!(machine::Plan::decode(asked, head, times), Some(plan));
 }

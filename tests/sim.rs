@@ -246,6 +246,8 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
         "ends too late: {end:?}, kill by {kill_by:?}"
     );
     if let (Some(stop), Some(kill)) = (first_stop, first_kill) {
+        // A monitor may be killed when it has planned the stop, and before it has sent a signal.
+        let stop = if inherited { asked.min(stop) } else { stop };
         let without_shim = sim.shim_killed.map(|at| at + policy.grace.min(ms(2000)));
         let by = without_shim.map_or(stop + policy.grace, |at| at.min(stop + policy.grace));
         let by_key = sim.pressed.is_some();

@@ -1,13 +1,17 @@
 //! The *board*: a few words of memory that shim and monitor share.
 //!
 //! Each word is written by one of the two and read by the other. Nothing is lost when either is
-//! killed, as a message on its way would be. A deadline is written before the signals after which
-//! it counts are sent.
+//! killed, as a message on its way would be. The plan is written before its actions are done, so
+//! the shim goes on with it if the monitor is killed.
 
-mod stop;
-
+use std::array;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
+use crate::plan::event::Trigger;
+use crate::plan::machine::{Plan, State};
+use crate::plan::policy::Policy;
+use crate::plan::record::{self, TIMES};
 use crate::sys::exec::{Failure, Text};
 use crate::sys::pid::Pid;
 use crate::sys::shared::{Flag, Word, Words, shared_words};
@@ -20,9 +24,8 @@ shared_words! {
         server: Word,
         leader: Word,
         ended: Word,
-        trigger: Word,
-        kill_at: Word,
-        survivors_at: Word,
+        plan: Word,
+        times: Words<{ 2 * TIMES }>,
         suspension: Word,
         early_status: Word,
         failure: Word,
@@ -52,7 +55,51 @@ shared_words! {
     }
 }
 
+/// The bit of the word `plan` that says which half of `times` belongs to it.
+const HALF: u64 = 1 << 63;
+
 impl Board {
+    /// Monitor: the plan, before its actions are done. The half of `times` that is not in use is
+    /// filled, and then belongs to the plan by one store. So a monitor that is killed meanwhile
+    /// leaves the plan before.
+    pub fn set_plan(self, plan: &Plan) {
+        let (head, times) = plan.encode();
+        let half = !self.plan.get() & HALF;
+        for (at, time) in times.into_iter().enumerate() {
+            self.times.set(first_of(half) + at, time);
+        }
+        self.plan.set(head | half);
+    }
+
+    /// The last plan, or a new one if there is none.
+    pub fn plan(self, policy: Policy) -> Plan {
+        let head = self.plan.get();
+        let times = array::from_fn(|at| self.times.get(first_of(head) + at));
+        Plan::decode(policy, head & !HALF, times).unwrap_or_else(|| Plan::new(policy))
+    }
+
+    /// Why the tree is being stopped, or is draining.
+    pub fn trigger(self) -> Option<Trigger> {
+        record::trigger(self.plan.get())
+    }
+
+    /// Shim: the plan after the death of the monitor.
+    pub fn resume(self, policy: Policy, now: Duration) -> Plan {
+        let plan = self.plan(policy);
+        plan.inherit(self.ended().is_some(), self.named.get(), now)
+    }
+
+    /// Shim: the monitor was the init of a PID namespace and is ending. Returns until when the
+    /// processes of the namespace have to end.
+    pub fn set_monitor_ending(self, policy: Policy, now: Duration) -> Duration {
+        let plan = self.plan(policy).end_namespace(now);
+        self.set_plan(&plan);
+        match plan.state() {
+            State::Killing { survivors_at, .. } => survivors_at,
+            _ => now + policy.kill_timeout,
+        }
+    }
+
     /// The word in which the new process writes its pid (in the monitor's PID namespace) before its
     /// exec.
     pub fn server_word(self) -> &'static AtomicU64 {
@@ -130,6 +177,11 @@ impl Board {
             .filter(|n| *n != 0)
             .map(|n| n as u8)
     }
+}
+
+/// The index of the first time in the half that `head` names.
+const fn first_of(head: u64) -> usize {
+    if head & HALF == 0 { 0 } else { TIMES }
 }
 
 /// An order to the shim to suspend itself. The lowest byte is the number of the signal, or 0 if the

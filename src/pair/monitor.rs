@@ -94,7 +94,9 @@ impl World for Monitor<'_> {
             self.record_loss(trigger);
             log::info!("trigger: {trigger}");
         }
-        self.context.board.set_plan(after);
+        if after != before {
+            self.context.board.set_plan(after);
+        }
         if discriminant(&before.state()) != discriminant(&after.state()) {
             self.enter_state(before, after);
         }
@@ -276,10 +278,7 @@ impl Monitor<'_> {
             // Dying takes processor time.
             clock::pause(ROUND_MIN);
         }
-        let (board, policy) = (self.context.board, self.context.place.policy);
-        let gone = board.ended().is_some();
-        let plan = Plan::resume(policy, State::Done, board.trigger(), gone);
-        self.write_report(&plan, status::OWN_FAILURE);
+        self.write_report(self.context.board.trigger(), status::OWN_FAILURE);
         stderr::write_deferred();
         clone::exit_child(status::OWN_FAILURE.into())
     }

@@ -82,7 +82,7 @@ impl Plan {
         }
     }
 
-    /// Goes on with a stop that another process has begun for `trigger`, with its deadlines.
+    /// A plan in the middle of its course.
     pub const fn resume(
         policy: Policy,
         state: State,
@@ -95,6 +95,46 @@ impl Plan {
             server_gone,
             trigger,
         }
+    }
+
+    /// The plan of a monitor that was killed at an unknown point, for its heir. What was ordered
+    /// last may not be done, and it is unknown which processes have got the stop signal from the
+    /// monitor, so what was ordered is ordered again. `server_gone`, `named`: the server has ended,
+    /// and the waiting processes were listed, also if the plan does not know it yet.
+    #[must_use]
+    pub fn inherit(mut self, server_gone: bool, named: bool, now: Duration) -> Self {
+        self.server_gone |= server_gone;
+        let gone = self.server_gone;
+        match &mut self.state {
+            State::Terminating {
+                server_at,
+                rest_at,
+                name_at,
+                ..
+            } => {
+                *server_at = (!gone).then_some(server_at.unwrap_or(now));
+                let rest = rest_at.filter(|_| !gone).unwrap_or(now);
+                *rest_at = (self.policy.kill_mode != KillMode::Mixed).then_some(rest);
+                let unnamed = self.policy.at_terminal && !named;
+                *name_at = unnamed.then_some(name_at.unwrap_or(now));
+            }
+            // If that is right, the heir finds it out at once.
+            State::Done | State::Survived => _ = self.kill(now),
+            State::Killing { next, .. } => *next = now,
+            State::Running | State::Draining { .. } => {}
+        }
+        self
+    }
+
+    /// The plan when the monitor was the init of a PID namespace and is ending: the kernel has sent
+    /// SIGKILL to all.
+    #[must_use]
+    pub fn end_namespace(self, now: Duration) -> Self {
+        let (mut plan, _) = self.step(Event::Trigger(Trigger::MonitorKilled), now);
+        if matches!(plan.state, State::Terminating { .. }) {
+            let _ = plan.kill(now);
+        }
+        plan
     }
 
     pub const fn state(&self) -> State {

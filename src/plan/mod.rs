@@ -3,4 +3,5 @@
 pub mod event;
 pub mod machine;
 pub mod policy;
+pub mod record;
 pub mod supervise;

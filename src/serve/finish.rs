@@ -33,7 +33,7 @@ pub fn run_loop(
         return Err(spawn::error(failure, context.command(), interpreter));
     }
     let status = monitor.finish(&plan);
-    monitor.write_report(&plan, status);
+    monitor.write_report(plan.trigger(), status);
     Ok((plan, status))
 }
 

@@ -12,7 +12,7 @@ use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
 use crate::sys::signal::Signal;
 use crate::sys::wait::Wait;
-use crate::sys::{Errno, arrival, pid, prctl};
+use crate::sys::{Errno, arrival, clock, pid, prctl};
 use crate::tree::Tree;
 
 /// Reaps until SIGINT or SIGTERM, then stops the orphans that this process has adopted. Returns the
@@ -57,7 +57,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     };
     let tree = Tree::new(None, Vec::new(), Containment::Group, None);
     let mut monitor = Monitor::heir(&context, tree);
-    let plan = Plan::resume(context.place.policy, State::Running, None, true);
+    let plan = Plan::new(context.place.policy).inherit(true, false, clock::now());
     let plan = supervise::run(&mut monitor, plan, Some(Event::Trigger(Trigger::Terminate)));
     Ok(match plan.state() {
         State::Survived => status::SURVIVORS,

@@ -58,13 +58,15 @@ fn take_over(
     level: Containment,
     broken: Option<(&str, Errno)>,
 ) -> Result<u8, Error> {
-    let board = context.board;
+    let (board, policy) = (context.board, context.place.policy);
+    let killed = Event::Trigger(Trigger::MonitorKilled);
     let namespace = level.is_namespace();
     let ending = shim.ending_init();
     if namespace && board.ended().is_none() {
         // The monitor was the init of a namespace. With it the kernel kills all processes in it.
-        let by = (board.stop_trigger(), broken, board.server());
-        if let (None | Some(Trigger::MonitorKilled), None, Some(_)) = by {
+        let trigger = board.plan(policy).step(killed, clock::now()).0.trigger();
+        let by = (trigger, broken, board.server());
+        if let (Some(Trigger::MonitorKilled), None, Some(_)) = by {
             progress::stopped_unasked(Trigger::MonitorKilled, Signal::KILL);
         }
         if ending.is_none() {
@@ -95,7 +97,6 @@ fn take_over(
     if let Some((what, errno)) = broken {
         monitor.give_up(what, errno);
     }
-    let plan = board.resume(context.place.policy, clock::now());
-    let killed = Event::Trigger(Trigger::MonitorKilled);
+    let plan = board.resume(policy, clock::now());
     finish::run_loop(context, &mut monitor, plan, Some(killed)).map(|(_, status)| status)
 }

@@ -104,6 +104,17 @@ impl<const N: usize> Words<N> {
         *rest = after;
         Some(Self(words))
     }
+
+    /// The word at `at`; 0 if there is none.
+    pub fn get(self, at: usize) -> u64 {
+        self.0.get(at).map_or(0, |word| word.load(SeqCst))
+    }
+
+    pub fn set(self, at: usize, value: u64) {
+        if let Some(word) = self.0.get(at) {
+            word.store(value, SeqCst);
+        }
+    }
 }
 
 /// `count` zeroed words. They are never unmapped. See `mmap(2)`, `MAP_SHARED | MAP_ANONYMOUS`.

@@ -90,17 +90,22 @@ pub const CANCEL_DRAIN: Duration = Duration::from_millis(50);
 pub const GRACE: Duration = Duration::from_millis(1000);
 pub const KILL_TIMEOUT: Duration = Duration::from_millis(300);
 
+pub const POLICY: Policy = Policy {
+    drain: DRAIN,
+    grace: GRACE,
+    stage: None,
+    kill_timeout: KILL_TIMEOUT,
+    kill_mode: KillMode::Staged,
+    until: Until::Server,
+    manager_has_deadline: false,
+    at_terminal: false,
+};
+
 impl Scene {
     pub fn policy(&self) -> Policy {
         Policy {
-            drain: DRAIN,
-            grace: GRACE,
-            stage: None,
-            kill_timeout: KILL_TIMEOUT,
-            kill_mode: KillMode::Staged,
-            until: Until::Server,
-            manager_has_deadline: false,
             at_terminal: self.job_control,
+            ..POLICY
         }
     }
 }

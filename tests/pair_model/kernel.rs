@@ -6,13 +6,15 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use treaper::plan::event::Trigger;
+use treaper::plan::machine::{Plan, State};
+use treaper::plan::record::{self, TIMES};
 use treaper::sys::Errno;
 use treaper::sys::signal::Signal;
 use treaper::sys::wait::Ended;
 
 use crate::actor::{
     CANCEL_DRAIN, CHILD, Cause, Changed, ERR, GRACE, HOST, HUP as HUNG_UP, Info, KILL_TIMEOUT,
-    MONITOR, OUTSIDE, Op, RELAY, Reply, SERVER, SHIM, Scene,
+    MONITOR, OUTSIDE, Op, POLICY, RELAY, Reply, SERVER, SHIM, Scene,
 };
 use crate::pair::board::Board;
 use crate::relay::RelayHandle;
@@ -174,7 +176,12 @@ pub struct Kernel {
     pub broken: Option<&'static str>,
 }
 
-const WORDS_IN_ALL: usize = 28;
+const NAMED_WORDS: usize = 27;
+/// The words in the two halves of the plan's times come after those with a name of their own.
+pub const FIRST_TIME: usize = NAMED_WORDS;
+const WORDS_IN_ALL: usize = NAMED_WORDS + 2 * TIMES;
+/// The bit of the word `plan` that says which half belongs to it.
+const HALF: u64 = 1 << 63;
 
 /// The names of all words, in their order.
 pub fn name(word: u8) -> &'static str {
@@ -188,26 +195,24 @@ pub fn name(word: u8) -> &'static str {
         let names: Vec<_> = pair
             .chain(relay.map(|name| format!("relay.{name}")))
             .collect();
-        assert_eq!(names.len(), WORDS_IN_ALL);
+        assert_eq!(names.len(), NAMED_WORDS);
         names
     });
-    &names[usize::from(word)]
+    names.get(usize::from(word)).map_or("a time", |name| name)
 }
 
 fn word(of: &str) -> usize {
-    let at = (0..WORDS_IN_ALL).find(|at| name(*at as u8) == of);
+    let at = (0..NAMED_WORDS).find(|at| name(*at as u8) == of);
     at.unwrap_or_else(|| panic!("there is no word {of}"))
 }
 
 thread_local! {
-    static WORDS: [usize; 9] = [
+    static WORDS: [usize; 7] = [
         "server",
         "ended",
-        "kill_at",
-        "survivors_at",
         "failure",
         "stop_sent",
-        "trigger",
+        "plan",
         "relay.done",
         "relay.timed_out",
     ]
@@ -217,9 +222,9 @@ thread_local! {
 fn at(word: usize) -> usize {
     WORDS.with(|words| words[word])
 }
-const TRIGGER: usize = 6;
-const DONE: usize = 7;
-const TIMED_OUT: usize = 8;
+const PLAN: usize = 4;
+const DONE: usize = 5;
+const TIMED_OUT: usize = 6;
 /// Input that the server reads during a drain prolongs it by this.
 const INPUT_CHECK: Duration = Duration::from_millis(50);
 
@@ -329,6 +334,11 @@ impl Kernel {
                 self.is_alive(HOST) && host_stays
             }
             Op::Set { word, value } if self.board[*word as usize] == *value => true,
+            // No process reads a half that does not belong to the plan.
+            Op::Set { word, .. } if usize::from(*word) >= FIRST_TIME => {
+                let upper = usize::from(*word) >= FIRST_TIME + TIMES;
+                upper != (self.board[at(PLAN)] & HALF != 0)
+            }
             // It is written once.
             Op::Get { word } if is_word(*word, &["server"]) => self.board[*word as usize] != 0,
             // In a namespace the shim writes and reads some of the words while the monitor lives.
@@ -336,9 +346,8 @@ impl Kernel {
             Op::Get { word } => {
                 let by_monitor = [
                     "ended",
-                    "trigger",
-                    "kill_at",
-                    "survivors_at",
+                    "plan",
+                    "a time",
                     "suspension",
                     "early_status",
                     "stop_sent",
@@ -361,8 +370,8 @@ impl Kernel {
             }
             // Only the heir reads these.
             Op::Set { word, .. } if own == MONITOR && monitor_stays => {
-                let for_heir = ["ended", "kill_at", "survivors_at", "stop_sent", "named"];
-                is_word(*word, &for_heir) || !job && is_word(*word, &["trigger"])
+                let for_heir = ["ended", "stop_sent", "named"];
+                is_word(*word, &for_heir) || !job && is_word(*word, &["plan"])
             }
             // As an heir it is alone.
             Op::Set { .. } => own == SHIM && !self.is_alive(MONITOR),
@@ -600,10 +609,35 @@ impl Kernel {
                 self.breaks("a turn that has ended, or has time left, is no reason to stop");
             }
         }
-        let deadlines = WORDS.with(|words| [words[2], words[3]]);
-        if deadlines.contains(&at.into()) && before != 0 && value > before {
+        if usize::from(at) == WORDS.with(|words| words[PLAN]) {
+            self.check_plan(before);
+        }
+    }
+
+    /// The state of the plan whose head is `head`.
+    fn state(&self, head: u64) -> State {
+        let first = FIRST_TIME + if head & HALF == 0 { 0 } else { TIMES };
+        let times = std::array::from_fn(|at| self.board[first + at]);
+        let plan = Plan::decode(POLICY, head & !HALF, times);
+        plan.expect("a plan that can be read").state()
+    }
+
+    /// The plan `before` was replaced.
+    fn check_plan(&mut self, before: u64) {
+        let after = self.board[at(PLAN)];
+        let deadline = |state| match state {
+            State::Terminating { kill_at, .. } => Some((2, kill_at)),
+            State::Killing { survivors_at, .. } => Some((3, survivors_at)),
+            _ => None,
+        };
+        let both = deadline(self.state(before)).zip(deadline(self.state(after)));
+        let is_later = both.is_some_and(|((of, a), (now_of, b))| of == now_of && b > a);
+        if is_later {
             self.breaks("no deadline on the board is moved to a later time");
         }
+        // No process reads the other half any more.
+        let unused = FIRST_TIME + if after & HALF == 0 { TIMES } else { 0 };
+        self.board[unused..unused + TIMES].fill(0);
     }
 
     fn wait(&mut self, own: u8, of: Option<u8>, kinds: u8, take: bool) -> Reply {
@@ -671,7 +705,7 @@ impl Kernel {
         // One that still waits is merged with the next one.
         let merged = to == SERVER && self.change(SERVER).slot(TERM).is_some();
         if to == SERVER && signal == TERM && self.is_alive(SERVER) && !merged {
-            let by_monitor = self.board[WORDS.with(|words| words[5])] != 0;
+            let by_monitor = self.board[WORDS.with(|words| words[3])] != 0;
             self.stops_sent += 1;
             if own == SHIM && by_monitor || self.stops_sent > 1 + u8::from(self.killed[1]) {
                 self.breaks("the server gets the stop signal once from each process that stops it");
@@ -838,7 +872,7 @@ impl Kernel {
 
     /// As `sys::clone::become_server` does it.
     fn become_server(&mut self, scene: &Scene, of: u8) {
-        let [server, _, _, _, failure, ..] = WORDS.with(|words| *words);
+        let [server, _, failure, ..] = WORDS.with(|words| *words);
         match self.process(of).phase {
             0 if scene.namespace => self.board[server] = 2,
             0 => self.board[server] = 5_000_000 + u64::from(SERVER),
@@ -1020,8 +1054,8 @@ impl Kernel {
             None if scene.namespace => true,
             // It was not started.
             None => self.process(SERVER).life == Life::Unborn,
-            Some(_) if self.board[WORDS.with(|words| words[4])] != 0 => true,
-            Some(_) if self.board[at(TRIGGER)] == Trigger::CancelTimeout as u64 => {
+            Some(_) if self.board[WORDS.with(|words| words[2])] != 0 => true,
+            Some(_) if record::trigger(self.board[at(PLAN)]) == Some(Trigger::CancelTimeout) => {
                 status == 124 || scene.hopeless && status == 123
             }
             Some(server) => {
@@ -1039,7 +1073,7 @@ impl Kernel {
 
     /// The trigger on the board is one that has happened.
     fn check_trigger(&mut self) {
-        let number = self.board[at(TRIGGER)];
+        let number = record::trigger(self.board[at(PLAN)]).map_or(0, |trigger| trigger as u64);
         let timed_out_in_drain = 1 << Trigger::StdinEof as u16 | 1 << Trigger::CancelTimeout as u16;
         let is_right = if self.reasons == timed_out_in_drain {
             number == Trigger::CancelTimeout as u64

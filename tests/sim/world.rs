@@ -97,7 +97,7 @@ impl Sim {
         // The death of the monitor ends a drain as well.
         let last = self.plan.take().map(|plan| plan.state());
         if matches!(last, Some(State::Draining { .. })) {
-            self.triggered = None;
+            self.triggered = Some((self.table.now, Trigger::MonitorKilled));
         }
         self.last_end = Some(self.table.now);
         self.seems_told = !self.board.stop_sent.get();

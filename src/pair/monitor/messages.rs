@@ -93,7 +93,7 @@ impl Monitor<'_> {
     }
 
     /// Writes the report. `status`: the exit status.
-    pub fn write_report(&self, plan: &Plan, status: u8) {
+    pub fn write_report(&self, trigger: Option<Trigger>, status: u8) {
         let Some(report) = self.context.report else {
             return;
         };
@@ -102,7 +102,7 @@ impl Monitor<'_> {
         }
         let relay = self.context.relay.as_ref();
         report.write(&Facts {
-            trigger: plan.trigger(),
+            trigger,
             server_pid: self.context.board.server().map(Pid::get),
             server_ended: self.context.board.ended(),
             exit_status: status,

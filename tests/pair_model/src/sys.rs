@@ -465,6 +465,7 @@ pub mod shared {
     use std::sync::atomic::AtomicU64;
 
     use crate::actor::{Op, call};
+    use crate::kernel::FIRST_TIME;
 
     /// The names of the words.
     pub trait Named {
@@ -554,10 +555,19 @@ pub mod shared {
     #[derive(Clone, Copy, Debug)]
     pub struct Words<const N: usize>(pub &'static [AtomicU64; N]);
 
-    impl Words<{ treaper::sys::exec::Text::WORDS }> {
+    impl Words<8> {
         pub fn nth(_: u8) -> Self {
             static NONE: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
             Self(&NONE)
+        }
+
+        /// Only the times of the plan are read and written in this way.
+        pub fn get(self, at: usize) -> u64 {
+            Word((FIRST_TIME + at) as u8).get()
+        }
+
+        pub fn set(self, at: usize, value: u64) {
+            Word((FIRST_TIME + at) as u8).set(value);
         }
     }
 }

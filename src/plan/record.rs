@@ -1,0 +1,99 @@
+//! The plan in words, from which another process can go on with it. `core` only, as the plan is.
+
+use core::time::Duration;
+
+use crate::plan::event::Trigger;
+use crate::plan::machine::{NEVER, Plan, State};
+use crate::plan::policy::Policy;
+
+/// The most times that a state has.
+pub const TIMES: usize = 4;
+
+/// In the head, the trigger is the lowest byte, and the number of the state begins at this bit.
+const STATE: u32 = 8;
+/// The bit of the head that says that the server is gone.
+const SERVER_GONE: u64 = 1 << 16;
+
+impl Plan {
+    /// The head, and the times of the state in the order of its fields. The policy is not in it.
+    /// A plan that has just begun is all zeroes.
+    pub fn encode(&self) -> (u64, [u64; TIMES]) {
+        let (number, times) = match self.state() {
+            State::Running => (0, [0; TIMES]),
+            State::Draining {
+                until,
+                check,
+                unread,
+            } => {
+                let unread = unread.map_or(0, |unread| unread.saturating_add(1));
+                (1, [word(Some(until)), word(check), unread, 0])
+            }
+            State::Terminating {
+                server_at,
+                rest_at,
+                name_at,
+                kill_at,
+            } => (2, [server_at, rest_at, name_at, Some(kill_at)].map(word)),
+            State::Killing {
+                next,
+                pause,
+                survivors_at,
+            } => (
+                3,
+                [Some(next), Some(pause), Some(survivors_at), None].map(word),
+            ),
+            State::Done => (4, [0; TIMES]),
+            State::Survived => (5, [0; TIMES]),
+        };
+        let trigger = self.trigger().map_or(0, |trigger| trigger as u64);
+        let gone = if self.server_gone() { SERVER_GONE } else { 0 };
+        (trigger | number << STATE | gone, times)
+    }
+
+    /// The plan that [`Self::encode`] has made these of, if it has.
+    pub fn decode(policy: Policy, head: u64, words: [u64; TIMES]) -> Option<Self> {
+        let [first, second, third, fourth] = words.map(time);
+        let state = match (head & !SERVER_GONE) >> STATE {
+            0 => State::Running,
+            1 => State::Draining {
+                until: first?,
+                check: second,
+                unread: words[2].checked_sub(1),
+            },
+            2 => State::Terminating {
+                server_at: first,
+                rest_at: second,
+                name_at: third,
+                kill_at: fourth?,
+            },
+            3 => State::Killing {
+                next: first?,
+                pause: second?,
+                survivors_at: third?,
+            },
+            4 => State::Done,
+            5 => State::Survived,
+            _ => return None,
+        };
+        let gone = head & SERVER_GONE != 0;
+        Some(Self::resume(policy, state, trigger(head), gone))
+    }
+}
+
+/// The trigger in the head of a plan.
+pub fn trigger(head: u64) -> Option<Trigger> {
+    Trigger::ALL.into_iter().find(|t| *t as u64 == head & 0xff)
+}
+
+/// Zero is no time, and the greatest word is [`NEVER`].
+fn word(time: Option<Duration>) -> u64 {
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    time.map_or(0, |time| nanos(time).saturating_add(1))
+}
+
+fn time(word: u64) -> Option<Duration> {
+    match word {
+        u64::MAX => Some(NEVER),
+        _ => word.checked_sub(1).map(Duration::from_nanos),
+    }
+}
