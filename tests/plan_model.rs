@@ -216,11 +216,7 @@ fn note(edge: &Edge) -> Seen {
             }
             seen.unread = Some(unread);
         }
-        Event::Requested(_)
-        | Event::Reaped { .. }
-        | Event::Deadline { .. }
-        | Event::Swept { .. }
-        | Event::KillNow => {}
+        Event::Reaped { .. } | Event::Deadline { .. } | Event::Swept { .. } | Event::KillNow => {}
     }
     if rank(to) == 1 {
         seen.drain = seen.drain.or(Some(edge.now));
@@ -289,10 +285,6 @@ fn search(policy: Policy) -> (usize, u64) {
         let all = events.iter().filter(possible);
         for (event, now) in all.flat_map(|event| moments.iter().map(|at| (*event, *at))) {
             let (plan, actions) = before.plan.step(event, now);
-            if let Event::Trigger(trigger) = event {
-                let requested = before.plan.step(Event::Requested(trigger), now);
-                assert_eq!(requested, (plan, actions), "a request is a trigger");
-            }
             let actions = actions.iter().collect();
             let edge = Edge {
                 policy,

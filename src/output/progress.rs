@@ -74,8 +74,8 @@ impl Voice for Own {
     }
 }
 
-/// Logs why treaper has sent the stop signal to a live server, and which option changes that. For
-/// stops that no signal has asked for.
+/// Logs why treaper has sent the stop signal to a live server, and which option changes that. A
+/// stop that SIGTERM asked for is silent.
 pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
     let (why, change) = match trigger {
         Trigger::ParentExit => (
@@ -86,7 +86,10 @@ pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
             "the other end of stdin has hung up and the drain has ended",
             " (--stdin and --drain change that)",
         ),
-        Trigger::Hangup => ("the terminal is gone", " (--hup=forward changes that)"),
+        Trigger::Hangup => (
+            "the terminal is gone or SIGHUP was sent",
+            " (--hup=forward changes that)",
+        ),
         Trigger::WatchedExit => (
             "a process of --watch-pid or --watch-ancestor is gone",
             " (without that option the server goes on)",

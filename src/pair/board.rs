@@ -37,9 +37,6 @@ shared_words! {
         pub named: Flag,
         /// Shim: Ctrl-C was pressed after that offer. The monitor takes it.
         pub kill_now: Flag,
-        /// Shim: the kernel has sent the SIGHUP that the shim is about to forward, since the
-        /// terminal is gone.
-        pub terminal_gone: Flag,
         /// Shim: the host is gone. The monitor takes it. It is not a child of the host, so it may
         /// have no other way to learn that.
         pub host_gone: Flag,

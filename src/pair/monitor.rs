@@ -90,7 +90,7 @@ impl World for Monitor<'_> {
         } else {
             stderr::defer();
         }
-        if let Event::Trigger(trigger) | Event::Requested(trigger) = event {
+        if let Event::Trigger(trigger) = event {
             self.record_loss(trigger);
             log::info!("trigger: {trigger}");
         }
@@ -108,9 +108,9 @@ impl World for Monitor<'_> {
         }
     }
 
-    fn apply(&mut self, event: Event, plan: &Plan, action: Action) -> Option<Event> {
+    fn apply(&mut self, plan: &Plan, action: Action) -> Option<Event> {
         match action {
-            Action::StopServer => self.stop_server(event, plan),
+            Action::StopServer => self.stop_server(plan),
             Action::EnsureServerStop => {
                 let signal = self.stop_signal(plan);
                 let _ = self.tree.ensure_server_stop(signal);
@@ -220,8 +220,7 @@ impl Monitor<'_> {
         self.context.config.success.map(status)
     }
 
-    /// `event`: that which has begun the stop.
-    fn stop_server(&mut self, event: Event, plan: &Plan) {
+    fn stop_server(&mut self, plan: &Plan) {
         let signal = self.stop_signal(plan);
         if !self.tree.stop_server(signal) {
             return;
@@ -230,7 +229,7 @@ impl Monitor<'_> {
             self.context.board.stop_sent.set(true);
         }
         // After the signal, so that the message does not delay the stop.
-        if let (Some(trigger), false) = (plan.trigger(), matches!(event, Event::Requested(_))) {
+        if let Some(trigger) = plan.trigger() {
             progress::stopped_unasked(trigger, signal);
         }
     }

@@ -301,9 +301,6 @@ impl Shim<'_> {
 
     /// Sends the monitor what has arrived here.
     fn inform_monitor(&self, arrival: &Arrival) {
-        if arrival.signal == Signal::HUP && arrival.origin == Origin::Kernel {
-            self.context.board.terminal_gone.set(true);
-        }
         self.signal_monitor(arrival.signal, arrival.value);
     }
 

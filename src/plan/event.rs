@@ -79,8 +79,6 @@ impl fmt::Display for Trigger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     Trigger(Trigger),
-    /// A trigger as well: a process has asked for the stop by a signal.
-    Requested(Trigger),
     /// Children were reaped. `empty`: `wait` says that no child is left.
     Reaped {
         server_gone: bool,

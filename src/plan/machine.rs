@@ -185,7 +185,7 @@ impl Plan {
     #[must_use]
     pub fn step(mut self, event: Event, now: Duration) -> (Self, Actions) {
         let actions = match event {
-            Event::Trigger(trigger) | Event::Requested(trigger) => self.on_trigger(trigger, now),
+            Event::Trigger(trigger) => self.on_trigger(trigger, now),
             Event::Reaped { server_gone, empty } => self.on_reaped(server_gone, empty, now),
             Event::Deadline { unread, hung_up } => self.on_deadline(unread, hung_up, now),
             Event::Swept { progress } => self.on_swept(progress, now),

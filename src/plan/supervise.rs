@@ -16,9 +16,9 @@ pub trait World {
     /// Called with every new plan, and the event that has led to it, before its actions are done.
     fn planned(&mut self, event: Event, before: &Plan, after: &Plan);
 
-    /// Does `action` of `plan`, which follows from `event`. Returns the event that answers it, if
-    /// there is one. A failure is logged, and the stop goes on.
-    fn apply(&mut self, event: Event, plan: &Plan, action: Action) -> Option<Event>;
+    /// Does `action` of `plan`. Returns the event that answers it, if there is one. A failure is
+    /// logged, and the stop goes on.
+    fn apply(&mut self, plan: &Plan, action: Action) -> Option<Event>;
 }
 
 /// Runs `plan` to its end. There is no other way out. `first`: what has happened already.
@@ -33,7 +33,7 @@ pub fn run(world: &mut impl World, mut plan: Plan, first: Option<Event>) -> Plan
         world.planned(event, &plan, &after);
         plan = after;
         for action in actions.iter() {
-            known = world.apply(event, &plan, action).or(known);
+            known = world.apply(&plan, action).or(known);
         }
     }
     plan

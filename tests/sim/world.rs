@@ -250,7 +250,7 @@ impl World for Sim {
         self.call();
     }
 
-    fn apply(&mut self, _: Event, _: &Plan, action: Action) -> Option<Event> {
+    fn apply(&mut self, _: &Plan, action: Action) -> Option<Event> {
         let began = self.table.now;
         let mut answer = None;
         self.done.push((began, action));

@@ -26,8 +26,6 @@ impl Monitor<'_> {
         if is_cont {
             self.resume_shim(&arrival);
         }
-        let is_request = !matches!(arrival.origin, Origin::Terminal | Origin::Kernel)
-            && !self.context.board.terminal_gone.get();
         if self.is_from_tree(&arrival) {
             self.pass_to_host(&arrival);
             return gone.map(Event::Trigger);
@@ -37,9 +35,6 @@ impl Monitor<'_> {
             Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
             // Ctrl-Z may have suspended the server meanwhile, and this would undo it.
             Route::Forward(_) if is_cont && self.context.board.resumes_monitor.take() => {}
-            Route::Trigger(trigger) if gone.is_none() && is_request => {
-                return Some(Event::Requested(trigger));
-            }
             Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
             Route::Child => return Some(self.reap()),
             Route::Forward(_) if self.is_also_for_shim(&arrival) => {}
