@@ -108,7 +108,8 @@ impl Tree {
         let group = self.first_step.and_then(|step| step.group);
         walk::repeat(&clock::now, STOP_WALKS, &mut || {
             let before = count;
-            let missed = self.each_closely(&mut |member| count += send_stop(member, signal, group));
+            let missed =
+                self.each_reporting_gaps(&mut |member| count += send_stop(member, signal, group));
             // The list of a namespace lacks processes that were born while it was read.
             missed || self.containment.is_namespace() && count > before
         });

@@ -162,7 +162,7 @@ impl Tree {
 
     /// Visits each process. Returns whether some may have been missed, because processes ended or
     /// moved meanwhile.
-    pub fn each_closely(&mut self, visit: &mut dyn FnMut(&Member)) -> bool {
+    pub fn each_reporting_gaps(&mut self, visit: &mut dyn FnMut(&Member)) -> bool {
         self.walk(true, Reach::Tree, visit)
     }
 

@@ -43,7 +43,7 @@ impl Tree {
     pub fn count_signalled(&mut self) -> u64 {
         let (mut count, own) = (0, pid::own());
         walk::repeat(&clock::now, COUNT_WALKS, &mut || {
-            self.each_closely(&mut |member| {
+            self.each_reporting_gaps(&mut |member| {
                 let counts = match proc::stat(member.pid.get()) {
                     Ok(stat) => !proc::is_dead(stat.state) || stat.parent == own,
                     Err(errno) => errno == proc::FOREIGN,

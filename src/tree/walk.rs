@@ -57,7 +57,8 @@ pub struct Gaps {
     pub errno: Option<Errno>,
     /// How the children were found in the end.
     pub search: Search,
-    /// A process ended or got another parent during the walk, so its children may have been missed.
+    /// A process ended or got another parent during the walk, so its children may have been missed,
+    /// or there was no room for all.
     pub disturbed: bool,
 }
 
@@ -226,6 +227,7 @@ impl<K: Kernel> Walk<'_, K> {
             } else {
                 // Too deep for one walk. The next one comes to these children.
                 self.len = len;
+                self.disturbed = true;
             }
         }
     }
@@ -306,7 +308,7 @@ impl<K: Kernel> Walk<'_, K> {
         let len = self.len;
         let mut is_hidden = false;
         while self.search == Search::Files && !is_hidden {
-            let each = &mut |child| push(self.pending, &mut self.len, child);
+            let each = &mut |child| self.disturbed |= !push(self.pending, &mut self.len, child);
             match self.kernel.children(pid, each) {
                 Ok(()) | Err(Errno::SRCH) => return,
                 Err(Errno::MFILE | Errno::NFILE) if path.release(usize::MAX) => {
@@ -338,7 +340,7 @@ impl<K: Kernel> Walk<'_, K> {
             }
             let scanned = self.table[..self.scanned].iter();
             for (child, _) in scanned.filter(|(_, parent)| *parent == pid) {
-                push(self.pending, &mut self.len, *child);
+                self.disturbed |= !push(self.pending, &mut self.len, *child);
             }
         }
     }
@@ -416,10 +418,12 @@ impl<K: Kernel> Walk<'_, K> {
     }
 }
 
-/// Appends `number` if there is room. Otherwise the next walk comes to it.
-fn push(pending: &mut [i32], len: &mut usize, number: i32) {
-    if let Some(slot) = pending.get_mut(*len) {
-        *slot = number;
-        *len += 1;
-    }
+/// Appends `number`. Returns false if there is no room: then another walk has to come to it.
+fn push(pending: &mut [i32], len: &mut usize, number: i32) -> bool {
+    let Some(slot) = pending.get_mut(*len) else {
+        return false;
+    };
+    *slot = number;
+    *len += 1;
+    true
 }

@@ -80,8 +80,18 @@ impl<'a> Simulated<'a> {
 
     /// One walk.
     pub fn walk(&self, strangers: &[i32], visit: &mut dyn FnMut(&Member<Handle>)) -> Gaps {
+        self.walk_in(&mut [0; 4096], strangers, visit)
+    }
+
+    /// The same, with room for so many pending processes.
+    pub fn walk_in(
+        &self,
+        pending: &mut [i32],
+        strangers: &[i32],
+        visit: &mut dyn FnMut(&Member<Handle>),
+    ) -> Gaps {
         let room = Room {
-            pending: &mut [0; 4096],
+            pending,
             scanned: &mut vec![(0, 0); 4096],
         };
         let scope = Scope {

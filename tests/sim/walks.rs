@@ -127,6 +127,27 @@ fn a_walk_down_a_chain_holds_the_handles_of_the_lowest_processes_of_the_path() {
     assert_eq!(held, expected);
 }
 
+/// The processes for which there is no room are left to the next walk.
+#[test]
+fn a_walk_without_room_for_all_says_so() {
+    for lists in [true, false] {
+        let mut table = Table::new(Rng::new(1));
+        for _ in 0..5 {
+            table.start(US, QUIET);
+        }
+        let features = Features {
+            lists,
+            ..Features::ALL
+        };
+        let kernel = Simulated::new(&mut table, features);
+        for (room, full) in [(4, true), (5, false)] {
+            let mut visited = 0;
+            let gaps = kernel.walk_in(&mut vec![0; room], &[], &mut |_| visited += 1);
+            assert_eq!((visited, gaps.disturbed), (room, full), "{lists}");
+        }
+    }
+}
+
 /// Processes end and fork so often that a walk sees many changes.
 fn restless(rng: &mut Rng) -> Habits {
     let forks = rng.percent(25).then(|| Forks {
