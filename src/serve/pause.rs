@@ -1,5 +1,7 @@
 //! A process without a server, which only waits and reaps: the pause container of a pod.
 
+use std::time::Duration;
+
 use crate::contain::Containment;
 use crate::origin::place::Place;
 use crate::output::error::Error;
@@ -14,6 +16,7 @@ use crate::sys::signal::Signal;
 use crate::sys::wait::Wait;
 use crate::sys::{Errno, arrival, clock, pid, prctl};
 use crate::tree::Tree;
+use crate::tree::reap::Left;
 
 /// Reaps until SIGINT or SIGTERM, then stops the orphans that this process has adopted. Returns the
 /// exit status.
@@ -33,13 +36,16 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     )?;
     // The pause may last long. Meanwhile the file system of the working directory can be unmounted.
     let _ = std::env::set_current_dir("/");
+    let mut tree = Tree::new(None, Vec::new(), Containment::Group, None);
+    let mut timeout = None;
     loop {
         let arrival =
-            arrival::wait_any(None).map_err(|errno| Error::kernel("wait for signals", errno))?;
-        match arrival.map(|arrival| arrival.signal) {
-            Some(Signal::TERM | Signal::INT) => break,
-            _ => while let Ok(Some(_)) = Wait::any().ended().suspended().resumed().take() {},
+            arrival::wait_any(timeout).map_err(|errno| Error::kernel("wait for signals", errno))?;
+        if let Some(Signal::TERM | Signal::INT) = arrival.map(|arrival| arrival.signal) {
+            break;
         }
+        let reaped = tree.reap(&mut |_, _, _| {});
+        timeout = (reaped.left == Left::More).then_some(Duration::ZERO);
     }
     if Wait::any().ended().peek() == Err(Errno::CHILD) {
         return Ok(0);
@@ -55,7 +61,6 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         relay: None,
         spare: None,
     };
-    let tree = Tree::new(None, Vec::new(), Containment::Group, None);
     let mut monitor = Monitor::heir(&context, tree);
     let plan = Plan::new(context.place.policy).inherit(true, false, clock::now());
     let plan = supervise::run(&mut monitor, plan, Some(Event::Trigger(Trigger::Terminate)));
