@@ -30,24 +30,26 @@ shared_words! {
         early_status: Word,
         failure: Word,
         interpreter: Words<{ Text::WORDS }>,
-        /// Monitor: treaper has sent the stop signal to the server. (The kernel may send it, too.)
+        /// Set by the monitor when it has sent the stop signal to the server, never cleared. (The
+        /// kernel may send that signal, too.)
         pub stop_sent: Flag,
-        /// Monitor: the processes for which the stop waits were listed, with the offer that Ctrl-C
-        /// kills them now.
+        /// Set by the monitor when it has listed the processes for which the stop waits, with the
+        /// offer that Ctrl-C kills them now. Never cleared.
         pub named: Flag,
-        /// Shim: Ctrl-C was pressed after that offer. The monitor takes it.
+        /// Set by the shim when Ctrl-C was pressed after that offer, cleared by the monitor when it
+        /// acts on it.
         pub kill_now: Flag,
-        /// Shim: the host is gone. The monitor takes it. It is not a child of the host, so it may
-        /// have no other way to learn that.
+        /// Set by the shim when the host is gone, cleared by the monitor when it acts on it. The
+        /// monitor is not a child of the host, so it may have no other way to learn that.
         pub host_gone: Flag,
-        /// Monitor: whether the foreground group of the terminal belongs to this job. Written while
-        /// the server is not reaped.
+        /// Set and cleared by the monitor before it reaps, until the server is reaped: whether the
+        /// foreground group of the terminal belongs to this job.
         pub in_foreground: Flag,
-        /// Shim: it is about to suspend itself, or has done that. Written before it looks at the
-        /// reason once more.
+        /// Set by the shim when it is about to suspend itself, before it looks at the reason once
+        /// more. Cleared by the shim when it goes on.
         pub suspending: Flag,
-        /// Shim: its next SIGCONT is for a monitor that was suspended, and not for the server. The
-        /// monitor takes it.
+        /// Set by the shim before it resumes a suspended monitor, cleared by the monitor when it
+        /// takes the next SIGCONT, which is then not for the server.
         pub resumes_monitor: Flag,
     }
 }

@@ -114,6 +114,7 @@ impl World for Monitor<'_> {
             Action::EnsureServerStop => {
                 let signal = self.stop_signal(plan);
                 let _ = self.tree.ensure_server_stop(signal);
+                self.context.board.stop_sent.set(self.tree.has_sent_stop());
             }
             Action::StopRest => {
                 let signal = self.stop_signal(plan);
@@ -146,7 +147,7 @@ impl Monitor<'_> {
             let is_due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
             // Deadlines come first: many other events must not delay them.
             if is_due(deadline) {
-                return self.overdue();
+                return self.deadline_event();
             }
             if is_due(self.tree.continues_at()) {
                 self.tree.continue_stop();
@@ -186,7 +187,7 @@ impl Monitor<'_> {
     }
 
     /// A deadline has come.
-    fn overdue(&self) -> Event {
+    fn deadline_event(&self) -> Event {
         let relay = self.context.relay.as_ref();
         Event::Deadline {
             unread: fd::unread(fd::STDIN) + relay.map_or(0, |relay| relay.words.unread.get()),
@@ -225,9 +226,7 @@ impl Monitor<'_> {
         if !self.tree.stop_server(signal) {
             return;
         }
-        if self.tree.has_sent_stop() {
-            self.context.board.stop_sent.set(true);
-        }
+        self.context.board.stop_sent.set(self.tree.has_sent_stop());
         // After the signal, so that the message does not delay the stop.
         if let Some(trigger) = plan.trigger() {
             progress::stopped_unasked(trigger, signal);
