@@ -70,7 +70,7 @@ fn alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
     };
     let strangers = context.place.strangers.clone();
     let mut monitor = server::start(context, prepared, role, strangers)?;
-    let plan = Plan::new(context.place.policy);
+    let plan = Plan::new(context.policy());
     let (_, status) = finish::run_loop(context, &mut monitor, plan, None)?;
     // It removes the control group.
     drop(monitor);

@@ -2,7 +2,6 @@
 
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
-use crate::plan::policy::Policy;
 use crate::settings::config::{Config, SignalUse, StdinMode};
 use crate::settings::manner::{Manner, Name};
 use crate::sys::clone::Standing;
@@ -20,8 +19,9 @@ pub struct Place {
     pub job_control: bool,
     /// What the server leads.
     pub standing: Standing,
-    /// How a stop goes: what was asked for, completed by what was found.
-    pub policy: Policy,
+    /// SIGTERM comes from a manager that kills what is left at a deadline of its own, which treaper
+    /// does not know. An option that sets a deadline counts more.
+    pub manager_has_deadline: bool,
     /// What SIGHUP does. It is forwarded if a manager uses it to ask for a reload, and under
     /// `nohup`, where it is no reason to stop.
     pub hup: SignalUse,
@@ -65,9 +65,6 @@ impl Place {
         let (job_control, group) = (tty::have_controlling_terminal(), pid::group());
         let is_unit = environment::names_this_process("SYSTEMD_EXEC_PID");
         let is_managed = is_unit || pid::own() == 1;
-        // Both kinds of managers kill what is left at a deadline of their own, which treaper does
-        // not know.
-        let manager_has_deadline = is_managed && manner.name == Name::Own && !config.grace_is_set;
         Ok(Self {
             job_control,
             standing: if job_control {
@@ -75,7 +72,7 @@ impl Place {
             } else {
                 manner.standing.unwrap_or(inherited.standing)
             },
-            policy: config.policy(manager_has_deadline, job_control),
+            manager_has_deadline: is_managed && manner.name == Name::Own && !config.grace_is_set,
             hup: match config.hup {
                 None if is_managed || inherited.sighup_ignored => SignalUse::Forward,
                 None => SignalUse::Stop,

@@ -6,6 +6,7 @@ use crate::origin::place::Place;
 use crate::output::progress::{Step, Voice};
 use crate::output::report::Report;
 use crate::pair::board::Board;
+use crate::plan::policy::Policy;
 use crate::relay::RelayHandle;
 use crate::settings::config::Config;
 use crate::settings::manner::Manner;
@@ -40,6 +41,15 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// How a stop goes: what was asked for, completed by what was found.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            manager_has_deadline: self.place.manager_has_deadline,
+            at_terminal: self.place.job_control,
+            ..self.config.policy
+        }
+    }
+
     /// The rules for an arriving signal.
     pub fn rules(&self) -> Rules<'_> {
         Rules {

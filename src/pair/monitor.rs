@@ -205,7 +205,7 @@ impl Monitor<'_> {
         if plan.state() == State::Survived {
             log::error!(
                 "{} after SIGKILL some processes are left; see above",
-                Seconds(self.context.config.kill_timeout)
+                Seconds(self.context.config.policy.kill_timeout)
             );
             return status::SURVIVORS;
         }
@@ -259,7 +259,7 @@ impl Monitor<'_> {
     pub fn give_up(&mut self, what: &str, errno: Errno) -> ! {
         stderr::defer();
         log::error!("cannot {what}: {errno}; the tree gets SIGKILL");
-        let end = clock::now() + self.context.config.kill_timeout;
+        let end = clock::now() + self.context.config.policy.kill_timeout;
         loop {
             let progress = self.tree.kill_round();
             let reaped = self.tree.reap(&mut |_, _, _| {});

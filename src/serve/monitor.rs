@@ -32,7 +32,7 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
     }
     // Other children of the shim are not children of the monitor, so it has no strangers.
     let mut monitor = server::start(context, prepared, Role::Monitor { shim }, Vec::new())?;
-    let plan = Plan::new(context.place.policy);
+    let plan = Plan::new(context.policy());
     let (plan, status) = finish::run_loop(context, &mut monitor, plan, None)?;
     let stays = plan.state() == State::Survived && monitor.release_shim(status);
     stderr::write_deferred();

@@ -62,7 +62,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         spare: None,
     };
     let mut monitor = Monitor::heir(&context, tree);
-    let plan = Plan::new(context.place.policy).inherit(true, false, clock::now());
+    let plan = Plan::new(context.policy()).inherit(true, false, clock::now());
     let plan = supervise::run(&mut monitor, plan, Some(Event::Trigger(Trigger::Terminate)));
     Ok(match plan.state() {
         State::Survived => status::SURVIVORS,

@@ -57,7 +57,7 @@ pub fn prepare<'a>(
     let writes = config.idle.map(|_| idle::open()).transpose()?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = Containment::prepare(config.contain)?;
-    let started = relay::start(&config.writers, config.drain, &place.strangers)?;
+    let started = relay::start(&config.writers, config.policy.drain, &place.strangers)?;
     let (handle, streams) = started.unzip();
     // A child of this process, and not of the tree.
     place

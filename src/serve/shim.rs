@@ -58,7 +58,7 @@ fn take_over(
     level: Containment,
     broken: Option<(&str, Errno)>,
 ) -> Result<u8, Error> {
-    let (board, policy) = (context.board, context.place.policy);
+    let (board, policy) = (context.board, context.policy());
     let killed = Event::Trigger(Trigger::MonitorKilled);
     let namespace = level.is_namespace();
     let ending = shim.ending_init();

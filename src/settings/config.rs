@@ -10,7 +10,7 @@ use crate::contain::Level;
 use crate::output::error::Error;
 use crate::output::report::{Facts, To};
 use crate::output::status::SuccessSet;
-use crate::plan::policy::{KillMode, Policy, Until};
+use crate::plan::policy::Policy;
 use crate::settings::writers::{MAX_MATCHES, Match, Writers};
 use crate::sys::proc::Name;
 use crate::sys::signal::Signal;
@@ -64,12 +64,8 @@ pub enum ForwardTo {
     reason = "each is a switch of its own that users set"
 )]
 pub struct Config {
-    pub drain: Duration,
-    pub grace: Duration,
-    pub stage: Option<Duration>,
-    pub kill_timeout: Duration,
-    pub kill_mode: KillMode,
-    pub until: Until,
+    /// How a stop goes. [`crate::pair::context::Context::policy`] completes it.
+    pub policy: Policy,
     /// Whether the grace period was set by the user, and is not the default.
     pub grace_is_set: bool,
     /// The stop signal.
@@ -133,12 +129,16 @@ impl Config {
         }
         let grace = given.last("grace");
         Ok(Self {
-            drain: given.last("drain").unwrap_or(Duration::from_secs(5)),
-            grace: grace.unwrap_or(Duration::from_secs(10)),
-            stage: given.last("stage"),
-            kill_timeout: given.last("kill-timeout").unwrap_or(Duration::from_secs(5)),
-            kill_mode: given.last("kill-mode").unwrap_or_default(),
-            until: given.last("until").unwrap_or_default(),
+            policy: Policy {
+                drain: given.last("drain").unwrap_or(Duration::from_secs(5)),
+                grace: grace.unwrap_or(Duration::from_secs(10)),
+                stage: given.last("stage"),
+                kill_timeout: given.last("kill-timeout").unwrap_or(Duration::from_secs(5)),
+                kill_mode: given.last("kill-mode").unwrap_or_default(),
+                until: given.last("until").unwrap_or_default(),
+                manager_has_deadline: false,
+                at_terminal: false,
+            },
             grace_is_set: grace.is_some(),
             signal: given.last("signal").unwrap_or(Signal::TERM),
             stdin: given.last("stdin").unwrap_or(StdinMode::Auto),
@@ -166,20 +166,6 @@ impl Config {
             unknown_variables,
             command,
         })
-    }
-
-    /// How a stop goes. The two are facts about the place, see [`Policy`].
-    pub const fn policy(&self, manager_has_deadline: bool, at_terminal: bool) -> Policy {
-        Policy {
-            drain: self.drain,
-            grace: self.grace,
-            stage: self.stage,
-            kill_timeout: self.kill_timeout,
-            kill_mode: self.kill_mode,
-            until: self.until,
-            manager_has_deadline,
-            at_terminal,
-        }
     }
 
     /// What a report says of a server that was not started.

@@ -101,15 +101,6 @@ pub const POLICY: Policy = Policy {
     at_terminal: false,
 };
 
-impl Scene {
-    pub fn policy(&self) -> Policy {
-        Policy {
-            at_terminal: self.job_control,
-            ..POLICY
-        }
-    }
-}
-
 /// What a descriptor refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Object {
@@ -465,21 +456,22 @@ fn live(scene: &Scene) -> u8 {
     let at = 2 * scene.relay as usize + usize::from(scene.namespace);
     let config = CONFIGS[at].get_or_init(|| {
         let level = if scene.namespace { "pidns" } else { "group" };
-        let (drain, cancel_drain) = (DRAIN.as_millis(), CANCEL_DRAIN.as_millis());
+        let ms = |time: Duration| format!("{}ms", time.as_millis()).into();
         let mut variables = vec![
             ("TREAPER_CONTAIN".into(), level.into()),
             // Otherwise the end of stdin would be no trigger in the first second.
             ("TREAPER_STDIN".into(), "watch".into()),
-            ("TREAPER_DRAIN".into(), format!("{drain}ms").into()),
+            ("TREAPER_DRAIN".into(), ms(DRAIN)),
+            ("TREAPER_GRACE".into(), ms(GRACE)),
+            ("TREAPER_KILL_TIMEOUT".into(), ms(KILL_TIMEOUT)),
         ];
         if scene.relay != Use::None {
             variables.push(("TREAPER_INJECT".into(), "unix:socket".into()));
         }
         if scene.relay == Use::Cancel {
-            let time = format!("{cancel_drain}ms");
             variables.push(("TREAPER_TURN".into(), "method=turn".into()));
             variables.push(("TREAPER_CANCEL".into(), "method=cancel".into()));
-            variables.push(("TREAPER_CANCEL_DRAIN".into(), time.into()));
+            variables.push(("TREAPER_CANCEL_DRAIN".into(), ms(CANCEL_DRAIN)));
         }
         cli::from_variables(&variables, &["server".into()]).expect("a configuration")
     });

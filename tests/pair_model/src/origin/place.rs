@@ -2,7 +2,6 @@
 use crate::actor;
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
-use crate::plan::policy::Policy;
 use crate::settings::config::{Config, SignalUse};
 use crate::settings::manner::Manner;
 use crate::sys::clone::Standing;
@@ -13,7 +12,7 @@ use crate::sys::wait::Ended;
 pub struct Place {
     pub job_control: bool,
     pub standing: Standing,
-    pub policy: Policy,
+    pub manager_has_deadline: bool,
     pub hup: SignalUse,
     pub manager: Option<i32>,
     pub stdin: Option<Trigger>,
@@ -30,7 +29,7 @@ impl Place {
             } else {
                 Standing::LeadsSession
             },
-            policy: scene.policy(),
+            manager_has_deadline: false,
             hup: SignalUse::Stop,
             manager: None,
             stdin: scene.watches_stdin.then_some(Trigger::StdinEof),
