@@ -17,9 +17,11 @@
 //!
 //! Semantic versioning covers [`dispatch`], [`command`] and [`find`], and what `TREAPER_*` variables
 //! mean. The rest of the crate belongs to the program, is hidden, and can change in any release.
-// Data flows one way: `settings` → `origin` → `spawn` → the loop (`plan::supervise`: `streams` →
+// Data flows one way: `settings` → `origin` → `command` → the loop (`plan::supervise`: `streams` →
 // `plan` → `tree`) → `output`.
 
+#[doc(hidden)]
+pub mod command;
 #[doc(hidden)]
 pub mod contain;
 #[doc(hidden)]
@@ -45,8 +47,6 @@ pub mod run;
 pub mod serve;
 #[doc(hidden)]
 pub mod settings;
-#[doc(hidden)]
-pub mod spawn;
 #[doc(hidden)]
 pub mod streams;
 #[doc(hidden)]

@@ -53,6 +53,27 @@ fn a_missing_interpreter_is_named_and_not_the_script() {
     }
 }
 
+/// treaper has left the working directory when it reads the first line of the script.
+#[test]
+fn a_missing_interpreter_of_a_relative_path_is_named() {
+    let directory = Directory::new();
+    directory.program("no-such-tool", b"#!/no/such/interpreter\n");
+    for (name, path) in [("./no-such-tool", "/bin"), ("no-such-tool", "/bin:")] {
+        for options in [&[][..], &["--no-guard"]] {
+            let mut treaper = Command::new(TREAPER);
+            treaper.args(options).args(["--", name]).env("PATH", path);
+            treaper.current_dir(&directory.0).stdin(Stdio::null());
+            let output = treaper.output().unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            let expected = format!(
+                "treaper: cannot execute '{name}': its interpreter '/no/such/interpreter' does not exist\n"
+            );
+            assert_eq!(text, expected, "{options:?}");
+            assert_eq!(output.status.code(), Some(126));
+        }
+    }
+}
+
 #[test]
 fn a_missing_interpreter_is_named_in_a_cgroup_too() {
     if Place::new().is_none() {

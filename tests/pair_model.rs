@@ -73,6 +73,8 @@ mod scenes;
 mod search;
 
 // A second `src`.
+#[path = "pair_model/src/command.rs"]
+mod command;
 #[path = "pair_model/src/contain/mod.rs"]
 mod contain;
 #[path = "pair_model/src/job_control.rs"]
@@ -85,8 +87,6 @@ mod pair;
 mod relay;
 #[path = "pair_model/src/serve/mod.rs"]
 mod serve;
-#[path = "pair_model/src/spawn.rs"]
-mod spawn;
 #[path = "pair_model/src/streams/mod.rs"]
 mod streams;
 #[path = "pair_model/src/sys.rs"]

@@ -8,7 +8,6 @@
 
 mod common;
 
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -25,7 +24,7 @@ use common::{ACTOR, proc, special, sys, until};
 use treaper::pair::board::Board;
 use treaper::sys::arrival::{self, Arrival, Origin};
 use treaper::sys::clone::{self, Setup, Spawned, Standing};
-use treaper::sys::exec::{Failure, Image, Text};
+use treaper::sys::exec::{self, Failure, Strings};
 use treaper::sys::fd::Kind;
 use treaper::sys::pid::Pid;
 use treaper::sys::pidfd;
@@ -172,7 +171,7 @@ fn every_failure_is_the_same_after_it_has_passed_through_a_word() {
         Failure::NotFound,
         Failure::NotSearched(7),
         Failure::NotExecutable(Errno::ACCESS),
-        Failure::NoInterpreter,
+        Failure::NoInterpreter(7),
     ] {
         assert_eq!(Failure::decode(failure.encode()), Some(failure));
     }
@@ -783,8 +782,12 @@ fn a_process_without_children_knows_it() {
 /// Clones a process that becomes a shell.
 fn shell(standing: Standing, script: &str) -> Spawned {
     let board = Board::shared().unwrap();
-    let words = ["sh", "-c", script].map(|word| CString::new(word).unwrap());
-    let image = Image::new(vec![c"/bin/sh".to_owned()], false, words.to_vec());
+    let words = ["sh", "-c", script].map(|word| word.as_bytes().to_vec());
+    let mut arguments = Strings::new(words.to_vec());
+    let execute = || {
+        exec::execute(c"/bin/sh", &mut arguments, None);
+        Failure::NotFound
+    };
     let setup = Setup {
         inherited: Inherited {
             mask: Mask::of(&[]),
@@ -798,9 +801,8 @@ fn shell(standing: Standing, script: &str) -> Spawned {
         announce: board.server_word(),
         leader: board.leader_word(),
         failure: board.failure_word(),
-        interpreter: Text(&[]),
     };
-    clone::spawn(image, &setup, None).unwrap()
+    clone::spawn(&setup, None, execute).unwrap()
 }
 
 /// How a child has ended.

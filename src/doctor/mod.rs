@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::contain::Level;
 use crate::contain::cgroup::Cgroup;
+use crate::origin::unit;
 use crate::output::error;
 use crate::output::progress::{Own, Voice};
 use crate::pair::context::Request;
@@ -28,7 +29,7 @@ use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
 use crate::sys::startup::Inherited;
 use crate::sys::wait::{Change, Ended, Wait};
-use crate::sys::{Errno, fd, kernel_release, notify, pid, pidfd, prctl, proc, tty};
+use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty};
 
 use guarantees::{NOTES, OTHER_UIDS, plain};
 
@@ -148,7 +149,7 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
         checks.push(("several writers", Some(checked.is_ok()), detail));
     }
     if std::env::var_os("NOTIFY_SOCKET").is_some() {
-        let can_ask = notify::can_ask_manager();
+        let can_ask = unit::can_ask_manager();
         let detail = choose(
             can_ask,
             "treaper asks systemd to accept it from the server",

@@ -7,13 +7,14 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::origin::unit;
 use crate::output::error::{self, Error};
 use crate::plan::event::Trigger;
 use crate::settings::config::Config;
 use crate::sys::fd::{self, Identity, Kind};
 use crate::sys::proc::View;
 use crate::sys::signal::Signal;
-use crate::sys::{environment, pid, pidfd, poll, prctl, proc};
+use crate::sys::{pid, pidfd, poll, prctl, proc};
 
 /// The command name of the monitor.
 pub const MONITOR: &CStr = c"tree-monitor";
@@ -152,7 +153,7 @@ fn was_adopted_by(parent: i32, stdin: Identity) -> bool {
         if is_set("INVOCATION_ID") && !is_set("SYSTEMD_EXEC_PID") {
             return false;
         }
-        return is_init(parent, stdin) && !environment::names_this_process("SYSTEMD_EXEC_PID");
+        return is_init(parent, stdin) && !unit::names_this_process("SYSTEMD_EXEC_PID");
     }
     // A session that was made outside of this PID namespace (0) proves nothing.
     if session == 0 || session == parents {

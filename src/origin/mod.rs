@@ -2,3 +2,4 @@
 
 pub mod hosts;
 pub mod place;
+pub mod unit;

@@ -1,5 +1,8 @@
 //! The place in which treaper runs: terminal, stdin, process group, and what it has inherited.
 
+use std::path::PathBuf;
+
+use crate::origin::unit;
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
 use crate::settings::config::{Config, SignalUse, StdinMode};
@@ -10,7 +13,7 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::signal;
 use crate::sys::startup::Inherited;
 use crate::sys::wait::{Ended, Wait};
-use crate::sys::{Errno, environment, proc, tty, wait};
+use crate::sys::{Errno, proc, tty, wait};
 
 /// What was found out about this place.
 #[derive(Debug)]
@@ -34,6 +37,8 @@ pub struct Place {
     pub group: i32,
     /// Whether, and for which trigger, stdin is polled.
     pub stdin: Option<Trigger>,
+    /// The working directory in which treaper was started; empty if that is gone.
+    pub directory: PathBuf,
     /// Children that this process had before it executed treaper.
     pub strangers: Vec<i32>,
     /// Inherited descriptors that only the server uses.
@@ -63,7 +68,7 @@ impl Place {
             }
         }
         let (job_control, group) = (tty::have_controlling_terminal(), pid::group());
-        let is_unit = environment::names_this_process("SYSTEMD_EXEC_PID");
+        let is_unit = unit::names_this_process("SYSTEMD_EXEC_PID");
         let is_managed = is_unit || pid::own() == 1;
         Ok(Self {
             job_control,
@@ -82,6 +87,7 @@ impl Place {
             dies_as_server: job_control || is_unit && manner.name == Name::Own,
             group,
             stdin: stdin_trigger(inherited, config)?,
+            directory: std::env::current_dir().unwrap_or_default(),
             strangers,
             server_descriptors,
         })

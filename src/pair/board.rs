@@ -12,7 +12,7 @@ use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::plan::policy::Policy;
 use crate::plan::record::{self, TIMES};
-use crate::sys::exec::{Failure, Text};
+use crate::sys::exec::Failure;
 use crate::sys::pid::Pid;
 use crate::sys::shared::{Flag, Word, Words, shared_words};
 use crate::sys::signal::Signal;
@@ -29,7 +29,6 @@ shared_words! {
         suspension: Word,
         early_status: Word,
         failure: Word,
-        interpreter: Words<{ Text::WORDS }>,
         /// Set by the monitor when it has sent the stop signal to the server, never cleared. (The
         /// kernel may send that signal, too.)
         pub stop_sent: Flag,
@@ -124,11 +123,6 @@ impl Board {
     /// process ends.
     pub fn failure(self) -> Option<Failure> {
         Failure::decode(self.failure.get())
-    }
-
-    /// The words in which that process writes the name of the missing interpreter, if this is why.
-    pub fn interpreter(self) -> Text {
-        Text(self.interpreter.0)
     }
 
     /// The server's pid, from its start on.

@@ -1,5 +1,6 @@
 //! What every process does last: the loop, and the way in which treaper ends.
 
+use crate::command;
 use crate::output::error::Error;
 use crate::output::stderr;
 use crate::pair::context::Context;
@@ -7,7 +8,6 @@ use crate::pair::monitor::Monitor;
 use crate::plan::event::Event;
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
-use crate::spawn;
 use crate::sys::exec::Failure;
 
 /// Runs the loop until the tree is empty, or treaper gives up, and reports that. `first`: an event
@@ -29,8 +29,8 @@ pub fn run_loop(
     let failure = context.board.failure();
     let failure = failure.or(is_missing.then_some(Failure::Orphaned));
     if let Some(failure) = failure.filter(|_| plan.state() == State::Done) {
-        let interpreter = context.board.interpreter();
-        return Err(spawn::error(failure, context.command(), interpreter));
+        let directory = &context.place.directory;
+        return Err(command::error(failure, context.command(), directory));
     }
     let status = monitor.finish(&plan);
     monitor.write_report(plan.trigger(), status);

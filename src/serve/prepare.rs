@@ -1,24 +1,24 @@
 //! What comes before the monitor and the server: everything that can be found out, or can fail.
 
+use crate::command::Command;
 use crate::contain::Containment;
 use crate::origin::hosts::{self, Hosts};
 use crate::origin::place::Place;
+use crate::origin::unit;
 use crate::output::error::{self, Error};
 use crate::output::report::Report;
 use crate::pair::board::Board;
 use crate::pair::context::{Context, Request};
 use crate::relay::{self, HostStreams};
-use crate::spawn;
 use crate::streams::idle;
-use crate::sys::exec::Image;
 use crate::sys::writes::Writes;
-use crate::sys::{notify, pid, prctl};
+use crate::sys::{pid, prctl};
 use crate::tree::spare::Spare;
 
 /// What is prepared for the start of the server.
 pub struct Prepared {
     pub hosts: Hosts,
-    pub image: Image,
+    pub command: Command,
     pub containment: Containment,
     /// What the host writes to stdin, for `--idle`.
     pub writes: Option<Writes>,
@@ -41,13 +41,13 @@ pub fn prepare<'a>(
         voice,
         inherited,
     } = request;
-    if let Err(errno) = notify::ask_manager() {
+    if let Err(errno) = unit::ask_manager() {
         let why = error::describe(errno);
         log::warn!(
             "cannot ask systemd to accept READY=1 of the server: {why}; the unit needs NotifyAccess=all"
         );
     }
-    let image = spawn::prepare(&config.command)?;
+    let command = Command::prepare(&config.command)?;
     let hosts = hosts::find(config, inherited.sighup_ignored)?;
     adopt_orphans()?;
     hosts.watch_parent()?;
@@ -76,7 +76,7 @@ pub fn prepare<'a>(
     };
     let prepared = Prepared {
         hosts,
-        image,
+        command,
         containment,
         writes,
         streams,

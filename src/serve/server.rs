@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use crate::command;
 use crate::output::error::Error;
 use crate::output::progress::Step;
 use crate::pair::context::Context;
@@ -9,7 +10,6 @@ use crate::pair::link::Link;
 use crate::pair::monitor::{Monitor, Role};
 use crate::serve::prepare::Prepared;
 use crate::settings::config::StdinMode;
-use crate::spawn;
 use crate::streams::idle::Idle;
 use crate::streams::watch::Watch;
 use crate::sys::arrival::{self, SignalFd};
@@ -30,7 +30,7 @@ pub fn start<'a>(
 ) -> Result<Monitor<'a>, Error> {
     let Prepared {
         hosts,
-        image,
+        mut command,
         containment,
         writes,
         streams,
@@ -45,12 +45,11 @@ pub fn start<'a>(
         announce: context.board.server_word(),
         leader: context.board.leader_word(),
         failure: context.board.failure_word(),
-        interpreter: context.board.interpreter(),
     };
     let (name, cgroup) = (context.command(), containment.cgroup());
-    let spawned = clone::spawn(image, &setup, cgroup.map(|cgroup| cgroup.dir.as_fd()));
-    let spawned =
-        spawned.map_err(|errno| spawn::error(Failure::Clone(errno), name, setup.interpreter))?;
+    let inside = cgroup.map(|cgroup| cgroup.dir.as_fd());
+    let spawned = clone::spawn(&setup, inside, || command.execute())
+        .map_err(|errno| command::error(Failure::Clone(errno), name, &context.place.directory))?;
     context.voice.report(&Step::Started {
         name,
         pid: spawned.pid.get(),

@@ -30,7 +30,7 @@ pub fn run(
 ) -> Result<u8, Error> {
     // The shim keeps no pidfd of the host, and starts nothing.
     let (parent, containment) = (prepared.hosts.parent, prepared.containment);
-    drop((prepared.hosts.watched, prepared.image));
+    drop((prepared.hosts.watched, prepared.command));
     drop((prepared.writes, prepared.streams));
     fd::raise_limit(fd::Resource::Cpu);
     let mut shim = Shim::new(context, monitor, parent, bell);

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use super::exec::{Failure, Image, Text};
+use super::exec::Failure;
 use super::pid::Pid;
 use super::poll::{Events, poll_one};
 use super::signal::{self, Signal};
@@ -206,8 +206,6 @@ pub struct Setup {
     pub leader: &'static AtomicU64,
     /// Shared memory in which it writes why it could not become the server.
     pub failure: &'static AtomicU64,
-    /// Shared memory in which it writes the name of an interpreter that is missing.
-    pub interpreter: Text,
 }
 
 /// The process that becomes the server.
@@ -228,9 +226,9 @@ pub struct Spawned {
 /// `EAGAIN` a limit of processes; `ENOMEM`; `ECHILD` the first leader was killed; any error that a
 /// filter gives.
 pub fn spawn(
-    image: Image,
     setup: &Setup,
     cgroup: Option<BorrowedFd<'_>>,
+    execute: impl FnOnce() -> Failure,
 ) -> Result<Spawned, Errno> {
     let parent = super::pid::own();
     if matches!(
@@ -239,7 +237,7 @@ pub fn spawn(
     ) {
         let (forked, pidfd, _) = clone_with_pidfd(0, None)?;
         let Fork::Parent(leader) = forked else {
-            lead_and_spawn(image, setup, parent, cgroup);
+            lead_and_spawn(setup, parent, cgroup, execute);
         };
         let announced = pid_announced(setup, leader, pidfd.as_ref())?;
         if let Some(pid) = announced {
@@ -261,7 +259,7 @@ pub fn spawn(
             if !in_job {
                 let _ = super::prctl::new_session();
             }
-            become_server(image, setup, parent, cgroup.filter(|_| !in_cgroup))
+            become_server(setup, parent, cgroup.filter(|_| !in_cgroup), execute)
         }
         Fork::Parent(pid) => Ok(Spawned {
             pid,
@@ -292,7 +290,12 @@ fn clone_with_pidfd(
 
 /// The first leader: it makes a session and a group, and in these the server, as another child of
 /// its own parent. Then it ends, so that the session and the group have no leader.
-fn lead_and_spawn(image: Image, setup: &Setup, parent: c_int, cgroup: Option<BorrowedFd<'_>>) -> ! {
+fn lead_and_spawn(
+    setup: &Setup,
+    parent: c_int,
+    cgroup: Option<BorrowedFd<'_>>,
+    execute: impl FnOnce() -> Failure,
+) -> ! {
     let _ = super::prctl::new_session();
     setup.leader.store(super::pid::own() as u64, SeqCst);
     match any_clone(libc::CLONE_PARENT, 0, &mut -1, cgroup) {
@@ -300,7 +303,7 @@ fn lead_and_spawn(image: Image, setup: &Setup, parent: c_int, cgroup: Option<Bor
             if setup.standing == Standing::LeadsGroup {
                 let _ = super::prctl::new_group();
             }
-            become_server(image, setup, parent, cgroup.filter(|_| !in_cgroup));
+            become_server(setup, parent, cgroup.filter(|_| !in_cgroup), execute);
         }
         // The server may not have run yet.
         Ok((Fork::Parent(server), _)) => setup.announce.store(server.get() as u64, SeqCst),
@@ -342,14 +345,14 @@ fn pid_announced(
 /// The child: it becomes the server, or writes why it could not. `enter`: the cgroup, if it was not
 /// born there.
 fn become_server(
-    mut image: Image,
     setup: &Setup,
     parent: c_int,
     enter: Option<BorrowedFd<'_>>,
+    execute: impl FnOnce() -> Failure,
 ) -> ! {
     setup.announce.store(super::pid::own() as u64, SeqCst);
     let failure = match set_up(setup, parent, enter) {
-        Ok(()) => image.execute(setup.interpreter),
+        Ok(()) => execute(),
         Err(failure) => failure,
     };
     setup.failure.store(failure.encode(), SeqCst);

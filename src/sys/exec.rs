@@ -1,149 +1,70 @@
-//! Becoming the server: what the new process executes, and why it could not.
+//! Executing a program, and why it could not become the server.
 
-use std::ffi::{CStr, CString, c_char};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::ffi::{CStr, c_char};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::FileType;
 
-use super::environment::Environment;
-use super::{Errno, last_errno, pid, startup};
-
-/// What the new process executes. All of it is prepared, so that no failure but that of the exec is
-/// left to report.
-pub struct Image {
-    /// The paths to try, in this order.
-    candidates: Vec<CString>,
-    /// `/bin/sh`, then the arguments, then null. Without the first entry it is the argv of the
-    /// command. With it, and with the path in place of the command's name, it calls the shell for a
-    /// script that has no `#!` line.
-    argv: Vec<*const c_char>,
-    /// Whether `candidates` come from PATH rather than from a path that was given.
-    searched: bool,
-    /// `None`: that of treaper.
-    environment: Option<Environment>,
-    /// Owns what `argv` points to.
-    _arguments: Vec<CString>,
-}
+use super::{Errno, last_errno, startup};
 
 const SHELL: &CStr = c"/bin/sh";
 
-impl Image {
-    /// `candidates`: full paths to try (`searched`: made from PATH); `arguments`: argv, the
-    /// command's name first.
-    pub fn new(candidates: Vec<CString>, searched: bool, arguments: Vec<CString>) -> Self {
-        let mut argv = Vec::with_capacity(arguments.len() + 2);
-        argv.push(SHELL.as_ptr());
-        argv.extend(arguments.iter().map(|text| text.as_ptr()));
-        argv.push(std::ptr::null());
-        Self {
-            candidates,
-            searched,
-            argv,
-            environment: Environment::naming_another(),
-            _arguments: arguments,
-        }
-    }
+/// What execve takes: strings that a NUL ends, and an array of pointers to them that null ends. All
+/// of it is there before the clone, since nothing may be allocated between clone and exec.
+#[derive(Debug)]
+pub struct Strings {
+    /// The shell, then each text, then null.
+    pointers: Vec<*const c_char>,
+    texts: Vec<Vec<u8>>,
+}
 
-    /// Tries the candidates as a shell does, and returns only if none could be executed. If an
-    /// interpreter is missing, its name is written to `interpreter`.
-    pub fn execute(&mut self, interpreter: Text) -> Failure {
-        if let Some(environment) = &mut self.environment {
-            environment.fill_in(pid::own());
-        }
-        let (mut found, mut closed, mut missing) = (None, None, Errno::NOENT);
-        for at in 0..self.candidates.len() {
-            let errno = self.try_candidate(at);
-            // In PATH, a directory with the command's name is no command.
-            if exists(&self.candidates[at], self.searched) {
-                found = found.or(Some((errno, at)));
-            } else if errno != Errno::NOENT {
-                missing = errno;
-                let is_closed = errno == Errno::ACCESS && !exists(&self.candidates[at], false);
-                closed = closed.or(is_closed.then_some(at));
-            }
-        }
-        match found {
-            // The file is there, so the interpreter or the dynamic loader is missing.
-            Some((Errno::NOENT | Errno::NOTDIR, at)) => {
-                interpreter.read_from(&self.candidates[at]);
-                Failure::NoInterpreter
-            }
-            Some((errno, _)) => Failure::NotExecutable(errno),
-            None if self.searched => closed.map_or(Failure::NotFound, Failure::NotSearched),
-            None if missing == Errno::NOENT => Failure::NotFound,
-            None => Failure::NotExecutable(missing),
-        }
-    }
-
-    /// Executes one candidate, by the shell if it is a script without a `#!` line.
-    fn try_candidate(&mut self, at: usize) -> Errno {
-        let environment = match &self.environment {
-            Some(environment) => environment.as_ptr(),
-            None => startup::environment(),
+impl Strings {
+    /// A NUL in a text would end it.
+    pub fn new(mut texts: Vec<Vec<u8>>) -> Self {
+        let end = |text: &mut Vec<u8>| {
+            text.push(0);
+            text.as_mut_ptr().cast_const().cast()
         };
-        let path = self.candidates[at].as_ptr();
-        let errno = execve(path, &self.argv[1..], environment);
-        if errno == Errno::NOEXEC {
-            let name = std::mem::replace(&mut self.argv[1], path);
-            execve(SHELL.as_ptr(), &self.argv, environment);
-            self.argv[1] = name;
-        }
-        errno
+        let mut pointers = vec![SHELL.as_ptr()];
+        pointers.extend(texts.iter_mut().map(end));
+        pointers.push(std::ptr::null());
+        Self { pointers, texts }
+    }
+
+    /// The text at this index. What is written there begins at its first byte, and zeros end it.
+    pub fn text_mut(&mut self, at: usize) -> &mut [u8] {
+        let text = self
+            .texts
+            .get_mut(at)
+            .and_then(|text| text.split_last_mut());
+        text.map_or(&mut [], |(_, text)| text)
     }
 }
 
-/// As in an [`Image`], `path` and the entries of `argv` are NUL-terminated strings, and null ends
-/// both arrays.
-fn execve(path: *const c_char, argv: &[*const c_char], environment: *const *const c_char) -> Errno {
-    // SAFETY: NUL-terminated strings in null-terminated arrays, owned by the image and by the C
+/// Executes `path` as execvp(3) does: by the shell if it is a script without a `#!` line. Without
+/// an `environment` it gets that of this process. Returns only if that fails.
+pub fn execute(path: &CStr, arguments: &mut Strings, environment: Option<&Strings>) -> Errno {
+    let environment = environment.map_or(startup::environment(), |own| own.pointers[1..].as_ptr());
+    let errno = execve(path, &arguments.pointers[1..], environment);
+    if errno == Errno::NOEXEC && !arguments.texts.is_empty() {
+        let name = std::mem::replace(&mut arguments.pointers[1], path.as_ptr());
+        execve(SHELL, &arguments.pointers, environment);
+        arguments.pointers[1] = name;
+    }
+    errno
+}
+
+fn execve(path: &CStr, argv: &[*const c_char], environment: *const *const c_char) -> Errno {
+    // SAFETY: NUL-terminated strings in null-terminated arrays, owned by `Strings` and by the C
     // runtime.
-    unsafe { libc::execve(path, argv.as_ptr(), environment) };
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), environment) };
     last_errno()
 }
 
-fn exists(path: &CStr, but_no_directory: bool) -> bool {
+/// Whether there is a file of this name. See `stat(2)`.
+pub fn exists(path: &CStr, but_no_directory: bool) -> bool {
     rustix::fs::stat(path).is_ok_and(|stat| {
         !(but_no_directory && FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
     })
-}
-
-/// A short text in shared memory, written by the new process if its exec fails. All words are zero
-/// at first.
-#[derive(Clone, Copy, Debug)]
-pub struct Text(pub &'static [AtomicU64]);
-
-impl Text {
-    /// How many words are enough for a name.
-    pub const WORDS: usize = 8;
-
-    /// Stores the name of the interpreter in the first line of the script `path`, as the kernel
-    /// reads that line: the name ends at a blank or at the end of the line. In a file with DOS line
-    /// ends, a carriage return is a part of it.
-    fn read_from(self, path: &CStr) {
-        let mut line = [0_u8; 2 + Self::WORDS * 8];
-        let Ok(file) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        else {
-            return;
-        };
-        let len = rustix::io::read(&file, &mut line).unwrap_or(0);
-        let Some(rest) = line[..len].strip_prefix(b"#!") else {
-            return;
-        };
-        let is_blank = |byte: &u8| matches!(*byte, b' ' | b'\t');
-        let start = rest.iter().take_while(|byte| is_blank(byte)).count();
-        let name = rest[start..].split(|byte| is_blank(byte) || *byte == b'\n');
-        for (byte, at) in name.take(1).flatten().zip(0..) {
-            if let Some(word) = self.0.get(at / 8) {
-                word.fetch_or(u64::from(*byte) << (at % 8 * 8), SeqCst);
-            }
-        }
-    }
-
-    /// The text, up to the first NUL. Allocates.
-    pub fn get(self) -> Vec<u8> {
-        let words = self.0.iter().map(|word| word.load(SeqCst).to_le_bytes());
-        words.flatten().take_while(|byte| *byte != 0).collect()
-    }
 }
 
 /// Why no server was started.
@@ -160,8 +81,9 @@ pub enum Failure {
     NotSearched(usize),
     /// There is a file of that name, and it cannot be executed.
     NotExecutable(Errno),
-    /// The interpreter of the script, or the dynamic loader of the program, is missing.
-    NoInterpreter,
+    /// The interpreter of the script, or the dynamic loader of the program, is missing. The file
+    /// was found at the place with this index.
+    NoInterpreter(usize),
 }
 
 impl Failure {
@@ -173,7 +95,7 @@ impl Failure {
             Self::NotExecutable(errno) => (3, errno.raw_os_error()),
             Self::Orphaned => (4, 0),
             Self::NotSearched(at) => (5, at as i32),
-            Self::NoInterpreter => (6, 0),
+            Self::NoInterpreter(at) => (6, at as i32),
         };
         kind << 32 | detail as u64
     }
@@ -187,7 +109,7 @@ impl Failure {
             3 => Self::NotExecutable(errno()),
             4 => Self::Orphaned,
             5 => Self::NotSearched(word as u32 as usize),
-            6 => Self::NoInterpreter,
+            6 => Self::NoInterpreter(word as u32 as usize),
             _ => return None,
         })
     }

@@ -14,7 +14,6 @@ pub mod arrival;
 pub mod cgroup;
 pub mod clock;
 pub mod clone;
-pub mod environment;
 pub mod exec;
 pub mod fd;
 pub mod namespace;

@@ -158,7 +158,7 @@ fn fill_standard_descriptors() {
 }
 
 /// The environment of this process: the original array.
-pub fn environment() -> *const *const c_char {
+pub(super) fn environment() -> *const *const c_char {
     unsafe extern "C" {
         static environ: *const *const c_char;
     }
@@ -167,7 +167,7 @@ pub fn environment() -> *const *const c_char {
 }
 
 /// Each entry of the environment: the name, `=`, and the value. Copies nothing.
-pub(super) fn entries() -> impl Iterator<Item = &'static CStr> {
+pub fn entries() -> impl Iterator<Item = &'static CStr> {
     (0..).map_while(|at| {
         // SAFETY: `environ` is an array that a null pointer ends, and the iterator stops there.
         let place = unsafe { environment().add(at) };

@@ -68,7 +68,7 @@ pub mod clone {
 
     use crate::actor::{self, MONITOR, Object, Op, RELAY, Reply, SERVER, call};
     use crate::sys::Errno;
-    use crate::sys::exec::{Image, Text};
+    use crate::sys::exec::Failure;
     use crate::sys::pid::Pid;
     use crate::sys::signal::Signal;
     use crate::sys::startup::Inherited;
@@ -111,10 +111,13 @@ pub mod clone {
         pub announce: &'static AtomicU64,
         pub leader: &'static AtomicU64,
         pub failure: &'static AtomicU64,
-        pub interpreter: Text,
     }
 
-    pub fn spawn(_: Image, _: &Setup, _: Option<BorrowedFd<'_>>) -> Result<Spawned, Errno> {
+    pub fn spawn(
+        _: &Setup,
+        _: Option<BorrowedFd<'_>>,
+        _: impl FnOnce() -> Failure,
+    ) -> Result<Spawned, Errno> {
         call(Op::Spawn);
         let pidfd = actor::scene().pidfds;
         let pidfd = pidfd.then(|| actor::open(Object::Process(SERVER)));
@@ -124,10 +127,7 @@ pub mod clone {
 }
 
 pub mod exec {
-    pub use treaper::sys::exec::{Failure, Text};
-
-    #[derive(Debug)]
-    pub struct Image;
+    pub use treaper::sys::exec::Failure;
 }
 
 pub mod fd {
@@ -189,13 +189,6 @@ pub mod fd {
 pub mod namespace {
     pub fn own_ids() -> (u32, u32) {
         (0, 0)
-    }
-}
-
-pub mod notify {
-    /// Left out: the service manager.
-    pub fn ask_manager() -> Result<(), super::Errno> {
-        Ok(())
     }
 }
 

@@ -1,4 +1,6 @@
 //! What the scene says about the place.
+use std::path::PathBuf;
+
 use crate::actor;
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
@@ -16,6 +18,7 @@ pub struct Place {
     pub hup: SignalUse,
     pub manager: Option<i32>,
     pub stdin: Option<Trigger>,
+    pub directory: PathBuf,
     pub strangers: Vec<i32>,
 }
 
@@ -33,6 +36,7 @@ impl Place {
             hup: SignalUse::Stop,
             manager: None,
             stdin: scene.watches_stdin.then_some(Trigger::StdinEof),
+            directory: PathBuf::new(),
             strangers: Vec::new(),
         })
     }

@@ -1,0 +1,173 @@
+//! The command of the server: where it is looked for, and why it could not be executed.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use crate::origin::unit::Environment;
+use crate::output::error::{self, Error, Shown};
+use crate::output::status;
+use crate::sys::exec::{self, Failure, Strings};
+use crate::sys::{Errno, pid};
+
+/// The directories in which execvp(3) looks if PATH is not set.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// What the new process executes. All of it is prepared, so that no failure but that of the exec is
+/// left to report, and nothing needs an allocation between clone and exec.
+#[derive(Debug)]
+pub struct Command {
+    /// The paths to try, in this order.
+    candidates: Vec<CString>,
+    /// Whether `candidates` come from PATH rather than from a path that was given.
+    searched: bool,
+    arguments: Strings,
+    /// `None`: that of treaper.
+    environment: Option<Environment>,
+}
+
+impl Command {
+    ///
+    /// # Errors
+    /// An argument that no program can get.
+    pub fn prepare(words: &[OsString]) -> Result<Self, Error> {
+        let nul = |_| Error::Misuse("COMMAND contains a NUL byte".to_owned());
+        let name = words
+            .first()
+            .ok_or_else(|| Error::Misuse("no COMMAND was given".to_owned()))?;
+        let candidates = candidates(name)
+            .into_iter()
+            .map(|path| CString::new(path.into_vec()));
+        let arguments = words.iter().map(|word| CString::new(word.as_bytes()));
+        let arguments = arguments.map(|word| word.map(CString::into_bytes));
+        Ok(Self {
+            candidates: candidates.collect::<Result<_, _>>().map_err(nul)?,
+            searched: is_searched(name),
+            arguments: Strings::new(arguments.collect::<Result<_, _>>().map_err(nul)?),
+            environment: Environment::naming_another(),
+        })
+    }
+
+    /// Tries the candidates as a shell does, and returns only if none could be executed.
+    pub fn execute(&mut self) -> Failure {
+        if let Some(environment) = &mut self.environment {
+            environment.fill_in(pid::own());
+        }
+        let environment = self.environment.as_ref().map(|own| &own.strings);
+        let (mut found, mut closed, mut missing) = (None, None, Errno::NOENT);
+        for (at, path) in self.candidates.iter().enumerate() {
+            let errno = exec::execute(path, &mut self.arguments, environment);
+            // In PATH, a directory with the command's name is no command.
+            if exec::exists(path, self.searched) {
+                found = found.or(Some((errno, at)));
+            } else if errno != Errno::NOENT {
+                missing = errno;
+                let is_closed = errno == Errno::ACCESS && !exec::exists(path, false);
+                closed = closed.or(is_closed.then_some(at));
+            }
+        }
+        match found {
+            // The file is there, so the interpreter or the dynamic loader is missing.
+            Some((Errno::NOENT | Errno::NOTDIR, at)) => Failure::NoInterpreter(at),
+            Some((errno, _)) => Failure::NotExecutable(errno),
+            None if self.searched => closed.map_or(Failure::NotFound, Failure::NotSearched),
+            None if missing == Errno::NOENT => Failure::NotFound,
+            None => Failure::NotExecutable(missing),
+        }
+    }
+}
+
+fn is_searched(name: &OsStr) -> bool {
+    !name.as_bytes().contains(&b'/')
+}
+
+/// The paths at which the command may be.
+fn candidates(name: &OsStr) -> Vec<OsString> {
+    if !is_searched(name) {
+        return vec![name.to_owned()];
+    }
+    let mut paths = directories_of_path();
+    for path in &mut paths {
+        path.push("/");
+        path.push(name);
+    }
+    paths
+}
+
+/// The directories of PATH. An empty one is the working directory.
+fn directories_of_path() -> Vec<OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let directories = path.as_bytes().split(|byte| *byte == b':');
+    let or_dot =
+        |name: &[u8]| OsString::from_vec(if name.is_empty() { b"." } else { name }.to_vec());
+    directories.map(or_dot).collect()
+}
+
+/// Why the server `name` was not started: 127 not found, 126 not executable, 125 no process could
+/// be made. `directory`: the working directory in which it was to be executed.
+pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
+    let shown = Shown(name);
+    match failure {
+        Failure::NotFound => {
+            let message = format!("cannot find '{shown}': {}", error::describe(Errno::NOENT));
+            not_executed(status::NOT_FOUND, Errno::NOENT, message)
+        }
+        Failure::NotSearched(at) => {
+            let directories = directories_of_path();
+            let directory = Shown(directories.get(at).map_or(OsStr::new("."), |name| name));
+            let message = format!(
+                "cannot find '{shown}' in PATH: treaper is not permitted to search the directory '{directory}'"
+            );
+            not_executed(status::NOT_FOUND, Errno::ACCESS, message)
+        }
+        Failure::NotExecutable(errno) => {
+            let message = format!("cannot execute '{shown}': {}", error::describe(errno));
+            not_executed(status::NOT_EXECUTABLE, errno, message)
+        }
+        Failure::NoInterpreter(at) => {
+            let path = candidates(name).into_iter().nth(at).unwrap_or_default();
+            let missing = missing(&interpreter(&directory.join(path)));
+            let message = format!("cannot execute '{shown}': {missing}");
+            not_executed(status::NOT_EXECUTABLE, Errno::NOENT, message)
+        }
+        Failure::Clone(errno) => Error::kernel(&format!("start '{shown}'"), errno),
+        Failure::Orphaned => Error::Gone("the monitor is gone, so COMMAND was not started"),
+    }
+}
+
+fn not_executed(status: u8, cause: Errno, message: String) -> Error {
+    Error::NotExecuted {
+        status,
+        cause,
+        message,
+    }
+}
+
+/// The interpreter that the first line of the script `path` names, as the kernel reads that line:
+/// the name ends at a blank or at the end of the line. In a file with DOS line ends, a carriage
+/// return is a part of it. Empty if there is no such line.
+fn interpreter(path: &Path) -> Vec<u8> {
+    let mut line = Vec::new();
+    let _ = File::open(path).and_then(|file| file.take(256).read_to_end(&mut line));
+    let rest = line.strip_prefix(b"#!").unwrap_or_default();
+    let mut words = rest.split(|byte| matches!(*byte, b' ' | b'\t' | b'\n'));
+    words
+        .find(|word| !word.is_empty())
+        .unwrap_or_default()
+        .to_vec()
+}
+
+fn missing(interpreter: &[u8]) -> String {
+    if interpreter.is_empty() {
+        return "the dynamic loader that it names does not exist".to_owned();
+    }
+    let remedy = if interpreter.ends_with(b"\r") {
+        "; the lines of this file end with CR LF"
+    } else {
+        ""
+    };
+    let interpreter = Shown(OsStr::from_bytes(interpreter));
+    format!("its interpreter '{interpreter}' does not exist{remedy}")
+}
