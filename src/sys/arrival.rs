@@ -149,10 +149,8 @@ fn wait_for(
 ) -> Result<i32, Errno> {
     // Under this number, seconds and nanoseconds are a C long on every architecture.
     let limit = timeout.map(|time| {
-        [
-            time.as_secs().min(1 << 30) as c_long,
-            i64::from(time.subsec_nanos()) as c_long,
-        ]
+        let parts = [time.as_secs().min(1 << 30), time.subsec_nanos().into()];
+        parts.map(|part| part as c_long)
     });
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
     let number = libc::SYS_rt_sigtimedwait;
