@@ -48,8 +48,8 @@ pub fn is_from_within(arrival: &Arrival) -> bool {
 /// [`suspend_self`].
 pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -> bool) {
     let own = pid::group();
-    let its = server.and_then(|pid| pid::group_of(pid.get()).ok());
-    let had_front = its.filter(|group| *group != own && tty::front_group() == Some(*group));
+    let servers = server.and_then(|pid| pid::group_of(pid.get()).ok());
+    let had_front = servers.filter(|group| *group != own && tty::front_group() == Some(*group));
     suspend_self(signal, still);
     if let Some(group) = had_front {
         tty::move_foreground(own, group);
@@ -73,7 +73,7 @@ pub fn suspend_self(signal: Signal, still: &dyn Fn() -> bool) {
         // The signal has removed a pending SIGCONT, which may have announced that the reason has
         // ended.
         if still() {
-            signal::deliver(signal);
+            signal::let_pending_act(signal);
         } else {
             // SIGCONT removes the signal. It is also received, so the loop looks at everything once
             // more.

@@ -199,9 +199,9 @@ fn is_init(parent: i32, stdin: Identity) -> bool {
         return false;
     };
     let of_container = || {
-        let its = fd::stdin_of(parent);
+        let parents = fd::stdin_of(parent);
         INITS.contains(&name.as_bytes())
-            && its.is_ok_and(|its| its != stdin && fd::stderr_of(parent) != Ok(its))
+            && parents.is_ok_and(|file| file != stdin && fd::stderr_of(parent) != Ok(file))
     };
     name.as_bytes() == b"systemd"
         || parent == 1 && (proc::is_of_first_namespace() || of_container())

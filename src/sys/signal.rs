@@ -259,7 +259,7 @@ pub fn die_of(signal: Signal) {
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     set_action(signal.0.into(), libc::SIG_DFL);
     kill_self(signal);
-    deliver(signal);
+    let_pending_act(signal);
 }
 
 /// Not by `raise`, which uses the id of the thread that the libc has stored: a fork has made it
@@ -276,7 +276,7 @@ fn send_to(target: i32, signal: Signal) -> Result<(), Errno> {
 }
 
 /// Unblocks `signal` for a moment, so that a pending one takes effect.
-pub fn deliver(signal: Signal) {
+pub fn let_pending_act(signal: Signal) {
     set_mask(Mask::except(&[signal.0.into()]));
     set_mask(Mask::ALL);
 }

@@ -605,7 +605,7 @@ pub mod signal {
         let _ = to(actor::own(), signal, false);
     }
 
-    pub fn deliver(signal: Signal) {
+    pub fn let_pending_act(signal: Signal) {
         call(Op::Deliver { signal });
     }
 
