@@ -1,4 +1,4 @@
-//! A tree deeper than `RLIMIT_NOFILE`: the stop signal reaches every level of it, long before SIGKILL.
+//! Deep trees: the stop signal reaches 256 levels, and fewer with a low `RLIMIT_NOFILE`. SIGKILL reaches all.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -67,14 +67,12 @@ fn every_level_gets_the_signal(before: &[&str], limit: usize, depth: usize, leav
 }
 
 #[test]
-fn a_chain_gets_the_signal_to_the_last_level_with_few_descriptors() {
-    every_level_gets_the_signal(&[], 20, 150, "");
+fn a_chain_gets_the_signal_to_the_last_of_250_levels() {
+    every_level_gets_the_signal(&[], 1024, 250, "");
 }
 
 #[test]
 fn processes_with_older_siblings_get_the_signal_and_so_do_these() {
-    every_level_gets_the_signal(&[], 20, 100, "leaf:record,");
-    // More than the number of descriptors that a walk keeps.
     every_level_gets_the_signal(&[], 1024, 100, "leaf:record,");
 }
 
@@ -82,19 +80,37 @@ fn processes_with_older_siblings_get_the_signal_and_so_do_these() {
 fn the_same_holds_where_parents_are_read_in_proc() {
     for rule in ["ioctl=ENOTTY", "pidfd_open=ENOSYS"] {
         let before = [ACTOR, "faults", rule, "--"];
-        every_level_gets_the_signal(&before, 24, 80, "leaf:record,");
+        every_level_gets_the_signal(&before, 1024, 80, "leaf:record,");
     }
 }
 
 #[test]
 fn a_deep_tree_that_ignores_the_stop_signal_is_killed_whole() {
     let options = ["--grace=100ms"];
-    for limit in [20, 1024] {
-        let tree = chain(100, "leaf:ignore=TERM,").replace(":record", ":ignore=TERM");
+    for (limit, depth, leaves) in [
+        (20, 100, "leaf:ignore=TERM,"),
+        (20, 300, ""),
+        (1024, 100, "leaf:ignore=TERM,"),
+        (1024, 400, ""),
+    ] {
+        let tree = chain(depth, leaves).replace(":record", ":ignore=TERM");
         let mut run = start(None, &[], limit, &Wrap::Treaper(&options).tree(&tree));
-        run.log.wait_for(100, "n", "ready");
+        run.log.wait_for(depth, "n", "ready");
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(137), "{}", run.stderr());
+    }
+}
+
+/// The levels that one walk does not reach end as the ones above them do, without SIGKILL.
+#[test]
+fn a_tree_that_is_too_deep_for_a_walk_still_gets_the_signal_as_it_ends_from_the_top() {
+    for (limit, depth) in [(20, 60), (1024, 300)] {
+        let options = ["--grace=1h", "--kill-mode=tree"];
+        let tree = chain(depth, "").replace(":record", ":on=TERM/0");
+        let mut run = start(None, &[], limit, &Wrap::Treaper(&options).tree(&tree));
+        run.log.wait_for(depth, "n", "ready");
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(0), "{}", run.stderr());
     }
 }
 

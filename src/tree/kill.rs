@@ -38,7 +38,7 @@ pub(super) struct FirstStep {
     /// The group, if one call has reached it.
     group: Option<i32>,
     since: Duration,
-    /// When the rest of the tree is walked; `None`: that was done.
+    /// When the rest of the tree is walked next; `None`: all of it was reached.
     walk_at: Option<Duration>,
     /// How many processes had been reaped when that time was set.
     reaped: u64,
@@ -64,14 +64,15 @@ impl Tree {
     /// end: looking for the children of a thousand processes that are ending takes as long as their
     /// end.
     pub fn stop_rest(&mut self, signal: Signal) {
-        if let Some(server) = self.living_server() {
-            STOP_SENT.insert(server);
-            return self.signal_rest(signal);
-        }
+        let server = self.living_server();
         let group = self.stop_group(signal);
-        let mut count = 0;
-        self.each_child(&mut |member| count += send_stop(member, signal, group));
-        log_count(signal, count);
+        if let Some(server) = server {
+            STOP_SENT.insert(server);
+        } else {
+            let mut count = 0;
+            self.each_child(&mut |member| count += send_stop(member, signal, group));
+            log_count(signal, count);
+        }
         let since = clock::now();
         self.first_step = Some(FirstStep {
             signal,
@@ -80,6 +81,9 @@ impl Tree {
             walk_at: Some(since + QUIET_TIME),
             reaped: self.reaped,
         });
+        if server.is_some() {
+            self.signal_rest(signal);
+        }
     }
 
     /// When [`Self::continue_stop`] is to be called.
@@ -90,19 +94,20 @@ impl Tree {
     /// The second step of [`Self::stop_rest`], once processes no longer end one after the other.
     pub fn continue_stop(&mut self) {
         let now = clock::now();
-        let Some(stop) = &mut self.first_step else {
+        let waits = |stop: &&mut FirstStep| stop.walk_at.is_some();
+        let Some(stop) = self.first_step.as_mut().filter(waits) else {
             return;
         };
         if self.reaped != stop.reaped && now < stop.since + FIRST_STEP_TIME {
             (stop.reaped, stop.walk_at) = (self.reaped, Some(now + QUIET_TIME));
             return;
         }
-        stop.walk_at = None;
         let signal = stop.signal;
         self.signal_rest(signal);
     }
 
-    /// Sends the stop signal to each process that has not got it yet.
+    /// Sends the stop signal to each process that has not got it yet. If the walk was cut short, the
+    /// processes that it has not reached get the signal when others have ended.
     fn signal_rest(&mut self, signal: Signal) {
         let mut count = 0;
         let group = self.first_step.and_then(|step| step.group);
@@ -114,6 +119,10 @@ impl Tree {
             missed || self.containment.is_namespace() && count > before
         });
         log_count(signal, count);
+        let again = self.cut_short.then(|| clock::now() + FIRST_STEP_TIME);
+        if let Some(step) = &mut self.first_step {
+            step.walk_at = again;
+        }
     }
 
     /// Sends SIGKILL to all processes, once. Returns whether it found one that no earlier round has

@@ -100,6 +100,8 @@ pub struct Tree {
     search: Search,
     /// Where the processes are noted that got SIGKILL or have survived it, for `--report`.
     ledger: Option<Ledger>,
+    /// Whether the last walk has ended early, without room or descriptors for the whole tree.
+    cut_short: bool,
     first_step: Option<FirstStep>,
     /// How many processes have been reaped.
     reaped: u64,
@@ -121,6 +123,7 @@ impl Tree {
             containment,
             search: Search::Files,
             ledger,
+            cut_short: false,
             first_step: None,
             reaped: 0,
             sigkill: Sigkill::default(),
@@ -199,6 +202,7 @@ impl Tree {
                 visit(member);
             }
         });
+        self.cut_short = gaps.cut_short;
         if gaps.search != self.search {
             self.search = gaps.search;
             match gaps.search {

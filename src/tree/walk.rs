@@ -14,7 +14,6 @@
 
 mod kernel;
 mod member;
-mod path;
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -24,11 +23,14 @@ use crate::sys::pid::Pid;
 pub use kernel::Kernel;
 use kernel::Linux;
 pub use member::Member;
-use path::Path;
 
 /// At most so many walks follow each other, each for processes that got another parent during the
 /// one before.
 const MAX_WALKS: u32 = 16;
+
+/// How many levels below the children of this process a walk goes. It holds a descriptor for each,
+/// so with a low limit of open files it ends higher up.
+const LEVELS: usize = 256;
 
 /// The pids that are still to be visited. Static, since a walk must not need an allocation.
 static PENDING: Mutex<[i32; 64 * 1024]> = Mutex::new([0; 64 * 1024]);
@@ -57,9 +59,10 @@ pub struct Gaps {
     pub errno: Option<Errno>,
     /// How the children were found in the end.
     pub search: Search,
-    /// A process ended or got another parent during the walk, so its children may have been missed,
-    /// or there was no room for all.
+    /// A process ended or got another parent during the walk, so its children may have been missed.
     pub disturbed: bool,
+    /// There was no room or no descriptor for all. What is left is found when others have ended.
+    pub cut_short: bool,
 }
 
 /// How far a walk goes.
@@ -102,6 +105,7 @@ pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
             errno: None,
             search: scope.start,
             disturbed: false,
+            cut_short: false,
         };
     };
     // `/proc` is tried again at each walk, even if it could not be used the last time.
@@ -138,6 +142,7 @@ pub fn walk_in<K: Kernel>(
         own: kernel.own(),
         errno: None,
         disturbed: !scope.watchful,
+        cut_short: false,
     };
     match scope.reach {
         Reach::Tree => walk.run(visit),
@@ -147,6 +152,7 @@ pub fn walk_in<K: Kernel>(
         errno: walk.errno,
         search: walk.search,
         disturbed: walk.disturbed,
+        cut_short: walk.cut_short,
     }
 }
 
@@ -159,6 +165,15 @@ pub fn repeat(now: &dyn Fn() -> Duration, time: Duration, walk: &mut dyn FnMut()
             break;
         }
     }
+}
+
+/// A visited process whose children are visited now.
+struct Frame<H> {
+    member: Member<H>,
+    /// It is spared, so what it has started is spared as well.
+    spared: bool,
+    /// The index among the pending ones at which the children of the process above it begin.
+    outer: usize,
 }
 
 struct Walk<'a, K> {
@@ -174,6 +189,7 @@ struct Walk<'a, K> {
     own: i32,
     errno: Option<Errno>,
     disturbed: bool,
+    cut_short: bool,
 }
 
 impl<K: Kernel> Walk<'_, K> {
@@ -184,8 +200,11 @@ impl<K: Kernel> Walk<'_, K> {
             }
             self.search = Search::Files;
         }
-        let mut path = Path::new();
-        self.find_children(self.own, &mut path);
+        // Without memory a walk visits only the children of this process. As these end, their
+        // orphans become children of this process, so all are visited in the end.
+        let mut path: Vec<Frame<K::Handle>> = Vec::new();
+        let _ = path.try_reserve_exact(LEVELS);
+        self.find_children(self.own);
         if self.search == Search::Wait {
             return self.visit_own(visit);
         }
@@ -193,25 +212,22 @@ impl<K: Kernel> Walk<'_, K> {
         let mut first = 0;
         loop {
             while self.len == first {
-                let Some(outer) = path.pop() else {
-                    return self.count_again(children, &mut path);
+                let Some(frame) = path.pop() else {
+                    return self.count_again(children);
                 };
-                first = outer;
+                first = frame.outer;
             }
             self.len -= 1;
             let number = self.pending[self.len];
-            let (above, below) = (path.len(), path.is_spared());
-            let proven = path.restore(&mut |path, number, depth| self.prove(number, path, depth));
-            // If its parent has ended, the process has become a child of this process.
-            let depth = if proven { above } else { 0 };
-            self.disturbed |= !proven;
-            let Some(member) = self.prove(number, &mut path, depth) else {
-                self.disturbed |= !self.strangers.contains(&number);
+            let parent = path.last();
+            let below = parent.is_some_and(|parent| parent.spared);
+            let Some(member) = self.prove(number, parent.map(|parent| &parent.member)) else {
+                self.disturbed |= !self.cut_short && !self.strangers.contains(&number);
                 continue;
             };
             let spared = (self.spares)(member.pid, below);
             let len = self.len;
-            self.find_children(member.pid.get(), &mut path);
+            self.find_children(member.pid.get());
             // The orphans of a child become children of this process, and are counted in the end.
             // Those of a deeper process can become children of a subreaper in between.
             let ended = |handle| self.kernel.has_ended(handle);
@@ -222,12 +238,17 @@ impl<K: Kernel> Walk<'_, K> {
             if self.len == len {
                 continue;
             }
-            if path.push(member, spared, first) {
+            if path.len() < path.capacity() {
+                path.push(Frame {
+                    member,
+                    spared,
+                    outer: first,
+                });
                 first = len;
             } else {
-                // Too deep for one walk. The next one comes to these children.
+                // Too deep for one walk.
                 self.len = len;
-                self.disturbed = true;
+                self.cut_short = true;
             }
         }
     }
@@ -239,7 +260,7 @@ impl<K: Kernel> Walk<'_, K> {
         if self.search == Search::Namespace {
             self.search = Search::Files;
         }
-        self.find_children(self.own, &mut Path::new());
+        self.find_children(self.own);
         if self.search == Search::Wait {
             return self.visit_own(visit);
         }
@@ -256,34 +277,30 @@ impl<K: Kernel> Walk<'_, K> {
     /// A process can end and be reaped before the walk comes to its parent. Then the only trace is
     /// that this process has more children than the `before` at the begin of the walk: none of them
     /// is reaped during a walk.
-    fn count_again(&mut self, before: usize, path: &mut Path<K::Handle>) {
+    fn count_again(&mut self, before: usize) {
         if !self.disturbed {
             self.scanned = 0;
-            self.find_children(self.own, path);
+            self.find_children(self.own);
             self.disturbed = self.len != before;
         }
     }
 
-    /// The process `number`, which was found among the children of the process just above `depth`
-    /// on the path (0: of this process), if it is proven to be one of them.
+    /// The process `number`, which was found among the children of `parent` (`None`: of this
+    /// process), if it is proven to be one of them.
     fn prove(
         &mut self,
         number: i32,
-        path: &mut Path<K::Handle>,
-        depth: usize,
+        parent: Option<&Member<K::Handle>>,
     ) -> Option<Member<K::Handle>> {
         let pid = Pid::new(number).filter(|pid| pid.get() != self.own)?;
-        let Some(above) = depth.checked_sub(1) else {
+        let Some(parent) = parent else {
             return self.own_child(pid);
         };
-        let (member, parent_now) = loop {
-            match self.open(pid) {
-                Ok(found) => break found,
-                Err(Errno::MFILE | Errno::NFILE) if path.release(above) => {}
-                Err(errno) => {
-                    self.record_gap(errno);
-                    return None;
-                }
+        let (member, parent_now) = match self.open(pid) {
+            Ok(found) => found,
+            Err(errno) => {
+                self.record_gap(errno);
+                return None;
             }
         };
         if parent_now == self.own {
@@ -291,7 +308,6 @@ impl<K: Kernel> Walk<'_, K> {
             self.disturbed = true;
             return self.own_child(pid);
         }
-        let parent = path.proven(above)?;
         (parent_now == parent.pid.get() && self.is_unreaped(parent)).then_some(member)
     }
 
@@ -303,18 +319,14 @@ impl<K: Kernel> Walk<'_, K> {
     }
 
     /// Appends the children of `pid` to the pending ones.
-    fn find_children(&mut self, pid: i32, path: &mut Path<K::Handle>) {
+    fn find_children(&mut self, pid: i32) {
         let own = pid == self.own;
         let len = self.len;
         let mut is_hidden = false;
         while self.search == Search::Files && !is_hidden {
-            let each = &mut |child| self.disturbed |= !push(self.pending, &mut self.len, child);
+            let each = &mut |child| self.cut_short |= !push(self.pending, &mut self.len, child);
             match self.kernel.children(pid, each) {
                 Ok(()) | Err(Errno::SRCH) => return,
-                Err(Errno::MFILE | Errno::NFILE) if path.release(usize::MAX) => {
-                    self.len = len;
-                    continue;
-                }
                 Err(Errno::NOENT) if !own => return,
                 // Only this one is scanned for: a scan finds no process that is hidden itself, but
                 // a list does.
@@ -340,7 +352,7 @@ impl<K: Kernel> Walk<'_, K> {
             }
             let scanned = self.table[..self.scanned].iter();
             for (child, _) in scanned.filter(|(_, parent)| *parent == pid) {
-                self.disturbed |= !push(self.pending, &mut self.len, *child);
+                self.cut_short |= !push(self.pending, &mut self.len, *child);
             }
         }
     }
@@ -383,8 +395,9 @@ impl<K: Kernel> Walk<'_, K> {
         if let Err(errno) = result {
             self.record_gap(errno);
         }
-        // An empty list cannot be right: `/proc` is not there, or hides even this process.
-        if len == 0 {
+        // An empty list cannot be right: `/proc` is not there, or hides even this process. Further
+        // down the walk may only be out of descriptors.
+        if len == 0 && self.search == Search::Scan {
             self.search = Search::Wait;
         }
     }
@@ -414,6 +427,7 @@ impl<K: Kernel> Walk<'_, K> {
     fn record_gap(&mut self, errno: Errno) {
         if !matches!(errno, Errno::SRCH | Errno::NOENT) {
             self.errno = Some(errno);
+            self.cut_short |= matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM);
         }
     }
 }

@@ -19,6 +19,7 @@ pub struct Gaps {
     pub errno: Option<Errno>,
     pub search: Search,
     pub disturbed: bool,
+    pub cut_short: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,7 @@ pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
         errno: None,
         search: scope.start,
         disturbed: false,
+        cut_short: false,
     }
 }
 
