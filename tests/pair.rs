@@ -488,7 +488,8 @@ fn a_process_of_the_tree_with_the_number_of_the_monitor_is_stopped() {
     let scene = Scene::new().pidns();
     let cue = cue(&scene);
     let server = "trap : TERM; echo $PPID > $D.pid; while [ -d /proc/$PPID ]; do sleep .01; done; \
-                  echo $((PPID - 1)) > /proc/sys/kernel/ns_last_pid; setsid sleep 77 & echo $! $PPID";
+                  echo $((PPID - 1)) > /proc/sys/kernel/ns_last_pid; setsid sleep 77 & \
+                  until grep -q sleep /proc/$!/comm; do :; done; echo $! $PPID";
     let script = "D=$0; export D; sh -c '(read x < $D) & exec \"$@\"' sh \"$@\"; \
                   [ -d /proc/$(cat $D.pid) ] && echo left || echo gone";
     let mut words = ["sh", "-c", script, &cue].map(str::to_owned).to_vec();
