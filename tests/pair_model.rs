@@ -16,7 +16,7 @@
 //! - treaper exits only when the tree is empty, the shim after the monitor, and with the status of the server
 //! - a request to stop is not lost, and without a reason to stop all stay
 //! - SIGKILL comes when the grace period of the first reason is over, neither earlier nor later, and after the stop signal
-//! - no deadline on the board is moved to a later time
+//! - the plan on the board can be read, and none of its deadlines is moved to a later time
 //! - the server gets the stop signal once from each process that stops it
 //! - the shim is suspended and resumed with the server, and a suspended monitor or relay is resumed
 //! - the trigger on the board is one that has happened, and a cancel-timeout during a drain takes its place. Status 124

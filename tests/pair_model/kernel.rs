@@ -615,11 +615,17 @@ impl Kernel {
     }
 
     /// The state of the plan whose head is `head`.
-    fn state(&self, head: u64) -> State {
+    fn state(&mut self, head: u64) -> State {
         let first = FIRST_TIME + if head & HALF == 0 { 0 } else { TIMES };
         let times = std::array::from_fn(|at| self.board[first + at]);
         let plan = Plan::decode(POLICY, head & !HALF, times);
-        plan.expect("a plan that can be read").state()
+        plan.map_or_else(
+            || {
+                self.breaks("the plan on the board can be read");
+                State::Running
+            },
+            |plan| plan.state(),
+        )
     }
 
     /// The plan `before` was replaced.
