@@ -7,6 +7,7 @@ use std::time::Duration;
 pub use rustix::event::PollFlags as Events;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::net::{ipproto, sockopt};
 
 use super::clock::timespec;
 use super::{Errno, check, std_fd};
@@ -44,16 +45,17 @@ pub fn has_hung_up(fd: RawFd) -> bool {
 pub const HANG_UP: Events = Events::HUP.union(Events::RDHUP);
 
 /// Whether the peer of a TCP socket can still send. Then a POLLRDHUP was caused by
-/// `shutdown(SHUT_RD)` on this end. With a Unix socket it is unknown which end was shut down. See
-/// `TCP_INFO` in `tcp(7)`.
+/// `shutdown(SHUT_RD)` on this end. With a Unix socket it is unknown which end was shut down, as with
+/// MPTCP, where `TCP_INFO` is that of one subflow. See `tcp(7)`.
 pub fn peer_can_send(fd: i32) -> bool {
     const ESTABLISHED: u8 = 1;
     const FIN_WAIT: [u8; 2] = [4, 5];
+    let is_tcp = sockopt::socket_protocol(std_fd(fd)) == Ok(Some(ipproto::TCP));
     let (mut state, mut len) = (0_u8, 1);
     let at = (&raw mut state).cast();
     // SAFETY: room for one byte, the first of `struct tcp_info`, and a live length.
     let ret = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len) };
-    ret == 0 && (state == ESTABLISHED || FIN_WAIT.contains(&state))
+    is_tcp && ret == 0 && (state == ESTABLISHED || FIN_WAIT.contains(&state))
 }
 
 /// Reports each new error and hang-up of a descriptor once, where poll would report it again and

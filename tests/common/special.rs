@@ -8,7 +8,7 @@
 )]
 
 use std::io::Result;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::sys;
 
@@ -216,4 +216,37 @@ pub fn kernel() -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let mut next = || numbers.next().unwrap().parse().unwrap();
     (next(), next())
+}
+
+/// Both ends of a connection of MPTCP over the loopback device. `None`: this kernel has none.
+pub fn mptcp() -> Option<(OwnedFd, OwnedFd)> {
+    let socket = || {
+        // SAFETY: a plain system call on integers.
+        let made = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP) };
+        // SAFETY: the kernel has just made it.
+        (made >= 0).then(|| unsafe { OwnedFd::from_raw_fd(made) })
+    };
+    let (listener, near) = (std::net::TcpListener::from(socket()?), socket()?);
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as _,
+        sin_port: 0,
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes([127, 0, 0, 1]),
+        },
+        sin_zero: [0; 8],
+    };
+    let size = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    // SAFETY: the address lives over the calls, and its size is that of its type.
+    sys::check(unsafe { libc::bind(listener.as_raw_fd(), (&raw const address).cast(), size) })
+        .unwrap();
+    // SAFETY: a plain system call on integers.
+    sys::check(unsafe { libc::listen(listener.as_raw_fd(), 1) }).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let to = libc::sockaddr_in {
+        sin_port: port.to_be(),
+        ..address
+    };
+    // SAFETY: as with bind.
+    sys::check(unsafe { libc::connect(near.as_raw_fd(), (&raw const to).cast(), size) }).unwrap();
+    Some((near, listener.accept().unwrap().0.into()))
 }
