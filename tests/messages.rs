@@ -445,24 +445,19 @@ fn processes_without_a_known_name_are_only_counted() {
 fn a_stop_during_a_drain_names_what_has_ended_the_drain() {
     let mut other = Scene::new().start(&[ACTOR, "tree", "other"]);
     let pid = other.log.ready("other").to_string();
-    let scene = Scene::new().stdin_pipe().no_capture();
-    let [errors, report] = ["errors", "report"].map(|name| scene.directory().join(name));
-    let file = File::create(&errors).unwrap();
-    let scene = scene.with(|command| {
-        command.stdout(Stdio::null()).stderr(file);
-    });
+    let scene = Scene::new().stdin_pipe();
+    let report = scene.directory().join("report");
     let mut options = vec!["-v", "--stdin", "watch", "--drain", "60s"];
     options.extend(["--watch-pid", &pid, "--report", report.to_str().unwrap()]);
     let wrap = Wrap::Treaper(&options).tree("server:on=TERM/0");
     let mut run = scene.start(&wrap).ready(&["server"]);
-    let messages = || std::fs::read_to_string(&errors).unwrap();
     drop(run.stdin.take());
     until("the drain begins", || {
-        messages().contains("trigger: stdin-eof")
+        run.stderr().contains("trigger: stdin-eof")
     });
     other.signal(libc::SIGKILL);
     assert_eq!(run.wait_clean().code(), Some(0));
-    let messages = messages();
+    let messages = run.stderr();
     let reason = messages
         .lines()
         .find(|line| line.contains("SIGTERM was sent to the server"));

@@ -336,7 +336,7 @@ fn each_kind_of_stdin_is_known_and_whether_it_can_be_relayed() {
             (file.into(), Kind::Other, false),
         ] {
             sys::dup2(stdin.as_raw_fd(), 0);
-            let found = (fd::describe(0).0, stream::stdin_can_be_relayed());
+            let found = (fd::kind(0), stream::stdin_can_be_relayed());
             assert_eq!(found, (kind, can_be_relayed), "{stdin:?}");
         }
         true
@@ -429,7 +429,7 @@ fn inherited_descriptors_are_found_and_kept_from_the_server_and_closed() {
         assert_eq!(reserved, [Ok(()), Ok(()), Err(Errno::BADF)]);
         let flags = [2, 5, 9].map(|number| sys::fd_flags(number).unwrap());
         assert_eq!(flags, [0, libc::FD_CLOEXEC, 0]);
-        fd::close_inherited(&[9]);
+        fd::give_up(9);
         assert_eq!(fd::inherited(), [5]);
         for number in 20..30 {
             sys::dup2(0, number);
@@ -453,7 +453,7 @@ fn a_standard_stream_is_redirected_and_is_replaced_unless_it_is_a_file() {
         fd::write_message(b"new\n");
         assert_eq!(fs::read_to_string(&path).unwrap(), "old\nnew\n");
         // The server expects a standard error that waits.
-        assert!(!sys::is_nonblocking(2) && !fd::stderr_may_wait());
+        assert!(!sys::is_nonblocking(2) && fd::may_wait(2));
         let (read, _write) = sys::pipe().unwrap();
         for number in 0..3 {
             fd::redirect(read.as_fd(), number);
@@ -461,8 +461,8 @@ fn a_standard_stream_is_redirected_and_is_replaced_unless_it_is_a_file() {
         }
         sys::dup2(File::open("/dev/null").unwrap().as_raw_fd(), 2);
         sys::dup2(File::open(&path).unwrap().as_raw_fd(), 1);
-        fd::replace_by_stderr(0);
-        fd::replace_by_stderr(1);
+        fd::give_up(0);
+        fd::give_up(1);
         [at(0), at(1)] == [Path::new("/dev/null"), &path]
     });
 }

@@ -79,8 +79,7 @@ fn named(pid: i32) -> String {
 
 /// What stdin is, and whether its end is a trigger.
 pub fn stdin(config: &Config, inherited: &Inherited) -> Check {
-    let (kind, _) = fd::describe(fd::STDIN);
-    let what = match kind {
+    let what = match fd::kind(fd::STDIN) {
         Kind::Pipe => "pipe",
         Kind::Socket => "socket",
         Kind::Terminal => "terminal",

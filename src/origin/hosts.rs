@@ -3,6 +3,7 @@
 
 pub mod shell;
 
+use std::cell::OnceCell;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -11,8 +12,8 @@ use crate::origin::unit;
 use crate::output::error::{self, Error};
 use crate::plan::event::Trigger;
 use crate::settings::config::Config;
-use crate::sys::fd::{self, Identity, Kind};
-use crate::sys::proc::View;
+use crate::sys::fd::{self, Kind, STDERR, STDIN};
+use crate::sys::proc::{Target, View};
 use crate::sys::signal::Signal;
 use crate::sys::{pid, pidfd, poll, prctl, proc};
 
@@ -33,6 +34,10 @@ pub struct Hosts {
     pub watched: Vec<Watched>,
     /// The pid of the parent, if its end is a trigger.
     pub parent: Option<i32>,
+    /// The parent, also if its end is no trigger; 0 if it is outside of this PID namespace.
+    starter: i32,
+    /// See [`Hosts::hold_stdin`].
+    hold_stdin: OnceCell<bool>,
     /// The host, or one of the launchers, had ended before it was found.
     gone: bool,
 }
@@ -57,6 +62,15 @@ impl Hosts {
         }
         Ok(())
     }
+
+    /// Whether the end of stdin says something about the host: the host has its other end. In a
+    /// pipeline (`produce | treaper consume`), another child of the host has it. Looks only once.
+    pub fn hold_stdin(&self) -> bool {
+        *self.hold_stdin.get_or_init(|| {
+            let chain = chain_of_stdin(self.starter);
+            chain.is_none_or(|chain| fd::other_end_is_of(&chain))
+        })
+    }
 }
 
 /// The greatest number of launchers in a row that are looked at.
@@ -68,7 +82,10 @@ const MAX_LAUNCHERS: usize = 16;
 /// # Errors
 /// A process that an option names, by pid or by name, does not exist.
 pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
-    let mut hosts = Hosts::default();
+    let mut hosts = Hosts {
+        starter: pid::parent(),
+        ..Hosts::default()
+    };
     if config.parent && pid::own() != 1 {
         find_parent(&mut hosts, sighup_ignored);
     }
@@ -102,11 +119,28 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
         let (pid, trigger) = (parent, Trigger::ParentExit);
         hosts.watched.push(Watched { pid, fd, trigger });
     }
-    let (kind, stdin) = fd::describe(fd::STDIN);
-    let stdin = stdin.filter(|_| matches!(kind, Kind::Pipe | Kind::Socket));
-    hosts.gone =
-        stdin.is_some_and(|stdin| was_adopted_by(parent, stdin) && poll::has_hung_up(fd::STDIN));
-    find_behind_launchers(hosts, parent, stdin, sighup_ignored);
+    let has_peer = matches!(fd::kind(STDIN), Kind::Pipe | Kind::Socket);
+    let own = || proc::view().and_then(|proc| proc.target(pid::own(), STDIN));
+    let stdin = has_peer.then(own).and_then(Result::ok);
+    hosts.gone = has_peer && was_adopted_by(parent, stdin.as_ref()) && poll::has_hung_up(STDIN);
+    find_behind_launchers(hosts, parent, stdin.as_ref(), sighup_ignored);
+}
+
+/// The processes that have passed stdin on, the nearest first, and the one that has another stdin,
+/// so it has given it to them. `None`: that one cannot be known, or is an init, which passes on what
+/// others have made.
+fn chain_of_stdin(starter: i32) -> Option<Vec<i32>> {
+    let proc = proc::view().ok()?;
+    let own = proc.target(pid::own(), STDIN).ok()?;
+    let (mut chain, mut current) = (Vec::new(), starter);
+    while chain.len() < MAX_LAUNCHERS && current != 0 && !is_init(current, Some(&own)) {
+        chain.push(current);
+        if proc.target(current, STDIN) != Ok(own) {
+            return Some(chain);
+        }
+        current = proc.stat(current).ok()?.parent;
+    }
+    None
 }
 
 /// The parent, if its end is a reason to stop.
@@ -140,7 +174,7 @@ fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
 /// Fork keeps the session. The only way out of a session is setsid(), which makes its caller the
 /// leader of a new one. So a parent in another session has either adopted this process, or has
 /// called setsid() after it started it.
-fn was_adopted_by(parent: i32, stdin: Identity) -> bool {
+fn was_adopted_by(parent: i32, stdin: Option<&Target>) -> bool {
     let (Ok(session), Ok(parents)) = (pid::session(0), pid::session(parent)) else {
         return false;
     };
@@ -194,14 +228,15 @@ const INITS: [&[u8]; 10] = [
 /// dumb-init starts its command in a session of its own, and passes on its stdin. So an init of a
 /// container that has `stdin`, or does not show its own, may have started this process. So may
 /// treaper under such a name: it gives up its stdin for a copy of its stderr.
-fn is_init(parent: i32, stdin: Identity) -> bool {
+fn is_init(parent: i32, stdin: Option<&Target>) -> bool {
     let Ok(name) = proc::stat(parent).map(|stat| stat.name) else {
         return false;
     };
     let of_container = || {
-        let parents = fd::stdin_of(parent);
-        INITS.contains(&name.as_bytes())
-            && parents.is_ok_and(|file| file != stdin && fd::stderr_of(parent) != Ok(file))
+        let parents_target = |fd| proc::view().and_then(|proc| proc.target(parent, fd)).ok();
+        let has_another =
+            |target: Target| Some(&target) != stdin && parents_target(STDERR) != Some(target);
+        INITS.contains(&name.as_bytes()) && parents_target(STDIN).is_some_and(has_another)
     };
     name.as_bytes() == b"systemd"
         || parent == 1 && (proc::is_of_first_namespace() || of_container())
@@ -212,7 +247,7 @@ fn is_init(parent: i32, stdin: Identity) -> bool {
 fn find_behind_launchers(
     hosts: &mut Hosts,
     parent: i32,
-    stdin: Option<Identity>,
+    stdin: Option<&Target>,
     sighup_ignored: bool,
 ) {
     let Ok(proc) = proc::view() else { return };
@@ -245,8 +280,8 @@ fn find_behind_launchers(
 /// The parent of `current`, if `current` is a launcher: it has the same stdin as treaper (`npx` and
 /// `uv run` only pass it on), or it is a shell that was given a command. A shell in a session of
 /// its own (`setsid sh -c`) does not count, since it has to outlive its parent.
-fn behind_launcher(proc: View, current: i32, stdin: Option<Identity>) -> Option<i32> {
-    let has_our_stdin = stdin.is_some() && fd::stdin_of(current).ok() == stdin;
+fn behind_launcher(proc: View, current: i32, stdin: Option<&Target>) -> Option<i32> {
+    let has_our_stdin = stdin.is_some_and(|stdin| proc.target(current, STDIN) == Ok(*stdin));
     if !has_our_stdin && !is_shell_with_a_command(proc, current) {
         return None;
     }

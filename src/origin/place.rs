@@ -96,7 +96,10 @@ impl Place {
     /// Closes the inherited descriptors, once the server has its own copies. Otherwise sockets and
     /// pipes would stay open after the server has closed them.
     pub fn release_inherited(&self) {
-        fd::close_inherited(&self.server_descriptors);
+        self.server_descriptors
+            .iter()
+            .copied()
+            .for_each(fd::give_up);
     }
 
     /// Leaves the working directory, which could otherwise not be unmounted.
@@ -140,9 +143,8 @@ fn is_of_a_sibling(group: i32) -> bool {
 /// # Errors
 /// An option demands that stdin is watched, and that is impossible.
 pub fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigger>, Error> {
-    let (kind, _) = fd::describe(fd::STDIN);
     let in_pipeline = || tty::have_controlling_terminal() && is_of_a_sibling(pid::group());
-    Ok(match (config.stdin, kind) {
+    Ok(match (config.stdin, fd::kind(fd::STDIN)) {
         (StdinMode::Ignore, _) | (StdinMode::Auto, Kind::Other) => None,
         (_, Kind::Terminal) if config.hup == Some(SignalUse::Forward) => None,
         (_, Kind::Terminal) if config.hup.is_none() && inherited.sighup_ignored => None,

@@ -1,7 +1,6 @@
 //! Writes every message as one line to stderr. It never waits and never allocates.
 
 use std::fmt::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 use log::{LevelFilter, Log, Metadata, Record};
@@ -10,10 +9,6 @@ use crate::sys::fd;
 
 /// The filter of `--log`, if there is one.
 static FILTER: OnceLock<env_logger::Logger> = OnceLock::new();
-
-/// See [`fd::stderr_may_wait`]. It is asked before the server starts, since the answer itself may
-/// wait.
-static MAY_WAIT: AtomicBool = AtomicBool::new(false);
 
 struct Stderr;
 
@@ -44,7 +39,6 @@ pub fn init(verbosity: u8, filter: Option<&str>) {
         level = logger.filter();
         let _ = FILTER.set(logger);
     }
-    MAY_WAIT.store(fd::stderr_may_wait(), Relaxed);
     let _ = log::set_logger(&Stderr);
     log::set_max_level(level);
 }
@@ -64,10 +58,13 @@ pub fn bare_line(text: fmt::Arguments<'_>) {
     }
 }
 
-/// The lines of a stop, if stderr is a file on a file system that may hang: a write would wait, and
-/// no SIGKILL would follow.
+/// How many bytes of lines are kept.
+const ROOM: usize = 32 << 10;
+
+/// The lines of a stop, if stderr is a file: a write might wait for its file system, and no SIGKILL
+/// would follow.
 struct Deferred {
-    bytes: [u8; 8192],
+    bytes: [u8; ROOM],
     len: usize,
     /// How many lines had no room.
     lost: usize,
@@ -76,7 +73,7 @@ struct Deferred {
 }
 
 static DEFERRED: Mutex<Deferred> = Mutex::new(Deferred {
-    bytes: [0; 8192],
+    bytes: [0; ROOM],
     len: 0,
     lost: 0,
     on: false,
@@ -100,7 +97,7 @@ impl Deferred {
 /// needed.
 pub fn defer() {
     if let Ok(mut lines) = DEFERRED.try_lock() {
-        lines.on = MAY_WAIT.load(Relaxed);
+        lines.on = fd::may_wait(fd::STDERR);
     }
 }
 
@@ -196,16 +193,13 @@ mod tests {
 
     #[test]
     fn deferred_lines_without_room_are_counted() {
-        let mut lines = Deferred {
-            bytes: [0; 8192],
-            len: 0,
-            lost: 0,
-            on: true,
-        };
+        let mut lines = DEFERRED.try_lock().unwrap();
+        lines.on = true;
         let kept = (0..100).filter(|_| lines.add(&[b'x'; 1024])).count();
-        assert_eq!((kept, lines.len, lines.lost), (100, 8192, 92));
+        assert_eq!((kept, lines.len, lines.lost), (100, ROOM, 68));
         lines.on = false;
         assert!(!lines.add(b"x"));
-        assert_eq!(lines.lost, 92);
+        assert_eq!(std::mem::take(&mut lines.lost), 68);
+        lines.len = 0;
     }
 }

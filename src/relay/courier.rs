@@ -45,7 +45,7 @@ impl HostStream {
     /// The stdin or stdout of this process. To be called in the relay: a courier ends with the
     /// process that starts it.
     pub fn open(number: i32, words: Words) -> Result<Self, Errno> {
-        if let Some(stream) = stream::of_standard(number, fd::describe(number).0) {
+        if let Some(stream) = stream::of_standard(number, fd::kind(number)) {
             let courier = None;
             return Ok(Self { stream, courier });
         }
@@ -74,8 +74,8 @@ fn start(from: &OwnedFd, to: &OwnedFd, passed: Option<Word>) -> Result<Pid, Errn
     prctl::set_name(NAME);
     let _ = prctl::signal_on_parent_exit(Signal::KILL);
     if pid::parent() == relay {
-        fd::replace_by_stderr(fd::STDIN);
-        fd::replace_by_stderr(fd::STDOUT);
+        fd::give_up(fd::STDIN);
+        fd::give_up(fd::STDOUT);
         stream::close_all_except(&[from.as_raw_fd(), to.as_raw_fd()]);
         copy(from, to, passed);
     }

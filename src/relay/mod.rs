@@ -125,7 +125,7 @@ pub fn start(
     let words = Words::shared().map_err(cannot)?;
     let (near_line, line) = stream::line().map_err(cannot)?;
     let copy_of = |number| Ok((stream::copy_of(number).map_err(cannot)?, number));
-    let kind = |number| fd::describe(number).0;
+    let kind = |number| fd::kind(number);
     let (to_server, far) = stream::outgoing(kind(fd::STDIN)).map_err(cannot)?;
     let mut streams = vec![copy_of(fd::STDIN)?];
     let mut server_streams = vec![(far, fd::STDIN)];
@@ -182,8 +182,8 @@ fn become_relay(
     // Messages would have to wait for a file system that hangs, and all writers with them.
     stderr::defer();
     let result = open().and_then(|mut relay| {
-        fd::replace_by_stderr(fd::STDIN);
-        fd::replace_by_stderr(fd::STDOUT);
+        fd::give_up(fd::STDIN);
+        fd::give_up(fd::STDOUT);
         // Each writer needs a descriptor.
         fd::raise_limit(fd::Resource::Nofile);
         relay.run()

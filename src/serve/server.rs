@@ -83,12 +83,12 @@ pub fn start<'a>(
         Some(trigger) => watch.add_stdin(trigger, context.config.stdin == StdinMode::Auto),
         // treaper needs its copy of stdin to ask how many bytes are unread.
         None if writes.is_some() => {}
-        None => fd::replace_by_stderr(fd::STDIN),
+        None => fd::give_up(fd::STDIN),
     }
     if context.config.stdout {
         watch.add_stdout();
     } else {
-        fd::replace_by_stderr(fd::STDOUT);
+        fd::give_up(fd::STDOUT);
     }
     if let Some(relay) = &context.relay {
         watch.add_relay(relay);

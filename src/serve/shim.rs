@@ -34,8 +34,8 @@ pub fn run(
     drop((prepared.writes, prepared.streams));
     fd::raise_limit(fd::Resource::Cpu);
     let mut shim = Shim::new(context, monitor, parent, bell);
-    fd::replace_by_stderr(fd::STDIN);
-    fd::replace_by_stderr(fd::STDOUT);
+    fd::give_up(fd::STDIN);
+    fd::give_up(fd::STDOUT);
     context.place.release_inherited();
     // Terminals open the next pane where the leader of the foreground job is.
     if !context.place.job_control {

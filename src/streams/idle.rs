@@ -29,7 +29,7 @@ pub struct Idle<'a> {
 /// It is impossible for this kind of stdin, or the kernel refuses it.
 pub fn open() -> Result<Writes, Error> {
     const OPTION: &str = "--idle or TREAPER_IDLE";
-    if fd::describe(fd::STDIN).0 == Kind::Other {
+    if fd::kind(fd::STDIN) == Kind::Other {
         return Err(Error::Misuse(format!(
             "{OPTION}: stdin is not a pipe, FIFO, socket or terminal, so treaper cannot notice what is written to it"
         )));

@@ -68,7 +68,7 @@ struct StandardStream {
     /// report again at once.
     news: Option<News>,
     /// When it was last written to before it hung up; `None` if it has not hung up.
-    ended: Option<(i64, u64)>,
+    ended: Option<(i64, u32)>,
 }
 
 /// What a report of poll means.
@@ -149,17 +149,12 @@ impl<'a> Watch<'a> {
 
     /// Makes the hang-up of stdin a `trigger`. `lenient`: except in the first second.
     pub fn add_stdin(&mut self, trigger: Trigger, lenient: bool) {
-        // On a busy machine it may take a second from here to the first poll.
-        let has_ended = || poll::has_hung_up(fd::STDIN);
-        let lenient = lenient && trigger == Trigger::StdinEof;
-        let first_second = || clock::now() + FIRST_SECOND;
-        let complete_until = lenient.then(|| {
-            if has_ended() {
-                Duration::MAX
-            } else {
-                first_second()
-            }
-        });
+        let complete_until = match lenient && trigger == Trigger::StdinEof {
+            false => None,
+            // On a busy machine it may take a second from here to the first poll.
+            true if poll::has_hung_up(fd::STDIN) => Some(Duration::MAX),
+            true => Some(clock::now() + FIRST_SECOND),
+        };
         // A half-closed socket reports only POLLRDHUP, and only if that is asked for.
         self.add_stream(fd::STDIN, trigger, Events::RDHUP, HANG_UP, complete_until);
     }
@@ -167,7 +162,7 @@ impl<'a> Watch<'a> {
     /// Makes the loss of stdout's reader a trigger. A pipe reports it as POLLERR. POLLRDHUP does
     /// not count: that peer no longer writes, but may still read.
     pub fn add_stdout(&mut self) {
-        let hang_up = match fd::describe(fd::STDOUT).0 {
+        let hang_up = match fd::kind(fd::STDOUT) {
             Kind::Pipe => Events::HUP | Events::ERR,
             _ => Events::HUP,
         };
@@ -295,7 +290,7 @@ impl<'a> Watch<'a> {
                     if let Some(idle) = self.idle() {
                         idle.stand_still();
                     }
-                    fd::replace_by_stderr(fd::STDIN);
+                    fd::give_up(fd::STDIN);
                 }
             }
         }
@@ -341,9 +336,7 @@ impl StandardStream {
         let reported = news.map_or(polled.reported(), News::take);
         let is_input = self.fd == fd::STDIN;
         let only_half = is_input && !reported.contains(Events::HUP);
-        if reported.intersects(self.hang_up | Events::NVAL)
-            && !(only_half && poll::peer_can_send(self.fd))
-        {
+        if reported.intersects(self.hang_up) && !(only_half && poll::peer_can_send(self.fd)) {
             *polled = IGNORED;
             if self
                 .complete_until

@@ -4,15 +4,17 @@ use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::FdFlags;
-use rustix::net::{SendFlags, sockopt};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrAny, sockopt};
 use rustix::pipe::PipeFlags;
 pub use rustix::process::Resource;
 
+use super::clone::{self, Fork};
 use super::poll::{Events, poll_one};
+use super::proc::Target;
 use super::signal::Signal;
-use super::{Errno, arrival, check, proc, std_fd};
+use super::{Errno, arrival, check, peer, pid, proc, std_fd};
 
 /// Standard input.
 pub const STDIN: i32 = 0;
@@ -31,55 +33,75 @@ pub enum Kind {
     Other,
 }
 
-/// Which file a descriptor is open on: equal for all descriptors of the same file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    device: u64,
-    inode: u64,
+/// What is known of a file without asking its file system, which might hang. See
+/// `AT_STATX_DONT_SYNC` in `statx(2)`.
+fn stat_unasked(fd: BorrowedFd<'_>, what: StatxFlags) -> Result<Statx, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(fd, c"", flags, what)
 }
 
-impl Identity {
-    pub(super) const fn of(stat: &Stat) -> Self {
-        Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-        }
+fn file_type(fd: BorrowedFd<'_>) -> Result<FileType, Errno> {
+    let mode = match stat_unasked(fd, StatxFlags::TYPE) {
+        Ok(stat) => stat.stx_mode.into(),
+        // Before Linux 4.11, or hidden by a filter.
+        Err(_) => rustix::fs::fstat(fd)?.st_mode,
+    };
+    Ok(FileType::from_raw_mode(mode))
+}
+
+/// The kind of a standard descriptor.
+pub fn kind(fd: i32) -> Kind {
+    // One that was opened with O_PATH only names its file.
+    if rustix::fs::fcntl_getfl(std_fd(fd)).is_ok_and(|flags| flags.contains(OFlags::PATH)) {
+        return Kind::Other;
+    }
+    match file_type(std_fd(fd)) {
+        Ok(FileType::Fifo) => Kind::Pipe,
+        Ok(FileType::Socket) => Kind::Socket,
+        Ok(FileType::CharacterDevice) if rustix::termios::isatty(std_fd(fd)) => Kind::Terminal,
+        _ => Kind::Other,
     }
 }
 
-/// Kind and identity of a standard descriptor. See `fstat(2)`.
-pub fn describe(fd: i32) -> (Kind, Option<Identity>) {
-    let Ok(stat) = rustix::fs::fstat(std_fd(fd)) else {
-        return (Kind::Other, None);
+/// Whether one of the processes `pids` has the other end of stdin. The answer is also yes if that
+/// cannot be known: one of them cannot be read in `/proc`, or the other end is a FIFO or socket with
+/// a name, which any process may open.
+pub fn other_end_is_of(pids: &[i32]) -> bool {
+    let Ok((proc, own)) = proc::view().and_then(|proc| Ok((proc, proc.target(pid::own(), STDIN)?)))
+    else {
+        return true;
     };
-    let kind = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Fifo => Kind::Pipe,
-        FileType::Socket => Kind::Socket,
-        FileType::CharacterDevice if rustix::termios::isatty(std_fd(fd)) => Kind::Terminal,
-        _ => Kind::Other,
+    let is_pipe = own.starts_with(b"pipe:[");
+    if !is_pipe && !is_unnamed_socket() {
+        return true;
+    }
+    let may_be_other_end = |target: &Target, writable| {
+        if is_pipe {
+            return writable && *target == own;
+        }
+        // `/proc` does not show which socket is the other end.
+        target.starts_with(b"socket:[") && *target != own
     };
-    (kind, Some(Identity::of(&stat)))
+    let may_have = |pid: &i32| proc.any_descriptor(*pid, &may_be_other_end).unwrap_or(true);
+    // The credentials of a pair of sockets name the process that has made it.
+    let is_made_by_them = || {
+        let maker = peer::credentials(std_fd(STDIN)).map_or(0, |peer| peer.pid);
+        pids.contains(&maker) || proc.stat(maker).is_err()
+    };
+    pids.iter().any(may_have) && (is_pipe || is_made_by_them())
 }
 
-/// What stdin of another process is open on. See `proc_pid_fd(5)`.
-///
-/// # Errors
-/// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or its stdin is closed; [`proc::FOREIGN`].
-pub fn stdin_of(pid: i32) -> Result<Identity, Errno> {
-    file_of(pid, "fd/0")
-}
-
-/// As [`stdin_of`], its stderr.
-///
-/// # Errors
-/// As there.
-pub fn stderr_of(pid: i32) -> Result<Identity, Errno> {
-    file_of(pid, "fd/2")
-}
-
-fn file_of(pid: i32, link: &str) -> Result<Identity, Errno> {
-    let stat = proc::view()?.file(pid, link)?;
-    Ok(Identity::of(&stat))
+/// Whether stdin is one of a pair of Unix sockets. One that was connected has a name at one of its
+/// ends.
+fn is_unnamed_socket() -> bool {
+    let is_unnamed = |address: SocketAddrAny| {
+        let family_alone = size_of::<libc::sa_family_t>();
+        address.address_family() == AddressFamily::UNIX
+            && address.addr_len() as usize == family_alone
+    };
+    let stdin = std_fd(STDIN);
+    let other = || rustix::net::getpeername(stdin).ok().flatten();
+    rustix::net::getsockname(stdin).is_ok_and(is_unnamed) && other().is_some_and(is_unnamed)
 }
 
 /// How many bytes wait to be read from stdin; 0 if that is unknown. See `FIONREAD` in
@@ -93,7 +115,7 @@ pub fn unread(fd: i32) -> u64 {
 /// fit into one page. A Unix socket counts what it keeps for each message: with messages of 50
 /// bytes it has no room left at a sixteenth of its size. See `pipe(7)`, `socket(7)`.
 pub fn may_be_full(fd: i32) -> bool {
-    let (size, part) = match describe(fd).0 {
+    let (size, part) = match kind(fd) {
         Kind::Pipe => (rustix::pipe::fcntl_getpipe_size(std_fd(fd)), 2),
         Kind::Socket => (sockopt::socket_recv_buffer_size(std_fd(fd)), 16),
         Kind::Terminal | Kind::Other => return false,
@@ -101,22 +123,37 @@ pub fn may_be_full(fd: i32) -> bool {
     size.is_ok_and(|size| unread(fd) * part >= size as u64)
 }
 
-/// When `fd` was last written to, in seconds and nanoseconds. See `st_mtim` in `stat(3type)`.
-pub fn last_write(fd: i32) -> (i64, u64) {
-    rustix::fs::fstat(std_fd(fd))
-        .map_or((0, 0), |stat| (stat.st_mtime as _, stat.st_mtime_nsec as _))
+/// When `fd` was last written to, in seconds and nanoseconds. See `stx_mtime` in `statx(2)`.
+pub fn last_write(fd: i32) -> (i64, u32) {
+    let stat = stat_unasked(std_fd(fd), StatxFlags::MTIME);
+    stat.map_or((0, 0), |stat| {
+        (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec)
+    })
 }
 
-/// Closes stdin or stdout of this process by making it a copy of stderr, which is kept anyway. So
-/// the number stays in use, and nothing that is opened later gets it. Cannot run out of
-/// descriptors. Not before an exec, which would keep it.
+/// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies of
+/// stderr, so their numbers stay in use, and nothing that is opened later gets them. Not before an
+/// exec, which would keep these copies.
 ///
-/// A plain file stays open: its other copies notice nothing, and closing it can wait for a file
-/// system that hangs.
-pub fn replace_by_stderr(fd: i32) {
-    // Of a pipe, a socket and a terminal there is no position. Asking for it never waits.
-    if rustix::fs::tell(std_fd(fd)).is_err() {
+/// To close a file can take as long as its file system wants (`flush` of FUSE and NFS), so another
+/// process does that, which shares the descriptors: the file leaves them before the wait begins. If
+/// there can be no such process, the file stays open.
+pub fn give_up(fd: i32) {
+    if !may_wait(fd) {
+        close(fd);
+    } else if let Ok(Fork::Child) = clone::fork_sharing_descriptors() {
+        close(fd);
+        clone::exit_child(0);
+    }
+}
+
+/// See [`give_up`].
+fn close(fd: i32) {
+    if fd < STDERR {
         redirect(std_fd(STDERR), fd);
+    } else {
+        // SAFETY: it was open before this program began, so nothing in it owns it.
+        unsafe { libc::close(fd) };
     }
 }
 
@@ -176,34 +213,16 @@ pub fn inherited() -> Vec<i32> {
     found
 }
 
-/// Closes descriptors that [`inherited`] found.
-pub fn close_inherited(fds: &[i32]) {
-    for fd in fds {
-        // SAFETY: they were open before this program began, so nothing in it owns them.
-        unsafe { libc::close(*fd) };
-    }
-}
-
-/// File systems that other machines or processes serve, by the magic number in `statfs(2)`: FUSE,
-/// NFS, CIFS, SMB 2, 9p, Ceph, Lustre. A write to a file on one of them waits for those, also with
-/// `O_NONBLOCK`.
-const SERVED_BY_OTHERS: [u32; 7] = [
-    0x6573_5546,
-    0x6969,
-    0xff53_4d42,
-    0xfe53_4d42,
-    0x0102_1997,
-    0x00c3_6400,
-    0x0bd0_0bd0,
-];
-
-/// Whether stderr is a file, and a write to it may wait without a limit.
-pub fn stderr_may_wait() -> bool {
-    let fd = std_fd(STDERR);
-    let is_file = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    rustix::fs::fstat(fd).is_ok_and(is_file)
-        && rustix::fs::fstatfs(fd)
-            .is_ok_and(|stat| SERVED_BY_OTHERS.contains(&(stat.f_type as u32)))
+/// Whether `fd` is a file, or unknown, so that a call may wait for its file system without a limit,
+/// also with `O_NONBLOCK`: the file system may be frozen (`fsfreeze`), or served by another machine or process.
+pub fn may_wait(fd: i32) -> bool {
+    // SAFETY: an inherited descriptor, which is only asked for its type.
+    let kind = file_type(unsafe { BorrowedFd::borrow_raw(fd) });
+    // What has no type is of the kernel alone, such as an eventfd.
+    !matches!(
+        kind,
+        Ok(FileType::Fifo | FileType::Socket | FileType::CharacterDevice | FileType::Unknown)
+    )
 }
 
 /// Writes a message to stderr without waiting: what does not fit at once is lost.
@@ -223,7 +242,7 @@ pub fn write_message(bytes: &[u8]) {
 pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> {
     // SAFETY: the caller keeps it open.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
-    match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
+    match file_type(fd)? {
         FileType::RegularFile => write_at_once(fd, bytes),
         FileType::Socket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
         _ => {
@@ -310,7 +329,7 @@ const F_SETSIG: i32 = 10;
 pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     for (command, value) in [
-        (libc::F_SETOWN, super::pid::own()),
+        (libc::F_SETOWN, pid::own()),
         (F_SETSIG, signal.number().into()),
     ] {
         // Not by rustix, which lacks both commands.

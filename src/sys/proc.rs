@@ -76,6 +76,20 @@ pub fn is_of_first_namespace() -> bool {
     rustix::fs::stat(c"/proc/self/ns/pid").is_ok_and(|stat| stat.st_ino == 0xEFFF_FFFC)
 }
 
+/// The text of a link to an open file, filled up with zero bytes: `pipe:[123]`, `socket:[123]`, or a
+/// path, of which the rest is cut off. Unlike `stat`, reading it asks no file system, which might
+/// hang.
+pub type Target = [u8; 256];
+
+/// To read this many takes about 30 ms.
+const MAX_DESCRIPTORS: usize = 10_000;
+
+fn target_at(dir: BorrowedFd<'_>, path: &CStr) -> Result<Target, Errno> {
+    let mut target = [0; 256];
+    rustix::fs::readlinkat_raw(dir, path, &mut target)?;
+    Ok(target)
+}
+
 /// The state of a process, from `/proc/PID/stat`. See `proc_pid_stat(5)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
@@ -249,12 +263,55 @@ impl View {
         rustix::fs::stat(Path::new(pid, "").as_c_str()).map(|s| s.st_uid)
     }
 
-    /// The file behind a `link` of a process, such as `fd/0`. See `proc_pid_fd(5)`.
+    /// What descriptor `fd` of a process is open on. See `proc_pid_fd(5)`.
     ///
     /// # Errors
     /// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or has no such descriptor.
-    pub fn file(self, pid: i32, link: &str) -> Result<rustix::fs::Stat, Errno> {
-        rustix::fs::stat(Path::new(pid, link).as_c_str())
+    pub fn target(self, pid: i32, fd: i32) -> Result<Target, Errno> {
+        target_at(
+            CWD,
+            Path::of(format_args!("/proc/{pid}/fd/{fd}")).as_c_str(),
+        )
+    }
+
+    /// Whether any descriptor of a process `matches`, given what it is open on, and whether it can
+    /// be written to.
+    ///
+    /// # Errors
+    /// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or hidden; `EMFILE` it has more than
+    /// [`MAX_DESCRIPTORS`], or this process has no room for one more.
+    pub fn any_descriptor(
+        self,
+        pid: i32,
+        matches: &dyn Fn(&Target, bool) -> bool,
+    ) -> Result<bool, Errno> {
+        let dir = open(Path::new(pid, "fd").as_c_str(), OFlags::DIRECTORY)?;
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut entries = RawDir::new(&dir, &mut buffer);
+        let mut seen = 0;
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name();
+            // Without `.` and `..`. A descriptor may be closed while the list is read.
+            let Ok(target) = target_at(dir.as_fd(), name) else {
+                continue;
+            };
+            // The permissions of the link itself say how the descriptor was opened.
+            let link = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW);
+            if matches(&target, link.is_ok_and(|link| link.st_mode & 0o200 != 0)) {
+                return Ok(true);
+            }
+            seen += 1;
+            if seen > MAX_DESCRIPTORS {
+                return Err(Errno::MFILE);
+            }
+        }
+        // A main thread that has ended before the others shows no descriptors.
+        if seen == 0 {
+            Err(Errno::SRCH)
+        } else {
+            Ok(false)
+        }
     }
 
     /// Calls `each` with every child of `pid`, over all its threads. See `proc_pid_task(5)`,

@@ -9,7 +9,7 @@ use rustix::net::{
 };
 use rustix::pipe::PipeFlags;
 
-use super::fd::{Identity, Kind, reopen};
+use super::fd::{Kind, reopen};
 use super::{Errno, poll, std_fd};
 
 /// A socket, or a pipe that is open without waiting (`O_NONBLOCK`) for this process alone: the flag
@@ -167,7 +167,7 @@ pub fn of_standard(standard: i32, kind: Kind) -> Option<Stream> {
     // A FIFO that is open in both directions (`<>fifo`) never ends, and has to stay so.
     let direction = rustix::fs::fcntl_getfl(&copy).ok()? & OFlags::RWMODE;
     let own = reopen(copy.as_raw_fd(), direction | OFlags::NONBLOCK).ok()?;
-    let file = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| Identity::of(&stat));
+    let file = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
     // A FIFO that was opened anew after its last writer has left would not show its end.
     let can_end = !poll::has_hung_up(copy.as_raw_fd()) || poll::has_hung_up(own.as_raw_fd());
     (can_end && file(&own) == file(&copy)).then(|| Stream::new(own, kind))
@@ -224,7 +224,7 @@ pub fn hang_up(line: BorrowedFd<'_>) {
 /// Whether stdin is a pipe that can be read from, or a connected stream socket. See `fcntl(2)`,
 /// `F_GETFL`, and `socket(7)`.
 pub fn stdin_can_be_relayed() -> bool {
-    let (kind, _) = super::fd::describe(super::fd::STDIN);
+    let kind = super::fd::kind(super::fd::STDIN);
     let Ok(stdin) = copy_of(super::fd::STDIN) else {
         return false;
     };

@@ -39,7 +39,7 @@ impl Writes {
     /// `EACCES` a pipe or terminal of another user; `ENOENT` no `/proc`; `EINVAL` another kind of
     /// file.
     pub fn watch(stream: RawFd) -> Result<Self, Errno> {
-        let flags = match fd::describe(stream).0 {
+        let flags = match fd::kind(stream) {
             Kind::Pipe => Some(WatchFlags::MODIFY),
             Kind::Terminal => Some(WatchFlags::ACCESS),
             Kind::Socket => None,
