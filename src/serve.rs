@@ -81,6 +81,10 @@ fn alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
 /// The shim, and in its child the monitor.
 fn pair(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
     let namespace = prepared.containment.is_namespace();
+    if namespace {
+        // The monitor will not see the processes outside.
+        prepared.hosts.hold_stdin();
+    }
     let (bell, shim, watched) = if namespace {
         let (read, write) = link::bell().map_err(|errno| Error::kernel("make a pipe", errno))?;
         (Some(read), Link::Bell(write), None)

@@ -469,7 +469,8 @@ fn after_the_end_of_its_input_the_clock_stands() {
     }
 }
 
-/// The write and the end of the input are reported at once, and the end is handled first.
+/// The write and the end of the input are reported at once, and the end is handled first. Of the pipe and the socket,
+/// the other end is not the host's (the arena started treaper), so their end is no trigger at any time.
 #[test]
 fn after_a_complete_input_no_write_starts_the_clock_again() {
     let options: &[&str] = &["-v", "--idle", "1s", "--drain=100ms"];
@@ -490,9 +491,10 @@ fn after_a_complete_input_no_write_starts_the_clock_again() {
             // On a busy machine the end can come after the first second.
             until("the end is seen", || {
                 let printed = run.stderr();
-                printed.contains("complete input") || printed.contains("stdin-eof")
+                let ends = ["complete input", "not watched", "stdin-eof"];
+                ends.iter().any(|end| printed.contains(end))
             });
-            if run.stderr().contains("complete input") {
+            if !run.stderr().contains("stdin-eof") {
                 complete.push((kind, run));
             }
         }

@@ -57,10 +57,10 @@ fn control_a_stubborn_tree_survives_without_treaper() {
 fn a_closed_stdin_ends_the_tree() {
     for (name, scene, _) in modes() {
         let mut run = scene()
+            .env("TREAPER_STDIN", "watch")
             .stdin_pipe()
             .start(&QUICK.tree(STUBBORN))
             .ready(&["server", "a", "b", "c"]);
-        common::first_second_over();
         run.close_stdin();
         assert_eq!(run.wait_clean().code(), Some(137), "{name}");
     }

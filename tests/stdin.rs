@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -292,6 +293,65 @@ fn a_tcp_server_that_shuts_down_both_ways_has_no_peer_any_more() {
     is_drained_then_stopped(run, before);
 }
 
+/// The state of an MPTCP socket is that of its first subflow, which stays open.
+#[test]
+fn a_peer_that_closes_an_mptcp_socket_has_hung_up() {
+    let Some((near, far)) = common::special::mptcp() else {
+        return common::skip("no MPTCP in this kernel");
+    };
+    let run = on_socket(near);
+    let before = sys::now_ms() as i64;
+    drop(far);
+    is_drained_then_stopped(run, before);
+    // The kernel forgets the connection after a minute.
+    assert!(sys::now_ms() as i64 - before < 45_000);
+}
+
+/// Such a descriptor only names its file, so it neither ends nor can be waited for.
+#[test]
+fn a_stdin_that_only_names_a_fifo_cannot_be_watched() {
+    for (mode, status) in [("watch", 125), ("auto", 0)] {
+        let (scene, path, _writer) = fifo(Scene::new());
+        let mut open = std::fs::OpenOptions::new();
+        let named = open
+            .read(true)
+            .custom_flags(libc::O_PATH)
+            .open(path)
+            .unwrap();
+        let scene = scene.with(|command| {
+            command.stdin(named);
+        });
+        let mut run = scene.start(&Wrap::Treaper(&["--stdin", mode]).command(&["sleep", "1"]));
+        assert_eq!(run.wait_clean().code(), Some(status), "{}", run.stderr());
+    }
+}
+
+/// A log that is rotated would stay allocated, and a file system could not be unmounted.
+#[test]
+fn treaper_keeps_no_file_open_that_only_the_server_needs() {
+    let scene = Scene::new();
+    let path = scene.directory().join("output");
+    let log = std::fs::File::create(&path).unwrap();
+    let [stdin, stdout] = [log.try_clone().unwrap(), log.try_clone().unwrap()];
+    let number = log.as_raw_fd();
+    let scene = scene.no_capture().with(|command| {
+        command.stdin(stdin).stdout(stdout).stderr(Stdio::null());
+    });
+    let scene = scene.before_exec(move || sys::dup2(number, 9));
+    let mut run = scene.start(&Wrap::Treaper(&[]).tree("server:on=TERM/3"));
+    let server = run.log.ready("server");
+    let copies = |pid: i32| {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let targets = open.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+        targets.filter(|target| *target == path).count()
+    };
+    assert_eq!(copies(server), 3);
+    let own = [run.shim(), run.monitor()];
+    until("no copy", || own.map(copies) == [0, 0]);
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(3));
+}
+
 /// treaper needs one more descriptor to distinguish errors of a socket from its hang-up. If none is free, stdin is not
 /// watched any more, and nothing else is watched in its place.
 #[test]
@@ -355,10 +415,9 @@ fn a_stdin_that_was_hung_up_at_the_start_is_a_complete_input_however_slow_the_st
     if std::process::Command::new("strace").output().is_err() {
         return common::skip("strace is not installed");
     }
-    let (hung_up, _) = sys::pipe().unwrap();
-    let scene = Scene::new().with(|command| {
-        command.stdin(hung_up);
-    });
+    // A FIFO has a name, so its other end counts as the host's.
+    let (scene, _path, writer) = fifo(Scene::new());
+    drop(writer);
     let slow = "inject=ppoll:delay_enter=1500000:when=1..2";
     let strace = ["strace", "-f", "-b", "execve", "-o", "/dev/null", "-e"];
     let before = [&strace[..], &["trace=ppoll", "-e", slow]].concat();

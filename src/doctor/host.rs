@@ -6,18 +6,19 @@ use super::Check;
 use crate::origin::hosts::{self, Hosts};
 use crate::origin::place;
 use crate::plan::event::Trigger;
-use crate::settings::config::Config;
+use crate::settings::config::{Config, StdinMode};
 use crate::sys::fd::{self, Kind};
 use crate::sys::startup::Inherited;
 use crate::sys::{pid, proc};
 
-/// The host, with the launchers in front of it.
-pub fn host(config: &Config, inherited: &Inherited) -> Check {
-    let (ok, detail) = match hosts::find(config, inherited.sighup_ignored) {
-        Ok(hosts) => describe(config, &hosts),
+/// The host, with the launchers in front of it, and stdin.
+pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> [Check; 2] {
+    let found = hosts::find(config, inherited.sighup_ignored);
+    let (ok, detail) = match &found {
+        Ok(hosts) => describe(config, hosts),
         Err(error) => (Some(false), error.to_string()),
     };
-    ("host", ok, detail)
+    [("host", ok, detail), stdin(config, inherited, found.ok())]
 }
 
 fn describe(config: &Config, hosts: &Hosts) -> (Option<bool>, String) {
@@ -78,14 +79,19 @@ fn named(pid: i32) -> String {
 }
 
 /// What stdin is, and whether its end is a trigger.
-pub fn stdin(config: &Config, inherited: &Inherited) -> Check {
+fn stdin(config: &Config, inherited: &Inherited, hosts: Option<Hosts>) -> Check {
     let what = match fd::kind(fd::STDIN) {
         Kind::Pipe => "pipe",
         Kind::Socket => "socket",
         Kind::Terminal => "terminal",
         Kind::Other => "no pipe, socket or terminal",
     };
+    let is_of_host = || hosts.is_none_or(|hosts| hosts.hold_stdin());
     let (ok, watched) = match place::stdin_trigger(inherited, config) {
+        Ok(Some(Trigger::StdinEof)) if config.stdin == StdinMode::Auto && !is_of_host() => {
+            let why = "not watched: no process that started treaper has its other end";
+            (None, why.to_owned())
+        }
         Ok(Some(_)) => (Some(true), "watched".to_owned()),
         Ok(None) => (None, "not watched".to_owned()),
         Err(error) => (Some(false), error.to_string()),

@@ -137,9 +137,8 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
             proc::view().and_then(|proc| proc.children(pid::own(), &mut |_| ())),
             "treaper walks the tree without a scan of /proc",
         ),
-        host::host(config, inherited),
-        host::stdin(config, inherited),
     ];
+    checks.extend(host::host_and_stdin(config, inherited));
     if config.writers.are_used() {
         let checked = relay::check(&config.writers);
         let possible = "stdin can be passed on, and the sockets can be made";

@@ -127,30 +127,16 @@ impl Place {
     }
 }
 
-/// Whether the group of this process was made for another child of the parent, as a shell with job
-/// control does for a pipeline in which treaper is not the first part. Other hosts let a child stay
-/// in the host's group, or give it a group of its own. A parent that merely adopted this process
-/// (init) is in another session.
-fn is_of_a_sibling(group: i32) -> bool {
-    let parent = pid::parent();
-    group != pid::own()
-        && pid::group_of(parent).is_ok_and(|parents| parents != group)
-        && pid::session(parent) == pid::session(0)
-}
-
 /// The trigger that an end of stdin is, if stdin is watched.
 ///
 /// # Errors
 /// An option demands that stdin is watched, and that is impossible.
 pub fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigger>, Error> {
-    let in_pipeline = || tty::have_controlling_terminal() && is_of_a_sibling(pid::group());
     Ok(match (config.stdin, fd::kind(fd::STDIN)) {
         (StdinMode::Ignore, _) | (StdinMode::Auto, Kind::Other) => None,
         (_, Kind::Terminal) if config.hup == Some(SignalUse::Forward) => None,
         (_, Kind::Terminal) if config.hup.is_none() && inherited.sighup_ignored => None,
         (_, Kind::Terminal) => Some(Trigger::Hangup),
-        // The end of such a pipe is the end of the input, not of the host.
-        (StdinMode::Auto, Kind::Pipe) if in_pipeline() => None,
         (StdinMode::Auto | StdinMode::Watch, Kind::Pipe | Kind::Socket) => Some(Trigger::StdinEof),
         (StdinMode::Watch, Kind::Other) => {
             return Err(Error::Misuse(

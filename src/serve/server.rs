@@ -8,6 +8,7 @@ use crate::output::progress::Step;
 use crate::pair::context::Context;
 use crate::pair::link::Link;
 use crate::pair::monitor::{Monitor, Role};
+use crate::plan::event::Trigger;
 use crate::serve::prepare::Prepared;
 use crate::settings::config::StdinMode;
 use crate::streams::idle::Idle;
@@ -74,13 +75,19 @@ pub fn start<'a>(
     if matches!(role, Role::Monitor { .. }) || !context.place.job_control {
         context.place.release_directory();
     }
+    let mode = context.config.stdin;
+    let mut stdin = context.place.stdin;
+    if stdin == Some(Trigger::StdinEof) && mode == StdinMode::Auto && !hosts.hold_stdin() {
+        log::info!("stdin is not watched: no process that started treaper has its other end");
+        stdin = None;
+    }
     let mut watch = Watch::new(signals);
     for watched in hosts.watched {
         watch.add_process(watched.fd, watched.trigger);
     }
     // treaper's copies of stdin and stdout must not keep a pipe open that the server has closed.
-    match context.place.stdin {
-        Some(trigger) => watch.add_stdin(trigger, context.config.stdin == StdinMode::Auto),
+    match stdin {
+        Some(trigger) => watch.add_stdin(trigger, mode == StdinMode::Auto),
         // treaper needs its copy of stdin to ask how many bytes are unread.
         None if writes.is_some() => {}
         None => fd::give_up(fd::STDIN),

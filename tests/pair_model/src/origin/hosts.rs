@@ -24,6 +24,10 @@ pub struct Hosts {
 }
 
 impl Hosts {
+    pub fn hold_stdin(&self) -> bool {
+        true
+    }
+
     pub fn watch_parent(&self) -> Result<(), Error> {
         let _ = prctl::signal_on_parent_exit(Signal::CONT);
         if self.parent != Some(pid::parent()) {
