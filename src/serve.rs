@@ -18,6 +18,7 @@ use crate::pair::link::{self, Link};
 use crate::pair::monitor::Role;
 use crate::plan::event::Trigger;
 use crate::plan::machine::Plan;
+use crate::relay;
 use crate::settings::config::Config;
 use crate::settings::manner::Name;
 use crate::sys::clone::{self, Fork};
@@ -52,7 +53,15 @@ fn start<'a>(
     report: Option<&'a Report>,
     descriptors: Vec<i32>,
 ) -> Result<u8, Error> {
-    let (context, prepared) = prepare(request, report, descriptors)?;
+    let (mut context, mut prepared) = prepare(request, report, descriptors)?;
+    // With further writers this process goes on as the child of the one that the host has started.
+    if request.config.writers.are_used() {
+        // From then on stdin is that of the relay.
+        prepared.hosts.hold_stdin();
+    }
+    let relay = relay::start(request.config, &context.place, prepared.hosts.parent)?;
+    let (front, _sockets) = relay.unzip();
+    prepared.settle(&mut context, front)?;
     let Config { guard, .. } = request.config;
     // The users of another init expect one process there.
     let is_alone = !*guard || pid::own() == 1 && context.manner.name == Name::OtherInit;

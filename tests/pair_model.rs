@@ -1,14 +1,13 @@
-//! Exhaustive search over the pair: shim and monitor, and the relay where there is one, every order of their steps, and
-//! an event from outside at each of them.
+//! Exhaustive search over the pair: shim and monitor, every order of their steps, and an event from outside at each of
+//! them.
 //!
-//! All of them run the project's own code, from its start to its exit. `tests/pair_model/src` is a second `src`: each
+//! Both run the project's own code, from its start to its exit. `tests/pair_model/src` is a second `src`: each
 //! link in it leads to a file of the project, and each other file stands for one of them. Its `sys` is the small kernel
 //! of `kernel.rs`. Each call to it is one step: an access to the board, a signal, a wait, a look at another process. The
 //! search goes breadth first, so a failure is printed with a shortest way to it.
 //!
-//! The relay runs all of its code except what is left out below. Its streams are in `streams.rs`: stdin, from which it can
-//! read one turn and its cancel, and the end; the server's stdin; the server's stdout with an answer and some more
-//! output; treaper's stdout, which has room or not; the line, and the file of the socket.
+//! The relay is another process in front of treaper, whose code is left out: it can report a cancelled turn, and it can be
+//! killed. `streams.rs` has its line, and stdin.
 //!
 //! What holds in every state is in `kernel.rs` (`breaks`):
 //! - a stop comes to its end: no process of the tree is left, and shim and monitor are gone. So no process waits for news
@@ -18,27 +17,16 @@
 //! - SIGKILL comes when the grace period of the first reason is over, neither earlier nor later, and after the stop signal
 //! - the plan on the board can be read, and none of its deadlines is moved to a later time
 //! - the server gets the stop signal once from each process that stops it
-//! - the shim is suspended and resumed with the server, and a suspended monitor or relay is resumed
+//! - the shim is suspended and resumed with the server, and a suspended monitor is resumed
 //! - the trigger on the board is one that has happened, and a cancel-timeout during a drain takes its place. Status 124
 //!   comes with cancel-timeout, and with nothing else
-//! - a turn that was cancelled and does not end is a reason to stop, one that has ended or has time left is none
-//! - a relay that was killed is a reason to stop, one that has ended by itself is none
-//! - the relay is gone when treaper is gone. If shim and monitor were killed, it ends by itself
-//! - no process waits longer for the relay, or for a host that reads nothing, than the constants of the project say
-//! - the relay gets no signal that ends it, unless it hangs. None goes to its pid once that is free, and no process of the
-//!   tree is left alone because it may have got that pid
-//! - the last process of treaper that exits removes the socket
+//! - a relay that was killed is a reason to stop
 //!
 //! `tests/pair_model/seeded` puts defects into the code, one by one, and checks that each is found.
 //!
-//! What is left out of the relay: the other writers and their sockets, couriers, a server that reads late, bytes that come
-//! in pieces, and more than one turn. The server's streams are closed when it and its child have ended; what shim and
-//! monitor hold of them for a moment at the start does not count. Its reads take no step where nothing can change what is
-//! read. A relay that is suspended after the shim was killed, or without pidfds, stays until it is resumed: the search
-//! allows that. Without pidfds it also allows a relay that hangs to stay.
-//!
-//! What is left out of the rest: `--idle`, `--spare`, drains without a relay, messages to a service manager, control groups, `--no-guard`, a host
-//! behind launchers, the pids of other processes that are recycled, children from before treaper, calls that fail, `/proc` that cannot be read, what is
+//! What is left out: `--idle`, `--spare`, messages to a service manager, control groups, `--no-guard`, a host behind
+//! launchers, the pids of other processes that are recycled, children from before treaper, calls that fail, `/proc` that
+//! cannot be read, a server that reads its last input late, what is
 //! done with the terminal at the end, and Ctrl-C. A walk sees the whole tree at one instant (`tests/sim` searches the walk), the
 //! tree is a server with one child, and a death is one step: the end, the new parent of the children and all signals
 //! that follow. Ctrl-Z comes only once the server runs. A process of treaper is as fast as it likes, but time passes only
@@ -165,8 +153,13 @@ fn the_pair_keeps_its_promises_in_a_namespace() {
 }
 
 #[test]
-fn the_pair_keeps_its_promises_with_a_relay() {
+fn the_pair_keeps_its_promises_behind_a_relay() {
     holds_in(scenes::RELAYS);
+}
+
+#[test]
+fn the_pair_keeps_its_promises_when_stdin_is_closed() {
+    holds_in(scenes::DRAINS);
 }
 
 /// The one known gap, see `job_control::suspend_self`: SIGSTOP cannot be blocked. It also shows that the search finds a
@@ -197,18 +190,6 @@ fn the_protocol_is_that_of_the_project() {
         "serve/server.rs",
         "serve/finish.rs",
         "serve/prepare.rs",
-        "relay/mod.rs",
-        "relay/handle.rs",
-        "relay/words.rs",
-        "relay/run.rs",
-        "relay/wanted.rs",
-        "relay/input.rs",
-        "relay/output.rs",
-        "relay/inbox.rs",
-        "relay/turns.rs",
-        "relay/lines.rs",
-        "relay/members.rs",
-        "relay/schedule.rs",
         "streams/watch.rs",
         "tree/mod.rs",
         "tree/kill.rs",

@@ -250,7 +250,7 @@ fn note_deadlines(edge: &Edge, seen: &mut Seen) {
     let set = &edge.policy;
     let begins = rank(edge.before.plan.state()) < 2;
     let grace = match edge.event {
-        Event::Trigger(Trigger::ShimKilled) => Some(set.grace.min(ms(2000))),
+        Event::Trigger(Trigger::ShimKilled | Trigger::RelayKilled) => Some(set.grace.min(ms(2000))),
         Event::Trigger(Trigger::Terminate) if begins => {
             (!set.manager_has_deadline).then_some(set.grace)
         }

@@ -206,10 +206,10 @@ fn where_a_manager_has_a_deadline_treaper_sets_none() {
     for trigger in Trigger::ALL {
         let asked = trigger == Trigger::Terminate;
         let drains = matches!(trigger, Trigger::StdinEof | Trigger::StdoutClosed);
-        let of_relay = matches!(trigger, Trigger::CancelTimeout | Trigger::RelayKilled);
+        let of_relay = trigger == Trigger::CancelTimeout;
         let kill = match trigger {
             Trigger::Terminate => None,
-            Trigger::ShimKilled => Some(ms(2000)),
+            Trigger::ShimKilled | Trigger::RelayKilled => Some(ms(2000)),
             _ if drains => Some(ms(15_000)),
             _ => Some(ms(10_000)),
         };

@@ -285,8 +285,10 @@ fn the_kind_of_stdin_stays_and_no_other_process_has_an_end_of_it() {
             "-c",
             "readlink /proc/self/fd/0; read -r line; exec 0<&-; echo closed; read -r never </dev/null; sleep 1000",
         ];
-        let mut run = scene
-            .start(&Wrap::Treaper(&["--inject", &source, "--grace", "100ms"]).command(&command));
+        let mut run = scene.start(
+            &Wrap::Treaper(&["--inject", &source, "--stdin=ignore", "--grace", "100ms"])
+                .command(&command),
+        );
         let kind = if on_socket { "socket:" } else { "pipe:" };
         until("the kind", || run.stdout().starts_with(kind));
         let mut host: Box<dyn Write> = if on_socket {
@@ -296,9 +298,9 @@ fn the_kind_of_stdin_stays_and_no_other_process_has_an_end_of_it() {
         };
         host.write_all(b"line\n").unwrap();
         line(&mut run, "closed");
-        // With no reader left the relay has nothing more to do.
-        until("the end of the relay", || {
-            run.named("tree-relay").is_empty()
+        // With no reader left the relay takes no more writers.
+        until("the end of the socket", || {
+            UnixStream::connect(&path).is_err()
         });
         assert!(
             !run.ends_within(Duration::from_millis(300)),
@@ -654,39 +656,6 @@ fn a_host_that_closes_its_stdin_drains_the_server_as_without_a_relay() {
     );
     assert_eq!(run.log.wait("server", "eof").number("bytes"), 12 * 4096);
     assert_eq!(exit.code(), Some(0));
-}
-
-/// Writes to a server that reads nothing, and closes stdin, which is no trigger. Returns the pid of the relay.
-fn unread_input(drain: &str) -> (Run, i32) {
-    let (mut run, _) = start(&["--stdin=ignore", drain], &["sleep", "1000"]);
-    until("a server", || !run.named("sleep").is_empty());
-    // Its name is news of its own: a new relay still has that of the shim.
-    until("a relay", || !run.named("tree-relay").is_empty());
-    let relay = run.named("tree-relay")[0].pid;
-    run.write_stdin(b"never read\n");
-    run.close_stdin();
-    (run, relay)
-}
-
-#[test]
-fn the_relay_waits_for_the_last_input_for_the_time_of_a_drain() {
-    let (mut run, _) = unread_input("--drain=200ms");
-    until("the end of the relay", || {
-        run.named("tree-relay").is_empty()
-    });
-    assert!(!run.named("sleep").is_empty());
-    run.signal(libc::SIGTERM);
-    run.wait_clean();
-    assert!(!run.stderr().contains("relay-killed"), "{}", run.stderr());
-}
-
-#[test]
-fn the_relay_pauses_between_two_looks_at_the_last_input() {
-    let (mut run, relay) = unread_input("--drain=600s");
-    let before = proc::waits(relay).unwrap();
-    until("ten pauses", || proc::waits(relay).unwrap() > before + 10);
-    run.signal(libc::SIGTERM);
-    run.wait_clean();
 }
 
 #[test]

@@ -147,8 +147,8 @@ fn a_host_that_reads_nothing_stops_neither_requests_nor_the_clock_pipe_of_anothe
     let (_reader, stdout) = sys::pipe().unwrap();
     let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), FLOODS, Some(65534));
     talk.takes_requests();
-    // It cannot open either of the two pipes anew.
-    assert_eq!(talk.run.named("tree-courier").len(), 2);
+    // It can open neither of the two pipes anew.
+    assert!(talk.run.named("tree-courier").is_empty());
     talk.times_out();
 }
 
@@ -159,7 +159,7 @@ fn control_bare_takes_requests_while_its_output_is_full() {
 }
 
 #[test]
-fn every_byte_arrives_by_a_courier_and_it_ends_with_the_relay() {
+fn every_byte_arrives_by_pipes_of_another_user() {
     if !sys::is_root() {
         return skip("only root can have another uid");
     }
@@ -184,23 +184,6 @@ fn every_byte_arrives_by_a_courier_and_it_ends_with_the_relay() {
 }
 
 #[test]
-fn a_courier_of_input_ends_when_the_server_closes_its_input() {
-    if !sys::is_root() {
-        return skip("only root can have another uid");
-    }
-    let (_reader, stdout) = sys::pipe().unwrap();
-    let script = "read -r line; exec <&-; exec sleep 1000";
-    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), script, Some(65534));
-    let couriers = |run: &Run| run.named("tree-courier").len();
-    until("two couriers", || couriers(&talk.run) == 2);
-    talk.run.write_stdin(b"line\n");
-    until("the end of one", || couriers(&talk.run) == 1);
-    assert_eq!(talk.run.named("tree-relay").len(), 1);
-    talk.run.signal(libc::SIGTERM);
-    talk.run.wait_clean();
-}
-
-#[test]
 fn a_server_that_prints_nothing_loses_its_reader_with_the_host() {
     let (reader, stdout) = sys::pipe().unwrap();
     let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), "exec cat", None);
@@ -219,18 +202,55 @@ fn a_server_that_prints_nothing_loses_its_reader_with_the_host() {
     talk.run.wait_clean();
 }
 
+/// A courier writes to a file.
+fn with_a_courier(script: &str) -> (common::scene::Directory, PathBuf, Talk) {
+    let directory = common::scene::Directory::new();
+    let path = directory.0.join("output");
+    let file = File::create(&path).unwrap();
+    let talk = Talk::start(&Wrap::Treaper(&OPTIONS), file.into(), script, None);
+    until("a courier", || talk.run.named("tree-courier").len() == 1);
+    (directory, path, talk)
+}
+
 #[test]
 fn a_killed_relay_takes_its_courier_along() {
-    let (_reader, stdout) = special::pty();
     // The end of its input is not that of the server, which could be seen first.
-    let script = format!("{FLOODS}; sleep 1000");
-    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout, &script, None);
-    talk.takes_requests();
-    assert_eq!(talk.run.named("tree-courier").len(), 1);
-    let relay = talk.run.named("tree-relay")[0].pid;
-    sys::kill(relay, libc::SIGKILL).unwrap();
-    talk.run.wait_clean();
+    let (_directory, _, mut talk) = with_a_courier("cat; sleep 1000");
+    talk.run.signal(libc::SIGKILL);
+    talk.run.wait_empty();
     assert!(talk.stderr().contains("relay-killed"), "{}", talk.stderr());
+}
+
+#[test]
+fn a_suspended_courier_is_resumed() {
+    let (_directory, path, mut talk) = with_a_courier("cat");
+    let courier = talk.run.named("tree-courier")[0].pid;
+    for round in 1..=3 {
+        sys::kill(courier, libc::SIGSTOP).unwrap();
+        talk.run.write_stdin(b"line\n");
+        let lines = || fs::read_to_string(&path).unwrap().matches("line").count();
+        until("the line", || lines() == round);
+    }
+    talk.run.close_stdin();
+    assert_eq!(talk.run.wait_clean().code(), Some(0));
+}
+
+#[test]
+fn a_killed_courier_is_reported_and_the_server_loses_its_reader() {
+    let script =
+        "trap '' PIPE; while echo line; do sleep 0.02; done 2>/dev/null; echo ended >&2; cat";
+    let (_directory, _, mut talk) = with_a_courier(script);
+    talk.run.named("tree-courier")[0].kill();
+    until("an error", || talk.stderr().contains("ended"));
+    let stderr = talk.stderr();
+    assert!(
+        stderr.contains(
+            "the server's output is lost: the process that writes it was ended by SIGKILL"
+        ),
+        "{stderr}"
+    );
+    talk.run.close_stdin();
+    assert_eq!(talk.run.wait_clean().code(), Some(0));
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn the_clock_of_idle_that_is_watched_stands_during_a_drain() {
         let (mut watch, _writer) = watch();
         let writes = idle::open().unwrap();
         assert_eq!(trigger(&mut watch), None);
-        watch.add_idle(Idle::start(writes, Duration::ZERO, None));
+        watch.add_idle(Idle::start(writes, Duration::ZERO));
         assert_eq!(trigger(&mut watch), Some(Trigger::Idle));
         watch.set_running(false);
         assert_eq!(trigger(&mut watch), None);

@@ -31,7 +31,6 @@ pub enum List {
 pub enum Lost {
     Shim = 1,
     Monitor,
-    Relay,
 }
 
 impl Lost {
@@ -39,7 +38,6 @@ impl Lost {
         match self {
             Self::Shim => "shim",
             Self::Monitor => "monitor",
-            Self::Relay => "relay",
         }
     }
 }
@@ -128,7 +126,7 @@ impl Ledger {
     }
 
     pub fn lost(self) -> Option<Lost> {
-        [Lost::Shim, Lost::Monitor, Lost::Relay]
+        [Lost::Shim, Lost::Monitor]
             .into_iter()
             .find(|lost| *lost as u64 == self.lost.get())
     }

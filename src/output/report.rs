@@ -60,8 +60,6 @@ pub struct Facts<'a> {
     pub contain: &'static str,
     /// In bytes.
     pub memory_peak: Option<u64>,
-    /// How many injected messages were written to the server, and how many were discarded.
-    pub relay: Option<(u64, u64)>,
 }
 
 impl Report {
@@ -169,9 +167,6 @@ impl Report {
             "spared": list(List::Spared).collect::<Vec<Value>>(),
             "contain": facts.contain,
             "lost": self.ledger.lost().map(Lost::name),
-            "relay": facts.relay.map(|(messages, discarded)| {
-                json!({ "messages": messages, "discarded": discarded })
-            }),
         })
     }
 }

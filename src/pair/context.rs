@@ -1,18 +1,20 @@
 //! What is the same for every process of treaper in one run.
 
 use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
 
 use crate::origin::place::Place;
 use crate::output::progress::{Step, Voice};
 use crate::output::report::Report;
 use crate::pair::board::Board;
 use crate::plan::policy::Policy;
-use crate::relay::RelayHandle;
 use crate::settings::config::Config;
 use crate::settings::manner::Manner;
 use crate::streams::forward::Rules;
-use crate::sys::signal::Signal;
+use crate::sys::pid::{self, Pid};
+use crate::sys::signal::{self, Signal};
 use crate::sys::startup::Inherited;
+use crate::sys::stream;
 use crate::tree::spare::Spare;
 
 /// What the user asked for, and the state in which this process was started.
@@ -34,10 +36,33 @@ pub struct Context<'a> {
     pub place: Place,
     pub board: Board,
     pub report: Option<&'a Report>,
-    /// The third process, if there are further writers of the server's stdin.
-    pub relay: Option<RelayHandle>,
+    pub front: Option<Front>,
     /// What `--spare` leaves alone.
     pub spare: Option<Spare>,
+}
+
+/// A process of treaper in front of this one: its parent, and the process that the host knows.
+#[derive(Debug)]
+pub struct Front {
+    /// `None`: it is PID 1, which is never suspended.
+    pub pid: Option<Pid>,
+    /// From there come triggers, one byte each, and it hangs up when that process is gone.
+    pub line: OwnedFd,
+}
+
+impl Front {
+    /// Resumes that process, which is suspended with this one.
+    pub fn resume(&self) {
+        // It is the parent at this moment, so its pid is its own.
+        if let Some(front) = self.pid.filter(|front| front.get() == pid::parent()) {
+            let _ = signal::kill(front, Signal::CONT);
+        }
+    }
+
+    /// The server gets the stop signal, so that process no longer has to wait for the host.
+    pub fn announce_stop(&self) {
+        stream::send(self.line.as_fd(), b"!");
+    }
 }
 
 impl Context<'_> {

@@ -188,11 +188,9 @@ impl Monitor<'_> {
 
     /// A deadline has come.
     fn deadline_event(&self) -> Event {
-        let relay = self.context.relay.as_ref();
         Event::Deadline {
-            unread: fd::unread(fd::STDIN) + relay.map_or(0, |relay| relay.words.unread.get()),
-            hung_up: relay.is_some_and(|relay| relay.words.ended.get())
-                || !self.watch.stdin_is_back(),
+            unread: fd::unread(fd::STDIN),
+            hung_up: !self.watch.stdin_is_back(),
         }
     }
 
@@ -225,6 +223,9 @@ impl Monitor<'_> {
         let signal = self.stop_signal(plan);
         if !self.tree.stop_server(signal) {
             return;
+        }
+        if let Some(front) = &self.context.front {
+            front.announce_stop();
         }
         self.context.board.stop_sent.set(self.tree.has_sent_stop());
         // After the signal, so that the message does not delay the stop.

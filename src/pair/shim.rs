@@ -169,9 +169,6 @@ impl Shim<'_> {
                 }
                 Some(_) => {}
                 None => {
-                    if let Some(relay) = &self.context.relay {
-                        relay.keep_awake();
-                    }
                     self.note_strangers();
                     let late = self.ends_by.is_some_and(|at| at <= clock::now());
                     return Ok(late.then_some(Ended::Killed(Signal::KILL.number())));
@@ -243,6 +240,11 @@ impl Shim<'_> {
     /// A signal from inside the tree never goes back there. What the server sends to its parent
     /// reaches the monitor.
     fn handle(&mut self, arrival: &Arrival) {
+        if let Some(front) = &self.context.front {
+            if arrival.signal == Signal::CONT {
+                front.resume();
+            }
+        }
         let by_treaper = [pid::own(), self.monitor.get()].map(Origin::Process);
         if by_treaper.contains(&arrival.origin) && arrival.signal == Signal::CONT {
             // The monitor has resumed the shim.

@@ -42,7 +42,7 @@ triggers! {
     StdoutClosed => "stdout-closed",
     /// A cancelled turn did not end in time.
     CancelTimeout => "cancel-timeout",
-    /// The relay is gone.
+    /// The process in front of treaper, which passes stdin on, is gone.
     RelayKilled => "relay-killed",
     /// The shim of the pair is gone.
     ShimKilled => "shim-killed",
@@ -53,18 +53,27 @@ triggers! {
 }
 
 impl Trigger {
+    /// The reverse of a cast to a number.
+    pub fn from_number(number: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|of| *of as u64 == number)
+    }
+
     /// Whether a drain comes before the stop signal: the server sees these two itself, and can exit
     /// by itself.
     pub const fn drains(self) -> bool {
         matches!(self, Self::StdinEof | Self::StdoutClosed)
     }
 
-    /// Whether it is the end of a process: of the host, of a watched process, of the shim, or of
-    /// the monitor.
+    /// Whether it is the end of a process: of the host, of a watched process, or of one of
+    /// treaper.
     pub const fn is_end_of_process(self) -> bool {
         matches!(
             self,
-            Self::ParentExit | Self::WatchedExit | Self::ShimKilled | Self::MonitorKilled
+            Self::ParentExit
+                | Self::WatchedExit
+                | Self::RelayKilled
+                | Self::ShimKilled
+                | Self::MonitorKilled
         )
     }
 }

@@ -57,11 +57,12 @@ impl Policy {
         stage.min(grace)
     }
 
-    /// The grace period of a stop for `trigger`. It is short after the shim was killed: the host
+    /// The grace period of a stop for `trigger`. It is short if the host seems to have killed the
+    /// process that it knows (the shim, or the relay in front of it): the host
     /// may start the next server at once, and that one needs the ports and locks of this one.
     pub fn grace_for(&self, trigger: Trigger) -> Duration {
         match trigger {
-            Trigger::ShimKilled => self.grace.min(GRACE_WITHOUT_SHIM),
+            Trigger::ShimKilled | Trigger::RelayKilled => self.grace.min(GRACE_AFTER_KILL),
             _ => self.grace,
         }
     }
@@ -70,5 +71,5 @@ impl Policy {
 /// The default stage, unless a quarter of the grace period is less. In it the rest can end by the
 /// stop signal.
 const STAGE: Duration = Duration::from_secs(2);
-/// The longest grace period after the shim was killed.
-const GRACE_WITHOUT_SHIM: Duration = Duration::from_secs(2);
+/// The longest grace period after the process that the host knows was killed.
+const GRACE_AFTER_KILL: Duration = Duration::from_secs(2);

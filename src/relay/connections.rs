@@ -10,7 +10,6 @@ use crate::relay::inbox::{CHUNK, Inbox};
 use crate::relay::peer::{self, Family};
 use crate::relay::turns::{Message, Turns};
 use crate::relay::wanted::{Polled, Wanted};
-use crate::relay::words::Words;
 use crate::sys::fd::Kind;
 use crate::sys::poll::Events;
 use crate::sys::stream::{self, Stream};
@@ -77,17 +76,15 @@ pub struct Connections {
     family: Family,
     /// No connection is accepted before this time. Zero: the last one could be accepted.
     paused_until: Duration,
-    words: Words,
 }
 
 impl Connections {
-    pub fn new(sources: Vec<ListeningSocket>, family: Family, words: Words) -> Self {
+    pub fn new(sources: Vec<ListeningSocket>, family: Family) -> Self {
         Self {
             sources,
             places: [const { None }; MAX_CONNECTIONS],
             family,
             paused_until: Duration::ZERO,
-            words,
         }
     }
 
@@ -170,7 +167,6 @@ impl Connections {
     fn refuse(&mut self, place: usize, why: impl fmt::Display) {
         let writer = self.places[place].as_mut();
         if let Some(connection) = writer.filter(|writer| !writer.is_answered) {
-            self.words.discarded.add(1);
             let name = &self.sources[connection.source].name;
             log::warn!("refused a writer of {name}: {why}");
             connection.answer(format_args!("error: {why}"));
@@ -199,7 +195,7 @@ impl Connections {
             }
         };
         self.paused_until = Duration::ZERO;
-        let refusal = peer::check(stream.as_fd(), &self.family).err();
+        let refusal = peer::check(stream.as_fd(), self.family).err();
         self.refuse(place, TOO_SILENT);
         self.places[place] = Some(Connection {
             stream,
@@ -226,13 +222,11 @@ impl Connections {
             return true;
         };
         let now = clock::now();
-        self.words.injected.set(now.as_nanos() as u64);
         let result = connection.inbox.written(count);
         if result == Ok(false) {
             return false;
         }
         connection.active = now;
-        self.words.messages.add(1);
         turns.written(std::mem::take(&mut connection.message), now);
         match result {
             Ok(_) => self.after_message(place, turns),
@@ -246,7 +240,7 @@ impl Connections {
     pub fn close(&mut self, why: &str) {
         let mut left = 0;
         for mut connection in self.places.iter_mut().filter_map(Option::take) {
-            left += u64::from(connection.inbox.message().is_some());
+            left += u32::from(connection.inbox.message().is_some());
             if connection.is_answered {
                 continue;
             }
@@ -266,7 +260,6 @@ impl Connections {
                 stream::send(stream.as_fd(), format!("error: {why}\n").as_bytes());
             }
         }
-        self.words.discarded.add(left);
         if left > 0 {
             log::warn!("messages of other writers that were not written, since {why}: {left}");
         }

@@ -1,43 +1,32 @@
 //! The server's stdin: what is written to it, by which writer, and when it ends.
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use crate::relay::connections::{Connections, MAX_CONNECTIONS};
-use crate::relay::courier::HostStream;
 use crate::relay::inbox::{Buffer, CHUNK};
 use crate::relay::schedule::{self, HOST};
 use crate::relay::turns::Turns;
 use crate::relay::wanted::{Polled, Wanted};
-use crate::relay::words::Words;
-use crate::sys::poll::Events;
-use crate::sys::stream::{ClosedStream, Stream};
+use crate::sys::poll::{Events, News};
+use crate::sys::stream::Stream;
 use crate::sys::{Errno, clock};
-
-/// How often to look whether the server takes its last input, since nothing reports that.
-const LAST_INPUT_CHECK: Duration = Duration::from_millis(20);
 
 /// Why nothing more can be written.
 pub const NO_READER: &str = "the server is gone, or reads no more";
 
-/// The relay's end of the server's stdin.
-#[derive(Debug)]
-enum Server {
-    Open(Stream),
-    /// The relay has ended it. The server may still read what is in it, and has last done so at
-    /// this time.
-    Ending(ClosedStream, Duration),
-    Gone,
-}
-
 /// Everything that is to be written to the server's stdin.
 #[derive(Debug)]
 pub struct Input {
-    /// The relay no longer waits if the server takes nothing of its last input for this long.
-    drain: Duration,
-    /// Until it has ended.
-    host: Option<HostStream>,
+    /// The stdin of treaper, until it has ended.
+    host: Option<Stream>,
+    /// The same, if it is a FIFO that has ended, until another process writes to it.
+    fifo: Option<(Stream, News)>,
     inbox: Buffer,
-    server: Server,
+    /// That of the server, until the relay has ended it, or the server reads no more.
+    server: Option<Stream>,
+    /// Where it is opened again after the end of a FIFO.
+    place: Option<OwnedFd>,
     /// The server's stdin is full.
     is_blocked: bool,
     pub others: Connections,
@@ -45,38 +34,30 @@ pub struct Input {
     writer: usize,
     /// All of this message is written.
     has_ended: bool,
-    words: Words,
 }
 
 impl Input {
-    pub fn new(
-        drain: Duration,
-        (host, server): (HostStream, Stream),
-        others: Connections,
-        words: Words,
-    ) -> Self {
+    pub fn new(host: Stream, server: Stream, others: Connections) -> Self {
         Self {
-            drain,
             host: Some(host),
+            fifo: None,
             inbox: Buffer::default(),
-            server: Server::Open(server),
+            server: Some(server),
+            place: None,
             is_blocked: false,
             others,
             writer: HOST,
             has_ended: true,
-            words,
         }
-    }
-
-    /// Whether nothing will be written to the server any more.
-    pub const fn is_over(&self) -> bool {
-        matches!(self.server, Server::Gone)
     }
 
     /// What is to be waited for.
     pub fn list(&self, wanted: &mut Wanted, now: Duration) {
         if let Some(host) = self.host.as_ref().filter(|_| self.inbox.rest().is_empty()) {
-            wanted.add(Polled::Host, &host.stream, Events::IN);
+            wanted.add(Polled::Host, host, Events::IN);
+        }
+        if let Some((_, news)) = &self.fifo {
+            wanted.add(Polled::Fifo, news, Events::IN);
         }
         // Before the server: the end of a writer is older than that of a server that had all of its
         // messages. After the end of stdin no more is read: what comes later must not keep the
@@ -84,7 +65,7 @@ impl Input {
         if self.host.is_some() {
             self.others.list(wanted, now);
         }
-        if let Server::Open(server) = &self.server {
+        if let Some(server) = &self.server {
             let room = if self.is_blocked {
                 Events::OUT
             } else {
@@ -96,23 +77,8 @@ impl Input {
 
     /// When to look again though poll reports nothing.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
-        match self.server {
-            Server::Ending(..) => Some(now + LAST_INPUT_CHECK),
-            Server::Open(_) | Server::Gone => self.others.deadline(now),
-        }
-    }
-
-    /// Looks whether the server has taken its last input.
-    pub fn check_end(&mut self, now: Duration) {
-        if let Server::Ending(ended, since) = &mut self.server {
-            let unread = ended.unread();
-            if self.words.unread.replace(unread) != unread {
-                *since = now;
-            }
-            if unread == 0 || now >= *since + self.drain {
-                self.server = Server::Gone;
-            }
-        }
+        self.server.as_ref()?;
+        self.others.deadline(now)
     }
 
     /// There are bytes on stdin, or its end.
@@ -120,14 +86,16 @@ impl Input {
         let Some(host) = self.host.as_ref().filter(|_| self.inbox.rest().is_empty()) else {
             return;
         };
-        // Bytes that are in the relay must not count as read by the server.
-        self.words.unread.add(host.stream.readable());
-        match self.inbox.fill(CHUNK, |bytes| host.stream.read(bytes)) {
+        match self.inbox.fill(CHUNK, |bytes| host.read(bytes)) {
             Ok(1..) => turns.host_read(self.inbox.rest(), clock::now()),
             Err(Errno::AGAIN | Errno::INTR) => {}
             // An error of the connection is its end.
             Ok(0) | Err(_) => {
-                self.host = None;
+                let fifo = self.host.take().filter(Stream::is_fifo);
+                self.fifo = fifo.and_then(|fifo| {
+                    let news = News::with_data(fifo.as_raw_fd()).ok()?;
+                    Some((fifo, news))
+                });
                 // The last line counts also without a newline. All of it is written. If a turn
                 // begins now, no cancel of another writer can follow it.
                 turns.host_read(b"\n", clock::now());
@@ -138,13 +106,27 @@ impl Input {
         }
     }
 
+    /// A FIFO that had ended has another writer, whose bytes go to the same server.
+    pub fn resume(&mut self) {
+        let has_bytes = |(fifo, news): &mut (Stream, News)| {
+            news.take();
+            fifo.readable() > 0
+        };
+        let Some((fifo, _)) = self.fifo.take_if(has_bytes) else {
+            return;
+        };
+        if let Some(place) = self.place.take() {
+            match Stream::open_again(&place) {
+                Ok(server) => self.server = Some(server),
+                Err(_) => return self.leave(NO_READER),
+            }
+        }
+        self.host = Some(fifo);
+    }
+
     /// Writes what can be written now.
     pub fn pump(&mut self, turns: &mut Turns) {
         while self.write_some(turns) {}
-        if let Server::Open(server) = &self.server {
-            let unread = self.inbox.rest().len() as u64 + server.unread();
-            self.words.unread.set(unread);
-        }
     }
 
     /// What is left of the bytes of a writer that can be written.
@@ -157,7 +139,7 @@ impl Input {
 
     /// Writes once. Returns whether there may be more to write.
     fn write_some(&mut self, turns: &mut Turns) -> bool {
-        let Server::Open(server) = &self.server else {
+        let Some(server) = &self.server else {
             return false;
         };
         let writers = 1 + MAX_CONNECTIONS;
@@ -176,7 +158,12 @@ impl Input {
             // If it is the turn of stdin, the rest of its message has to come, unless stdin has
             // ended.
             if self.host.is_none() {
-                self.end_server();
+                self.place = server.place().ok().filter(|_| self.fifo.is_some());
+                if self.place.is_some() {
+                    self.server = None;
+                } else {
+                    self.leave("stdin has ended");
+                }
             }
             return false;
         }
@@ -199,25 +186,13 @@ impl Input {
         true
     }
 
-    /// Ends the server's stdin: nothing more will come from the host, and all that was complete is
-    /// written.
-    fn end_server(&mut self) {
-        if let Server::Open(server) = std::mem::replace(&mut self.server, Server::Gone) {
-            self.server = Server::Ending(server.end(), clock::now());
-            self.words.ended.set(true);
-            self.others.close("stdin has ended");
-        }
-    }
-
-    /// Nothing more can be written.
+    /// Nothing more can be written, or has to be. Ends the server's stdin.
     pub fn leave(&mut self, why: &str) {
-        if self.is_over() {
-            return;
+        if self.server.is_some() || self.place.is_some() {
+            log::info!("relay: {why}");
+            (self.server, self.place) = (None, None);
+            (self.host, self.fifo) = (None, None);
+            self.others.close(why);
         }
-        log::info!("relay: {why}");
-        (self.server, self.host) = (Server::Gone, None);
-        self.words.ended.set(true);
-        self.words.unread.set(0);
-        self.others.close(why);
     }
 }

@@ -1,13 +1,13 @@
-//! Several writers of the server's stdin: a third process that reads from all of them, and writes
-//! whole messages. It also follows the turns of the server.
+//! Several writers of the server's stdin: a process in front of treaper reads from all of them, and
+//! writes whole messages. It also follows the turns of the server.
 //!
-//! It exists only with `--inject` or `--cancel`. The process that the host knows makes it before
-//! anything else, so it is no process of the tree. The shim and the monitor never read a byte of
-//! these streams.
+//! It exists only with `--inject` or `--cancel`. The process that the host has started becomes the
+//! relay, and treaper goes on in its child, as it would without a relay: with a pipe or socket of
+//! the relay as its stdin and, with `--cancel`, as its stdout.
 
+mod child;
 mod connections;
 mod courier;
-mod handle;
 pub mod inbox;
 mod input;
 pub mod lines;
@@ -19,32 +19,34 @@ pub mod schedule;
 mod socket_file;
 pub mod turns;
 mod wanted;
-mod words;
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
 
+use crate::origin::place::Place;
 use crate::output::error::{self, Error};
-use crate::output::stderr;
+use crate::output::{status, stderr};
+use crate::pair::context::Front;
+use crate::settings::config::Config;
 use crate::settings::writers::Writers;
+use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
-use crate::sys::{Errno, prctl, proc, startup};
-use crate::sys::{fd, stream};
+use crate::sys::pid::{self, Pid};
+use crate::sys::stream::{self, Stream};
+use crate::sys::wait::Ended;
+use crate::sys::{Errno, fd, prctl, proc, signal, startup};
+use child::Child;
 use connections::{Connections, ListeningSocket};
-use courier::HostStream;
-pub use handle::RelayHandle;
 use input::Input;
 use output::Output;
 use peer::Family;
 use run::Relay;
 use socket_file::{SocketFile, SocketPath};
 use turns::Turns;
-use words::Words;
 
 /// The command name of the relay.
-pub const NAME: &CStr = c"tree-relay";
+const NAME: &CStr = c"tree-relay";
 
 /// Whether there can be a relay here. To be called before anything is started.
 ///
@@ -71,24 +73,6 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
     Ok(())
 }
 
-/// The stdin and stdout of treaper, while those of the server stand in their place.
-#[derive(Debug)]
-pub struct HostStreams(Vec<(OwnedFd, i32)>);
-
-impl HostStreams {
-    /// Puts them back. By now the server has its own.
-    pub fn restore(self) {
-        redirect(&self.0);
-    }
-}
-
-/// Puts streams in the place of the standard ones.
-fn redirect(streams: &[(OwnedFd, i32)]) {
-    for (stream, number) in streams {
-        fd::redirect(stream.as_fd(), *number);
-    }
-}
-
 /// The sockets, made.
 fn make_sockets(settings: &Writers) -> Result<(Vec<SocketFile>, Vec<ListeningSocket>), Error> {
     let (mut files, mut sources) = (Vec::new(), Vec::new());
@@ -107,92 +91,129 @@ fn unmade(source: &str, path: &Path, why: &str) -> Error {
     Error::Misuse(format!("{source}: cannot make the socket '{path}': {why}"))
 }
 
-/// Starts the relay, if there is to be one. Puts the server's stdin in the place of that of treaper
-/// and, if turns are followed, its stdout. `strangers`: children from before treaper, which are
-/// none of the tree.
+/// The streams of the relay, and their other ends, which treaper gets.
+struct Streams {
+    host: Stream,
+    to_server: Stream,
+    from_server: Option<Stream>,
+    to_host: Option<(Stream, Option<Pid>)>,
+    far: Vec<(OwnedFd, i32)>,
+}
+
+impl Streams {
+    fn make(settings: &Writers, place: &Place) -> Result<Self, Errno> {
+        let kind = fd::kind;
+        // First of all: a courier keeps no end of another stream.
+        let mut to_host = None;
+        if settings.follow_turns() {
+            to_host = Some(match stream::of_standard(fd::STDOUT)? {
+                Some(own) => (own, None),
+                None => courier::start(place).map(|(own, pid)| (own, Some(pid)))?,
+            });
+        }
+        let (to_server, far) = stream::outgoing(kind(fd::STDIN))?;
+        let mut streams = Self {
+            host: stream::of_standard(fd::STDIN)?.ok_or(Errno::BADF)?,
+            to_server,
+            from_server: None,
+            to_host,
+            far: vec![(far, fd::STDIN)],
+        };
+        if settings.follow_turns() {
+            let (near, far) = stream::incoming(kind(fd::STDOUT))?;
+            streams.far.push((far, fd::STDOUT));
+            streams.from_server = Some(near);
+        }
+        Ok(streams)
+    }
+}
+
+/// If there is to be a relay, this process becomes the relay and does not return. Its child returns
+/// what it knows of the relay, and the sockets, which are removed when they are dropped. `parent`:
+/// the host, if its end is a trigger.
 ///
 /// # Errors
 /// `EAGAIN`, `EMFILE`, ...; a socket cannot be made.
 pub fn start(
-    settings: &Writers,
-    drain: Duration,
-    strangers: &[i32],
-) -> Result<Option<(RelayHandle, HostStreams)>, Error> {
+    config: &Config,
+    place: &Place,
+    parent: Option<i32>,
+) -> Result<Option<(Front, Vec<SocketFile>)>, Error> {
+    let settings = &config.writers;
     if !settings.are_used() {
         return Ok(None);
     }
+    check(settings)?;
     let cannot = |errno| Error::kernel("start the relay", errno);
-    let words = Words::shared().map_err(cannot)?;
+    let streams = Streams::make(settings, place).map_err(cannot)?;
+    let signals = SignalFd::new().map_err(cannot)?;
     let (near_line, line) = stream::line().map_err(cannot)?;
-    let copy_of = |number| Ok((stream::copy_of(number).map_err(cannot)?, number));
-    let kind = |number| fd::kind(number);
-    let (to_server, far) = stream::outgoing(kind(fd::STDIN)).map_err(cannot)?;
-    let mut streams = vec![copy_of(fd::STDIN)?];
-    let mut server_streams = vec![(far, fd::STDIN)];
-    let mut from_server = None;
-    if settings.follow_turns() {
-        let (near, far) = stream::incoming(kind(fd::STDOUT)).map_err(cannot)?;
-        streams.push(copy_of(fd::STDOUT)?);
-        server_streams.push((far, fd::STDOUT));
-        from_server = Some(near);
-    }
-    let family = Family::of_this_process(strangers);
     let (files, sources) = make_sockets(settings)?;
-    let Fork::Parent(pid) = clone::fork_plainly().map_err(cannot)? else {
-        let mut kept = vec![line.as_raw_fd(), to_server.as_raw_fd()];
-        kept.extend(from_server.iter().map(AsRawFd::as_raw_fd));
-        kept.extend(sources.iter().map(|source| source.listener.as_raw_fd()));
-        kept.extend(files.iter().map(SocketFile::folder));
-        become_relay(&kept, &files, || {
-            let host = HostStream::open(fd::STDIN, words)?;
-            let others = Connections::new(sources, family, words);
-            let output = from_server.map(|from| {
-                let host = HostStream::open(fd::STDOUT, words)?;
-                Ok(Output::new(from, host, words))
-            });
-            Ok(Relay {
-                input: Input::new(drain, (host, to_server), others, words),
-                output: output.transpose()?,
-                turns: Turns::new(settings),
-                line,
-                is_finishing: false,
-                words,
-            })
-        });
-    };
-    redirect(&server_streams);
-    // The other ends are dropped here: the line would not hang up when the relay ends, and a socket
-    // would accept connections.
-    let relay = RelayHandle::new(pid, near_line, words, files);
-    Ok(Some((relay, HostStreams(streams))))
+    let turns = Turns::new(settings);
+    let relay = Pid::new(pid::own());
+    match clone::fork(place.job_control).map_err(cannot)? {
+        Fork::Child => {
+            if !place.job_control {
+                // The relay gets each signal to the group of the host, and forwards it.
+                let _ = prctl::new_group();
+            }
+            for (stream, number) in &streams.far {
+                fd::redirect(stream.as_fd(), *number);
+            }
+            // The ends of the relay are dropped here. Otherwise they would not hang up with it, and
+            // the sockets would accept connections.
+            Ok(Some((Front { pid: relay, line }, files)))
+        }
+        Fork::Parent(pid) => {
+            drop(line);
+            let Streams {
+                host,
+                to_server,
+                from_server,
+                to_host,
+                far,
+            } = streams;
+            drop(far);
+            let output = from_server.zip(to_host);
+            become_relay(
+                Relay {
+                    input: Input::new(host, to_server, Connections::new(sources, Family(pid))),
+                    output: output.map(|(from, (to, courier))| Output::new(from, to, courier)),
+                    turns,
+                    signals,
+                    child: Child::new(pid, place.job_control, parent),
+                    line: Some(near_line),
+                    is_finishing: false,
+                },
+                place,
+                &files,
+            )
+        }
+    }
 }
 
-/// Runs in the new process. A signal to the group or the name of the shim does not reach it, and
-/// all signals are blocked. It keeps the descriptors `kept` and the standard ones, which `open`
-/// opens anew.
-fn become_relay(
-    kept: &[i32],
-    files: &[SocketFile],
-    open: impl FnOnce() -> Result<Relay, Errno>,
-) -> ! {
-    let _ = prctl::new_session();
+/// Runs the relay in the process that the host has started, and ends that as treaper has ended.
+fn become_relay(mut relay: Relay, place: &Place, files: &[SocketFile]) -> ! {
     startup::set_names(NAME);
-    let _ = std::env::set_current_dir("/");
-    stream::close_all_except(kept);
+    fd::give_up(fd::STDIN);
+    fd::give_up(fd::STDOUT);
+    place.release_inherited();
+    if !place.job_control {
+        place.release_directory();
+    }
+    // Each writer needs a descriptor.
+    fd::raise_limit(fd::Resource::RLIMIT_NOFILE);
     // Messages would have to wait for a file system that hangs, and all writers with them.
     stderr::defer();
-    let result = open().and_then(|mut relay| {
-        fd::give_up(fd::STDIN);
-        fd::give_up(fd::STDOUT);
-        // Each writer needs a descriptor.
-        fd::raise_limit(fd::Resource::Nofile);
-        relay.run()
-    });
-    if let Err(errno) = result {
+    let ended = relay.run().unwrap_or_else(|errno| {
         log::error!("the relay has failed: {}", error::describe(errno));
-    }
-    // The shim and the monitor may both be gone.
+        Ended::Exited(status::OWN_FAILURE)
+    });
+    drop(relay);
     files.iter().for_each(SocketFile::remove);
     stderr::write_deferred();
-    clone::exit_child(i32::from(result.is_err()))
+    if let Some(signal) = ended.signal() {
+        signal::die_of(signal);
+    }
+    clone::exit_child(ended.code().into())
 }

@@ -1,24 +1,22 @@
 //! The server's stdout: passed on to the host as it comes, and searched for the end of a turn.
 
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::output::progress::Seconds;
-use crate::relay::courier::HostStream;
 use crate::relay::inbox::{Buffer, CHUNK};
 use crate::relay::turns::Turns;
 use crate::relay::wanted::{Polled, Wanted};
-use crate::relay::words::Words;
-use crate::sys::Errno;
 use crate::sys::fd::Kind;
+use crate::sys::pid::Pid;
 use crate::sys::poll::Events;
-use crate::sys::stream::{self, Stream};
+use crate::sys::signal::{self, Signal};
+use crate::sys::stream::Stream;
+use crate::sys::wait::{Change, Ended};
+use crate::sys::{Errno, clock};
 
-/// The relay gives up if the host reads nothing of the last output of the tree for this long.
+/// After a stop, the relay gives up if the host reads nothing of the last output of the tree for
+/// this long.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
-/// The pause between two looks at what a courier has passed on of it, since its progress does not
-/// wake the relay.
-const FLUSH_LOOK: Duration = Duration::from_millis(500);
 
 /// The server's stdout on its way to that of treaper.
 #[derive(Debug)]
@@ -28,25 +26,27 @@ pub struct Output {
     /// Once the tree is gone: how much of it is to be read.
     left: Option<u64>,
     /// Once the tree is gone: when output was last passed on.
-    since: Option<Duration>,
-    /// How many bytes were passed on at the last look.
-    passed: u64,
+    pub since: Option<Duration>,
+    /// The server was stopped, or its host wants the end: so a host that reads nothing is not
+    /// waited for without a limit.
+    pub is_limited: bool,
     /// `None`: nothing more can be written, or has to be.
-    to: Option<HostStream>,
+    to: Option<Stream>,
+    /// The process that copies from there to a stdout that cannot be written without waiting.
+    courier: Option<Pid>,
     buffer: Buffer,
-    words: Words,
 }
 
 impl Output {
-    pub fn new(from: Stream, to: HostStream, words: Words) -> Self {
+    pub fn new(from: Stream, to: Stream, courier: Option<Pid>) -> Self {
         Self {
             from: Some(from),
             left: None,
             since: None,
-            passed: 0,
+            is_limited: false,
             to: Some(to),
+            courier,
             buffer: Buffer::default(),
-            words,
         }
     }
 
@@ -56,7 +56,7 @@ impl Output {
 
     /// Whether everything was passed on.
     pub const fn is_over(&self) -> bool {
-        self.to.is_none()
+        self.to.is_none() && self.courier.is_none()
     }
 
     pub fn list(&self, wanted: &mut Wanted) {
@@ -65,18 +65,18 @@ impl Output {
         }
         if let Some(to) = &self.to {
             if !self.is_empty() {
-                wanted.add(Polled::HostOutput, &to.stream, Events::OUT);
-            } else if to.courier.is_some() || to.stream.kind() == Kind::Pipe {
-                // A pipe without a reader reports an error, and so does a courier that has ended.
-                wanted.add(Polled::HostOutput, &to.stream, Events::empty());
+                wanted.add(Polled::HostOutput, to, Events::OUT);
+            } else if to.kind() == Kind::Pipe && !to.is_fifo() {
+                // A pipe without a reader reports an error. Another reader can open a FIFO.
+                wanted.add(Polled::HostOutput, to, Events::empty());
             }
         }
     }
 
     /// When to look again though poll reports nothing.
-    pub fn deadline(&self, now: Duration) -> Option<Duration> {
-        let since = self.since?;
-        Some((since + FLUSH_PATIENCE).min(now + FLUSH_LOOK))
+    pub fn deadline(&self) -> Option<Duration> {
+        let since = self.since.filter(|_| self.is_limited)?;
+        Some(since + FLUSH_PATIENCE)
     }
 
     /// The tree is gone, and what it has written is there by now. Only that is passed on: a process
@@ -89,17 +89,15 @@ impl Output {
 
     /// Gives up if the host has read nothing of the last output for too long.
     pub fn check_finish(&mut self, now: Duration) {
-        let passed = self.words.passed.get();
-        if std::mem::replace(&mut self.passed, passed) != passed {
-            self.since = self.since.map(|_| now);
-        }
-        let is_late = |since| now >= since + FLUSH_PATIENCE;
+        let is_late = |since| self.is_limited && now >= since + FLUSH_PATIENCE;
         if !self.is_over() && self.since.is_some_and(is_late) {
             log::warn!(
                 "the end of the server's output is lost: the host has read nothing for {}",
                 Seconds(FLUSH_PATIENCE)
             );
             self.leave();
+            // It ends with the relay.
+            self.courier = None;
         }
     }
 
@@ -118,7 +116,7 @@ impl Output {
                     // The last line counts also without a newline.
                     turns.output_read(b"\n");
                     self.from = None;
-                    self.end_courier();
+                    self.end_if_empty();
                     return;
                 }
             }
@@ -148,31 +146,40 @@ impl Output {
         let Some(to) = self.to.as_ref().filter(|_| !self.is_empty()) else {
             return;
         };
-        match to.stream.write(self.buffer.rest()) {
+        match to.write(self.buffer.rest()) {
             Ok(count) => {
                 self.buffer.written(count);
-                // A courier counts what it has written itself.
-                if to.courier.is_none() {
-                    self.words.passed.add(count as u64);
-                }
-                self.end_courier();
+                self.since = self.since.map(|_| clock::now());
+                self.end_if_empty();
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.leave(),
         }
     }
 
-    /// If everything was passed on: the end for stdout, and for its courier.
-    fn end_courier(&mut self) {
-        if self.from.is_some() || !self.is_empty() {
-            return;
+    /// If everything was passed on: the end for stdout. A courier ends when it has written
+    /// everything.
+    fn end_if_empty(&mut self) {
+        if self.from.is_none() && self.is_empty() {
+            self.to = None;
         }
-        match &self.to {
-            Some(to) if to.courier.is_some() => {
-                // The courier ends when it has written everything. Then this end hangs up.
-                stream::hang_up(to.stream.as_fd());
+    }
+
+    /// Something has happened to the child `pid` of the relay.
+    pub fn courier_changed(&mut self, pid: i32, change: Change) {
+        let Some(courier) = self.courier.filter(|courier| courier.get() == pid) else {
+            return;
+        };
+        match change {
+            Change::Suspended(_) => drop(signal::kill(courier, Signal::CONT)),
+            Change::Ended(ended) => {
+                self.courier = None;
+                if matches!(ended, Ended::Killed(_)) {
+                    log::warn!("the server's output is lost: the process that writes it {ended}");
+                }
+                self.leave();
             }
-            Some(_) | None => self.to = None,
+            Change::Trapped | Change::Resumed => {}
         }
     }
 

@@ -1,9 +1,7 @@
 //! Which processes may inject: those of the relay's own uid that are not of the tree.
 //!
-//! A process of the tree descends from the process that started the relay, since that one is a
-//! subreaper, and lives as long as the relay takes new writers. So a writer is of the tree if the
-//! chain of its parents leads there, except through a child that was there before treaper. The
-//! chain is read twice, with the time at which each of its processes was started. If both are the
+//! A process of the tree descends from the child of the relay, since that one is a subreaper. So a
+//! writer is of the tree if the chain of its parents leads there. The chain is read twice, with the time at which each of its processes was started. If both are the
 //! same, and the writer still lives, it was the chain of this writer at one moment in between. A
 //! writer that has ended before cannot be looked at, and is refused: it might have been of the
 //! tree.
@@ -13,7 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::output::error;
 use crate::sys::namespace;
 use crate::sys::peer::{self, Credentials};
-use crate::sys::{Errno, pid, pidfd, proc};
+use crate::sys::pid::Pid;
+use crate::sys::wait::Wait;
+use crate::sys::{Errno, pidfd, proc, wait};
 
 /// How often a chain that changes is read again.
 const MAX_LOOKS: usize = 16;
@@ -23,28 +23,14 @@ const MAX_CHAIN: usize = 10_000;
 /// A process, and the time of its start.
 type Link = (i32, u64);
 
-/// What is known of the tree.
-#[derive(Debug)]
-pub struct Family {
-    /// The process that started the relay.
-    top: i32,
-    /// Its children that were there before, which are none of the tree.
-    strangers: Vec<Link>,
-}
+/// What is known of the tree: the process from which all of it descends, the child of the relay.
+#[derive(Clone, Copy, Debug)]
+pub struct Family(pub Pid);
 
 impl Family {
-    /// To be called by the process that will start the relay.
-    pub fn of_this_process(strangers: &[i32]) -> Self {
-        let link = |number: &i32| Some((*number, parent_and_start(*number)?.1));
-        Self {
-            top: pid::own(),
-            strangers: strangers.iter().filter_map(link).collect(),
-        }
-    }
-
     /// Whether the process `pid`, which has connected `socket`, is of the tree. `None`: it has
     /// ended, or cannot be looked at.
-    fn has(&self, pid: i32, socket: BorrowedFd<'_>) -> Option<bool> {
+    fn has(self, pid: i32, socket: BorrowedFd<'_>) -> Option<bool> {
         let process = match peer::process(socket) {
             Ok(process) => Some(process),
             // An older kernel knows the number alone.
@@ -57,23 +43,19 @@ impl Family {
             again.is_some_and(|again| std::mem::replace(&mut chain, again) == chain)
         });
         let has_ended = process.is_some_and(|process| pidfd::has_ended(process.as_fd()));
-        // Without its parent the relay does not know the tree.
-        let is_known = is_stable && !has_ended && pid::parent() == self.top;
+        // Without its child the relay does not know the tree.
+        let lives = wait::is_child(self.0) && !Wait::child(self.0).ended().has_come();
+        let is_known = is_stable && !has_ended && lives;
         is_known.then_some(chain.1)
     }
 
     /// `pid` and its parents, and whether they are of the tree. `None`: it cannot be read to its
     /// end.
-    fn chain(&self, pid: i32) -> Option<(Vec<Link>, bool)> {
+    fn chain(self, pid: i32) -> Option<(Vec<Link>, bool)> {
         let (mut links, mut current) = (Vec::new(), pid);
         while links.len() < MAX_CHAIN {
-            if current == self.top {
-                let is_stranger = |link| self.strangers.contains(link);
-                let is_of_tree = !links.last().is_some_and(is_stranger);
-                return Some((links, is_of_tree));
-            }
-            if current == 0 {
-                return Some((links, false));
+            if [self.0.get(), 0].contains(&current) {
+                return Some((links, current != 0));
             }
             let (parent, started) = parent_and_start(current)?;
             links.push((current, started));
@@ -87,7 +69,7 @@ impl Family {
 ///
 /// # Errors
 /// Why not.
-pub fn check(socket: BorrowedFd<'_>, family: &Family) -> Result<(), String> {
+pub fn check(socket: BorrowedFd<'_>, family: Family) -> Result<(), String> {
     let Credentials { pid, uid } = peer::credentials(socket).map_err(error::describe)?;
     if uid != namespace::own_ids().0 {
         return Err(format!("pid {pid} has another uid, {uid}"));

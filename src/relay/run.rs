@@ -1,49 +1,57 @@
-//! The relay process: one loop over stdin, the other writers, and the server.
+//! The relay process: one loop over stdin, the other writers, the server, and treaper itself.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use crate::plan::event::Trigger;
+use crate::relay::child::{Child, News};
 use crate::relay::input::{Input, NO_READER};
 use crate::relay::output::Output;
 use crate::relay::turns::Turns;
 use crate::relay::wanted::{Polled, Wanted};
-use crate::relay::words::Words;
+use crate::sys::arrival::{self, Arrival, SignalFd};
 use crate::sys::poll::Events;
+use crate::sys::wait::Ended;
 use crate::sys::{Errno, clock, stream};
+
+/// The pause before poll is tried again, if it had no memory.
+const RETRY: Duration = Duration::from_millis(10);
 
 pub struct Relay {
     pub input: Input,
     pub output: Option<Output>,
     pub turns: Turns,
-    /// To the pair. It hangs up when neither process of the pair is left, or when they say that the
-    /// tree is gone.
-    pub line: OwnedFd,
+    pub signals: SignalFd,
+    pub child: Child,
+    /// To treaper, which it tells of triggers. It hangs up when no process of treaper is left.
+    pub line: Option<OwnedFd>,
     /// The tree is gone.
     pub is_finishing: bool,
-    pub words: Words,
 }
 
 impl Relay {
-    /// Runs until there is nothing more to do.
-    pub fn run(&mut self) -> Result<(), Errno> {
+    /// Runs until treaper has ended, and what the server has written last was passed on. Returns
+    /// how treaper has ended.
+    pub fn run(&mut self) -> Result<Ended, Errno> {
         let mut wanted = Wanted::default();
-        while !self.is_over() {
+        loop {
+            if let Some(ended) = self.child.ended {
+                self.finish(ended);
+                if self.is_finishing && self.output.is_none() {
+                    return Ok(ended);
+                }
+            }
             let now = clock::now();
             self.list(&mut wanted, now);
             let timeout = self.deadline(now).map(|at| at.saturating_sub(now));
             match wanted.wait(timeout) {
-                Ok(()) | Err(Errno::INTR | Errno::NOMEM) => {}
-                failed => return failed,
+                Ok(()) => self.handle(&wanted)?,
+                // A limit of memory, or of descriptors (`prlimit`), can be raised again.
+                Err(Errno::NOMEM | Errno::INVAL) => self.take_signals(RETRY)?,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
             }
-            self.handle(&wanted);
         }
-        self.words.done.set(true);
-        Ok(())
-    }
-
-    fn is_over(&self) -> bool {
-        // With both closed, a cancelled turn can still run.
-        self.input.is_over() && self.output.is_none() && self.turns.deadline.is_none()
     }
 
     /// What to wait for, in the order in which it is handled: a boundary in the server's output is
@@ -55,19 +63,20 @@ impl Relay {
             output.list(wanted);
         }
         self.input.list(wanted, now);
-        if !self.is_finishing {
-            wanted.add(Polled::Line, &self.line, Events::RDHUP);
+        if let Some(line) = &self.line {
+            wanted.add(Polled::Line, line, Events::IN);
         }
+        wanted.add(Polled::Signals, &self.signals, Events::IN);
     }
 
     fn deadline(&self, now: Duration) -> Option<Duration> {
-        let flush = self.output.as_ref().and_then(|output| output.deadline(now));
+        let flush = self.output.as_ref().and_then(Output::deadline);
         let all = [self.turns.deadline, flush, self.input.deadline(now)];
         all.into_iter().flatten().min()
     }
 
     /// What poll has reported.
-    fn handle(&mut self, wanted: &Wanted) {
+    fn handle(&mut self, wanted: &Wanted) -> Result<(), Errno> {
         let now = clock::now();
         for (what, has_hung_up) in wanted.reported() {
             match (what, &mut self.output) {
@@ -76,32 +85,85 @@ impl Relay {
                     output.host_reported(has_hung_up, &mut self.turns);
                 }
                 (Polled::Host, _) => self.input.read_host(&mut self.turns),
+                (Polled::Fifo, _) => self.input.resume(),
                 (Polled::Other(place), _) => self.input.others.read(place, &mut self.turns),
                 (Polled::Listener(at), _) => self.input.others.accept(at, now),
                 (Polled::Server, _) if has_hung_up => self.input.leave(NO_READER),
-                (Polled::Line, _) if has_hung_up => self.finish(now),
+                (Polled::Line, _) => self.read_line(now),
+                (Polled::Signals, _) => self.take_signals(Duration::ZERO)?,
                 _ => {}
             }
         }
         self.input.pump(&mut self.turns);
-        self.input.check_end(now);
         if self.turns.is_over(now) {
-            self.words.timed_out.set(true);
-            stream::send(self.line.as_fd(), b"!");
+            self.report(Trigger::CancelTimeout);
         }
         if let Some(output) = &mut self.output {
             output.check_finish(now);
         }
         self.output.take_if(|output| output.is_over());
+        Ok(())
     }
 
-    /// The tree is gone. The relay passes on what the tree has written, and waits for nothing else.
-    fn finish(&mut self, now: Duration) {
-        self.is_finishing = true;
+    /// Tells treaper of a trigger.
+    fn report(&self, trigger: Trigger) {
+        if let Some(line) = &self.line {
+            stream::send(line.as_fd(), &[trigger as u8]);
+        }
+    }
+
+    /// A byte says that treaper stops the server.
+    fn read_line(&mut self, now: Duration) {
+        let line = self.line.as_ref().map(OwnedFd::as_fd);
+        match line.map(stream::receive) {
+            Some(Ok(Some(_))) => self.limit_output(now),
+            Some(Err(Errno::AGAIN | Errno::INTR)) => {}
+            _ => self.line = None,
+        }
+    }
+
+    /// From now on the relay no longer waits for a host that reads nothing.
+    fn limit_output(&mut self, now: Duration) {
+        if let Some(output) = &mut self.output {
+            output.is_limited = true;
+            output.since = output.since.map(|_| now);
+        }
+    }
+
+    /// Takes all signals that have arrived, and waits for the first one.
+    fn take_signals(&mut self, time: Duration) -> Result<(), Errno> {
+        let mut time = time;
+        while let Some(arrival) = arrival::wait_any(Some(time))? {
+            self.take_signal(&arrival);
+            time = Duration::ZERO;
+        }
+        Ok(())
+    }
+
+    fn take_signal(&mut self, arrival: &Arrival) {
+        match self.child.handle(arrival) {
+            Some(News::HostGone) => self.report(Trigger::ParentExit),
+            Some(News::EndAsked) if self.is_finishing => self.limit_output(clock::now()),
+            _ => {}
+        }
+        while let Some(News::OtherChild(pid, change)) = self.child.look() {
+            if let Some(output) = &mut self.output {
+                output.courier_changed(pid, change);
+            }
+        }
+    }
+
+    /// Treaper has ended. If it was killed, its monitor first stops the tree.
+    fn finish(&mut self, ended: Ended) {
+        let is_last = matches!(ended, Ended::Exited(_)) || self.line.is_none();
+        if !is_last || std::mem::replace(&mut self.is_finishing, true) {
+            return;
+        }
         self.turns.deadline = None;
         self.input.leave(NO_READER);
         if let Some(output) = &mut self.output {
-            output.finish(&mut self.turns, now);
+            output.finish(&mut self.turns, clock::now());
         }
+        self.output.take_if(|output| output.is_over());
     }
 }

@@ -1,6 +1,6 @@
 //! What the relay waits for.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use crate::sys::Errno;
@@ -9,10 +9,14 @@ use crate::sys::poll::{self, Events, HANG_UP};
 /// What a polled descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled {
-    /// The line to the pair.
+    /// The signals.
+    Signals,
+    /// The line to treaper.
     Line,
     /// The stdin of treaper.
     Host,
+    /// The same, if it is a FIFO that has ended.
+    Fifo,
     /// That of the server.
     Server,
     /// The stdout of the server.
@@ -39,10 +43,9 @@ impl Wanted {
     }
 
     /// Errors and hang-ups are reported also if they are not among the `events`.
-    pub fn add(&mut self, what: Polled, fd: &impl AsFd, events: Events) {
+    pub fn add(&mut self, what: Polled, fd: &impl AsRawFd, events: Events) {
         self.what.push(what);
-        let fd = fd.as_fd().as_raw_fd();
-        self.fds.push(poll::Polled::new(fd, events));
+        self.fds.push(poll::Polled::new(fd.as_raw_fd(), events));
     }
 
     /// Waits for one of them, or for this long. See `ppoll(2)`.

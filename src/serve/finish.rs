@@ -22,9 +22,6 @@ pub fn run_loop(
     first: Option<Event>,
 ) -> Result<(Plan, u8), Error> {
     let plan = supervise::run(monitor, plan, first);
-    if let Some(relay) = &context.relay {
-        relay.hang_up();
-    }
     let is_missing = context.board.server().is_none();
     let failure = context.board.failure();
     let failure = failure.or(is_missing.then_some(Failure::Orphaned));
@@ -37,13 +34,9 @@ pub fn run_loop(
     Ok((plan, status))
 }
 
-/// In the process that the host knows: passes on what the tree has written last, and ends as the
-/// server has.
+/// In the last process of treaper: ends as the server has.
 pub fn end_treaper(context: &Context<'_>, status: u8) {
     stderr::write_deferred();
-    if let Some(relay) = &context.relay {
-        relay.finish();
-    }
     let board = context.board;
     let in_foreground = board.in_foreground.get();
     context

@@ -58,7 +58,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         place,
         board,
         report: None,
-        relay: None,
+        front: None,
         spare: None,
     };
     let mut monitor = Monitor::heir(&context, tree);

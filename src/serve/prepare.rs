@@ -8,8 +8,7 @@ use crate::origin::unit;
 use crate::output::error::{self, Error};
 use crate::output::report::Report;
 use crate::pair::board::Board;
-use crate::pair::context::{Context, Request};
-use crate::relay::{self, HostStreams};
+use crate::pair::context::{Context, Front, Request};
 use crate::streams::idle;
 use crate::sys::writes::Writes;
 use crate::sys::{pid, prctl};
@@ -20,15 +19,13 @@ pub struct Prepared {
     pub hosts: Hosts,
     pub command: Command,
     pub containment: Containment,
-    /// What the host writes to stdin, for `--idle`.
+    /// What is written to the server's stdin, for `--idle`.
     pub writes: Option<Writes>,
-    /// Those of treaper, if the relay has put others in their place for the server.
-    pub streams: Option<HostStreams>,
 }
 
-/// Everything that can be found out, or can fail, before there is a monitor or a server. Only the
-/// relay is made here. Not inlined, since its stack frame is twice as large as all later ones: on a
-/// small stack (`ulimit -s 32`) the stop needs that room.
+/// Everything that can be found out, or can fail, before any process is made. Not inlined, since
+/// its stack frame is twice as large as all later ones: on a small stack (`ulimit -s 32`) the stop
+/// needs that room.
 #[inline(never)]
 pub fn prepare<'a>(
     request: Request<'a>,
@@ -49,20 +46,11 @@ pub fn prepare<'a>(
     }
     let command = Command::prepare(&config.command)?;
     let hosts = hosts::find(config, inherited.sighup_ignored)?;
-    adopt_orphans()?;
     hosts.watch_parent()?;
-    relay::check(&config.writers)?;
     let spare = Spare::prepare(config.spare, config.contain)?;
-    let mut place = Place::examine(inherited, config, manner, descriptors)?;
-    let writes = config.idle.map(|_| idle::open()).transpose()?;
+    let place = Place::examine(inherited, config, manner, descriptors)?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = Containment::prepare(config.contain)?;
-    let started = relay::start(&config.writers, config.policy.drain, &place.strangers)?;
-    let (handle, streams) = started.unzip();
-    // A child of this process, and not of the tree.
-    place
-        .strangers
-        .extend(handle.iter().map(|relay| relay.pid.get()));
     let context = Context {
         config,
         manner,
@@ -71,17 +59,32 @@ pub fn prepare<'a>(
         place,
         board,
         report,
-        relay: handle,
+        front: None,
         spare,
     };
     let prepared = Prepared {
         hosts,
         command,
         containment,
-        writes,
-        streams,
+        writes: None,
     };
     Ok((context, prepared))
+}
+
+impl Prepared {
+    /// What has to be done in the process that becomes the shim, or the only one. `front`: another
+    /// process of treaper that is the parent of this one by now. It has seen that the host lives,
+    /// and reports the end of it.
+    pub fn settle(&mut self, context: &mut Context<'_>, front: Option<Front>) -> Result<(), Error> {
+        if front.is_some() {
+            self.hosts.parent = None;
+            context.place.strangers.clear();
+        }
+        context.front = front;
+        adopt_orphans()?;
+        self.writes = context.config.idle.map(|_| idle::open()).transpose()?;
+        Ok(())
+    }
 }
 
 /// From now on this process adopts the orphans among its descendants. PID 1 does so anyway.

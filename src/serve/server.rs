@@ -34,7 +34,6 @@ pub fn start<'a>(
         mut command,
         containment,
         writes,
-        streams,
     } = prepared;
     let signals = SignalFd::new().map_err(|errno| Error::kernel("make a signalfd", errno))?;
     let standing = context.place.standing;
@@ -56,11 +55,8 @@ pub fn start<'a>(
         pid: spawned.pid.get(),
         session: standing == Standing::LeadsSession,
     });
-    if let Some(streams) = streams {
-        streams.restore();
-    }
     // From here on the only way out is an empty tree, whether the server's exec is done or not.
-    fd::raise_limit(fd::Resource::Cpu);
+    fd::raise_limit(fd::Resource::RLIMIT_CPU);
     if context.place.job_control && matches!(role, Role::Monitor { .. }) {
         // The kernel takes a parent in another group of the same session for a shell, which resumes
         // what the terminal suspends. The monitor does not do that, so it leaves the session. Then
@@ -85,6 +81,10 @@ pub fn start<'a>(
     for watched in hosts.watched {
         watch.add_process(watched.fd, watched.trigger);
     }
+    // Before stdin, which ends with that process.
+    if let Some(front) = &context.front {
+        watch.add_front(front.line.as_fd());
+    }
     // treaper's copies of stdin and stdout must not keep a pipe open that the server has closed.
     match stdin {
         Some(trigger) => watch.add_stdin(trigger, mode == StdinMode::Auto),
@@ -97,14 +97,11 @@ pub fn start<'a>(
     } else {
         fd::give_up(fd::STDOUT);
     }
-    if let Some(relay) = &context.relay {
-        watch.add_relay(relay);
-    }
     if let Some(cgroup) = cgroup {
         watch.add_cgroup_events(cgroup.events.as_fd());
     }
     if let Some((writes, time)) = writes.zip(context.config.idle) {
-        watch.add_idle(Idle::start(writes, time, context.relay.as_ref()));
+        watch.add_idle(Idle::start(writes, time));
     }
     if let Role::Monitor {
         shim: Link::Bell(bell),

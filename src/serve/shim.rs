@@ -30,9 +30,8 @@ pub fn run(
 ) -> Result<u8, Error> {
     // The shim keeps no pidfd of the host, and starts nothing.
     let (parent, containment) = (prepared.hosts.parent, prepared.containment);
-    drop((prepared.hosts.watched, prepared.command));
-    drop((prepared.writes, prepared.streams));
-    fd::raise_limit(fd::Resource::Cpu);
+    drop((prepared.hosts.watched, prepared.command, prepared.writes));
+    fd::raise_limit(fd::Resource::RLIMIT_CPU);
     let mut shim = Shim::new(context, monitor, parent, bell);
     fd::give_up(fd::STDIN);
     fd::give_up(fd::STDOUT);

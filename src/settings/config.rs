@@ -179,7 +179,6 @@ impl Config {
             arguments: self.report_arguments,
             contain: self.contain.name(),
             memory_peak: None,
-            relay: None,
         }
     }
 }

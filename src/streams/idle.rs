@@ -5,16 +5,14 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use crate::output::error::{self, Error};
-use crate::relay::RelayHandle;
 use crate::sys::fd::{self, Kind};
 use crate::sys::writes::Writes;
 use crate::sys::{Errno, clock, poll};
 
 /// The clock of `--idle`. Each write restarts it.
 #[derive(Debug)]
-pub struct Idle<'a> {
+pub struct Idle {
     writes: Writes,
-    relay: Option<&'a RelayHandle>,
     /// Without end after a complete input.
     time: Duration,
     /// When the time is over. `None`: no process can write.
@@ -48,12 +46,11 @@ pub fn open() -> Result<Writes, Error> {
     })
 }
 
-impl<'a> Idle<'a> {
+impl Idle {
     /// Starts the clock.
-    pub fn start(writes: Writes, time: Duration, relay: Option<&'a RelayHandle>) -> Self {
+    pub fn start(writes: Writes, time: Duration) -> Self {
         Self {
             writes,
-            relay,
             time,
             ends_at: Some(clock::now() + time),
             running: true,
@@ -103,9 +100,6 @@ impl<'a> Idle<'a> {
         if self.writes.may_be_going_on() {
             self.restart();
         }
-        let injected = |relay: &RelayHandle| Duration::from_nanos(relay.words.injected.get());
-        let injected = self.relay.map(|relay| injected(relay) + self.time);
-        self.ends_at = self.ends_at.max(injected);
         if poll::has_hung_up(fd::STDIN) {
             // Until the next writer of a FIFO writes.
             self.ends_at = None;

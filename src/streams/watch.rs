@@ -8,12 +8,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
-use crate::relay::RelayHandle;
 use crate::streams::idle::Idle;
 use crate::sys::arrival::{self, Arrival, SignalFd};
 use crate::sys::fd::{self, Kind};
 use crate::sys::poll::{self, Events, HANG_UP, News, Polled};
-use crate::sys::{Errno, clock};
+use crate::sys::{Errno, clock, stream};
 
 /// The pause before poll is tried again, if it had no memory.
 const RETRY: Duration = Duration::from_millis(10);
@@ -42,15 +41,15 @@ enum Source<'a> {
     /// The write end of the bell. It hangs up when the shim, which reads it, is gone. Every kernel
     /// can do this. In a PID namespace of its own, the monitor has no other way to notice that.
     Bell,
-    /// The line to the relay, which is readable when there is news, and hangs up when the relay has
-    /// ended.
-    Relay(&'a RelayHandle),
+    /// The line to the process in front of treaper. A byte is a trigger, and a hang-up is the end
+    /// of that process.
+    Front(BorrowedFd<'a>),
     /// The `cgroup.events` of the cgroup.
     Cgroup,
     /// Stdin or stdout.
     Stream(StandardStream),
     /// Stdin, for `--idle`.
-    Idle(Idle<'a>),
+    Idle(Idle),
 }
 
 /// The hang-up of stdin or stdout. An error on these is no event.
@@ -137,9 +136,8 @@ impl<'a> Watch<'a> {
         self.add(Source::Bell, bell.as_raw_fd(), Events::empty());
     }
 
-    pub fn add_relay(&mut self, relay: &'a RelayHandle) {
-        let line = relay.line.as_raw_fd();
-        self.add(Source::Relay(relay), line, Events::IN);
+    pub fn add_front(&mut self, line: BorrowedFd<'a>) {
+        self.add(Source::Front(line), line.as_raw_fd(), Events::IN);
     }
 
     /// The tree owns the descriptor, which must stay open.
@@ -196,12 +194,12 @@ impl<'a> Watch<'a> {
     }
 
     /// Makes the silence of all writers of stdin a trigger.
-    pub fn add_idle(&mut self, idle: Idle<'a>) {
+    pub fn add_idle(&mut self, idle: Idle) {
         let fd = idle.fd();
         self.add(Source::Idle(idle), fd, Events::IN);
     }
 
-    fn idle(&mut self) -> Option<&mut Idle<'a>> {
+    fn idle(&mut self) -> Option<&mut Idle> {
         self.sources.iter_mut().find_map(|source| match source {
             Source::Idle(idle) => Some(idle),
             _ => None,
@@ -315,7 +313,15 @@ impl Source<'_> {
         let trigger = match self {
             Self::Process { trigger, .. } => Some(*trigger),
             Self::Bell => Some(Trigger::ShimKilled),
-            Self::Relay(relay) => relay.news(),
+            Self::Front(line) => match stream::receive(*line) {
+                Ok(Some(byte)) => {
+                    let trigger = Trigger::from_number(byte.into());
+                    let event = |trigger| Meaning::Event(Woken::Trigger(trigger));
+                    return trigger.map_or(Meaning::Nothing, event);
+                }
+                Err(Errno::AGAIN | Errno::INTR) => return Meaning::Nothing,
+                Ok(None) | Err(_) => Some(Trigger::RelayKilled),
+            },
             Self::Cgroup => return Meaning::Event(Woken::CgroupChanged),
             Self::Stream(stream) => return stream.verify(polled),
             Self::Idle(idle) => {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use libc::{SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SYS_rt_sigqueueinfo};
 
+use super::pid::Pid;
 use super::signal::{self, Mask, Signal, kill_self};
-use super::{Errno, check};
+use super::{Errno, check, pidfd};
 
 /// A signal that arrived.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +125,36 @@ extern "C" fn note(number: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
     NOTED[usize::from(by_process)].fetch_or(1 << number, SeqCst);
 }
 
+/// Sends a signal that has arrived here on to the child `to`, which gets it as it came: with its
+/// value, its sender, and whether the kernel made it. See `rt_sigqueueinfo(2)`, which lets a
+/// process use negative codes alone for another one.
+pub fn pass_on(arrival: &Arrival, to: Pid) {
+    let code = match arrival.value {
+        Some(_) => libc::SI_QUEUE,
+        None if matches!(arrival.origin, Origin::Terminal | Origin::Kernel) => BY_KERNEL,
+        None => BY_PROCESS,
+    };
+    let sender = match arrival.origin {
+        Origin::Process(sender) => sender,
+        _ => 0,
+    };
+    let value = arrival.value.unwrap_or(0);
+    let info = pidfd::queued(arrival.signal, code, sender, value);
+    let number = libc::c_int::from(arrival.signal.number());
+    // SAFETY: the siginfo is live, and the kernel only reads it.
+    let result = unsafe { libc::syscall(SYS_rt_sigqueueinfo, to.get(), number, &raw const info) };
+    if result != 0 {
+        // A filter refuses it, or too many signals wait.
+        if let Err(errno) = signal::send(to, arrival.signal, arrival.value) {
+            log::warn!("cannot pass on {}: {errno}", arrival.signal);
+        }
+    }
+}
+
+/// The codes with which [`pass_on`] sends a signal without a value.
+const BY_PROCESS: i32 = libc::SI_ASYNCIO;
+const BY_KERNEL: i32 = libc::SI_ASYNCNL;
+
 /// Sends this process a signal again. See `rt_sigqueueinfo(2)`.
 fn put_back(info: &libc::siginfo_t) {
     let own = super::pid::own();
@@ -173,10 +204,10 @@ fn arrival(number: i32, info: &libc::siginfo_t) -> Option<Arrival> {
         origin: match info.si_code {
             // The kernel also sends signals to this process alone: of a timer that was set before
             // the exec, for example, and the hang-up for a session leader. Those are not keys.
-            libc::SI_KERNEL if number == libc::SIGWINCH || KEYS.contains(&number) => {
+            libc::SI_KERNEL | BY_KERNEL if number == libc::SIGWINCH || KEYS.contains(&number) => {
                 Origin::Terminal
             }
-            libc::SI_KERNEL => Origin::Kernel,
+            libc::SI_KERNEL | BY_KERNEL => Origin::Kernel,
             // `POLL_IN`, `CLD_KILLED` and their like, which no process can send.
             1..=6 => Origin::ChildOrDescriptor,
             // Instead of `POLL_IN`, where that would mean a change of a child.

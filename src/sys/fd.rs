@@ -4,11 +4,11 @@ use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+pub use nix::sys::resource::Resource;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrAny, sockopt};
 use rustix::pipe::PipeFlags;
-pub use rustix::process::Resource;
 
 use super::clone::{self, Fork};
 use super::poll::{Events, poll_one};
@@ -269,9 +269,10 @@ pub(super) fn reopen(number: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
 
 /// Lets this process use as much of `resource` as it may. See `getrlimit(2)`.
 pub fn raise_limit(resource: Resource) {
-    let mut limit = rustix::process::getrlimit(resource);
-    limit.current = limit.maximum;
-    let _ = rustix::process::setrlimit(resource, limit);
+    // Not by rustix, which panics if a filter refuses the call.
+    if let Ok((_, most)) = nix::sys::resource::getrlimit(resource) {
+        let _ = nix::sys::resource::setrlimit(resource, most, most);
+    }
 }
 
 /// Writes what fits. If the reader is gone, or the file is at its size limit (RLIMIT_FSIZE), the
@@ -283,11 +284,16 @@ pub fn raise_limit(resource: Resource) {
 pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     let written = rustix::io::write(fd, bytes);
     match written {
-        Err(Errno::PIPE) => arrival::remove_own(Signal::PIPE),
+        Err(Errno::PIPE) => forget_broken_pipe(),
         Err(Errno::FBIG) => arrival::remove_own(Signal::XFSZ),
         _ => {}
     }
     written
+}
+
+/// After a write for which there was no reader: removes the signal of the kernel.
+pub(super) fn forget_broken_pipe() {
+    arrival::remove_own(Signal::PIPE);
 }
 
 /// Makes the standard descriptor `to` a copy of `from`. See `dup2(2)`.

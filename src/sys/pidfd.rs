@@ -35,13 +35,18 @@ pub fn send_value(fd: BorrowedFd<'_>, signal: Signal, value: Option<u64>) -> Res
     let Some(value) = value else {
         return send(fd, signal);
     };
-    let number = i32::from(signal.number());
+    let info = queued(signal, libc::SI_QUEUE, super::pid::own(), value);
+    send_info(fd, signal.number().into(), &raw const info, 0)
+}
+
+/// What the kernel reports of a signal with a value.
+pub(super) fn queued(signal: Signal, code: i32, sender: i32, value: u64) -> libc::siginfo_t {
     let queued = Queued {
-        signo: number,
+        signo: signal.number().into(),
         errno: 0,
-        code: libc::SI_QUEUE,
+        code,
         sender: Sender {
-            pid: super::pid::own(),
+            pid: sender,
             uid: rustix::process::getuid().as_raw(),
             value: value as *mut libc::c_void,
         },
@@ -50,7 +55,7 @@ pub fn send_value(fd: BorrowedFd<'_>, signal: Signal, value: Option<u64>) -> Res
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: what is written is the beginning of a siginfo, and neither larger nor more aligned.
     unsafe { (&raw mut info).cast::<Queued>().write(queued) };
-    send_info(fd, number, &raw const info, 0)
+    info
 }
 
 /// The beginning of the kernel's siginfo for `SI_QUEUE`.

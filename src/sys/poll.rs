@@ -72,6 +72,14 @@ impl News {
         Self::with(EventFlags::RDHUP, fd)
     }
 
+    /// As [`News::of`], and reports each arrival of data.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_data(fd: i32) -> Result<Self, Errno> {
+        Self::with(EventFlags::IN, fd)
+    }
+
     /// As [`News::of`], with other events of epoll.
     pub(super) fn with(events: EventFlags, fd: i32) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;

@@ -2,34 +2,52 @@
 //! their flags.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sockopt,
 };
-use rustix::pipe::PipeFlags;
+use rustix::pipe::{PIPE_BUF, PipeFlags, SpliceFlags};
 
-use super::fd::{Kind, reopen};
-use super::{Errno, poll, std_fd};
+use super::fd::{self, Kind, reopen};
+use super::poll::{Events, poll_one};
+use super::{Errno, std_fd};
 
-/// A socket, or a pipe that is open without waiting (`O_NONBLOCK`) for this process alone: the flag
-/// belongs to the open file, which a fork or a copy shares.
+/// A stream that is never waited for.
 #[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
     kind: Kind,
+    /// For a pipe that other processes have open as well. `O_NONBLOCK` belongs to the open file,
+    /// so it would be set for them, too. `splice` can be asked not to wait, but moves bytes only
+    /// between two pipes: this is the other one, which is empty between two calls.
+    own_pipe: Option<(OwnedFd, OwnedFd)>,
 }
 
 impl Stream {
+    /// A socket, or a pipe or terminal that is open without waiting (`O_NONBLOCK`) for this process
+    /// alone.
     pub const fn new(fd: OwnedFd, kind: Kind) -> Self {
-        Self { fd, kind }
+        Self {
+            fd,
+            kind,
+            own_pipe: None,
+        }
     }
 
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Reads what is there; 0 at the end. Never waits. See `read(2)`, and `recv(2)`.
+    /// Whether it is a pipe with a name, which other processes can open.
+    pub fn is_fifo(&self) -> bool {
+        let device = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
+        let own_pipe = self.own_pipe.as_ref();
+        own_pipe.is_some_and(|(own, _)| device(own) != device(&self.fd))
+    }
+
+    /// Reads what is there; 0 at the end. Never waits. See `read(2)`, `recv(2)`, and `splice(2)`.
     ///
     /// # Errors
     /// `EAGAIN` there is nothing.
@@ -38,10 +56,21 @@ impl Stream {
             let received = rustix::net::recv(&self.fd, bytes, RecvFlags::DONTWAIT);
             return self.moved(received.map(|(count, _)| count));
         }
-        rustix::io::read(&self.fd, bytes)
+        let Some((out, into)) = &self.own_pipe else {
+            return rustix::io::read(&self.fd, bytes);
+        };
+        match splice(&self.fd, into, bytes.len()) {
+            Ok(count) => take_all(out, &mut bytes[..count]),
+            Err(FILTERED) if self.is_ready(Events::IN) => {
+                let most = bytes.len().min(PIPE_BUF);
+                rustix::io::read(&self.fd, &mut bytes[..most])
+            }
+            Err(FILTERED) => Err(Errno::AGAIN),
+            Err(errno) => Err(errno),
+        }
     }
 
-    /// Writes what fits. Never waits. See `write(2)`, and `send(2)`.
+    /// Writes what fits. Never waits. See `write(2)`, `send(2)`, and `splice(2)`.
     ///
     /// # Errors
     /// `EAGAIN` nothing fits; `EPIPE` there is no reader.
@@ -50,7 +79,44 @@ impl Stream {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             return self.moved(rustix::net::send(&self.fd, bytes, flags));
         }
-        rustix::io::write(&self.fd, bytes)
+        let Some((out, into)) = &self.own_pipe else {
+            return fd::write_at_once(self.as_fd(), bytes);
+        };
+        let count = rustix::io::write(into, bytes)?;
+        let moved = splice(out, &self.fd, count);
+        // What did not fit is written again by the next call.
+        let left = count - moved.unwrap_or(0);
+        take_all(out, &mut vec![0; left])?;
+        match moved {
+            Err(Errno::PIPE) => fd::forget_broken_pipe(),
+            Err(FILTERED) if self.is_ready(Events::OUT) => {
+                return fd::write_at_once(self.as_fd(), &bytes[..count.min(PIPE_BUF)]);
+            }
+            Err(FILTERED) => return Err(Errno::AGAIN),
+            _ => {}
+        }
+        moved
+    }
+
+    /// The place of a pipe, which counts neither as a reader nor as a writer.
+    ///
+    /// # Errors
+    /// `ENOENT` no `/proc`; `EMFILE`.
+    pub fn place(&self) -> Result<OwnedFd, Errno> {
+        reopen(self.as_raw_fd(), OFlags::PATH)
+    }
+
+    /// Opens a pipe for writing again, whose last writer has left.
+    ///
+    /// # Errors
+    /// `ENXIO` it has no reader.
+    pub fn open_again(place: &OwnedFd) -> Result<Self, Errno> {
+        let own = reopen(place.as_raw_fd(), OFlags::WRONLY | OFlags::NONBLOCK)?;
+        Ok(Self::new(own, Kind::Pipe))
+    }
+
+    fn is_ready(&self, for_what: Events) -> bool {
+        poll_one(self.fd.as_raw_fd(), for_what, Duration::ZERO).intersects(for_what | Events::HUP)
     }
 
     fn moved(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
@@ -73,33 +139,10 @@ impl Stream {
         while rustix::net::recv(&self.fd, &mut nothing, flags).is_ok() {}
     }
 
-    /// How many bytes there are to be read. See `FIONREAD` in `ioctl_pipe(2)`.
+    /// How many bytes there are to be read, at either end of a pipe. See `FIONREAD` in
+    /// `ioctl_pipe(2)`.
     pub fn readable(&self) -> u64 {
         rustix::io::ioctl_fionread(&self.fd).unwrap_or(0)
-    }
-
-    /// How many bytes that were written here the other end has not read yet. See `FIONREAD` in
-    /// `ioctl_pipe(2)`, and `SIOCOUTQ` in `unix(7)`.
-    pub fn unread(&self) -> u64 {
-        if self.kind == Kind::Socket {
-            let mut count: libc::c_int = 0;
-            // SAFETY: room for the int that the kernel writes.
-            let result =
-                unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCOUTQ as _, &raw mut count) };
-            return if result == 0 { count.max(0) as u64 } else { 0 };
-        }
-        rustix::io::ioctl_fionread(&self.fd).unwrap_or(0)
-    }
-
-    /// Ends what is written here, so that the other end reads an end; keeps a way to see what it
-    /// has not read.
-    pub fn end(self) -> ClosedStream {
-        if self.kind == Kind::Socket {
-            hang_up(self.as_fd());
-            return ClosedStream::Socket(self);
-        }
-        // A path counts neither as a reader nor as a writer.
-        reopen(self.fd.as_raw_fd(), OFlags::PATH).map_or(ClosedStream::Unknown, ClosedStream::Pipe)
     }
 }
 
@@ -115,29 +158,29 @@ impl AsRawFd for Stream {
     }
 }
 
-/// A stream that this process has ended.
-#[derive(Debug)]
-pub enum ClosedStream {
-    Socket(Stream),
-    Pipe(OwnedFd),
-    Unknown,
+/// What a filter of system calls answers instead of a `splice`. Then poll is asked first, which
+/// leaves a gap: another process that uses the same end of the pipe can be faster, and this one
+/// waits for the next bytes, or for the next room.
+const FILTERED: Errno = Errno::NOSYS;
+
+fn splice(from: &OwnedFd, to: &OwnedFd, most: usize) -> Result<usize, Errno> {
+    match rustix::pipe::splice(from, None, to, None, most, SpliceFlags::NONBLOCK) {
+        Err(Errno::PERM) => Err(FILTERED),
+        other => other,
+    }
 }
 
-impl ClosedStream {
-    /// As [`Stream::unread`].
-    pub fn unread(&self) -> u64 {
-        match self {
-            Self::Socket(stream) => stream.unread(),
-            Self::Pipe(place) => {
-                // A second reader for an instant: it reads nothing, and no writer is left to notice
-                // it.
-                reopen(place.as_raw_fd(), OFlags::RDONLY | OFlags::NONBLOCK)
-                    .and_then(|reader| rustix::io::ioctl_fionread(&reader))
-                    .unwrap_or(0)
-            }
-            Self::Unknown => 0,
+/// Reads as many bytes as are known to be in the pipe.
+fn take_all(pipe: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
+    let mut taken = 0;
+    while taken < bytes.len() {
+        match rustix::io::read(pipe, &mut bytes[taken..]) {
+            Ok(count) => taken += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
         }
     }
+    Ok(taken)
 }
 
 /// A pipe or a pair of sockets, closed on exec. See `pipe2(2)`, `socketpair(2)`.
@@ -152,25 +195,28 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// A stream of its own for this process, of what `standard` is open on: a pipe is opened anew, so
-/// that no other process gets the flag. `None`: it is neither a pipe nor a socket, or cannot be
-/// opened (it belongs to another user, there is no `/proc`, or nothing reads the FIFO), or it has
-/// ended.
-pub fn of_standard(standard: i32, kind: Kind) -> Option<Stream> {
-    let copy = copy_of(standard).ok()?;
-    if kind == Kind::Socket {
-        return Some(Stream::new(copy, kind));
-    }
-    if kind != Kind::Pipe {
-        return None;
-    }
-    // A FIFO that is open in both directions (`<>fifo`) never ends, and has to stay so.
-    let direction = rustix::fs::fcntl_getfl(&copy).ok()? & OFlags::RWMODE;
-    let own = reopen(copy.as_raw_fd(), direction | OFlags::NONBLOCK).ok()?;
-    let file = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
-    // A FIFO that was opened anew after its last writer has left would not show its end.
-    let can_end = !poll::has_hung_up(copy.as_raw_fd()) || poll::has_hung_up(own.as_raw_fd());
-    (can_end && file(&own) == file(&copy)).then(|| Stream::new(own, kind))
+/// What the descriptor `standard` is open on, as this process can use it without waiting. `None`:
+/// a file or a device, or a terminal that cannot be opened anew.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`.
+pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
+    let kind = fd::kind(standard);
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    Ok(match kind {
+        Kind::Socket => Some(Stream::new(copy_of(standard)?, kind)),
+        Kind::Pipe => Some(Stream {
+            fd: copy_of(standard)?,
+            kind,
+            own_pipe: Some(rustix::pipe::pipe_with(
+                PipeFlags::CLOEXEC | PipeFlags::NONBLOCK,
+            )?),
+        }),
+        Kind::Terminal => reopen(standard, flags)
+            .ok()
+            .map(|own| Stream::new(own, kind)),
+        Kind::Other => None,
+    })
 }
 
 /// An end of [`pair`] of this kind that never waits.
@@ -184,12 +230,16 @@ fn never_waiting(fd: OwnedFd, kind: Kind) -> Result<Stream, Errno> {
     Ok(Stream::new(fd, kind))
 }
 
-/// A stream from this process to another one, and its end there.
+/// A stream from this process to another one, and its end there. What is written to that end, if
+/// it is a socket, fails: it would never be read.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`.
 pub fn outgoing(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
     let (far, near) = pair(kind)?;
+    if kind == Kind::Socket {
+        rustix::net::shutdown(&near, Shutdown::Read)?;
+    }
     Ok((never_waiting(near, kind)?, far))
 }
 
@@ -216,6 +266,16 @@ pub fn send(line: BorrowedFd<'_>, bytes: &[u8]) {
     let _ = rustix::net::send(line, bytes, flags);
 }
 
+/// Receives one byte, and does not wait. `None`: the other end has hung up. See `recv(2)`.
+///
+/// # Errors
+/// `EAGAIN` there is none.
+pub fn receive(line: BorrowedFd<'_>) -> Result<Option<u8>, Errno> {
+    let mut byte = [0];
+    let (count, _) = rustix::net::recv(line, &mut byte, RecvFlags::DONTWAIT)?;
+    Ok((count > 0).then_some(byte[0]))
+}
+
 /// Says that nothing more will be sent, for every process that has this end. See `shutdown(2)`.
 pub fn hang_up(line: BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(line, Shutdown::Write);
@@ -224,17 +284,14 @@ pub fn hang_up(line: BorrowedFd<'_>) {
 /// Whether stdin is a pipe that can be read from, or a connected stream socket. See `fcntl(2)`,
 /// `F_GETFL`, and `socket(7)`.
 pub fn stdin_can_be_relayed() -> bool {
-    let kind = super::fd::kind(super::fd::STDIN);
-    let Ok(stdin) = copy_of(super::fd::STDIN) else {
-        return false;
-    };
-    match kind {
-        Kind::Pipe => rustix::fs::fcntl_getfl(&stdin)
+    let stdin = std_fd(fd::STDIN);
+    match fd::kind(fd::STDIN) {
+        Kind::Pipe => rustix::fs::fcntl_getfl(stdin)
             .is_ok_and(|flags| flags & OFlags::ACCMODE != OFlags::WRONLY),
         // A socket that listens is not connected.
         Kind::Socket => {
-            sockopt::socket_type(&stdin) == Ok(SocketType::STREAM)
-                && sockopt::socket_acceptconn(&stdin) == Ok(false)
+            sockopt::socket_type(stdin) == Ok(SocketType::STREAM)
+                && sockopt::socket_acceptconn(stdin) == Ok(false)
         }
         Kind::Terminal | Kind::Other => false,
     }
@@ -247,19 +304,4 @@ pub fn stdin_can_be_relayed() -> bool {
 /// `EMFILE`.
 pub fn copy_of(standard: i32) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(std_fd(standard), 3)
-}
-
-/// Closes every descriptor above 2 except these, whatever owns it: for a process that never uses
-/// one of the others again, and ends without returning. See `close_range(2)`.
-pub fn close_all_except(kept: &[i32]) {
-    let mut kept = kept.to_vec();
-    kept.sort_unstable();
-    let mut from = 3;
-    for fd in kept.into_iter().filter(|fd| *fd > 2).chain([i32::MAX]) {
-        if from < fd {
-            // SAFETY: takes numbers. What is closed is never used again.
-            unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) };
-        }
-        from = fd.saturating_add(1);
-    }
 }

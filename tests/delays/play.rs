@@ -82,6 +82,7 @@ pub struct Play<'a> {
     held: Option<Held>,
     outcome: Outcome,
     host: i32,
+    /// The process that the host has started: the shim, or the relay in front of it.
     shim: i32,
     shim_fd: Option<OwnedFd>,
     shim_killed: bool,
@@ -459,11 +460,15 @@ impl<'a> Play<'a> {
             Event::HostDies => kill(Some(self.host), libc::SIGKILL),
             Event::ShimDies => {
                 self.shim_killed = shim.is_some();
-                kill(shim, libc::SIGKILL)
+                let behind = self.relay().and_then(|relay| self.child_of(relay));
+                kill(behind.or(shim), libc::SIGKILL)
             }
             Event::MonitorDies => kill(self.monitor(), libc::SIGKILL),
             Event::ServerDies => kill(self.server(), libc::SIGKILL),
-            Event::RelayDies => kill(self.relay(), libc::SIGKILL),
+            Event::RelayDies => {
+                self.shim_killed = shim.is_some();
+                kill(self.relay(), libc::SIGKILL)
+            }
             Event::Terminate => kill(shim, libc::SIGTERM),
             Event::EndOfInput => {
                 let is_up = !self.log.all("host", "spawned").is_empty();
@@ -493,7 +498,15 @@ impl<'a> Play<'a> {
             Event::ResumeSuspend => vec![(none, Act::Foreground), (hold / 2, Act::CtrlZ)],
             Event::HangUp => vec![(none, Act::CloseTerminal)],
             Event::MonitorSuspended => kill(self.monitor(), libc::SIGSTOP),
-            Event::RelaySuspended => kill(self.relay(), libc::SIGSTOP),
+            // Nothing else resumes the process that the host knows.
+            Event::RelaySuspended => {
+                let resumed = self
+                    .relay()
+                    .map(|pid| (hold / 2, Act::Kill(pid, libc::SIGCONT)));
+                let mut acts = kill(self.relay(), libc::SIGSTOP);
+                acts.extend(resumed);
+                acts
+            }
             // A monitor that ends meanwhile could not resume the shim.
             Event::PairSuspended if self.stopping => Vec::new(),
             Event::PairSuspended => match (shim, self.monitor()) {
@@ -777,13 +790,21 @@ impl<'a> Play<'a> {
     }
 
     fn monitor(&self) -> Option<i32> {
-        let of_shim = |p: &&Process| p.ppid == self.shim && p.comm == "tree-monitor";
+        let shim = self.relay().map_or(Some(self.shim), |it| self.child_of(it));
+        let of_shim = |p: &&Process| Some(p.ppid) == shim && p.comm == "tree-monitor";
         self.all().iter().find(of_shim).map(|p| p.pid)
     }
 
+    /// The process that the host knows, if it is in front of the shim.
     fn relay(&self) -> Option<i32> {
-        self.named("tree-relay")
-            .filter(|_| self.spec.stage.has("inject"))
+        let is_there = self.spec.stage.has("inject") && !self.shim_ended;
+        Some(self.shim).filter(|shim| is_there && *shim > 1)
+    }
+
+    /// The shim, as the child of the relay. A courier is another one.
+    fn child_of(&self, relay: i32) -> Option<i32> {
+        let is_it = |p: &&Process| p.ppid == relay && p.comm != "tree-courier";
+        self.all().iter().find(is_it).map(|p| p.pid)
     }
 
     fn server(&self) -> Option<i32> {

@@ -238,7 +238,7 @@ class Arena:
         """What treaper reports of its run."""
         with open(os.path.join(self.folder, "report")) as file:
             report = json.load(file)
-        return {name: report[name] for name in ("trigger", "exit_status", "relay")}
+        return {name: report[name] for name in ("trigger", "exit_status")}
 
     def act(self, holder):
         end = self.scene["end"]

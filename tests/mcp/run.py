@@ -167,7 +167,7 @@ def judge(scene, result):
         seen = f"{told['trigger']}, status {told['exit_status']}, {seen}"
         if scene.end == "cancel" and (told["trigger"], told["exit_status"]) != ("cancel-timeout", 124):
             return False, f"{seen}: it should have been cancel-timeout and 124"
-        if scene.end != "cancel" and (result["after"] != "Echo: after" or told["relay"] != {"messages": 1, "discarded": 0}):
+        if scene.end != "cancel" and (result["after"] != "Echo: after"):
             return False, f"{seen}: {told}, {result['after']}"
     if scene.expect == "survivors":
         if scene.database and not result["locked"]:

@@ -35,10 +35,8 @@ pub const MONITOR: u8 = 2;
 pub const SERVER: u8 = 3;
 /// A process that the server has started.
 pub const CHILD: u8 = 4;
-/// The third process of treaper.
-pub const RELAY: u8 = 5;
 /// Init, and every other process outside.
-pub const OUTSIDE: u8 = 6;
+pub const OUTSIDE: u8 = 5;
 
 /// Greater than each pid of a real kernel, so that no call by mistake reaches a process.
 const FIRST_PID: i32 = 5_000_000;
@@ -59,34 +57,17 @@ pub struct Scene {
     pub disarmed: bool,
     /// SIGKILL does not end the child.
     pub hopeless: bool,
-    pub relay: Use,
+    /// There is a process in front of treaper.
+    pub relay: bool,
     /// The end of stdin is a trigger.
     pub watches_stdin: bool,
-    /// The host reads stdout. If it does not, it reads as often as the event `HostReads` comes.
-    pub host_reads: bool,
-    /// How often the server writes to its stdout when it ends.
-    pub last_words: u8,
-    /// SIGKILL does not end a relay that hangs.
-    pub immortal_relay: bool,
     /// How often each event may come, see `kernel::EVENTS`.
     pub events: &'static [(crate::kernel::Event, u8)],
     /// How many of the processes of the pair may be killed.
     pub kills: u8,
 }
 
-/// What the relay is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
-    /// There is none.
-    None,
-    /// It is between the host and the server's stdin alone.
-    Inject,
-    /// It is between them in both directions, and follows the turns.
-    Cancel,
-}
-
 pub const DRAIN: Duration = Duration::from_millis(100);
-pub const CANCEL_DRAIN: Duration = Duration::from_millis(50);
 pub const GRACE: Duration = Duration::from_millis(1000);
 pub const KILL_TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -107,16 +88,9 @@ pub enum Object {
     Signals,
     Process(u8),
     Bell,
-    /// The two ends of the line between the pair and the relay.
+    /// To the process in front of treaper.
     Line,
-    FarLine,
-    /// The streams of the relay: from the host, to the server, and back.
-    FromHost,
-    ToServer,
-    FromServer,
-    ToHost,
-    /// A descriptor of which nothing is asked.
-    Other,
+    Stdin,
 }
 
 /// What is asked of a descriptor and reported of it, as bits.
@@ -150,15 +124,9 @@ pub enum Op {
         word: u8,
         value: u64,
     },
-    Add {
-        word: u8,
-        count: u64,
-    },
     Signal {
         to: u8,
         signal: Signal,
-        /// By a pidfd, and not by a number, which can be that of another process by now.
-        by_handle: bool,
     },
     SignalGroup {
         of: u8,
@@ -204,20 +172,9 @@ pub enum Op {
     Spawn,
     /// A byte on the line.
     Send,
-    /// The line hangs up for the relay.
-    HangUp,
-    Read {
-        from: Object,
-    },
-    Readable {
-        from: Object,
-    },
+    Receive,
+    /// Whether stdin has.
     HasHungUp,
-    Write {
-        to: Object,
-    },
-    MakeSocket,
-    RemoveSocket,
     Exit {
         status: u8,
     },
@@ -398,7 +355,7 @@ pub fn number(of: u64) -> i32 {
 }
 
 pub fn group(of: u8) -> i32 {
-    let job = scene().job_control && ![MONITOR, CHILD, RELAY].contains(&of);
+    let job = scene().job_control && ![MONITOR, CHILD].contains(&of);
     FIRST_PID + i32::from(if job { SHIM } else { of })
 }
 
@@ -410,9 +367,8 @@ pub fn open(object: Object) -> OwnedFd {
 }
 
 pub fn object(fd: RawFd) -> Object {
-    // Before the relay, stdin is that of the host.
     with(|running| match fd {
-        0 => Object::FromHost,
+        0 => Object::Stdin,
         _ => running.objects[&fd],
     })
 }
@@ -452,12 +408,11 @@ pub fn arrival(info: Info) -> Arrival {
 
 /// The whole life of a process, from the start of the shim. A fork makes two of it.
 fn live(scene: &Scene) -> u8 {
-    static CONFIGS: [OnceLock<Config>; 6] = [const { OnceLock::new() }; 6];
-    let at = 2 * scene.relay as usize + usize::from(scene.namespace);
-    let config = CONFIGS[at].get_or_init(|| {
+    static CONFIGS: [OnceLock<Config>; 2] = [const { OnceLock::new() }; 2];
+    let config = CONFIGS[usize::from(scene.namespace)].get_or_init(|| {
         let level = if scene.namespace { "pidns" } else { "group" };
         let ms = |time: Duration| format!("{}ms", time.as_millis()).into();
-        let mut variables = vec![
+        let variables = vec![
             ("TREAPER_CONTAIN".into(), level.into()),
             // Otherwise the end of stdin would be no trigger in the first second.
             ("TREAPER_STDIN".into(), "watch".into()),
@@ -465,14 +420,6 @@ fn live(scene: &Scene) -> u8 {
             ("TREAPER_GRACE".into(), ms(GRACE)),
             ("TREAPER_KILL_TIMEOUT".into(), ms(KILL_TIMEOUT)),
         ];
-        if scene.relay != Use::None {
-            variables.push(("TREAPER_INJECT".into(), "unix:socket".into()));
-        }
-        if scene.relay == Use::Cancel {
-            variables.push(("TREAPER_TURN".into(), "method=turn".into()));
-            variables.push(("TREAPER_CANCEL".into(), "method=cancel".into()));
-            variables.push(("TREAPER_CANCEL_DRAIN".into(), ms(CANCEL_DRAIN)));
-        }
         cli::from_variables(&variables, &["server".into()]).expect("a configuration")
     });
     let inherited = Inherited {

@@ -2,7 +2,6 @@
 
 mod streams;
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use treaper::plan::event::Trigger;
@@ -13,11 +12,10 @@ use treaper::sys::signal::Signal;
 use treaper::sys::wait::Ended;
 
 use crate::actor::{
-    CANCEL_DRAIN, CHILD, Cause, Changed, ERR, GRACE, HOST, HUP as HUNG_UP, Info, KILL_TIMEOUT,
-    MONITOR, OUTSIDE, Op, POLICY, RELAY, Reply, SERVER, SHIM, Scene,
+    CHILD, Cause, Changed, ERR, GRACE, HOST, HUP as HUNG_UP, Info, KILL_TIMEOUT, MONITOR, OUTSIDE,
+    Op, POLICY, Reply, SERVER, SHIM, Scene,
 };
 use crate::pair::board::Board;
-use crate::relay::RelayHandle;
 use crate::sys::shared::Named;
 use crate::sys::wait::{ENDED, RESUMED, SUSPENDED};
 use streams::Streams;
@@ -48,24 +46,15 @@ pub enum Event {
     /// SIGSTOP.
     FreezeServer,
     ResumeServer,
+    /// Of the process in front of treaper.
     KillRelay,
-    /// SIGSTOP.
-    SuspendRelay,
-    /// From now on it does nothing, as if it waited for a file system.
-    RelayHangs,
-    /// The host writes a turn and its cancel.
-    CancelTurn,
-    /// The server answers the turn.
-    Answer,
-    /// The host closes its end of stdin.
+    /// It reports a cancelled turn that did not end in time.
+    TimesOut,
+    /// The other end of stdin is closed.
     CloseStdin,
-    /// The server closes stdin and stdout.
-    ServerCloses,
-    /// The host makes room on stdout for one write.
-    HostReads,
 }
 
-pub const EVENTS: usize = 22;
+pub const EVENTS: usize = 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Life {
@@ -142,7 +131,6 @@ impl Process {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
     pub processes: [Process; OUTSIDE as usize + 1],
-    /// That of the pair, and the words of the relay.
     pub board: [u64; WORDS_IN_ALL],
     pub now: u64,
     events: [u8; EVENTS],
@@ -176,7 +164,7 @@ pub struct Kernel {
     pub broken: Option<&'static str>,
 }
 
-const NAMED_WORDS: usize = 25;
+const NAMED_WORDS: usize = Board::NAMES.len();
 /// The words in the two halves of the plan's times come after those with a name of their own.
 pub const FIRST_TIME: usize = NAMED_WORDS;
 const WORDS_IN_ALL: usize = NAMED_WORDS + 2 * TIMES;
@@ -185,20 +173,9 @@ const HALF: u64 = 1 << 63;
 
 /// The names of all words, in their order.
 pub fn name(word: u8) -> &'static str {
-    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
-    fn names<T: Named>(_: impl Fn(&RelayHandle) -> T) -> &'static [&'static str] {
-        T::NAMES
-    }
-    let names = NAMES.get_or_init(|| {
-        let pair = Board::NAMES.iter().map(|name| (*name).to_owned());
-        let relay = names(|relay| relay.words).iter();
-        let names: Vec<_> = pair
-            .chain(relay.map(|name| format!("relay.{name}")))
-            .collect();
-        assert_eq!(names.len(), NAMED_WORDS);
-        names
-    });
-    names.get(usize::from(word)).map_or("a time", |name| name)
+    Board::NAMES
+        .get(usize::from(word))
+        .map_or("a time", |name| name)
 }
 
 fn word(of: &str) -> usize {
@@ -207,14 +184,12 @@ fn word(of: &str) -> usize {
 }
 
 thread_local! {
-    static WORDS: [usize; 7] = [
+    static WORDS: [usize; 5] = [
         "server",
         "ended",
         "failure",
         "stop_sent",
         "plan",
-        "relay.done",
-        "relay.timed_out",
     ]
     .map(word);
 }
@@ -223,8 +198,6 @@ fn at(word: usize) -> usize {
     WORDS.with(|words| words[word])
 }
 const PLAN: usize = 4;
-const DONE: usize = 5;
-const TIMED_OUT: usize = 6;
 /// Input that the server reads during a drain prolongs it by this.
 const INPUT_CHECK: Duration = Duration::from_millis(50);
 
@@ -269,10 +242,7 @@ impl Kernel {
             sigkill: None,
             killed: [false; 2],
             meddled: [false; 2],
-            streams: Streams {
-                room: if scene.host_reads { u8::MAX } else { 0 },
-                ..Streams::default()
-            },
+            streams: Streams::default(),
             reasons: 0,
             broken: None,
         }
@@ -320,11 +290,9 @@ impl Kernel {
         let host_stays = !comes(Event::HostDies) || !self.is_alive(HOST);
         let is_word = |word: u8, names: &[&str]| names.contains(&name(word));
         let job = scene.job_control;
-        if let Some(is_private) = self.is_private_with_relay(scene, own, op) {
-            return is_private;
-        }
         match op {
-            Op::Now | Op::BecomeSubreaper => true,
+            Op::Now | Op::BecomeSubreaper | Op::Send | Op::State { of: OUTSIDE } => true,
+            Op::HasHungUp => !comes(Event::CloseStdin) && !comes(Event::KillRelay),
             Op::Parent if own == SHIM => self.has_looked && host_stays,
             Op::Parent => shim_stays && !scene.hopeless,
             // No scene has a Ctrl-C, and what is done with the terminal at the end is left out.
@@ -402,7 +370,7 @@ impl Kernel {
                 steps.push(Step::Call(own));
             }
         }
-        for of in [SERVER, CHILD, RELAY] {
+        for of in [SERVER, CHILD] {
             if self.clone().live(scene, of) {
                 steps.push(Step::Tree(of));
             }
@@ -436,8 +404,7 @@ impl Kernel {
     /// Whether a process of treaper goes on.
     pub fn runs(&self, own: u8) -> bool {
         let process = self.process(own);
-        let hangs = own == RELAY && (self.streams.relay_hangs || process.doomed);
-        process.is_alive() && process.suspended.is_none() && !hangs
+        process.is_alive() && process.suspended.is_none()
     }
 
     /// A server takes any time to obey the stop signal. SIGKILL takes none.
@@ -486,21 +453,7 @@ impl Kernel {
                 self.write(word, value);
                 Reply::Number(before)
             }
-            Op::Add { word, count } => {
-                self.write(word, self.board[word as usize] + count);
-                Reply::Done
-            }
-            Op::Signal {
-                to,
-                signal,
-                by_handle,
-            } => {
-                // Other numbers are looked at in `tests/recycle.rs`.
-                if to == RELAY && !by_handle && !self.process(RELAY).exists() {
-                    self.breaks("no signal is sent to a pid that is free");
-                }
-                result(self.signal(own, to, signal.number()))
-            }
+            Op::Signal { to, signal } => result(self.signal(own, to, signal.number())),
             Op::SignalGroup { of, signal } => result(self.signal(own, of, signal.number())),
             Op::Deliver { signal } => {
                 let waits = self.change(own).slot(signal.number()).take();
@@ -584,14 +537,7 @@ impl Kernel {
                 self.die(scene, own, Ended::Exited(status));
                 Reply::Done
             }
-            Op::Send
-            | Op::HangUp
-            | Op::HasHungUp
-            | Op::Readable { .. }
-            | Op::Read { .. }
-            | Op::Write { .. }
-            | Op::MakeSocket
-            | Op::RemoveSocket => self.do_with_stream(scene, op),
+            Op::Send | Op::Receive | Op::HasHungUp => self.do_with_stream(op),
             Op::Panic(_) => {
                 self.breaks("no process of treaper panics");
                 return None;
@@ -601,14 +547,6 @@ impl Kernel {
 
     fn write(&mut self, at: u8, value: u64) {
         let before = std::mem::replace(&mut self.board[at as usize], value);
-        if usize::from(at) == WORDS.with(|words| words[TIMED_OUT]) {
-            self.note_reason();
-            self.happened(Trigger::CancelTimeout);
-            let due = |at: u64| at + CANCEL_DRAIN.as_nanos() as u64;
-            if self.streams.cancelled.map(due) != Some(self.now) {
-                self.breaks("a turn that has ended, or has time left, is no reason to stop");
-            }
-        }
         if usize::from(at) == WORDS.with(|words| words[PLAN]) {
             self.check_plan(before);
         }
@@ -698,9 +636,6 @@ impl Kernel {
         if matches!(to, HOST | OUTSIDE) {
             self.breaks("treaper signals only what is its own");
         }
-        if to == RELAY && signal != CONT && !(signal == KILL && self.streams.relay_hangs) {
-            self.breaks("the relay gets no signal that ends it, unless it hangs");
-        }
         if to == MONITOR && matches!(signal, HUP | TERM) {
             self.note_reason();
         }
@@ -740,7 +675,6 @@ impl Kernel {
 
     /// What the kernel does with a signal.
     fn deliver(&mut self, to: u8, signal: u8, sender: u8, cause: Cause) {
-        // The relay has blocked all signals.
         let is_ours = matches!(to, SHIM | MONITOR);
         if !self.is_alive(to) {
             return;
@@ -805,15 +739,9 @@ impl Kernel {
         if of == SERVER {
             self.server_ended = Some(ended);
             self.note_reason();
-            self.streams.output += scene.last_words;
             if !self.was_stopped && !self.process(SERVER).doomed {
                 self.happened(Trigger::ServerExit);
             }
-        }
-        let by_itself = ended == Ended::Exited(0);
-        if of == RELAY && !by_itself && self.board[at(DONE)] == 0 {
-            self.note_reason();
-            self.happened(Trigger::RelayKilled);
         }
         self.change(of).suspended = None;
         self.change(of).life = Life::Zombie(ended);
@@ -856,13 +784,13 @@ impl Kernel {
         }
         let process = *self.process(of);
         if process.doomed {
-            let dies = !(of == CHILD && scene.hopeless || of == RELAY && scene.immortal_relay);
+            let dies = !(of == CHILD && scene.hopeless);
             if dies {
                 self.die(scene, of, Ended::Killed(KILL));
             }
             return dies;
         }
-        if process.suspended.is_some() || of == RELAY {
+        if process.suspended.is_some() {
             return false;
         }
         if process.phase < RUNS {
@@ -964,28 +892,7 @@ impl Kernel {
             Event::ResumeServer if runs(SERVER) => {
                 self.deliver(SERVER, CONT, OUTSIDE, Cause::Process);
             }
-            Event::KillRelay if self.is_alive(RELAY) => {
-                self.die(scene, RELAY, Ended::Killed(KILL));
-            }
-            Event::SuspendRelay if self.is_alive(RELAY) => {
-                self.streams.relay_meddled = true;
-                self.deliver(RELAY, STOP, OUTSIDE, Cause::Process);
-            }
-            Event::RelayHangs if self.is_alive(RELAY) => self.streams.relay_hangs = true,
-            Event::CancelTurn if runs(SERVER) && !self.streams.stdin_closed => {
-                self.streams.has_turn = true;
-            }
-            Event::Answer if runs(SERVER) && self.streams.cancelled.is_some() => {
-                self.streams.has_answer = true;
-            }
-            Event::CloseStdin if self.is_alive(RELAY) && !self.streams.stdin_closed => {
-                self.close_stdin(scene);
-            }
-            Event::ServerCloses if runs(SERVER) => self.streams.server_closed = true,
-            Event::HostReads if self.is_alive(HOST) && self.streams.room == 0 => {
-                self.streams.room = 1;
-            }
-            _ => return false,
+            other => return self.happens_to_stream(scene, other),
         }
         true
     }
@@ -1033,24 +940,12 @@ impl Kernel {
 
     /// A process of treaper exits.
     fn check_exit(&mut self, scene: &Scene, own: u8, status: u8) {
-        let others = ACTORS.into_iter().filter(|of| *of != own);
-        if self.streams.has_socket && !{ others }.any(|of| self.is_alive(of)) {
-            self.breaks("the last process of treaper removes the socket");
-        }
-        if own == RELAY {
-            return;
-        }
         if !self.is_tree_empty() && !scene.hopeless {
             self.breaks("treaper exits only when the tree is empty");
         }
         self.check_trigger();
         if own != SHIM {
             return;
-        }
-        let stays =
-            scene.immortal_relay && self.streams.relay_hangs || !scene.pidfds && !self.runs(RELAY);
-        if self.is_alive(RELAY) && !stays {
-            self.breaks("the relay is gone when treaper is gone");
         }
         if self.is_alive(MONITOR) && !scene.hopeless {
             self.breaks("the shim exits after the monitor");
@@ -1081,7 +976,7 @@ impl Kernel {
     fn check_trigger(&mut self) {
         let number = record::trigger(self.board[at(PLAN)]).map_or(0, |trigger| trigger as u64);
         let timed_out_in_drain = 1 << Trigger::StdinEof as u16 | 1 << Trigger::CancelTimeout as u16;
-        let is_right = if self.reasons == timed_out_in_drain {
+        let is_right = if self.reasons == timed_out_in_drain && self.streams.was_in_time {
             number == Trigger::CancelTimeout as u64
         } else {
             self.reasons & 1 << number != 0
@@ -1096,9 +991,6 @@ impl Kernel {
     pub fn check_rest(&mut self, scene: &Scene) {
         let [shim, monitor] = [SHIM, MONITOR].map(|of| self.is_alive(of));
         let empty = self.is_tree_empty();
-        if !shim && !monitor && self.runs(RELAY) {
-            self.breaks("the relay ends when the last of the pair has ended");
-        }
         if self.killed == [true, true] {
             if !empty && !scene.disarmed && !self.was_stopped {
                 self.breaks("if both are killed, the server gets the stop signal from the kernel");
@@ -1110,7 +1002,6 @@ impl Kernel {
                 self.breaks("a stop comes to its end: nothing is left, and no process waits");
             }
             let limit = GRACE
-                + self.relay_time(scene)
                 + INPUT_CHECK * u32::from(self.has_happened(Trigger::StdinEof))
                 + if scene.hopeless {
                     KILL_TIMEOUT
@@ -1124,13 +1015,6 @@ impl Kernel {
         } else {
             if self.was_asked && self.process(SHIM).suspended.is_none() {
                 self.breaks("a request to stop is not lost");
-            }
-            if self.streams.cancelled.is_some() && !self.streams.relay_hangs {
-                self.breaks("a cancelled turn that does not end is a reason to stop");
-            }
-            let rests = self.process(RELAY).suspended.is_some();
-            if rests && scene.pidfds && self.process(SHIM).suspended.is_none() {
-                self.breaks("a suspended relay is resumed");
             }
             let starts = self.process(SHIM).suspended.is_some() && !self.is_alive(SERVER);
             let all = shim && monitor && self.is_alive(SERVER);
@@ -1171,14 +1055,9 @@ pub const ALL: [Event; EVENTS] = [
     Event::FreezeServer,
     Event::ResumeServer,
     Event::KillRelay,
-    Event::SuspendRelay,
-    Event::RelayHangs,
-    Event::CancelTurn,
-    Event::Answer,
+    Event::TimesOut,
     Event::CloseStdin,
-    Event::ServerCloses,
-    Event::HostReads,
 ];
 
-/// The processes of treaper.
-pub const ACTORS: [u8; 3] = [SHIM, MONITOR, RELAY];
+/// The two processes of treaper.
+pub const ACTORS: [u8; 2] = [SHIM, MONITOR];

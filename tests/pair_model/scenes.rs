@@ -1,7 +1,6 @@
 //! What is searched. Each event can come at every instant, as often as its number says.
 
 use crate::actor::Scene;
-use crate::actor::Use::{self, Cancel, Inject};
 use crate::kernel::Event::{self, *};
 
 const BASE: Scene = Scene {
@@ -13,11 +12,8 @@ const BASE: Scene = Scene {
     obeys: true,
     disarmed: false,
     hopeless: false,
-    relay: Use::None,
+    relay: false,
     watches_stdin: false,
-    host_reads: true,
-    last_words: 0,
-    immortal_relay: false,
     events: &[],
     kills: 0,
 };
@@ -292,10 +288,10 @@ pub const FROZEN: Scene = job(
     &[(FreezeServer, 1), (ResumeServer, 1)],
 );
 
-/// With the third process. `Inject`: it is between the host and the server's stdin. `Cancel`: also the other way.
-const fn relay(between: Use, name: &'static str, events: &'static [(Event, u8)]) -> Scene {
+/// With a process in front of treaper.
+const fn relay(name: &'static str, events: &'static [(Event, u8)]) -> Scene {
     Scene {
-        relay: between,
+        relay: true,
         ..scene(name, events)
     }
 }
@@ -308,270 +304,113 @@ const fn watching(scene: Scene) -> Scene {
     }
 }
 
-const KILL_THREE: &[(Event, u8)] = &[(KillShim, 1), (KillMonitor, 1), (KillRelay, 1)];
 const KILL_RELAY: &[(Event, u8)] = &[(KillRelay, 1)];
 
 pub const RELAYS: &[Scene] = &[
     // It is killed.
-    relay(Inject, "relay: it is killed", KILL_RELAY),
+    watching(relay("relay: it is killed", KILL_RELAY)),
     Scene {
         pidfds: false,
-        ..relay(Cancel, "relay: it is killed, no pidfds", KILL_RELAY)
+        ..relay("relay: it is killed, no pidfds", KILL_RELAY)
     },
     Scene {
         obeys: false,
-        ..relay(
-            Inject,
-            "relay: it is killed, SIGTERM is ignored",
-            KILL_RELAY,
-        )
+        ..relay("relay: it is killed, SIGTERM is ignored", KILL_RELAY)
     },
     Scene {
         hopeless: true,
         obeys: false,
         ..relay(
-            Inject,
             "relay: it is killed, the child cannot be killed",
             KILL_RELAY,
         )
     },
-    Scene {
-        long: true,
-        ..relay(
-            Inject,
-            "relay: it is killed, SIGTERM",
-            &[(KillRelay, 1), (Terminate, 1)],
-        )
-    },
     relay(
-        Inject,
+        "relay: it is killed, SIGTERM",
+        &[(KillRelay, 1), (Terminate, 1)],
+    ),
+    relay(
+        "relay: it is killed, the host dies",
+        &[(KillRelay, 1), (HostDies, 1)],
+    ),
+    relay(
         "relay: it is killed, the server exits",
         &[(KillRelay, 1), (ServerExits, 1)],
     ),
     relay(
-        Inject,
         "relay: it is killed, the shim is suspended",
         &[(KillRelay, 1), (SuspendShim, 1)],
     ),
     relay(
-        Inject,
         "relay: it is killed, the monitor is suspended",
         &[(KillRelay, 1), (SuspendMonitor, 1)],
     ),
-    inside(relay(Inject, "relay: namespace: it is killed", KILL_RELAY)),
+    inside(relay("relay: namespace: it is killed", KILL_RELAY)),
     Scene {
         kills: 2,
-        ..relay(Inject, "relay: all three are killed", KILL_THREE)
-    },
-    // It is suspended.
-    relay(Inject, "relay: it is suspended", &[(SuspendRelay, 2)]),
-    relay(
-        Inject,
-        "relay: it is suspended, the server exits",
-        &[(SuspendRelay, 1), (ServerExits, 1)],
-    ),
-    Scene {
-        pidfds: false,
         ..relay(
-            Inject,
-            "relay: it is suspended, the server exits, no pidfds",
-            &[(SuspendRelay, 1), (ServerExits, 1)],
-        )
-    },
-    Scene {
-        long: true,
-        ..relay(
-            Cancel,
-            "relay: it is suspended, SIGTERM",
-            &[(SuspendRelay, 1), (Terminate, 1)],
-        )
-    },
-    Scene {
-        kills: 1,
-        long: true,
-        ..relay(
-            Inject,
-            "relay: it is suspended, one is killed",
-            &[(SuspendRelay, 1), (KillShim, 1), (KillMonitor, 1)],
+            "relay: all three are killed",
+            &[(KillShim, 1), (KillMonitor, 1), (KillRelay, 1)],
         )
     },
     Scene {
         job_control: true,
-        long: true,
-        ..relay(
-            Inject,
-            "relay: Ctrl-Z, it is killed",
-            &[(CtrlZ, 1), (KillRelay, 1)],
-        )
+        ..relay("relay: Ctrl-Z, it is killed", &[(CtrlZ, 1), (KillRelay, 1)])
     },
-    // It ends by itself.
+    // A cancelled turn does not end in time.
     relay(
-        Inject,
-        "relay: stdin is closed, and not watched",
-        &[(CloseStdin, 1)],
-    ),
-    relay(
-        Cancel,
-        "relay: the server closes its streams, stdin is closed",
-        &[(ServerCloses, 1), (CloseStdin, 1)],
-    ),
-    relay(
-        Cancel,
-        "relay: the server closes its streams, it is killed",
-        &[(ServerCloses, 1), (KillRelay, 1)],
-    ),
-    Scene {
-        kills: 2,
-        long: true,
-        ..relay(
-            Cancel,
-            "relay: the server closes its streams, both are killed",
-            &[(ServerCloses, 1), (KillShim, 1), (KillMonitor, 1)],
-        )
-    },
-    // A drain.
-    watching(relay(Inject, "relay: stdin is closed", &[(CloseStdin, 1)])),
-    watching(relay(
-        Inject,
-        "relay: stdin is closed, it is killed",
-        &[(CloseStdin, 1), (KillRelay, 1)],
-    )),
-    watching(relay(
-        Inject,
-        "relay: stdin is closed, the server exits",
-        &[(CloseStdin, 1), (ServerExits, 1)],
-    )),
-    // A turn is cancelled.
-    relay(
-        Cancel,
-        "relay: a cancel, an answer",
-        &[(CancelTurn, 1), (Answer, 1)],
-    ),
-    relay(
-        Cancel,
-        "relay: a cancel, the server closes its streams",
-        &[(CancelTurn, 1), (ServerCloses, 1)],
-    ),
-    relay(
-        Cancel,
         "relay: a cancel, the server exits",
-        &[(CancelTurn, 1), (ServerExits, 1)],
+        &[(TimesOut, 1), (ServerExits, 1)],
     ),
     relay(
-        Cancel,
         "relay: a cancel, it is killed",
-        &[(CancelTurn, 1), (KillRelay, 1)],
+        &[(TimesOut, 1), (KillRelay, 1)],
     ),
     watching(relay(
-        Cancel,
         "relay: a cancel, stdin is closed",
-        &[(CancelTurn, 1), (CloseStdin, 1)],
+        &[(TimesOut, 1), (CloseStdin, 1)],
     )),
-    inside(relay(
-        Cancel,
-        "relay: namespace: a cancel",
-        &[(CancelTurn, 1)],
-    )),
-    Scene {
-        long: true,
-        ..relay(
-            Cancel,
-            "relay: a cancel, SIGTERM",
-            &[(CancelTurn, 1), (Terminate, 1)],
-        )
-    },
-    Scene {
-        long: true,
-        ..relay(
-            Cancel,
-            "relay: a cancel, it is suspended",
-            &[(CancelTurn, 1), (SuspendRelay, 1)],
-        )
-    },
-    Scene {
-        long: true,
-        ..relay(
-            Cancel,
-            "relay: a cancel, the monitor is suspended",
-            &[(CancelTurn, 1), (SuspendMonitor, 1)],
-        )
-    },
+    inside(relay("relay: namespace: a cancel", &[(TimesOut, 1)])),
+    relay("relay: a cancel, SIGTERM", &[(TimesOut, 1), (Terminate, 1)]),
+    relay(
+        "relay: a cancel, the monitor is suspended",
+        &[(TimesOut, 1), (SuspendMonitor, 1)],
+    ),
     Scene {
         kills: 1,
-        long: true,
         ..relay(
-            Cancel,
             "relay: a cancel, one is killed",
-            &[(CancelTurn, 1), (KillShim, 1), (KillMonitor, 1)],
+            &[(TimesOut, 1), (KillShim, 1), (KillMonitor, 1)],
         )
     },
     Scene {
         kills: 1,
-        long: true,
         ..watching(relay(
-            Cancel,
             "relay: a cancel, stdin is closed, the monitor is killed",
-            &[(CancelTurn, 1), (CloseStdin, 1), (KillMonitor, 1)],
+            &[(TimesOut, 1), (CloseStdin, 1), (KillMonitor, 1)],
         ))
     },
     // The host dies.
+    relay("relay: the host dies", &[(HostDies, 1)]),
+];
+
+/// A drain.
+pub const DRAINS: &[Scene] = &[
+    watching(scene("stdin is closed", &[(CloseStdin, 1)])),
+    watching(scene(
+        "stdin is closed, the server exits",
+        &[(CloseStdin, 1), (ServerExits, 1)],
+    )),
+    watching(scene(
+        "stdin is closed, SIGTERM",
+        &[(CloseStdin, 1), (Terminate, 1)],
+    )),
+    watching(scene("the host dies, stdin is closed", &[(HostDies, 1)])),
     Scene {
-        long: true,
-        ..relay(Cancel, "relay: the host dies", &[(HostDies, 1)])
-    },
-    Scene {
-        long: true,
-        ..watching(relay(
-            Cancel,
-            "relay: the host dies, stdin is watched",
-            &[(HostDies, 1)],
-        ))
-    },
-    // The last output of the server.
-    Scene {
-        last_words: 2,
-        ..relay(Cancel, "relay: last words", &[(ServerExits, 1)])
-    },
-    Scene {
-        last_words: 2,
-        host_reads: false,
-        ..relay(
-            Cancel,
-            "relay: last words, the host reads once",
-            &[(ServerExits, 1), (HostReads, 1)],
-        )
-    },
-    Scene {
-        last_words: 1,
-        host_reads: false,
         kills: 1,
-        long: true,
-        ..relay(
-            Cancel,
-            "relay: last words, the host reads nothing, one is killed",
-            &[(ServerExits, 1), (KillShim, 1), (KillMonitor, 1)],
-        )
-    },
-    // It does nothing any more.
-    relay(
-        Inject,
-        "relay: it hangs, the server exits",
-        &[(RelayHangs, 1), (ServerExits, 1)],
-    ),
-    Scene {
-        immortal_relay: true,
-        ..relay(
-            Inject,
-            "relay: it hangs and cannot be killed, the server exits",
-            &[(RelayHangs, 1), (ServerExits, 1)],
-        )
-    },
-    Scene {
-        pidfds: false,
-        ..relay(
-            Inject,
-            "relay: it hangs, the server exits, no pidfds",
-            &[(RelayHangs, 1), (ServerExits, 1)],
-        )
+        ..watching(scene(
+            "stdin is closed, one is killed",
+            &[(CloseStdin, 1), (KillShim, 1), (KillMonitor, 1)],
+        ))
     },
 ];

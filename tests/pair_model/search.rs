@@ -154,10 +154,7 @@ fn explain(
                     _ => "relay",
                 };
                 let word = match op {
-                    Op::Get { word }
-                    | Op::Set { word, .. }
-                    | Op::Swap { word, .. }
-                    | Op::Add { word, .. } => name(word),
+                    Op::Get { word } | Op::Set { word, .. } | Op::Swap { word, .. } => name(word),
                     _ => "",
                 };
                 format!("{who}: {op:?} {word} -> {reply:?}")

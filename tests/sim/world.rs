@@ -192,7 +192,7 @@ impl World for Sim {
             if let Some((_, trigger)) = pop_due(&mut self.triggers, self.table.now) {
                 let now = self.table.now;
                 self.triggered = self.triggered.or(Some((now, trigger)));
-                if trigger == Trigger::ShimKilled {
+                if matches!(trigger, Trigger::ShimKilled | Trigger::RelayKilled) {
                     self.shim_killed = Some(now);
                 }
                 if trigger.is_end_of_process() {

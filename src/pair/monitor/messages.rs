@@ -84,7 +84,6 @@ impl Monitor<'_> {
         let lost = match trigger {
             Trigger::ShimKilled => Lost::Shim,
             Trigger::MonitorKilled => Lost::Monitor,
-            Trigger::RelayKilled => Lost::Relay,
             _ => return,
         };
         if let Some(report) = self.context.report {
@@ -100,13 +99,11 @@ impl Monitor<'_> {
         if self.shim_is_gone() {
             self.record_loss(Trigger::ShimKilled);
         }
-        let relay = self.context.relay.as_ref();
         report.write(&Facts {
             trigger,
             server_pid: self.context.board.server().map(Pid::get),
             server_ended: self.context.board.ended(),
             exit_status: status,
-            relay: relay.map(|relay| (relay.words.messages.get(), relay.words.discarded.get())),
             memory_peak: self.tree.memory_peak(),
             ..self.context.config.facts()
         });

@@ -50,9 +50,6 @@ impl Monitor<'_> {
         if let Left::Unknown(errno) = left {
             self.give_up("wait for children", errno);
         }
-        if let Some(relay) = &context.relay {
-            relay.keep_awake();
-        }
         // A process that was put into the group is of the tree, also if it is not a descendant. The
         // group is read only when no child is left: with a thousand servers at once, each look
         // costs. If it cannot be read, it counts as empty.

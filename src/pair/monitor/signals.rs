@@ -102,6 +102,9 @@ impl Monitor<'_> {
     /// If another process than the shim has resumed the monitor, the monitor resumes the shim:
     /// while both are suspended, neither can resume the other.
     fn resume_shim(&self, arrival: &Arrival) {
+        if let (Role::Alone { .. }, Some(front)) = (&self.role, &self.context.front) {
+            front.resume();
+        }
         if arrival.origin != Origin::Process(pid::parent()) {
             self.wake_shim();
         }

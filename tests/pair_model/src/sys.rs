@@ -66,7 +66,7 @@ pub mod clone {
     use std::os::fd::BorrowedFd;
     use std::sync::atomic::AtomicU64;
 
-    use crate::actor::{self, MONITOR, Object, Op, RELAY, Reply, SERVER, call};
+    use crate::actor::{self, MONITOR, Object, Op, Reply, SERVER, call};
     use crate::sys::Errno;
     use crate::sys::exec::Failure;
     use crate::sys::pid::Pid;
@@ -79,14 +79,7 @@ pub mod clone {
     }
 
     pub fn fork(_: bool) -> Result<Fork, Errno> {
-        fork_as(MONITOR)
-    }
-
-    pub fn fork_plainly() -> Result<Fork, Errno> {
-        fork_as(RELAY)
-    }
-
-    fn fork_as(of: u8) -> Result<Fork, Errno> {
+        let of = MONITOR;
         match call(Op::Fork { of }) {
             Reply::Number(0) => {
                 actor::become_process(of);
@@ -155,11 +148,8 @@ pub mod fd {
 
     pub fn raise_limit(_: Resource) {}
 
-    pub fn unread(of: i32) -> u64 {
-        if of == STDIN && actor::scene().watches_stdin {
-            let from = Object::FromHost;
-            return call(Op::Readable { from }).number();
-        }
+    /// The server reads at once.
+    pub fn unread(_: i32) -> u64 {
         0
     }
 
@@ -240,7 +230,7 @@ pub mod pidfd {
     }
 
     pub fn send(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
-        signal::to(of(fd), signal, true)
+        signal::to(of(fd), signal)
     }
 
     pub fn send_value(fd: BorrowedFd<'_>, signal: Signal, _: Option<u64>) -> Result<(), Errno> {
@@ -517,11 +507,6 @@ pub mod shared {
             let word = self.0;
             call(Op::Swap { word, value }).number()
         }
-
-        pub fn add(self, count: u64) {
-            let word = self.0;
-            call(Op::Add { word, count });
-        }
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -572,24 +557,19 @@ pub mod signal {
     use crate::sys::Errno;
     use crate::sys::pid::{self, Pid};
 
-    pub fn to(to: u8, signal: Signal, by_handle: bool) -> Result<(), Errno> {
-        let op = Op::Signal {
-            to,
-            signal,
-            by_handle,
-        };
-        call(op).result().map(drop)
+    pub fn to(to: u8, signal: Signal) -> Result<(), Errno> {
+        call(Op::Signal { to, signal }).result().map(drop)
     }
 
     pub fn kill(pid: Pid, signal: Signal) -> Result<(), Errno> {
-        to(actor::index(pid.get()), signal, false)
+        to(actor::index(pid.get()), signal)
     }
 
     pub fn kill_parent(parent: i32, signal: Signal) -> Result<(), Errno> {
         if pid::parent() != parent {
             return Err(Errno::SRCH);
         }
-        to(actor::index(parent), signal, false)
+        to(actor::index(parent), signal)
     }
 
     pub fn send(pid: Pid, signal: Signal, _: Option<u64>) -> Result<(), Errno> {
@@ -602,7 +582,7 @@ pub mod signal {
     }
 
     pub fn kill_self(signal: Signal) {
-        let _ = to(actor::own(), signal, false);
+        let _ = to(actor::own(), signal);
     }
 
     pub fn let_pending_act(signal: Signal) {
@@ -621,138 +601,21 @@ pub mod startup {
     pub fn set_names(_: &std::ffi::CStr) {}
 }
 
-/// The streams of the relay, and its line.
+/// The line to the process in front of treaper.
 pub mod stream {
-    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+    use std::os::fd::BorrowedFd;
 
-    use crate::actor::{self, Object, Op, call};
+    use crate::actor::{Op, call};
     use crate::sys::Errno;
-    use crate::sys::fd::{self, Kind};
 
-    /// What is read, by its number. 0 is the end.
-    pub const CANCELLED_TURN: u64 = 1;
-    pub const ANSWER: u64 = 2;
-    pub const OUTPUT: u64 = 3;
-    const TEXTS: [&[u8]; 4] = [
-        b"",
-        b"{\"id\":1,\"method\":\"turn\"}\n{\"method\":\"cancel\"}\n",
-        b"{\"id\":1,\"result\":{}}\n",
-        b"x",
-    ];
-
-    pub const fn length(text: u64) -> u64 {
-        TEXTS[text as usize].len() as u64
-    }
-
-    /// A pipe.
-    #[derive(Debug)]
-    pub struct Stream(OwnedFd);
-
-    impl Stream {
-        pub const fn kind(&self) -> Kind {
-            Kind::Pipe
-        }
-
-        pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
-            if bytes.is_empty() {
-                return Ok(0);
-            }
-            let from = actor::object(self.as_raw_fd());
-            let text = TEXTS[call(Op::Read { from }).result()? as usize];
-            bytes[..text.len()].copy_from_slice(text);
-            Ok(text.len())
-        }
-
-        pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
-            let to = actor::object(self.as_raw_fd());
-            call(Op::Write { to }).result().map(|_| bytes.len())
-        }
-
-        pub fn readable(&self) -> u64 {
-            let from = actor::object(self.as_raw_fd());
-            call(Op::Readable { from }).number()
-        }
-
-        /// The server reads at once.
-        pub const fn unread(&self) -> u64 {
-            0
-        }
-
-        pub fn end(self) -> ClosedStream {
-            ClosedStream
-        }
-    }
-
-    impl AsFd for Stream {
-        fn as_fd(&self) -> BorrowedFd<'_> {
-            self.0.as_fd()
-        }
-    }
-
-    impl AsRawFd for Stream {
-        fn as_raw_fd(&self) -> RawFd {
-            self.0.as_raw_fd()
-        }
-    }
-
-    #[derive(Debug)]
-    pub struct ClosedStream;
-
-    impl ClosedStream {
-        pub const fn unread(&self) -> u64 {
-            0
-        }
-    }
-
-    /// A descriptor of a socket that listens, or of its folder.
-    pub type Socket = OwnedFd;
-
-    pub fn socket() -> Socket {
-        actor::open(Object::Other)
-    }
-
-    pub fn standard(number: i32) -> Stream {
-        let own = if number == fd::STDIN {
-            Object::FromHost
-        } else {
-            Object::ToHost
-        };
-        Stream(actor::open(own))
-    }
-
-    pub fn outgoing(_: Kind) -> Result<(Stream, OwnedFd), Errno> {
-        let near = Stream(actor::open(Object::ToServer));
-        Ok((near, actor::open(Object::Other)))
-    }
-
-    pub fn incoming(_: Kind) -> Result<(Stream, OwnedFd), Errno> {
-        let near = Stream(actor::open(Object::FromServer));
-        Ok((near, actor::open(Object::Other)))
-    }
-
-    pub fn copy_of(_: i32) -> Result<OwnedFd, Errno> {
-        Ok(actor::open(Object::Other))
-    }
-
-    pub fn line() -> Result<(OwnedFd, OwnedFd), Errno> {
-        Ok((actor::open(Object::Line), actor::open(Object::FarLine)))
-    }
-
-    pub fn send(line: BorrowedFd<'_>, _: &[u8]) {
-        assert_eq!(actor::object(line.as_raw_fd()), Object::FarLine);
+    pub fn send(_: BorrowedFd<'_>, _: &[u8]) {
         call(Op::Send);
     }
 
-    pub fn hang_up(line: BorrowedFd<'_>) {
-        assert_eq!(actor::object(line.as_raw_fd()), Object::Line);
-        call(Op::HangUp);
+    pub fn receive(_: BorrowedFd<'_>) -> Result<Option<u8>, Errno> {
+        let byte = call(Op::Receive).result()?;
+        Ok((byte > 0).then_some(byte as u8))
     }
-
-    pub fn stdin_can_be_relayed() -> bool {
-        true
-    }
-
-    pub fn close_all_except(_: &[i32]) {}
 }
 
 pub mod tty {

@@ -2,6 +2,7 @@
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
+use crate::actor;
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
 use crate::settings::config::Config;
@@ -29,7 +30,10 @@ impl Hosts {
     }
 
     pub fn watch_parent(&self) -> Result<(), Error> {
-        let _ = prctl::signal_on_parent_exit(Signal::CONT);
+        // With a relay, the parent-death signal is for that.
+        if !actor::scene().relay {
+            let _ = prctl::signal_on_parent_exit(Signal::CONT);
+        }
         if self.parent != Some(pid::parent()) {
             return Err(Error::Gone("parent-exit"));
         }

@@ -1,0 +1,112 @@
+//! Treaper itself, which is the child of the relay. The host knows the pid of the relay alone, so
+//! the relay forwards signals, is suspended and resumed with its child, and ends as that does.
+
+use crate::job_control;
+use crate::output::status;
+use crate::sys::arrival::{self, Arrival, Origin};
+use crate::sys::pid::{self, Pid};
+use crate::sys::signal::{self, Signal};
+use crate::sys::wait::{Change, Ended, Wait};
+use crate::sys::{Errno, proc};
+
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    /// The child is in the process group of the relay, which the terminal signals as a whole.
+    job_control: bool,
+    /// The host, if its end is a trigger, until it is gone.
+    parent: Option<i32>,
+    pub ended: Option<Ended>,
+}
+
+/// What a signal means to the relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The host is gone.
+    HostGone,
+    /// The signal asks for the end.
+    EndAsked,
+    /// Something has happened to this other child of the relay.
+    OtherChild(i32, Change),
+}
+
+impl Child {
+    pub const fn new(pid: Pid, job_control: bool, parent: Option<i32>) -> Self {
+        Self {
+            pid,
+            job_control,
+            parent,
+            ended: None,
+        }
+    }
+
+    /// Acts on a signal, and looks at the parent.
+    pub fn handle(&mut self, arrival: &Arrival) -> Option<News> {
+        // The parent-death signal, a SIGCONT, is only a hint.
+        if self.parent.is_some_and(|parent| pid::parent() != parent) {
+            self.parent = None;
+            return Some(News::HostGone);
+        }
+        let by_treaper = [pid::own(), self.pid.get()].map(Origin::Process);
+        let reached_all = self.job_control && arrival.origin == Origin::Terminal;
+        let is_news = arrival.origin == Origin::ChildOrDescriptor;
+        match arrival.signal {
+            _ if by_treaper.contains(&arrival.origin) || reached_all || is_news => None,
+            Signal::CHLD => None,
+            Signal::CONT if self.job_control => {
+                self.resume();
+                None
+            }
+            signal => {
+                if self.ended.is_none() {
+                    arrival::pass_on(arrival, self.pid);
+                }
+                let ends = [Signal::HUP, Signal::INT, Signal::TERM].contains(&signal);
+                ends.then_some(News::EndAsked)
+            }
+        }
+    }
+
+    /// Looks at the children. A signal that suspends removes a SIGCONT that announces an end, and
+    /// then arrives itself, so this is asked after every signal.
+    pub fn look(&mut self) -> Option<News> {
+        loop {
+            match Wait::any().ended().suspended().resumed().take() {
+                Ok(Some((pid, change))) if pid == self.pid.get() => match change {
+                    Change::Ended(ended) => self.ended = Some(ended),
+                    Change::Suspended(by) => self.follow(by),
+                    Change::Trapped | Change::Resumed => {}
+                },
+                Ok(Some((pid, change))) => return Some(News::OtherChild(pid, change)),
+                Ok(None) | Err(Errno::CHILD) => return None,
+                // A filter refuses the call, so the status will never be known.
+                Err(_) => {
+                    self.ended = Some(Ended::Exited(status::OWN_FAILURE));
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Suspends the relay as the child was suspended, until a shell or the child resumes it.
+    fn follow(&self, by: u8) {
+        let signal = Signal::from_number(by.into());
+        // Nothing suspends PID 1.
+        if let Some(signal) = signal.filter(|_| self.job_control && pid::own() != 1) {
+            job_control::suspend_self(signal, &|| {
+                !Wait::child(self.pid).ended().resumed().has_come()
+            });
+            self.resume();
+        }
+    }
+
+    /// Resumes the child, if it is still suspended. A shell resumes both.
+    fn resume(&self) {
+        if self.ended.is_none() && proc::may_be_suspended(self.pid.get()) {
+            let mut send = |_, signal| {
+                let _ = signal::kill(self.pid, signal);
+            };
+            job_control::forward_resumption(Signal::CONT, &signal::waiting_job_stop, &mut send);
+        }
+    }
+}

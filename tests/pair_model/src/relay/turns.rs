@@ -1,1 +1,0 @@
-../../../../src/relay/turns.rs

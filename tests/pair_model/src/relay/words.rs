@@ -1,1 +1,0 @@
-../../../../src/relay/words.rs
