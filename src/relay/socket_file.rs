@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, RenameFlags};
 
 use crate::output::error;
 use crate::sys::{Errno, peer};
@@ -36,9 +36,8 @@ pub struct SocketFile {
     identity: SocketId,
 }
 
-/// Which file it is: its device, its number, and the time at which it was made. A later file can
-/// have the same number, but not the same time as well.
-type SocketId = ((u32, u32), u64, (i64, u32));
+/// Which file it is: its device, and its number. A later file can have the same number.
+type SocketId = (u64, u64);
 
 impl SocketPath {
     /// The place that `path` names.
@@ -56,13 +55,17 @@ impl SocketPath {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err("the path names a folder".to_owned());
         };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let cannot = |errno| format!("its folder: {}", error::describe(errno));
         // `.`: the folder of a bare name.
         let parent = Path::new(".").join(parent);
         let folder = rustix::fs::open(&parent, flags, Mode::empty()).map_err(cannot)?;
         let access = Access::WRITE_OK | Access::EXEC_OK;
-        rustix::fs::accessat(&folder, ".", access, AtFlags::EACCESS).map_err(cannot)?;
+        match rustix::fs::accessat(&folder, ".", access, AtFlags::EACCESS) {
+            // A filter refuses the call. Whether the socket can be made will be seen.
+            Ok(()) | Err(Errno::NOSYS | Errno::PERM) => {}
+            Err(errno) => return Err(cannot(errno)),
+        }
         let (path, name) = (path.to_owned(), name.to_owned());
         let place = Self { folder, path, name };
         place.is_stale(&place.name, &place.path)?;
@@ -108,8 +111,8 @@ impl SocketPath {
         };
         let folder = &self.folder;
         let mut taken = rustix::fs::renameat_with(folder, claim, folder, &self.name, flags);
-        if matches!(taken, Err(Errno::INVAL | Errno::NOSYS)) {
-            // The file system does not know the flag.
+        if matches!(taken, Err(Errno::INVAL | Errno::NOSYS | Errno::PERM)) {
+            // The file system does not know the flag, or a filter refuses the call.
             taken = rustix::fs::linkat(folder, claim, folder, &self.name, AtFlags::empty());
             self.unlink(claim);
         }
@@ -147,11 +150,8 @@ impl SocketPath {
     }
 
     fn identity(&self, name: &OsStr) -> Result<SocketId, Errno> {
-        let wanted = StatxFlags::INO | StatxFlags::MTIME;
-        let found = rustix::fs::statx(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
-        let device = (found.stx_dev_major, found.stx_dev_minor);
-        let made = (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec);
-        Ok((device, found.stx_ino, made))
+        let found = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok((found.st_dev, found.st_ino))
     }
 
     fn unlink(&self, name: &OsStr) {
@@ -160,15 +160,16 @@ impl SocketPath {
 }
 
 impl SocketFile {
-    /// The descriptor of its folder.
-    pub fn folder(&self) -> i32 {
-        self.place.folder.as_raw_fd()
-    }
-
-    /// Removes the socket, unless it was replaced.
+    /// Removes the socket, unless it was replaced, or a process still listens on it: the relay, or
+    /// that of a later run whose socket has the same number. Leaves the working directory.
     pub fn remove(&self) {
-        if self.place.identity(&self.place.name) == Ok(self.identity) {
-            self.place.unlink(&self.place.name);
+        let SocketPath { folder, name, .. } = &self.place;
+        // A longer path to it may be no address of a socket.
+        let _ = rustix::process::fchdir(folder);
+        if self.place.identity(name) == Ok(self.identity)
+            && peer::is_alive(Path::new(name)) != Ok(true)
+        {
+            self.place.unlink(name);
         }
     }
 }

@@ -203,7 +203,7 @@ const CONTAINMENT: &[Opt] = &[
 
 const STREAMS: &[Opt] = &[
     opt("inject", |arg| {
-        many(arg, "unix:PATH", Text(writers::socket))
+        many(arg, "unix:PATH", Bytes(writers::socket))
             .help("Other processes write messages to the server by a socket")
     }),
     rare("turn", |arg| {

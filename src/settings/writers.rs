@@ -1,5 +1,7 @@
 //! What was asked for about several writers of the server's stdin, and about cancelled turns.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,9 +53,9 @@ impl Writers {
 ///
 /// # Errors
 /// A sentence that says what is expected.
-pub fn socket(text: &str) -> Result<PathBuf, String> {
-    match text.strip_prefix("unix:") {
-        Some(path) if !path.is_empty() => Ok(path.into()),
+pub fn socket(text: &OsStr) -> Result<PathBuf, String> {
+    match text.as_bytes().strip_prefix(b"unix:") {
+        Some(path) if !path.is_empty() => Ok(OsStr::from_bytes(path).into()),
         _ => Err("expected unix:PATH".to_owned()),
     }
 }

@@ -177,9 +177,9 @@ fn rewrites_and_statuses_take_names_and_numbers() {
 
 #[test]
 fn sockets_and_matches_are_checked() {
-    assert_eq!(socket("unix:/a b"), Ok("/a b".into()));
+    assert_eq!(socket("unix:/a b".as_ref()), Ok("/a b".into()));
     for bad in ["", "unix:", "/a", "fd:3", "tcp:1"] {
-        assert!(socket(bad).is_err(), "{bad}");
+        assert!(socket(bad.as_ref()).is_err(), "{bad}");
     }
     let found = |path: &[&str], value: &str| {
         let path = path.iter().map(|name| (*name).to_owned()).collect();
