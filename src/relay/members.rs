@@ -4,6 +4,7 @@
 //! the message is for does that.
 
 use std::borrow::Cow;
+use std::ffi::CString;
 
 use crate::settings::writers::Match;
 
@@ -132,6 +133,8 @@ fn unescaped(written: &[u8]) -> Option<Cow<'_, [u8]>> {
         return Some(Cow::Borrowed(written));
     }
     let quoted = [b"\"", written, b"\""].concat();
-    let text: String = serde_json::from_slice(&quoted).ok()?;
-    Some(Cow::Owned(text.into_bytes()))
+    let text = serde_json::from_slice(&quoted).map(String::into_bytes);
+    // Half of a pair of surrogates, which JavaScript passes on, is no text. As bytes it is read.
+    let text = text.or_else(|_| serde_json::from_slice(&quoted).map(CString::into_bytes));
+    text.ok().map(Cow::Owned)
 }
