@@ -19,13 +19,18 @@ use common::{ACTOR, Run, Scene, TREAPER, proc, seed, skip, sys, until};
 
 /// The errors of each call that treaper makes after its own start.
 const CALLS: &[(&str, &[&str])] = &[
+    ("accept4", &["ENFILE", "EPERM"]),
+    ("bind", &["EACCES", "EPERM"]),
     ("chdir", &["EACCES", "ENOENT"]),
     ("clock_gettime", &["EPERM"]),
     ("clone", &["EAGAIN", "ENOMEM", "EPERM"]),
     ("clone3", &["ENOSYS", "EPERM", "EAGAIN"]),
     ("close", &["EINTR"]),
+    ("connect", &["EPERM", "EACCES"]),
     ("dup2", &["EINTR", "EMFILE"]),
     ("dup3", &["EINTR", "EMFILE"]),
+    ("faccessat2", &["ENOSYS", "EPERM"]),
+    ("fchdir", &["EACCES"]),
     ("fcntl", &["EPERM"]),
     ("fstat", &["ENOMEM"]),
     ("getrandom", &["ENOSYS", "EAGAIN"]),
@@ -34,6 +39,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("getsid", &["EPERM"]),
     ("ioctl", &["ENOTTY", "EPERM"]),
     ("kill", &["EPERM", "EAGAIN"]),
+    ("listen", &["EPERM"]),
     ("lseek", &["EINVAL", "EPERM"]),
     ("mmap", &["ENOMEM"]),
     ("newfstatat", &["ENOMEM", "EACCES"]),
@@ -41,17 +47,27 @@ const CALLS: &[(&str, &[&str])] = &[
     ("openat", &["EMFILE", "ENOMEM", "EACCES", "EINTR"]),
     ("pidfd_open", &["ENOSYS", "EMFILE", "EPERM"]),
     ("pidfd_send_signal", &["ENOSYS", "EPERM"]),
+    ("pipe2", &["EMFILE", "ENFILE"]),
     ("poll", &["ENOMEM", "EINTR"]),
     ("ppoll", &["ENOMEM", "EINTR", "EPERM"]),
     ("prctl", &["EINVAL", "EPERM"]),
     ("pread64", &["EINTR"]),
+    ("prlimit64", &["EPERM"]),
     ("read", &["EINTR", "EAGAIN", "ENOMEM"]),
+    ("recvfrom", &["EAGAIN", "ENOMEM"]),
+    ("renameat2", &["ENOSYS", "EPERM"]),
+    ("rt_sigqueueinfo", &["EPERM", "ENOSYS"]),
     ("rt_sigtimedwait", &["EINTR", "EPERM", "ENOSYS"]),
+    ("sendto", &["EAGAIN", "EPERM"]),
     ("setpgid", &["EPERM", "EACCES"]),
     ("setsid", &["EPERM"]),
     ("signalfd4", &["EMFILE", "ENOMEM", "ENOSYS"]),
+    ("socket", &["EMFILE", "EPERM"]),
+    ("socketpair", &["EMFILE", "EPERM"]),
+    ("splice", &["ENOSYS", "EPERM", "EAGAIN"]),
     ("stat", &["ENOMEM", "EACCES"]),
     ("statx", &["ENOSYS", "ENOMEM"]),
+    ("unlinkat", &["EPERM"]),
     ("wait4", &["EINTR", "EPERM"]),
     ("waitid", &["EPERM", "ENOSYS"]),
     ("write", &["EAGAIN", "EINTR"]),
@@ -71,6 +87,7 @@ const WITHOUT_FAULT: &[&str] = &[
     "getpid",
     "getppid",
     "gettid",
+    "getuid",
     "madvise",
     "mremap",
     "munmap",
@@ -78,6 +95,7 @@ const WITHOUT_FAULT: &[&str] = &[
     "readlinkat",
     "rt_sigaction",
     "rt_sigprocmask",
+    "umask",
     "uname",
 ];
 
@@ -99,7 +117,15 @@ fn traced(rules: &[&str], options: &[&str]) -> Run {
     ]
     .concat();
     let words = [&strace[..], OPTIONS, options, &["--", ACTOR, "tree", TREE]].concat();
-    Scene::new().start(&words)
+    if options != RELAY {
+        return Scene::new().start(&words);
+    }
+    let scene = Scene::new().stdin_pipe();
+    let directory = scene.directory().to_owned();
+    let in_directory = scene.with(|command| {
+        command.current_dir(directory);
+    });
+    in_directory.start(&words)
 }
 
 /// Stops the shim as soon as the tree is ready. Returns whether it ever was.
@@ -171,10 +197,13 @@ const LEVELS: &[&[&str]] = &[
     &["--contain=cgroup"],
 ];
 
+/// With a relay in both directions.
+const RELAY: &[&str] = &["--inject=unix:socket", "--turn=a=b", "--cancel=a=c"];
+
 #[test]
 fn the_table_names_every_call_that_is_made() {
     let mut unknown = BTreeSet::new();
-    for options in [LEVELS[0], LEVELS[1]] {
+    for options in [LEVELS[0], LEVELS[1], RELAY] {
         let Some(counts) = counts(options) else {
             return;
         };
@@ -329,6 +358,12 @@ fn each_call_may_fail_once() {
 #[test]
 fn each_call_may_fail_from_some_point_on() {
     levels().for_each(|options| each_call_fails(options, false));
+}
+
+#[test]
+fn each_call_may_fail_with_a_relay() {
+    each_call_fails(RELAY, true);
+    each_call_fails(RELAY, false);
 }
 
 #[test]
