@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use treaper::pair::board::Board;
-use treaper::plan::event::{Event, Trigger};
+use treaper::plan::event::{Action, Event, Trigger};
 use treaper::plan::machine::{NEVER, Plan, State};
 use treaper::plan::policy::{KillMode, Policy, Until};
 use treaper::plan::record::TIMES;
@@ -208,14 +208,17 @@ fn the_heir_keeps_the_times_of_the_monitor_and_does_again_what_may_not_be_done()
         panic!("no kill");
     };
     assert_eq!((next, kept), (secs(111), survivors_at));
-    // What was over is looked at again.
+    // What was over is looked at again, and gets no more time.
     let gone = Event::Reaped {
         server_gone: true,
         empty: true,
     };
     let done = planned.step(gone, secs(101)).0;
     let heir = resumed(board(), done, secs(102));
-    assert!(matches!(heir.state(), State::Killing { .. }));
+    assert_eq!(heir.deadline(), Some(secs(102)));
+    let (over, actions) = heir.step(OVERDUE, secs(102));
+    assert!(actions.iter().eq([Action::NameSurvivors]));
+    assert_eq!(over.state(), State::Survived);
     assert_eq!(heir.trigger(), Some(Trigger::Terminate));
 }
 

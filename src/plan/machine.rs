@@ -118,8 +118,14 @@ impl Plan {
                 let unnamed = self.policy.at_terminal && !named;
                 *name_at = unnamed.then_some(name_at.unwrap_or(now));
             }
-            // If that is right, the heir finds it out at once.
-            State::Done | State::Survived => _ = self.kill(now),
+            // The heir finds out at once whether any are left, and names them.
+            State::Done | State::Survived => {
+                self.state = State::Killing {
+                    next: now,
+                    pause: ROUND_MIN,
+                    survivors_at: now,
+                }
+            }
             State::Killing { next, .. } => *next = now,
             State::Running | State::Draining { .. } => {}
         }
