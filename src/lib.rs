@@ -38,15 +38,17 @@ pub mod output;
 #[doc(hidden)]
 pub mod pair;
 #[doc(hidden)]
+pub mod pause;
+#[doc(hidden)]
 pub mod plan;
 #[doc(hidden)]
 pub mod relay;
 #[doc(hidden)]
 pub mod run;
 #[doc(hidden)]
-pub mod serve;
-#[doc(hidden)]
 pub mod settings;
+#[doc(hidden)]
+pub mod start;
 #[doc(hidden)]
 pub mod streams;
 #[doc(hidden)]

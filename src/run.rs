@@ -10,10 +10,11 @@ use crate::output::progress::{Own, Voice};
 use crate::output::status;
 use crate::output::stderr;
 use crate::pair::context::Request;
-use crate::serve::{self, pause};
+use crate::pause;
 use crate::settings::cli::{self, Parsed};
 use crate::settings::config::{Config, PREFIX};
 use crate::settings::manner::Manner;
+use crate::start;
 use crate::sys::fd;
 use crate::sys::startup::{self, Inherited};
 
@@ -43,7 +44,7 @@ fn run(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
     }
     open_stderr(&config)?;
     start_log(&config);
-    serve::run(Request {
+    start::run(Request {
         config: &config,
         manner: Manner::default(),
         voice: &Own,
@@ -72,7 +73,7 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
             inherited,
         };
         match start.what {
-            What::Server => serve::run(request),
+            What::Server => start::run(request),
             What::Pause => pause::run(request),
         }
     });

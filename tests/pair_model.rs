@@ -73,8 +73,8 @@ mod origin;
 mod pair;
 #[path = "pair_model/src/relay/mod.rs"]
 mod relay;
-#[path = "pair_model/src/serve/mod.rs"]
-mod serve;
+#[path = "pair_model/src/start.rs"]
+mod start;
 #[path = "pair_model/src/streams/mod.rs"]
 mod streams;
 #[path = "pair_model/src/sys.rs"]
@@ -178,18 +178,15 @@ fn a_server_that_sigstop_suspends_can_be_resumed_too_early() {
 fn the_protocol_is_that_of_the_project() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     for file in [
+        "start.rs",
+        "pair/mod.rs",
         "pair/shim.rs",
         "pair/monitor.rs",
-        "pair/monitor/signals.rs",
+        "pair/supervisor.rs",
+        "pair/supervisor/signals.rs",
         "pair/board.rs",
         "pair/link.rs",
         "job_control.rs",
-        "serve/mod.rs",
-        "serve/shim.rs",
-        "serve/monitor.rs",
-        "serve/server.rs",
-        "serve/finish.rs",
-        "serve/prepare.rs",
         "streams/watch.rs",
         "tree/mod.rs",
         "tree/kill.rs",

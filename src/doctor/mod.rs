@@ -21,10 +21,10 @@ use crate::output::error;
 use crate::output::progress::{Own, Voice};
 use crate::pair::context::Request;
 use crate::relay;
-use crate::serve;
 use crate::settings::cli;
 use crate::settings::config::{Config, DoctorFormat};
 use crate::settings::manner::Manner;
+use crate::start;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
 use crate::sys::startup::Inherited;
@@ -228,7 +228,7 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
                 voice: &Own,
                 inherited,
             };
-            let status = serve::run(request)
+            let status = start::run(request)
                 .unwrap_or_else(|error| Own.report_failure(&error, OsStr::new("")));
             clone::exit_child(status.into())
         }

@@ -10,9 +10,8 @@ use crate::settings::manner::{Manner, Name};
 use crate::sys::clone::Standing;
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
-use crate::sys::signal;
 use crate::sys::startup::Inherited;
-use crate::sys::wait::{Ended, Wait};
+use crate::sys::wait::Wait;
 use crate::sys::{Errno, proc, tty, wait};
 
 /// What was found out about this place.
@@ -32,7 +31,7 @@ pub struct Place {
     pub manager: Option<i32>,
     /// Whether treaper ends by the signal that has ended the server, so that a shell or the manager
     /// sees it.
-    dies_as_server: bool,
+    pub dies_as_server: bool,
     /// The process group that the host has chosen for treaper.
     pub group: i32,
     /// Whether, and for which trigger, stdin is polled.
@@ -91,39 +90,6 @@ impl Place {
             strangers,
             server_descriptors,
         })
-    }
-
-    /// Closes the inherited descriptors, once the server has its own copies. Otherwise sockets and
-    /// pipes would stay open after the server has closed them.
-    pub fn release_inherited(&self) {
-        self.server_descriptors
-            .iter()
-            .copied()
-            .for_each(fd::give_up);
-    }
-
-    /// Leaves the working directory, which could otherwise not be unmounted.
-    pub fn release_directory(&self) {
-        let _ = std::env::set_current_dir("/");
-    }
-
-    /// Ends treaper as the shell or the manager expects it. A shell gets its terminal back, whose
-    /// foreground group may be a group of the tree that is gone. Only if the job was
-    /// `in_foreground`: then the shell waits for the job, and does nothing with the terminal
-    /// meanwhile. While a job in the background ends, the shell may take the terminal at any
-    /// moment.
-    ///
-    /// If a signal has ended the server, the same signal ends treaper: so a shell prints
-    /// "Terminated" or ends a loop at Ctrl-C, and systemd can distinguish a crash from a stop. `$?`
-    /// is 128 + n in both cases.
-    pub fn end_as_server(&self, ended: Option<Ended>, in_foreground: bool, status: u8) {
-        if in_foreground {
-            tty::reclaim_foreground(self.group);
-        }
-        let ended = ended.filter(|ended| self.dies_as_server && ended.code() == status);
-        if let Some(signal) = ended.and_then(Ended::signal) {
-            signal::die_of(signal);
-        }
     }
 }
 

@@ -3,6 +3,9 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 
+use crate::command::Command;
+use crate::contain::Containment;
+use crate::origin::hosts::Hosts;
 use crate::origin::place::Place;
 use crate::output::progress::{Step, Voice};
 use crate::output::report::Report;
@@ -15,6 +18,7 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::startup::Inherited;
 use crate::sys::stream;
+use crate::sys::writes::Writes;
 use crate::tree::spare::Spare;
 
 /// What the user asked for, and the state in which this process was started.
@@ -39,6 +43,15 @@ pub struct Context<'a> {
     pub front: Option<Front>,
     /// What `--spare` leaves alone.
     pub spare: Option<Spare>,
+}
+
+/// What is prepared for the start of the server.
+pub struct Prepared {
+    pub hosts: Hosts,
+    pub command: Command,
+    pub containment: Containment,
+    /// What is written to the server's stdin, for `--idle`.
+    pub writes: Option<Writes>,
 }
 
 /// A process of treaper in front of this one: its parent, and the process that the host knows.

@@ -1,7 +1,60 @@
-//! The two processes of treaper, and what they share.
+//! The processes of treaper: a pair of shim and monitor, or one process in both roles. Each has a
+//! file that is its life from its first step to its last: `shim`, `monitor` and `alone`. The loop
+//! that stops the tree is `supervisor`, whichever of them runs it.
 
+pub mod alone;
 pub mod board;
 pub mod context;
+pub mod end;
 pub mod link;
-pub mod monitor;
-pub mod shim;
+mod monitor;
+mod shim;
+pub mod supervisor;
+
+use crate::contain::pidns;
+use crate::origin::hosts::Watched;
+use crate::output::error::Error;
+use crate::plan::event::Trigger;
+use crate::sys::clone::{self, Fork};
+use crate::sys::{pid, pidfd};
+use context::{Context, Prepared};
+use link::Link;
+
+/// The shim, and in its child the monitor.
+///
+/// # Errors
+/// The server was not started.
+pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
+    let namespace = prepared.containment.is_namespace();
+    if namespace {
+        // The monitor will not see the processes outside.
+        prepared.hosts.hold_stdin();
+    }
+    let (bell, shim, watched) = if namespace {
+        let (read, write) = link::bell().map_err(|errno| Error::kernel("make a pipe", errno))?;
+        (Some(read), Link::Bell(write), None)
+    } else {
+        let (pid, trigger) = (pid::own(), Trigger::ShimKilled);
+        // Both are opened before the fork, so they cannot be those of another process.
+        let pidfd = pidfd::open(pid).ok();
+        let watched = pidfd::open(pid).map(|fd| Watched { pid, fd, trigger });
+        (None, Link::Parent { pid, pidfd }, watched.ok())
+    };
+    let in_job = context.place.job_control;
+    let forked = if namespace {
+        pidns::fork(in_job)?
+    } else {
+        clone::fork(in_job).map_err(|errno| Error::kernel("start the monitor", errno))?
+    };
+    match forked {
+        Fork::Parent(monitor) => {
+            drop((shim, watched));
+            shim::run(context, prepared, monitor, bell)
+        }
+        Fork::Child => {
+            drop(bell);
+            prepared.hosts.watched.extend(watched);
+            monitor::run(context, prepared, shim)
+        }
+    }
+}

@@ -1,314 +1,162 @@
-//! The process that runs the loop. It gets its events from the watch and from reaping, and acts on
-//! the tree.
+//! The life of the monitor: a child of the shim that starts the server, and runs the loop.
 
-mod messages;
-mod reaping;
-mod signals;
-
-use std::mem::discriminant;
-use std::time::Duration;
-
-use reaping::NextReap;
-
-use crate::job_control;
-use crate::output::progress::{self, Seconds, Step};
-use crate::output::{status, stderr};
-use crate::pair::context::Context;
+use crate::command;
+use crate::origin::hosts;
+use crate::origin::place::Place;
+use crate::output::error::Error;
+use crate::output::ledger::Lost;
+use crate::output::progress::Step;
+use crate::output::stderr;
+use crate::pair::context::{Context, Prepared};
+use crate::pair::end;
 use crate::pair::link::Link;
-use crate::plan::event::{Action, Event, Trigger};
-use crate::plan::machine::{Plan, ROUND_MIN, State};
-use crate::plan::supervise::World;
-use crate::streams::watch::{Watch, Woken};
+use crate::pair::supervisor::{Role, Supervisor};
+use crate::plan::event::Trigger;
+use crate::plan::machine::{Plan, State};
+use crate::settings::config::StdinMode;
+use crate::streams::idle::Idle;
+use crate::streams::watch::Watch;
+use crate::sys::arrival::{self, SignalFd};
+use crate::sys::clone::{self, Setup, Standing};
+use crate::sys::exec::Failure;
 use crate::sys::signal::Signal;
-use crate::sys::{Errno, clock, clone, fd, proc};
-use crate::tree::Tree;
-use crate::tree::reap::Left;
+use crate::sys::{fd, prctl, startup};
+use crate::tree::{Server, Tree};
+use std::os::fd::AsFd;
 
-/// Which process runs the loop, and which parent it watches by `getppid()`.
-#[derive(Debug)]
-pub enum Role {
-    /// The only process of treaper. `parent`: the host, if its end is a trigger.
-    Alone { parent: Option<i32> },
-    /// The child of the shim.
-    Monitor { shim: Link },
-    /// The shim after the end of the monitor.
-    Heir,
+/// Starts the server, and stops everything that it has started. `shim` is from before the fork.
+/// Returns the exit status of the monitor.
+///
+/// # Errors
+/// The server was not started.
+pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, Error> {
+    separate_from_shim(&context.place)?;
+    // A shim that ended before the parent-death signal was set causes no signal, so its pid is
+    // compared.
+    if !matches!(shim, Link::Bell(_)) && shim.is_gone() {
+        if let Some(report) = context.report {
+            report.ledger.set_lost(Lost::Shim);
+        }
+        return Err(Error::Gone("the shim is gone, so COMMAND was not started"));
+    }
+    // Other children of the shim are not children of the monitor, so it has no strangers.
+    let mut supervisor = start_server(context, prepared, Role::Monitor { shim }, Vec::new())?;
+    let plan = Plan::new(context.policy());
+    let (plan, status) = supervisor.run(plan, None)?;
+    let stays = plan.state() == State::Survived && supervisor.release_shim(status);
+    stderr::write_deferred();
+    if stays {
+        supervisor.reap_to_the_end();
+    }
+    Ok(status)
 }
 
-/// The state of the process that runs the loop.
-#[derive(Debug)]
-pub struct Monitor<'a> {
+/// Signals to the shim's group or by its name do not reach the monitor.
+fn separate_from_shim(place: &Place) -> Result<(), Error> {
+    // A process group of its own, but no session: the scheduler divides processor time between
+    // sessions (autogroup), so a new one would wait behind every busy one. With job control the
+    // monitor leaves the session later, after it has started the server.
+    if !place.job_control {
+        let _ = prctl::new_group();
+    }
+    prctl::become_subreaper().map_err(|errno| Error::kernel("become a subreaper", errno))?;
+    let _ = prctl::signal_on_parent_exit(Signal::CONT);
+    startup::set_names(hosts::MONITOR);
+    Ok(())
+}
+
+/// Starts the server, in the monitor or in the only process. Returns what runs the loop.
+///
+/// # Errors
+/// No process could be made.
+pub fn start_server<'a>(
     context: &'a Context<'a>,
+    prepared: Prepared,
     role: Role,
-    watch: Watch<'a>,
-    tree: Tree,
-    alone: job_control::Alone,
-    next_reap: NextReap,
-    /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
-    stopping_since: Option<Duration>,
-    /// When the server was seen to be gone, if a process may be spared.
-    server_gone_at: Option<Duration>,
-}
-
-impl<'a> Monitor<'a> {
-    pub fn new(context: &'a Context<'a>, role: Role, watch: Watch<'a>, mut tree: Tree) -> Self {
-        tree.spare = context.spare;
-        Self {
-            context,
-            role,
-            watch,
-            tree,
-            alone: job_control::Alone::default(),
-            next_reap: NextReap::OnSignal,
-            stopping_since: None,
-            server_gone_at: None,
-        }
+    strangers: Vec<i32>,
+) -> Result<Supervisor<'a>, Error> {
+    let Prepared {
+        hosts,
+        mut command,
+        containment,
+        writes,
+    } = prepared;
+    let signals = SignalFd::new().map_err(|errno| Error::kernel("make a signalfd", errno))?;
+    let standing = context.place.standing;
+    let setup = Setup {
+        inherited: *context.inherited,
+        standing,
+        parent_death_signal: context.config.signal,
+        no_new_privs: context.config.no_new_privs,
+        announce: context.board.server_word(),
+        leader: context.board.leader_word(),
+        failure: context.board.failure_word(),
+    };
+    let (name, cgroup) = (context.command(), containment.cgroup());
+    let inside = cgroup.map(|cgroup| cgroup.dir.as_fd());
+    let spawned = clone::spawn(&setup, inside, || command.execute())
+        .map_err(|errno| command::error(Failure::Clone(errno), name, &context.place.directory))?;
+    context.voice.report(&Step::Started {
+        name,
+        pid: spawned.pid.get(),
+        session: standing == Standing::LeadsSession,
+    });
+    // From here on the only way out is an empty tree, whether the server's exec is done or not.
+    fd::raise_limit(fd::Resource::RLIMIT_CPU);
+    if context.place.job_control && matches!(role, Role::Monitor { .. }) {
+        // The kernel takes a parent in another group of the same session for a shell, which resumes
+        // what the terminal suspends. The monitor does not do that, so it leaves the session. Then
+        // the kernel suspends the job only if there is a shell that can resume it. See
+        // `setpgid(2)`.
+        let _ = prctl::new_session();
+        // The shim has got the SIGCONT of the whole job as well, and forwards it. This one would be
+        // late, and undo a Ctrl-Z that came since then.
+        arrival::forget_resumption();
     }
-
-    /// A process that has to stop what it has adopted: the shim after the end of the monitor.
-    pub fn heir(context: &'a Context<'a>, tree: Tree) -> Self {
-        Self {
-            next_reap: NextReap::Now,
-            ..Self::new(context, Role::Heir, Watch::signals_only(), tree)
-        }
+    end::release_inherited(&context.place);
+    if matches!(role, Role::Monitor { .. }) || !context.place.job_control {
+        fd::leave_directory();
     }
-}
-
-impl World for Monitor<'_> {
-    fn now(&self) -> Duration {
-        clock::now()
+    let mode = context.config.stdin;
+    let mut stdin = context.place.stdin;
+    if stdin == Some(Trigger::StdinEof) && mode == StdinMode::Auto && !hosts.hold_stdin() {
+        log::info!("stdin is not watched: no process that started treaper has its other end");
+        stdin = None;
     }
-
-    fn next_event(&mut self, deadline: Option<Duration>) -> Event {
-        self.count_signalled();
-        self.wait_for_event(deadline)
+    let mut watch = Watch::new(signals);
+    for watched in hosts.watched {
+        watch.add_process(watched.fd, watched.trigger);
     }
-
-    fn planned(&mut self, event: Event, before: &Plan, after: &Plan) {
-        if after.is_running() {
-            stderr::write_deferred();
-        } else {
-            stderr::defer();
-        }
-        if let Event::Trigger(trigger) = event {
-            self.record_loss(trigger);
-            log::info!("trigger: {trigger}");
-        }
-        if after != before {
-            self.context.board.set_plan(after);
-        }
-        if discriminant(&before.state()) != discriminant(&after.state()) {
-            self.enter_state(before, after);
-        }
-        if before.is_running() != after.is_running() {
-            self.watch.set_running(after.is_running());
-        }
-        if before.is_running() && !after.is_running() {
-            self.wake_shim();
-        }
+    // Before stdin, which ends with that process.
+    if let Some(front) = &context.front {
+        watch.add_front(front.line.as_fd());
     }
-
-    fn apply(&mut self, plan: &Plan, action: Action) -> Option<Event> {
-        match action {
-            Action::StopServer => self.stop_server(plan),
-            Action::EnsureServerStop => {
-                let signal = self.stop_signal(plan);
-                let _ = self.tree.ensure_server_stop(signal);
-                self.context.board.stop_sent.set(self.tree.has_sent_stop());
-            }
-            Action::StopRest => {
-                let signal = self.stop_signal(plan);
-                self.tree.stop_rest(signal);
-            }
-            Action::KillAll => {
-                let progress = self.tree.kill_round();
-                // SIGCHLD signals may have been merged, so a child may have ended without one.
-                self.next_reap = NextReap::Now;
-                return Some(Event::Swept { progress });
-            }
-            Action::NameWaiting => self.name_waiting(plan),
-            Action::NameSurvivors => {
-                self.tree.name_survivors();
-            }
-        }
-        None
+    // treaper's copies of stdin and stdout must not keep a pipe open that the server has closed.
+    match stdin {
+        Some(trigger) => watch.add_stdin(trigger, mode == StdinMode::Auto),
+        // treaper needs its copy of stdin to ask how many bytes are unread.
+        None if writes.is_some() => {}
+        None => fd::give_up(fd::STDIN),
     }
-}
-
-impl Monitor<'_> {
-    /// Does what is due, and then waits for the next event or the next time at which something is
-    /// due.
-    fn wait_for_event(&mut self, deadline: Option<Duration>) -> Event {
-        loop {
-            if self.next_reap == NextReap::Now {
-                return self.reap();
-            }
-            let now = clock::now();
-            let is_due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
-            // Deadlines come first: many other events must not delay them.
-            if is_due(deadline) {
-                return self.deadline_event();
-            }
-            if is_due(self.tree.continues_at()) {
-                self.tree.continue_stop();
-            }
-            let times = [deadline, self.tree.continues_at(), self.next_reap.time()];
-            let event = match self.watch.wait(times.iter().flatten().min().copied()) {
-                Some(Woken::Trigger(trigger)) => Some(Event::Trigger(trigger)),
-                Some(Woken::Signal(arrival)) => self.on_signal(arrival),
-                Some(Woken::Broken(what, errno)) => self.give_up(what, errno),
-                Some(Woken::CgroupChanged) => {
-                    self.read_cgroup_events();
-                    Some(self.reap())
-                }
-                None => {
-                    let now = clock::now();
-                    let reaps = self.next_reap.time().is_some_and(|at| at <= now);
-                    reaps.then(|| self.reap())
-                }
-            };
-            if let Some(event) = event {
-                return event;
-            }
-        }
+    if context.config.stdout {
+        watch.add_stdout();
+    } else {
+        fd::give_up(fd::STDOUT);
     }
-
-    fn enter_state(&mut self, before: &Plan, after: &Plan) {
-        let (state, now) = (after.state(), clock::now());
-        if matches!(state, State::Terminating { .. }) {
-            self.stopping_since = Some(now);
-        }
-        if let Some(report) = self.context.report {
-            report.ledger.set_state(state, now);
-        }
-        if self.context.board.failure().is_none() {
-            messages::log_state(before, after);
-        }
+    if let Some(cgroup) = cgroup {
+        watch.add_cgroup_events(cgroup.events.as_fd());
     }
-
-    /// A deadline has come.
-    fn deadline_event(&self) -> Event {
-        Event::Deadline {
-            unread: fd::unread(fd::STDIN),
-            hung_up: !self.watch.stdin_is_back(),
-        }
+    if let Some((writes, time)) = writes.zip(context.config.idle) {
+        watch.add_idle(Idle::start(writes, time));
     }
-
-    /// The exit status after the loop. Logs a line if processes had to be killed.
-    pub fn finish(&mut self, plan: &Plan) -> u8 {
-        self.report_killed(plan);
-        if self.tree.spare.is_some() {
-            self.tree.name_spared();
-        }
-        if plan.state() == State::Survived {
-            log::error!(
-                "{} after SIGKILL some processes are left; see above",
-                Seconds(self.context.config.policy.kill_timeout)
-            );
-            return status::SURVIVORS;
-        }
-        if plan.trigger() == Some(Trigger::CancelTimeout) {
-            return self.context.config.success.map(status::CANCEL_TIMEOUT);
-        }
-        let Some(ended) = self.context.board.ended() else {
-            log::error!("it is unknown how the server ended");
-            return status::OWN_FAILURE;
-        };
-        let status = ended.code();
-        self.context.voice.report(&Step::Done { status });
-        self.context.config.success.map(status)
+    if let Role::Monitor {
+        shim: Link::Bell(bell),
+    } = &role
+    {
+        watch.add_bell(bell.as_fd());
     }
-
-    fn stop_server(&mut self, plan: &Plan) {
-        let signal = self.stop_signal(plan);
-        if !self.tree.stop_server(signal) {
-            return;
-        }
-        if let Some(front) = &self.context.front {
-            front.announce_stop();
-        }
-        self.context.board.stop_sent.set(self.tree.has_sent_stop());
-        // After the signal, so that the message does not delay the stop.
-        if let Some(trigger) = plan.trigger() {
-            progress::stopped_unasked(trigger, signal);
-        }
-    }
-
-    fn stop_signal(&self, plan: &Plan) -> Signal {
-        match self.context.manner.parent_signal {
-            Some(signal) if plan.trigger() == Some(Trigger::ParentExit) => signal,
-            _ => self.context.config.signal,
-        }
-    }
-
-    /// Lets the shim exit with `status`. Returns whether the monitor has to stay, to reap the
-    /// processes that are left. The init of a PID namespace need not stay: when it exits, the
-    /// kernel reaps them.
-    pub fn release_shim(&self, status: u8) -> bool {
-        let Role::Monitor { shim } = &self.role else {
-            return false;
-        };
-        self.context.board.set_early_status(status);
-        // Not SIGCHLD: the shim may be suspended, and the end of the monitor, which would resume
-        // it, does not come now.
-        self.wake_shim();
-        !matches!(shim, Link::Bell(_))
-    }
-
-    /// A call on which the loop rests has failed in a way that its manual does not foresee. Only
-    /// SIGKILL is left, until the tree is empty or `--kill-timeout` is over.
-    pub fn give_up(&mut self, what: &str, errno: Errno) -> ! {
-        stderr::defer();
-        log::error!("cannot {what}: {errno}; the tree gets SIGKILL");
-        let end = clock::now() + self.context.config.policy.kill_timeout;
-        loop {
-            let progress = self.tree.kill_round();
-            let reaped = self.tree.reap(&mut |_, _, _| {});
-            if let Some(ended) = reaped.server {
-                self.context.board.set_ended(ended);
-            }
-            if reaped.left == Left::Empty {
-                break;
-            }
-            if !progress && clock::now() >= end {
-                self.tree.name_survivors();
-                break;
-            }
-            // Dying takes processor time.
-            clock::pause(ROUND_MIN);
-        }
-        self.write_report(self.context.board.trigger(), status::OWN_FAILURE);
-        stderr::write_deferred();
-        clone::exit_child(status::OWN_FAILURE.into())
-    }
-
-    fn shim_is_gone(&self) -> bool {
-        matches!(&self.role, Role::Monitor { shim } if shim.is_gone())
-    }
-
-    /// Resumes the shim. A suspended shim could not report to the host how the server ended.
-    fn wake_shim(&self) {
-        self.signal_shim(Signal::CONT);
-    }
-
-    /// Resumes the shim if it is suspended, or is about to be. A SIGCONT harms a shim that runs: it
-    /// removes the SIGTSTP of a Ctrl-Z that the shim has not read yet. The shim then forwards an
-    /// older SIGCONT, which undoes the Ctrl-Z.
-    fn resume_suspended_shim(&self) {
-        let runs = match &self.role {
-            Role::Monitor {
-                shim: Link::Parent { pid, .. },
-            } => proc::stat(*pid).is_ok_and(|stat| stat.state != b'T'),
-            _ => false,
-        };
-        if self.context.board.suspending.get() || !runs {
-            self.wake_shim();
-        }
-    }
-
-    fn signal_shim(&self, signal: Signal) {
-        if let Role::Monitor { shim } = &self.role {
-            shim.signal(signal);
-        }
-    }
+    let server = Server::new(spawned, standing);
+    let ledger = context.report.map(|report| report.ledger);
+    let tree = Tree::new(Some(server), strangers, containment, ledger);
+    Ok(Supervisor::new(context, role, watch, tree))
 }

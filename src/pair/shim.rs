@@ -1,20 +1,108 @@
-//! The shim while the monitor lives: it forwards signals, resumes a suspended monitor, and reports
-//! how the monitor ended.
+//! The life of the shim: it forwards signals and guards the monitor, and if that is killed, it stops
+//! the tree itself.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
-
+use crate::contain::Containment;
 use crate::job_control;
+use crate::output::error::Error;
+use crate::output::progress;
 use crate::pair::board::Suspension;
-use crate::pair::context::Context;
-use crate::pair::link;
+use crate::pair::context::{Context, Prepared};
+use crate::pair::supervisor::Supervisor;
+use crate::pair::{end, link};
+use crate::plan::event::{Event, Trigger};
 use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
 use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, Ended, Wait};
-use crate::sys::{Errno, clock, pidfd, proc};
+use crate::sys::{Errno, clock, fd, pidfd, proc};
+use crate::tree::{Server, StopSent, Tree};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+/// Guards `monitor`. `bell`: if the monitor is in a PID namespace of its own. Returns the exit
+/// status of treaper.
+///
+/// # Errors
+/// The server was not started.
+pub fn run(
+    context: &Context<'_>,
+    prepared: Prepared,
+    monitor: Pid,
+    bell: Option<OwnedFd>,
+) -> Result<u8, Error> {
+    // The shim keeps no pidfd of the host, and starts nothing.
+    let (parent, containment) = (prepared.hosts.parent, prepared.containment);
+    drop((prepared.hosts.watched, prepared.command, prepared.writes));
+    fd::raise_limit(fd::Resource::RLIMIT_CPU);
+    let mut shim = Shim::new(context, monitor, parent, bell);
+    fd::give_up(fd::STDIN);
+    fd::give_up(fd::STDOUT);
+    end::release_inherited(&context.place);
+    // Terminals open the next pane where the leader of the foreground job is.
+    if !context.place.job_control {
+        fd::leave_directory();
+    }
+    let status = match shim.guard() {
+        Ok(Ended::Exited(status)) => status,
+        Ok(Ended::Killed(_)) => take_over(shim, context, containment, None)?,
+        Err(broken) => take_over(shim, context, containment, Some(broken))?,
+    };
+    end::end_treaper(context, status);
+    Ok(status)
+}
+
+/// The monitor was killed, so the shim becomes the *heir*, and stops the tree. `broken`: why the
+/// shim cannot wait.
+fn take_over(
+    shim: Shim<'_>,
+    context: &Context<'_>,
+    level: Containment,
+    broken: Option<(&str, Errno)>,
+) -> Result<u8, Error> {
+    let (board, policy) = (context.board, context.policy());
+    let killed = Event::Trigger(Trigger::MonitorKilled);
+    let namespace = level.is_namespace();
+    let ending = shim.ending_init();
+    if namespace && board.ended().is_none() {
+        // The monitor was the init of a namespace. With it the kernel kills all processes in it.
+        let trigger = board.plan(policy).step(killed, clock::now()).0.trigger();
+        let by = (trigger, broken, board.server());
+        if let (Some(Trigger::MonitorKilled), None, Some(_)) = by {
+            progress::stopped_unasked(Trigger::MonitorKilled, Signal::KILL);
+        }
+        if ending.is_none() {
+            board.set_ended(Ended::Killed(Signal::KILL.number()));
+        }
+    }
+    let strangers = shim.into_strangers();
+    // In a namespace, its pid means nothing here. If it is not a child of this process by now, its
+    // pid may belong to another process.
+    let server = board.server().filter(|_| !namespace).map(|pid| Server {
+        pid,
+        pidfd: None,
+        standing: context.place.standing,
+        leader: board.leader().map(|leader| (leader, None)),
+        reaped: board.ended().is_some() || !wait::is_child(pid) || strangers.contains(&pid.get()),
+        suspended: None,
+        stop_sent: if board.stop_sent.get() {
+            StopSent::ByTreaper
+        } else {
+            StopSent::PerhapsByKernel
+        },
+    });
+    let containment = if namespace { Containment::Group } else { level };
+    let ledger = context.report.map(|report| report.ledger);
+    let mut tree = Tree::new(server, strangers, containment, ledger);
+    tree.ending_init = ending;
+    let mut supervisor = Supervisor::heir(context, tree);
+    if let Some((what, errno)) = broken {
+        supervisor.give_up(what, errno);
+    }
+    let plan = board.resume(policy, clock::now());
+    supervisor.run(plan, Some(killed)).map(|(_, status)| status)
+}
 
 /// Which process sends a forwarded signal to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +118,7 @@ enum Sender {
 
 /// The shim's side of the pair.
 #[derive(Debug)]
-pub struct Shim<'a> {
+struct Shim<'a> {
     context: &'a Context<'a>,
     monitor: Pid,
     /// The host, if its end is a trigger.
@@ -53,7 +141,7 @@ pub struct Shim<'a> {
 impl<'a> Shim<'a> {
     /// `parent`: the host, if its end is a trigger. `bell`: if the monitor is in a PID namespace of
     /// its own.
-    pub fn new(
+    fn new(
         context: &'a Context<'a>,
         monitor: Pid,
         parent: Option<i32>,
@@ -74,7 +162,7 @@ impl<'a> Shim<'a> {
     }
 
     /// The children that are not of the tree, for the heir.
-    pub fn into_strangers(self) -> Vec<i32> {
+    fn into_strangers(self) -> Vec<i32> {
         self.strangers.unwrap_or_default()
     }
 }
@@ -89,7 +177,7 @@ impl Shim<'_> {
     /// # Errors
     /// The shim cannot wait any more, and has sent SIGKILL to the monitor: what it cannot do, and
     /// why.
-    pub fn run(&mut self) -> Result<Ended, (&'static str, Errno)> {
+    fn guard(&mut self) -> Result<Ended, (&'static str, Errno)> {
         loop {
             let timeout = self.ends_by.map(|at| at.saturating_sub(clock::now()));
             let arrival = arrival::wait_any(timeout).map_err(|errno| {
@@ -113,7 +201,7 @@ impl Shim<'_> {
 
     /// The monitor, if it was the init of a PID namespace and was killed, but cannot end, since a
     /// process there cannot be killed: the kernel lets an init end only after all others.
-    pub fn ending_init(&self) -> Option<Pid> {
+    fn ending_init(&self) -> Option<Pid> {
         self.ends_by
             .and(Some(self.monitor))
             .filter(|pid| wait::is_child(*pid))

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::origin::place::Place;
 use crate::output::error;
+use crate::pair::end;
 use crate::relay::inbox::CHUNK;
 use crate::sys::clone::{self, Fork};
 use crate::sys::fd::{self, Kind};
@@ -35,7 +36,7 @@ pub fn start(place: &Place) -> Result<(Stream, Pid), Errno> {
         fd::give_up(fd::STDIN);
         fd::give_up(fd::STDOUT);
         drop(near);
-        place.release_inherited();
+        end::release_inherited(place);
         if let Err(errno) = copy(&far, &standard) {
             let why = error::describe(errno);
             log::warn!("the server's output is lost, since stdout cannot be written: {why}");

@@ -28,6 +28,7 @@ use crate::origin::place::Place;
 use crate::output::error::{self, Error};
 use crate::output::{status, stderr};
 use crate::pair::context::Front;
+use crate::pair::end;
 use crate::settings::config::Config;
 use crate::settings::writers::Writers;
 use crate::sys::arrival::SignalFd;
@@ -197,9 +198,9 @@ fn become_relay(mut relay: Relay, place: &Place, files: &[SocketFile]) -> ! {
     startup::set_names(NAME);
     fd::give_up(fd::STDIN);
     fd::give_up(fd::STDOUT);
-    place.release_inherited();
+    end::release_inherited(place);
     if !place.job_control {
-        place.release_directory();
+        fd::leave_directory();
     }
     // Each writer needs a descriptor.
     fd::raise_limit(fd::Resource::RLIMIT_NOFILE);

@@ -267,6 +267,11 @@ pub(super) fn reopen(number: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty())
 }
 
+/// Leaves the working directory, which could otherwise not be unmounted. See `chdir(2)`.
+pub fn leave_directory() {
+    let _ = rustix::process::chdir("/");
+}
+
 /// Lets this process use as much of `resource` as it may. See `getrlimit(2)`.
 pub fn raise_limit(resource: Resource) {
     // Not by rustix, which panics if a filter refuses the call.

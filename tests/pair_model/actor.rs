@@ -26,7 +26,7 @@ use treaper::sys::wait::{Change, Ended};
 
 use crate::pair::context::Request;
 use crate::plan::policy::{KillMode, Policy, Until};
-use crate::serve;
+use crate::start;
 
 /// The processes of the model, by number.
 pub const HOST: u8 = 0;
@@ -434,7 +434,7 @@ fn live(scene: &Scene) -> u8 {
         voice: &Own,
         inherited: &inherited,
     };
-    serve::run(request).unwrap_or_else(|error| error.status())
+    start::run(request).unwrap_or_else(|error| error.status())
 }
 
 /// What a process does after these answers.

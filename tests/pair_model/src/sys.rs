@@ -148,6 +148,8 @@ pub mod fd {
 
     pub fn raise_limit(_: Resource) {}
 
+    pub fn leave_directory() {}
+
     /// The server reads at once.
     pub fn unread(_: i32) -> u64 {
         0
@@ -581,6 +583,8 @@ pub mod signal {
         call(Op::SignalGroup { of, signal }).result().map(drop)
     }
 
+    pub fn die_of(_: Signal) {}
+
     pub fn kill_self(signal: Signal) {
         let _ = to(actor::own(), signal);
     }
@@ -624,6 +628,8 @@ pub mod tty {
     }
 
     pub fn move_foreground(_: i32, _: i32) {}
+
+    pub fn reclaim_foreground(_: i32) {}
 }
 
 pub mod wait {

@@ -8,7 +8,6 @@ use crate::settings::config::{Config, SignalUse};
 use crate::settings::manner::Manner;
 use crate::sys::clone::Standing;
 use crate::sys::startup::Inherited;
-use crate::sys::wait::Ended;
 
 #[derive(Debug)]
 pub struct Place {
@@ -20,6 +19,9 @@ pub struct Place {
     pub stdin: Option<Trigger>,
     pub directory: PathBuf,
     pub strangers: Vec<i32>,
+    pub dies_as_server: bool,
+    pub group: i32,
+    pub server_descriptors: Vec<i32>,
 }
 
 impl Place {
@@ -38,12 +40,9 @@ impl Place {
             stdin: scene.watches_stdin.then_some(Trigger::StdinEof),
             directory: PathBuf::new(),
             strangers: Vec::new(),
+            dies_as_server: false,
+            group: 0,
+            server_descriptors: Vec::new(),
         })
     }
-
-    pub fn release_inherited(&self) {}
-
-    pub fn release_directory(&self) {}
-
-    pub fn end_as_server(&self, _: Option<Ended>, _: bool, _: u8) {}
 }

@@ -1,6 +1,6 @@
 //! What the monitor says: its messages, and its part of the report of the run, see `--report`.
 
-use super::{Monitor, Role};
+use super::{Role, Supervisor};
 use crate::output::ledger::Lost;
 use crate::output::progress::{Seconds, Step, Victims};
 use crate::output::report::Facts;
@@ -12,7 +12,7 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::proc;
 use crate::sys::wait::Ended;
 
-impl Monitor<'_> {
+impl Supervisor<'_> {
     /// Logs which processes the stop waits for. From then on Ctrl-C kills them, if it reaches
     /// treaper.
     pub(super) fn name_waiting(&mut self, plan: &Plan) {

@@ -8,13 +8,13 @@ use crate::output::error::Error;
 use crate::output::status;
 use crate::pair::board::Board;
 use crate::pair::context::{Context, Request};
-use crate::pair::monitor::Monitor;
+use crate::pair::supervisor::Supervisor;
 use crate::plan::event::{Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
 use crate::sys::signal::Signal;
 use crate::sys::wait::Wait;
-use crate::sys::{Errno, arrival, clock, pid, prctl};
+use crate::sys::{Errno, arrival, clock, fd, pid, prctl};
 use crate::tree::Tree;
 use crate::tree::reap::Left;
 
@@ -35,7 +35,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         Vec::new(),
     )?;
     // The pause may last long. Meanwhile the file system of the working directory can be unmounted.
-    let _ = std::env::set_current_dir("/");
+    fd::leave_directory();
     let mut tree = Tree::new(None, Vec::new(), Containment::Group, None);
     let mut timeout = None;
     loop {
@@ -61,9 +61,13 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         front: None,
         spare: None,
     };
-    let mut monitor = Monitor::heir(&context, tree);
+    let mut supervisor = Supervisor::heir(&context, tree);
     let plan = Plan::new(context.policy()).inherit(true, false, clock::now());
-    let plan = supervise::run(&mut monitor, plan, Some(Event::Trigger(Trigger::Terminate)));
+    let plan = supervise::run(
+        &mut supervisor,
+        plan,
+        Some(Event::Trigger(Trigger::Terminate)),
+    );
     Ok(match plan.state() {
         State::Survived => status::SURVIVORS,
         _ => 0,

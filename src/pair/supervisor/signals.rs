@@ -1,7 +1,7 @@
 //! What the monitor does with an arriving signal.
 
 use super::reaping::NextReap;
-use super::{Monitor, Role};
+use super::{Role, Supervisor};
 use crate::job_control;
 use crate::pair::link::Link;
 use crate::plan::event::{Event, Trigger};
@@ -12,7 +12,7 @@ use crate::sys::pid;
 use crate::sys::pidfd;
 use crate::sys::signal::{self, Signal};
 
-impl Monitor<'_> {
+impl Supervisor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
         if self.is_kill_key(&arrival) {
             self.next_reap = NextReap::Now;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Monitor, Role, messages};
+use super::{Role, Supervisor, messages};
 use crate::plan::event::Event;
 use crate::streams::watch::Woken;
 use crate::sys::signal::Signal;
@@ -35,7 +35,7 @@ impl NextReap {
 /// members.
 const REAP_PAUSE: Duration = Duration::from_millis(10);
 
-impl Monitor<'_> {
+impl Supervisor<'_> {
     pub(super) fn reap(&mut self) -> Event {
         self.note_foreground();
         let context = self.context;

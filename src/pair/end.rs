@@ -1,0 +1,35 @@
+//! What a process of treaper gives up for the server, and the way in which treaper ends.
+
+use crate::origin::place::Place;
+use crate::output::stderr;
+use crate::pair::context::Context;
+use crate::sys::wait::Ended;
+use crate::sys::{fd, signal, tty};
+
+/// Closes the inherited descriptors, once the server has its own copies. Otherwise sockets and
+/// pipes would stay open after the server has closed them.
+pub fn release_inherited(place: &Place) {
+    let descriptors = place.server_descriptors.iter().copied();
+    descriptors.for_each(fd::give_up);
+}
+
+/// Ends treaper as the shell or the manager expects it, in its last process. A shell gets its
+/// terminal back, whose foreground group may be a group of the tree that is gone. Only if the job
+/// is in the foreground: then the shell waits for the job, and does nothing with the terminal
+/// meanwhile. While a job in the background ends, the shell may take the terminal at any moment.
+///
+/// If a signal has ended the server, the same signal ends treaper: so a shell prints "Terminated"
+/// or ends a loop at Ctrl-C, and systemd can distinguish a crash from a stop. `$?` is 128 + n in
+/// both cases.
+pub fn end_treaper(context: &Context<'_>, status: u8) {
+    stderr::write_deferred();
+    let (board, place) = (context.board, &context.place);
+    if board.in_foreground.get() {
+        tty::reclaim_foreground(place.group);
+    }
+    let dies = |ended: &Ended| place.dies_as_server && ended.code() == status;
+    let ended = board.ended().filter(dies);
+    if let Some(signal) = ended.and_then(Ended::signal) {
+        signal::die_of(signal);
+    }
+}

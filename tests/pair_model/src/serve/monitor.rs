@@ -1,1 +1,0 @@
-../../../../src/serve/monitor.rs

@@ -1,1 +1,0 @@
-../../../../src/serve/server.rs
