@@ -18,9 +18,10 @@ use common::family::{
 use common::{proc, skip, special, sys, until, until_state};
 use treaper::contain::Containment;
 use treaper::sys::clock;
-use treaper::sys::clone::{Spawned, Standing};
+use treaper::sys::clone::Spawned;
 use treaper::sys::pid::Pid;
 use treaper::sys::signal::Signal;
+use treaper::sys::startup::Standing;
 use treaper::sys::wait::Ended;
 use treaper::tree::{Server, StopSent, Tree};
 

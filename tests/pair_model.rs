@@ -86,6 +86,7 @@ mod output {
     pub use treaper::output::{error, ledger, progress, report, status};
     pub mod stderr {
         pub fn defer() {}
+        pub fn write_apart() {}
         pub fn write_deferred() {}
     }
 }

@@ -7,8 +7,8 @@ use super::{Answer, Call, OWN_VERSION, Start, What};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
 use crate::output::stderr;
-use crate::sys::clone::Standing;
 use crate::sys::pid;
+use crate::sys::startup::Standing;
 use crate::sys::wait::Ended;
 
 /// catatonit calls itself tini here, since `docker info` looks for that.

@@ -7,8 +7,8 @@ use super::{Answer, Call, OWN_VERSION, Start, leading_number};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
 use crate::output::stderr;
-use crate::sys::clone::Standing;
 use crate::sys::signal::Signal;
+use crate::sys::startup::Standing;
 use crate::sys::wait::Ended;
 
 const VERSION: &str = "dumb-init v1.2.5";

@@ -7,10 +7,10 @@ use crate::output::error::Error;
 use crate::plan::event::Trigger;
 use crate::settings::config::{Config, SignalUse, StdinMode};
 use crate::settings::manner::{Manner, Name};
-use crate::sys::clone::Standing;
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
 use crate::sys::startup::Inherited;
+use crate::sys::startup::Standing;
 use crate::sys::wait::Wait;
 use crate::sys::{Errno, proc, tty, wait};
 

@@ -1,14 +1,23 @@
 //! Writes every message as one line to stderr. It never waits and never allocates.
 
 use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 use log::{LevelFilter, Log, Metadata, Record};
 
-use crate::sys::fd;
+use crate::sys::{apart, fd};
 
 /// The filter of `--log`, if there is one.
 static FILTER: OnceLock<env_logger::Logger> = OnceLock::new();
+
+/// Whether each line is written by a process of its own, if the write may wait.
+static APART: AtomicBool = AtomicBool::new(false);
+
+/// From now on this process, which must not wait, writes its messages at once all the same.
+pub fn write_apart() {
+    APART.store(true, Relaxed);
+}
 
 struct Stderr;
 
@@ -53,7 +62,9 @@ pub fn bare_line(text: fmt::Arguments<'_>) {
     let mut line = Line::new();
     let _ = line.write_fmt(text);
     let bytes = line.finish();
-    if !DEFERRED.try_lock().is_ok_and(|mut lines| lines.add(bytes)) {
+    if APART.load(Relaxed) {
+        apart::write_message_apart(bytes);
+    } else if !DEFERRED.try_lock().is_ok_and(|mut lines| lines.add(bytes)) {
         fd::write_message(bytes);
     }
 }

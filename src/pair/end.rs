@@ -4,13 +4,13 @@ use crate::origin::place::Place;
 use crate::output::stderr;
 use crate::pair::context::Context;
 use crate::sys::wait::Ended;
-use crate::sys::{fd, signal, tty};
+use crate::sys::{apart, signal, tty};
 
 /// Closes the inherited descriptors, once the server has its own copies. Otherwise sockets and
 /// pipes would stay open after the server has closed them.
 pub fn release_inherited(place: &Place) {
     let descriptors = place.server_descriptors.iter().copied();
-    descriptors.for_each(fd::give_up);
+    descriptors.for_each(apart::give_up);
 }
 
 /// Ends treaper as the shell or the manager expects it, in its last process. A shell gets its

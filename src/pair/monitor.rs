@@ -17,10 +17,11 @@ use crate::settings::config::StdinMode;
 use crate::streams::idle::Idle;
 use crate::streams::watch::Watch;
 use crate::sys::arrival::{self, SignalFd};
-use crate::sys::clone::{self, Setup, Standing};
+use crate::sys::clone::{self, Setup};
 use crate::sys::exec::Failure;
 use crate::sys::signal::Signal;
-use crate::sys::{fd, prctl, startup};
+use crate::sys::startup::Standing;
+use crate::sys::{apart, fd, prctl, startup};
 use crate::tree::{Server, Tree};
 use std::os::fd::AsFd;
 
@@ -136,12 +137,12 @@ pub fn start_server<'a>(
         Some(trigger) => watch.add_stdin(trigger, mode == StdinMode::Auto),
         // treaper needs its copy of stdin to ask how many bytes are unread.
         None if writes.is_some() => {}
-        None => fd::give_up(fd::STDIN),
+        None => apart::give_up(fd::STDIN),
     }
     if context.config.stdout {
         watch.add_stdout();
     } else {
-        fd::give_up(fd::STDOUT);
+        apart::give_up(fd::STDOUT);
     }
     if let Some(cgroup) = cgroup {
         watch.add_cgroup_events(cgroup.events.as_fd());

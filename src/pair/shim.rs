@@ -16,7 +16,7 @@ use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, Ended, Wait};
-use crate::sys::{Errno, clock, fd, pidfd, proc};
+use crate::sys::{Errno, apart, clock, fd, pidfd, proc};
 use crate::tree::{Server, StopSent, Tree};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub fn run(
     drop((prepared.hosts.watched, prepared.command, prepared.writes));
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
     let mut shim = Shim::new(context, monitor, parent, bell);
-    fd::give_up(fd::STDIN);
-    fd::give_up(fd::STDOUT);
+    apart::give_up(fd::STDIN);
+    apart::give_up(fd::STDOUT);
     end::release_inherited(&context.place);
     // Terminals open the next pane where the leader of the foreground job is.
     if !context.place.job_control {

@@ -15,7 +15,7 @@ use crate::sys::pid::Pid;
 use crate::sys::poll::{Events, poll_one};
 use crate::sys::signal::Signal;
 use crate::sys::stream::{self, Stream};
-use crate::sys::{Errno, pid, prctl};
+use crate::sys::{Errno, apart, pid, prctl};
 
 /// The command name of a courier.
 const NAME: &CStr = c"tree-courier";
@@ -33,8 +33,8 @@ pub fn start(place: &Place) -> Result<(Stream, Pid), Errno> {
     prctl::set_name(NAME);
     let _ = prctl::signal_on_parent_exit(Signal::KILL);
     if pid::parent() == relay {
-        fd::give_up(fd::STDIN);
-        fd::give_up(fd::STDOUT);
+        apart::give_up(fd::STDIN);
+        apart::give_up(fd::STDOUT);
         drop(near);
         end::release_inherited(place);
         if let Err(errno) = copy(&far, &standard) {

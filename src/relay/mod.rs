@@ -36,7 +36,7 @@ use crate::sys::clone::{self, Fork};
 use crate::sys::pid::{self, Pid};
 use crate::sys::stream::{self, Stream};
 use crate::sys::wait::Ended;
-use crate::sys::{Errno, fd, prctl, proc, signal, startup};
+use crate::sys::{Errno, apart, fd, prctl, proc, signal, startup};
 use child::Child;
 use connections::{Connections, ListeningSocket};
 use input::Input;
@@ -196,23 +196,22 @@ pub fn start(
 /// Runs the relay in the process that the host has started, and ends that as treaper has ended.
 fn become_relay(mut relay: Relay, place: &Place, files: &[SocketFile]) -> ! {
     startup::set_names(NAME);
-    fd::give_up(fd::STDIN);
-    fd::give_up(fd::STDOUT);
+    apart::give_up(fd::STDIN);
+    apart::give_up(fd::STDOUT);
     end::release_inherited(place);
     if !place.job_control {
         fd::leave_directory();
     }
     // Each writer needs a descriptor.
     fd::raise_limit(fd::Resource::RLIMIT_NOFILE);
-    // Messages would have to wait for a file system that hangs, and all writers with them.
-    stderr::defer();
+    // A message would have to wait for a file system that hangs, and all writers with it.
+    stderr::write_apart();
     let ended = relay.run().unwrap_or_else(|errno| {
         log::error!("the relay has failed: {}", error::describe(errno));
         Ended::Exited(status::OWN_FAILURE)
     });
     drop(relay);
     files.iter().for_each(SocketFile::remove);
-    stderr::write_deferred();
     if let Some(signal) = ended.signal() {
         signal::die_of(signal);
     }

@@ -1,7 +1,7 @@
 //! How treaper behaves differently under the name of another init, apart from its options.
 
-use crate::sys::clone::Standing;
 use crate::sys::signal::Signal;
+use crate::sys::startup::Standing;
 
 /// The kind of name under which treaper was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

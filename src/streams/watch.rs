@@ -12,7 +12,7 @@ use crate::streams::idle::Idle;
 use crate::sys::arrival::{self, Arrival, SignalFd};
 use crate::sys::fd::{self, Kind};
 use crate::sys::poll::{self, Events, HANG_UP, News, Polled};
-use crate::sys::{Errno, clock, stream};
+use crate::sys::{Errno, apart, clock, stream};
 
 /// The pause before poll is tried again, if it had no memory.
 const RETRY: Duration = Duration::from_millis(10);
@@ -288,7 +288,7 @@ impl<'a> Watch<'a> {
                     if let Some(idle) = self.idle() {
                         idle.stand_still();
                     }
-                    fd::give_up(fd::STDIN);
+                    apart::give_up(fd::STDIN);
                 }
             }
         }

@@ -9,7 +9,7 @@ use super::exec::Failure;
 use super::pid::Pid;
 use super::poll::{Events, poll_one};
 use super::signal::{self, Signal};
-use super::startup::Inherited;
+use super::startup::{Inherited, Standing};
 use super::wait::Wait;
 use super::{Errno, arrival, check, clock};
 
@@ -181,22 +181,6 @@ pub fn has_clone3() -> Result<(), Errno> {
 pub fn exit_child(status: i32) -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(status) }
-}
-
-/// Where the server stands among sessions and process groups.
-///
-/// Unless it is part of a job, it is in a session apart from that of treaper. So one call reaches
-/// its whole group, and as the scheduler divides processor time between sessions (autogroup),
-/// hundreds of busy processes cannot keep treaper from running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// In the process group of treaper: job control needs it there.
-    InJob,
-    LeadsSession,
-    LeadsGroup,
-    /// The leader of its session and group is gone. So `setsid()` and `setpgid(0, 0)` succeed,
-    /// which they do not for a leader.
-    LeadsNothing,
 }
 
 /// How the new process is set up before exec.

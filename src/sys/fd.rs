@@ -10,7 +10,6 @@ use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrAny, sockopt};
 use rustix::pipe::PipeFlags;
 
-use super::clone::{self, Fork};
 use super::poll::{Events, poll_one};
 use super::proc::Target;
 use super::signal::Signal;
@@ -129,32 +128,6 @@ pub fn last_write(fd: i32) -> (i64, u32) {
     stat.map_or((0, 0), |stat| {
         (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec)
     })
-}
-
-/// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies of
-/// stderr, so their numbers stay in use, and nothing that is opened later gets them. Not before an
-/// exec, which would keep these copies.
-///
-/// To close a file can take as long as its file system wants (`flush` of FUSE and NFS), so another
-/// process does that, which shares the descriptors: the file leaves them before the wait begins. If
-/// there can be no such process, the file stays open.
-pub fn give_up(fd: i32) {
-    if !may_wait(fd) {
-        close(fd);
-    } else if let Ok(Fork::Child) = clone::fork_sharing_descriptors() {
-        close(fd);
-        clone::exit_child(0);
-    }
-}
-
-/// See [`give_up`].
-fn close(fd: i32) {
-    if fd < STDERR {
-        redirect(std_fd(STDERR), fd);
-    } else {
-        // SAFETY: it was open before this program began, so nothing in it owns it.
-        unsafe { libc::close(fd) };
-    }
 }
 
 /// Appends standard error to the file `path` from now on, which is made with mode 0600 if it is

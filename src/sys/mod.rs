@@ -10,6 +10,7 @@
     reason = "the only module with unsafe; every block says why it is sound"
 )]
 
+pub mod apart;
 pub mod arrival;
 pub mod cgroup;
 pub mod clock;

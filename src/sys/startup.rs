@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::FdFlags;
 
-use super::clone::Standing;
 use super::signal::{self, Mask, Signal};
 use super::{pid, prctl};
 
@@ -98,6 +97,22 @@ pub fn set_names(name: &CStr) {
     unsafe { std::ptr::write_bytes(at, 0, len) };
     // SAFETY: as above; `kept` is less than `len`.
     unsafe { std::ptr::copy_nonoverlapping(name.as_ptr().cast(), at, kept) };
+}
+
+/// Where the server stands among sessions and process groups.
+///
+/// Unless it is part of a job, it is in a session apart from that of treaper. So one call reaches
+/// its whole group, and as the scheduler divides processor time between sessions (autogroup),
+/// hundreds of busy processes cannot keep treaper from running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// In the process group of treaper: job control needs it there.
+    InJob,
+    LeadsSession,
+    LeadsGroup,
+    /// The leader of its session and group is gone. So `setsid()` and `setpgid(0, 0)` succeed,
+    /// which they do not for a leader.
+    LeadsNothing,
 }
 
 /// The state that an exec keeps, and that treaper changes for itself.

@@ -18,10 +18,10 @@ use treaper::settings::config::Config;
 use treaper::settings::manner::Manner;
 use treaper::sys::Errno;
 use treaper::sys::arrival::{Arrival, Origin};
-use treaper::sys::clone::Standing;
 use treaper::sys::pid::Pid;
 use treaper::sys::signal::{Mask, Signal};
 use treaper::sys::startup::Inherited;
+use treaper::sys::startup::Standing;
 use treaper::sys::wait::{Change, Ended};
 
 use crate::pair::context::Request;

@@ -2,6 +2,10 @@
 //! Types without a call are the project's own.
 pub use treaper::sys::Errno;
 
+pub mod apart {
+    pub fn give_up(_: i32) {}
+}
+
 pub mod arrival {
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::time::Duration;
@@ -93,7 +97,8 @@ pub mod clone {
         actor::exit(status as u8)
     }
 
-    pub use treaper::sys::clone::{Spawned, Standing};
+    pub use treaper::sys::clone::Spawned;
+    use treaper::sys::startup::Standing;
 
     #[derive(Debug)]
     pub struct Setup {
@@ -135,8 +140,6 @@ pub mod fd {
     pub fn inherited() -> Vec<i32> {
         Vec::new()
     }
-
-    pub fn give_up(_: i32) {}
 
     pub fn kind(_: i32) -> Kind {
         Kind::Other
@@ -600,7 +603,7 @@ pub mod signal {
 }
 
 pub mod startup {
-    pub use treaper::sys::startup::Inherited;
+    pub use treaper::sys::startup::{Inherited, Standing};
 
     pub fn set_names(_: &std::ffi::CStr) {}
 }

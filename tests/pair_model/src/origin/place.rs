@@ -6,8 +6,8 @@ use crate::output::error::Error;
 use crate::plan::event::Trigger;
 use crate::settings::config::{Config, SignalUse};
 use crate::settings::manner::Manner;
-use crate::sys::clone::Standing;
 use crate::sys::startup::Inherited;
+use crate::sys::startup::Standing;
 
 #[derive(Debug)]
 pub struct Place {

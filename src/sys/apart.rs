@@ -1,0 +1,53 @@
+//! What may have to wait for a file system, and is done by another process, so that treaper does not
+//! wait.
+
+use super::clone::{self, Fork};
+use super::wait::Wait;
+use super::{fd, std_fd};
+
+/// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies of
+/// stderr, so their numbers stay in use, and nothing that is opened later gets them. Not before an
+/// exec, which would keep these copies.
+///
+/// To close a file can take as long as its file system wants (`flush` of FUSE and NFS), so another
+/// process does that, which shares the descriptors: the file leaves them before the wait begins. If
+/// there can be no such process, the file stays open.
+pub fn give_up(fd: i32) {
+    if !fd::may_wait(fd) {
+        close(fd);
+    } else if let Ok(Fork::Child) = clone::fork_sharing_descriptors() {
+        close(fd);
+        clone::exit_child(0);
+    }
+}
+
+/// See [`give_up`].
+fn close(fd: i32) {
+    if fd < fd::STDERR {
+        fd::redirect(std_fd(fd::STDERR), fd);
+    } else {
+        // SAFETY: it was open before this program began, so nothing in it owns it.
+        unsafe { libc::close(fd) };
+    }
+}
+
+/// As [`fd::write_message`], by another process if it may wait: an orphan, which
+/// this process does not have to reap, and which keeps nothing else open. The process between
+/// shares the descriptors, because its own copy of stderr would be closed at its end, and that may
+/// wait.
+pub fn write_message_apart(bytes: &[u8]) {
+    if !fd::may_wait(fd::STDERR) {
+        return fd::write_message(bytes);
+    }
+    match clone::fork_sharing_descriptors() {
+        Ok(Fork::Parent(child)) => drop(Wait::child(child).ended().block()),
+        Ok(Fork::Child) => {
+            if let Ok(Fork::Child) = clone::fork_plainly() {
+                fd::inherited().into_iter().for_each(close);
+                fd::write_message(bytes);
+            }
+            clone::exit_child(0)
+        }
+        Err(_) => {}
+    }
+}
