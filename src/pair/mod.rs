@@ -4,6 +4,7 @@
 
 pub mod alone;
 pub mod board;
+pub mod bound;
 pub mod context;
 pub mod end;
 pub mod link;

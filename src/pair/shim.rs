@@ -6,6 +6,7 @@ use crate::job_control;
 use crate::output::error::Error;
 use crate::output::progress;
 use crate::pair::board::Suspension;
+use crate::pair::bound::Bound;
 use crate::pair::context::{Context, Prepared};
 use crate::pair::supervisor::Supervisor;
 use crate::pair::{end, link};
@@ -62,7 +63,12 @@ fn take_over(
     broken: Option<(&str, Errno)>,
 ) -> Result<u8, Error> {
     let (board, policy) = (context.board, context.policy());
-    let killed = Event::Trigger(Trigger::MonitorKilled);
+    // A reason that the monitor has not acted on counts more than its end.
+    let reason = shim
+        .bound
+        .asked
+        .filter(|_| shim.ends_by.is_some() && board.trigger().is_none());
+    let killed = Event::Trigger(reason.map_or(Trigger::MonitorKilled, |(trigger, _)| trigger));
     let namespace = level.is_namespace();
     let ending = shim.ending_init();
     if namespace && board.ended().is_none() {
@@ -104,6 +110,10 @@ fn take_over(
     supervisor.run(plan, Some(killed)).map(|(_, status)| status)
 }
 
+/// How long the shim waits for the end of a monitor that it has killed. One that cannot end is left
+/// behind, and its tree is stopped all the same.
+const DYING: Duration = Duration::from_millis(500);
+
 /// Which process sends a forwarded signal to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
@@ -126,8 +136,12 @@ struct Shim<'a> {
     /// If the monitor is in a PID namespace of its own: from there it cannot signal the shim, and
     /// its pids mean nothing here.
     bell: Option<OwnedFd>,
-    /// Until when such a monitor has to end, since it has closed its files; `None`: it has not.
+    /// Until when the monitor has to end, since it was sent SIGKILL, or was an init and has closed
+    /// its files; `None`: neither.
     ends_by: Option<Duration>,
+    bound: Bound,
+    /// When the monitor is late with what it has to do.
+    late_at: Option<Duration>,
     /// A pidfd of the server, opened for the first signal.
     server: Option<OwnedFd>,
     sender: Sender,
@@ -154,6 +168,8 @@ impl<'a> Shim<'a> {
             parent,
             bell,
             ends_by: None,
+            bound: Bound::default(),
+            late_at: None,
             server: None,
             sender: Sender::Direct,
             obeyed: Suspension::default(),
@@ -179,7 +195,8 @@ impl Shim<'_> {
     /// why.
     fn guard(&mut self) -> Result<Ended, (&'static str, Errno)> {
         loop {
-            let timeout = self.ends_by.map(|at| at.saturating_sub(clock::now()));
+            let wakes_at = self.ends_by.or(self.late_at);
+            let timeout = wakes_at.map(|at| at.saturating_sub(clock::now()));
             let arrival = arrival::wait_any(timeout).map_err(|errno| {
                 let _ = signal::kill(self.monitor, Signal::KILL);
                 ("wait for signals", errno)
@@ -196,11 +213,28 @@ impl Shim<'_> {
                 return Ok(ended);
             }
             self.suspend(arrival.as_ref());
+            self.kill_held_monitor();
         }
     }
 
-    /// The monitor, if it was the init of a PID namespace and was killed, but cannot end, since a
-    /// process there cannot be killed: the kernel lets an init end only after all others.
+    /// If the monitor does not do what it has to do, it gets SIGKILL, and the shim goes on.
+    fn kill_held_monitor(&mut self) {
+        let board = self.context.board;
+        let is_expected = self.bound.asked.is_some() || board.trigger().is_some();
+        if self.ends_by.is_some() || !is_expected {
+            return;
+        }
+        let (plan, now) = (board.plan(self.context.policy()), clock::now());
+        self.late_at = self.bound.late_at(&plan, now);
+        if self.late_at.is_some_and(|at| at <= now) && self.bound.is_held(self.monitor, now) {
+            log::warn!("the monitor process of treaper was held, so it was killed");
+            let _ = signal::kill(self.monitor, Signal::KILL);
+            self.ends_by = Some(now + DYING);
+        }
+    }
+
+    /// The monitor, if it was killed but cannot end: it waits in the kernel, or it is the init of a
+    /// PID namespace in which another process does.
     fn ending_init(&self) -> Option<Pid> {
         self.ends_by
             .and(Some(self.monitor))
@@ -218,6 +252,7 @@ impl Shim<'_> {
         if self.parent.is_some_and(|parent| pid::parent() != parent) {
             self.parent = None;
             self.context.board.host_gone.set(true);
+            self.bound.ask(Trigger::ParentExit, clock::now());
             self.signal_monitor(Signal::CHLD, None);
         }
     }
@@ -355,7 +390,10 @@ impl Shim<'_> {
                 self.resume_server(to, arrival);
             }
             Route::Forward(to) => self.forward(to, arrival),
-            Route::Trigger(_) => self.inform_monitor(arrival),
+            Route::Trigger(trigger) => {
+                self.bound.ask(trigger, clock::now());
+                self.inform_monitor(arrival);
+            }
             Route::Drop => self.context.report_forwarding(arrival.signal, None),
             Route::Delivered | Route::Child => {}
         }

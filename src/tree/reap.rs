@@ -89,7 +89,8 @@ impl Tree {
             }
             self.strangers.retain(|stranger| *stranger != pid);
             // The kernel lets it end only after all others of its namespace, which it has killed.
-            let was_init = self.ending_init.is_some_and(|init| init.get() == pid);
+            let is_init = |init: Pid| init.get() == pid && self.server.is_none();
+            let was_init = self.ending_init.is_some_and(is_init);
             if was_init {
                 reaped.server = Some(ended);
             }
@@ -100,10 +101,18 @@ impl Tree {
     /// Whether only children are left that this process had before it executed treaper, or that
     /// `--spare` leaves alone. Then the stop waits for no process.
     fn only_others_left(&self) -> bool {
-        if self.strangers.is_empty() && self.spare.is_none() || self.living_server().is_some() {
+        let has_others = !self.strangers.is_empty() || self.spare.is_some();
+        if !has_others && self.ending_init.is_none() || self.living_server().is_some() {
             return false;
         }
-        let is_other = |child| self.strangers.contains(&child) || self.is_spared_child(child);
+        // A monitor that was killed stays as long as a tracer does not reap it.
+        let is_dead = |child| proc::stat(child).is_ok_and(|stat| proc::is_dead(stat.state));
+        let ending = self.ending_init.map(Pid::get);
+        let is_other = |child| {
+            self.strangers.contains(&child)
+                || self.is_spared_child(child)
+                || ending == Some(child) && is_dead(child)
+        };
         self.note_daemons();
         let mut all = true;
         match proc::children(pid::own(), &mut |child| all = all && is_other(child)) {

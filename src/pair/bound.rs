@@ -1,0 +1,49 @@
+//! How long the monitor may take. A monitor that is held (by a debugger, in a frozen group, by a file
+//! system) would keep the shim, and so the host, waiting for ever.
+
+use std::time::Duration;
+
+use crate::plan::event::Trigger;
+use crate::plan::machine::{Plan, State};
+use crate::sys::pid::Pid;
+use crate::sys::proc;
+
+/// How long the monitor may be late. It needs less than a millisecond.
+const LATE: Duration = Duration::from_secs(5);
+
+/// What the shim knows of what the monitor has to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bound {
+    /// The first reason to stop that was passed on, and when.
+    pub asked: Option<(Trigger, Duration)>,
+    /// When there was nothing left to do but to exit.
+    over: Option<Duration>,
+    /// On a busy machine, the monitor has time until then in any case.
+    extended: Duration,
+}
+
+impl Bound {
+    /// The shim has passed on a reason to stop.
+    pub fn ask(&mut self, trigger: Trigger, now: Duration) {
+        self.asked.get_or_insert((trigger, now));
+    }
+
+    /// When the monitor is late, if it follows `plan`. `None`: nothing is expected of it.
+    pub fn late_at(&mut self, plan: &Plan, now: Duration) -> Option<Duration> {
+        let due = match plan.state() {
+            State::Running => self.asked.map(|(_, at)| at),
+            State::Done | State::Survived => Some(*self.over.get_or_insert(now)),
+            State::Draining { .. } | State::Terminating { .. } | State::Killing { .. } => {
+                plan.deadline()
+            }
+        };
+        due.map(|due| (due + LATE).max(self.extended))
+    }
+
+    /// Whether the monitor, which is late, is held, and does not only wait for the processor. If
+    /// that is unknown, it is not.
+    pub fn is_held(&mut self, monitor: Pid, now: Duration) -> bool {
+        self.extended = now + LATE;
+        proc::stat(monitor.get()).is_ok_and(|stat| stat.state != b'R')
+    }
+}
