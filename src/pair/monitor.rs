@@ -125,12 +125,12 @@ pub fn start_server<'a>(
         stdin = None;
     }
     let mut watch = Watch::new(signals);
-    for watched in hosts.watched {
-        watch.add_process(watched.fd, watched.trigger);
-    }
-    // Before stdin, which ends with that process.
+    // First of all: with that process stdin ends, and a launcher that waits for it.
     if let Some(front) = &context.front {
         watch.add_front(front.line.as_fd());
+    }
+    for watched in hosts.watched {
+        watch.add_process(watched.fd, watched.trigger);
     }
     // treaper's copies of stdin and stdout must not keep a pipe open that the server has closed.
     match stdin {
