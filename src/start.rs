@@ -12,7 +12,7 @@ use crate::pair::board::Board;
 use crate::pair::context::{Context, Front, Prepared, Request};
 use crate::pair::{self, alone};
 use crate::relay;
-use crate::settings::manner::Name;
+use crate::settings::manner::Guise;
 use crate::streams::idle;
 use crate::sys::{fd, pid, prctl};
 use crate::tree::spare::Spare;
@@ -55,7 +55,7 @@ fn start<'a>(
     settle(&mut context, &mut prepared, front)?;
     // The users of another init expect one process there.
     let is_alone =
-        !request.config.guard || pid::own() == 1 && context.manner.name == Name::OtherInit;
+        !request.config.guard || pid::own() == 1 && context.manner.guise == Guise::OtherInit;
     if prepared.containment.is_namespace() || !is_alone {
         pair::run(&context, prepared)
     } else {

@@ -35,7 +35,7 @@ use treaper::sys::startup::Standing;
 use treaper::sys::stream::Stream;
 use treaper::sys::wait::{self, Change, Ended, Usage, Wait};
 use treaper::sys::writes::Writes;
-use treaper::sys::{Errno, cgroup, clock, fd, stream, tty};
+use treaper::sys::{Errno, cgroup_dir, clock, fd, stream, tty};
 
 /// A child that lives until it is killed.
 fn living_child() -> i32 {
@@ -68,42 +68,42 @@ fn the_time_is_that_of_the_day() {
 fn the_files_of_a_group_are_read_and_written() {
     let directory = Directory::new();
     let file = |name: &str| directory.0.join(name);
-    let group = cgroup::open(&directory.0).unwrap();
+    let group = cgroup_dir::open(&directory.0).unwrap();
     let group = group.as_fd();
     assert_eq!(
-        cgroup::open(&std::env::current_exe().unwrap()).err(),
+        cgroup_dir::open(&std::env::current_exe().unwrap()).err(),
         Some(Errno::NOTDIR)
     );
     assert!(sys::fd_flags(group.as_raw_fd()).unwrap() & libc::FD_CLOEXEC != 0);
     // Not a group yet.
     for result in [
-        cgroup::may_move(group),
-        cgroup::enter(group),
-        cgroup::kill(group),
-        cgroup::freeze(group, true),
-        cgroup::members(group, &mut |_| {}),
-        cgroup::open_events(group).map(drop),
+        cgroup_dir::may_move(group),
+        cgroup_dir::enter(group),
+        cgroup_dir::kill(group),
+        cgroup_dir::freeze(group, true),
+        cgroup_dir::members(group, &mut |_| {}),
+        cgroup_dir::open_events(group).map(drop),
     ] {
         assert_eq!(result, Err(Errno::NOENT));
     }
-    assert_eq!(cgroup::memory_peak(group), None);
+    assert_eq!(cgroup_dir::memory_peak(group), None);
 
     fs::write(file("memory.peak"), "4096\n").unwrap();
-    assert_eq!(cgroup::memory_peak(group), Some(4096));
+    assert_eq!(cgroup_dir::memory_peak(group), Some(4096));
     fs::write(file("cgroup.procs"), "20\n10\n").unwrap();
     let mut found = Vec::new();
-    cgroup::members(group, &mut |pid| found.push(pid)).unwrap();
+    cgroup_dir::members(group, &mut |pid| found.push(pid)).unwrap();
     assert_eq!(found, [20, 10]);
-    assert_eq!(cgroup::may_move(group), Ok(()));
+    assert_eq!(cgroup_dir::may_move(group), Ok(()));
     for (name, text, write) in [
         (
             "cgroup.freeze",
             "1",
-            &(|| cgroup::freeze(group, true)) as &dyn Fn() -> _,
+            &(|| cgroup_dir::freeze(group, true)) as &dyn Fn() -> _,
         ),
-        ("cgroup.freeze", "0", &|| cgroup::freeze(group, false)),
-        ("cgroup.kill", "1", &|| cgroup::kill(group)),
-        ("cgroup.procs", "0", &|| cgroup::enter(group)),
+        ("cgroup.freeze", "0", &|| cgroup_dir::freeze(group, false)),
+        ("cgroup.kill", "1", &|| cgroup_dir::kill(group)),
+        ("cgroup.procs", "0", &|| cgroup_dir::enter(group)),
     ] {
         fs::write(file(name), "").unwrap();
         write().unwrap();
@@ -114,8 +114,8 @@ fn the_files_of_a_group_are_read_and_written() {
         ("populated 1\nfrozen 0\n", true),
     ] {
         fs::write(file("cgroup.events"), text).unwrap();
-        let events = cgroup::open_events(group).unwrap();
-        assert_eq!(cgroup::is_populated(events.as_fd()), Ok(is_populated));
+        let events = cgroup_dir::open_events(group).unwrap();
+        assert_eq!(cgroup_dir::is_populated(events.as_fd()), Ok(is_populated));
     }
 }
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::sys::cgroup as sys;
+use crate::sys::cgroup_dir as sys;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::Signal;
 use crate::sys::{Errno, fd, pidfd, proc};

@@ -18,7 +18,7 @@ use crate::output::error::Error;
 use crate::output::progress::Voice;
 use crate::settings::cli::{self, Variables};
 use crate::settings::config::Config;
-use crate::settings::manner::{Manner, Name};
+use crate::settings::manner::{Guise, Manner};
 
 /// The init under whose name treaper was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ impl Program {
         }?;
         start.variables.extend(variables.iter().cloned());
         start.variables.extend(owned(&DEFAULTS));
-        start.manner.name = Name::OtherInit;
+        start.manner.guise = Guise::OtherInit;
         Ok(start)
     }
 }

@@ -21,7 +21,7 @@ pub struct Child {
 
 /// What a signal means to the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum ChildNews {
     /// The host is gone.
     HostGone,
     /// The signal asks for the end.
@@ -41,11 +41,11 @@ impl Child {
     }
 
     /// Acts on a signal, and looks at the parent.
-    pub fn handle(&mut self, arrival: &Arrival) -> Option<News> {
+    pub fn handle(&mut self, arrival: &Arrival) -> Option<ChildNews> {
         // The parent-death signal, a SIGCONT, is only a hint.
         if self.parent.is_some_and(|parent| pid::parent() != parent) {
             self.parent = None;
-            return Some(News::HostGone);
+            return Some(ChildNews::HostGone);
         }
         let by_treaper = [pid::own(), self.pid.get()].map(Origin::Process);
         let reached_all = self.job_control && arrival.origin == Origin::Terminal;
@@ -62,14 +62,14 @@ impl Child {
                     arrival::pass_on(arrival, self.pid);
                 }
                 let ends = [Signal::HUP, Signal::INT, Signal::TERM].contains(&signal);
-                ends.then_some(News::EndAsked)
+                ends.then_some(ChildNews::EndAsked)
             }
         }
     }
 
     /// Looks at the children. A signal that suspends removes a SIGCONT that announces an end, and
     /// then arrives itself, so this is asked after every signal.
-    pub fn look(&mut self) -> Option<News> {
+    pub fn look(&mut self) -> Option<ChildNews> {
         loop {
             match Wait::any().ended().suspended().resumed().take() {
                 Ok(Some((pid, change))) if pid == self.pid.get() => match change {
@@ -77,7 +77,7 @@ impl Child {
                     Change::Suspended(by) => self.follow(by),
                     Change::Trapped | Change::Resumed => {}
                 },
-                Ok(Some((pid, change))) => return Some(News::OtherChild(pid, change)),
+                Ok(Some((pid, change))) => return Some(ChildNews::OtherChild(pid, change)),
                 Ok(None) | Err(Errno::CHILD) => return None,
                 // A filter refuses the call, so the status will never be known.
                 Err(_) => {

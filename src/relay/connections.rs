@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
+use crate::relay::family::{self, Family};
 use crate::relay::inbox::{CHUNK, Inbox};
-use crate::relay::peer::{self, Family};
 use crate::relay::turns::{Message, Turns};
-use crate::relay::wanted::{Polled, Wanted};
+use crate::relay::wanted::{Awaited, Wanted};
 use crate::sys::fd::Kind;
 use crate::sys::poll::Events;
 use crate::sys::stream::{self, Stream};
@@ -95,13 +95,13 @@ impl Connections {
                 continue;
             };
             if inbox.message().is_none() && !inbox.ended {
-                wanted.add(Polled::Other(at), stream, Events::IN);
+                wanted.add(Awaited::Other(at), stream, Events::IN);
             }
         }
         // Last: a writer that has just sent something keeps its place.
         if self.next_place().is_some_and(|(at, _)| at <= now) {
             for (at, source) in self.sources.iter().enumerate() {
-                wanted.add(Polled::Listener(at), &source.listener, Events::IN);
+                wanted.add(Awaited::Listener(at), &source.listener, Events::IN);
             }
         }
     }
@@ -195,7 +195,7 @@ impl Connections {
             }
         };
         self.paused_until = Duration::ZERO;
-        let refusal = peer::check(stream.as_fd(), self.family).err();
+        let refusal = family::check(stream.as_fd(), self.family).err();
         self.refuse(place, TOO_SILENT);
         self.places[place] = Some(Connection {
             stream,

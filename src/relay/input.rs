@@ -7,7 +7,7 @@ use crate::relay::connections::{Connections, MAX_CONNECTIONS};
 use crate::relay::inbox::{Buffer, CHUNK};
 use crate::relay::schedule::{self, HOST};
 use crate::relay::turns::Turns;
-use crate::relay::wanted::{Polled, Wanted};
+use crate::relay::wanted::{Awaited, Wanted};
 use crate::sys::poll::{Events, News};
 use crate::sys::stream::Stream;
 use crate::sys::{Errno, clock};
@@ -54,10 +54,10 @@ impl Input {
     /// What is to be waited for.
     pub fn list(&self, wanted: &mut Wanted, now: Duration) {
         if let Some(host) = self.host.as_ref().filter(|_| self.inbox.rest().is_empty()) {
-            wanted.add(Polled::Host, host, Events::IN);
+            wanted.add(Awaited::Host, host, Events::IN);
         }
         if let Some((_, news)) = &self.fifo {
-            wanted.add(Polled::Fifo, news, Events::IN);
+            wanted.add(Awaited::Fifo, news, Events::IN);
         }
         // Before the server: the end of a writer is older than that of a server that had all of its
         // messages. After the end of stdin no more is read: what comes later must not keep the
@@ -71,7 +71,7 @@ impl Input {
             } else {
                 Events::empty()
             };
-            wanted.add(Polled::Server, server, room);
+            wanted.add(Awaited::Server, server, room);
         }
     }
 

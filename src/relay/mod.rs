@@ -8,13 +8,13 @@
 mod child;
 mod connections;
 mod courier;
+mod family;
 pub mod inbox;
 mod input;
+mod life;
 pub mod lines;
 pub mod members;
 mod output;
-mod peer;
-mod run;
 pub mod schedule;
 mod socket_file;
 pub mod turns;
@@ -39,10 +39,10 @@ use crate::sys::wait::Ended;
 use crate::sys::{Errno, apart, fd, prctl, proc, signal, startup};
 use child::Child;
 use connections::{Connections, ListeningSocket};
+use family::Family;
 use input::Input;
+use life::Relay;
 use output::Output;
-use peer::Family;
-use run::Relay;
 use socket_file::{SocketFile, SocketPath};
 use turns::Turns;
 

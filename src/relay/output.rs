@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::output::progress::Seconds;
 use crate::relay::inbox::{Buffer, CHUNK};
 use crate::relay::turns::Turns;
-use crate::relay::wanted::{Polled, Wanted};
+use crate::relay::wanted::{Awaited, Wanted};
 use crate::sys::fd::Kind;
 use crate::sys::pid::Pid;
 use crate::sys::poll::Events;
@@ -61,14 +61,14 @@ impl Output {
 
     pub fn list(&self, wanted: &mut Wanted) {
         if let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) {
-            wanted.add(Polled::Output, from, Events::IN);
+            wanted.add(Awaited::Output, from, Events::IN);
         }
         if let Some(to) = &self.to {
             if !self.is_empty() {
-                wanted.add(Polled::HostOutput, to, Events::OUT);
+                wanted.add(Awaited::HostOutput, to, Events::OUT);
             } else if to.kind() == Kind::Pipe && !to.is_fifo() {
                 // A pipe without a reader reports an error. Another reader can open a FIFO.
-                wanted.add(Polled::HostOutput, to, Events::empty());
+                wanted.add(Awaited::HostOutput, to, Events::empty());
             }
         }
     }

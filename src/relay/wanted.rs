@@ -8,7 +8,7 @@ use crate::sys::poll::{self, Events, HANG_UP};
 
 /// What a polled descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Polled {
+pub enum Awaited {
     /// The signals.
     Signals,
     /// The line to treaper.
@@ -32,7 +32,7 @@ pub enum Polled {
 /// What poll is to wait for, and what it has reported.
 #[derive(Debug, Default)]
 pub struct Wanted {
-    what: Vec<Polled>,
+    what: Vec<Awaited>,
     fds: Vec<poll::Polled>,
 }
 
@@ -43,7 +43,7 @@ impl Wanted {
     }
 
     /// Errors and hang-ups are reported also if they are not among the `events`.
-    pub fn add(&mut self, what: Polled, fd: &impl AsRawFd, events: Events) {
+    pub fn add(&mut self, what: Awaited, fd: &impl AsRawFd, events: Events) {
         self.what.push(what);
         self.fds.push(poll::Polled::new(fd.as_raw_fd(), events));
     }
@@ -54,7 +54,7 @@ impl Wanted {
     }
 
     /// What poll has reported something of, and whether that is a hang-up or an error.
-    pub fn reported(&self) -> impl Iterator<Item = (Polled, bool)> + '_ {
+    pub fn reported(&self) -> impl Iterator<Item = (Awaited, bool)> + '_ {
         let reports = self.fds.iter().map(poll::Polled::reported);
         let all = self.what.iter().copied().zip(reports);
         let end = HANG_UP | Events::ERR | Events::NVAL;

@@ -12,7 +12,7 @@
 
 pub mod apart;
 pub mod arrival;
-pub mod cgroup;
+pub mod cgroup_dir;
 pub mod clock;
 pub mod clone;
 pub mod exec;

@@ -4,11 +4,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
-use crate::relay::child::{Child, News};
+use crate::relay::child::{Child, ChildNews};
 use crate::relay::input::{Input, NO_READER};
 use crate::relay::output::Output;
 use crate::relay::turns::Turns;
-use crate::relay::wanted::{Polled, Wanted};
+use crate::relay::wanted::{Awaited, Wanted};
 use crate::sys::arrival::{self, Arrival, SignalFd};
 use crate::sys::poll::Events;
 use crate::sys::wait::Ended;
@@ -64,9 +64,9 @@ impl Relay {
         }
         self.input.list(wanted, now);
         if let Some(line) = &self.line {
-            wanted.add(Polled::Line, line, Events::IN);
+            wanted.add(Awaited::Line, line, Events::IN);
         }
-        wanted.add(Polled::Signals, &self.signals, Events::IN);
+        wanted.add(Awaited::Signals, &self.signals, Events::IN);
     }
 
     fn deadline(&self, now: Duration) -> Option<Duration> {
@@ -80,17 +80,17 @@ impl Relay {
         let now = clock::now();
         for (what, has_hung_up) in wanted.reported() {
             match (what, &mut self.output) {
-                (Polled::Output, Some(output)) => output.read(&mut self.turns),
-                (Polled::HostOutput, Some(output)) => {
+                (Awaited::Output, Some(output)) => output.read(&mut self.turns),
+                (Awaited::HostOutput, Some(output)) => {
                     output.host_reported(has_hung_up, &mut self.turns);
                 }
-                (Polled::Host, _) => self.input.read_host(&mut self.turns),
-                (Polled::Fifo, _) => self.input.resume(),
-                (Polled::Other(place), _) => self.input.others.read(place, &mut self.turns),
-                (Polled::Listener(at), _) => self.input.others.accept(at, now),
-                (Polled::Server, _) if has_hung_up => self.input.leave(NO_READER),
-                (Polled::Line, _) => self.read_line(now),
-                (Polled::Signals, _) => self.take_signals(Duration::ZERO)?,
+                (Awaited::Host, _) => self.input.read_host(&mut self.turns),
+                (Awaited::Fifo, _) => self.input.resume(),
+                (Awaited::Other(place), _) => self.input.others.read(place, &mut self.turns),
+                (Awaited::Listener(at), _) => self.input.others.accept(at, now),
+                (Awaited::Server, _) if has_hung_up => self.input.leave(NO_READER),
+                (Awaited::Line, _) => self.read_line(now),
+                (Awaited::Signals, _) => self.take_signals(Duration::ZERO)?,
                 _ => {}
             }
         }
@@ -142,11 +142,11 @@ impl Relay {
 
     fn take_signal(&mut self, arrival: &Arrival) {
         match self.child.handle(arrival) {
-            Some(News::HostGone) => self.report(Trigger::ParentExit),
-            Some(News::EndAsked) if self.is_finishing => self.limit_output(clock::now()),
+            Some(ChildNews::HostGone) => self.report(Trigger::ParentExit),
+            Some(ChildNews::EndAsked) if self.is_finishing => self.limit_output(clock::now()),
             _ => {}
         }
-        while let Some(News::OtherChild(pid, change)) = self.child.look() {
+        while let Some(ChildNews::OtherChild(pid, change)) = self.child.look() {
             if let Some(output) = &mut self.output {
                 output.courier_changed(pid, change);
             }
