@@ -12,7 +12,7 @@ use crate::output::report::Report;
 use crate::pair::board::Board;
 use crate::plan::policy::Policy;
 use crate::settings::config::Config;
-use crate::settings::manner::Manner;
+use crate::settings::manner::{Guise, Manner};
 use crate::streams::forward::Rules;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
@@ -96,6 +96,11 @@ impl Context<'_> {
             job_control: self.place.job_control,
             suspends_with_signals: self.manner.suspends_with_signals,
         }
+    }
+
+    /// Whether a signal from inside the tree may go back there: the other inits forward each.
+    pub fn returns_signals(&self) -> bool {
+        self.manner.guise == Guise::OtherInit
     }
 
     /// The name of COMMAND, as it was given.

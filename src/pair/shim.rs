@@ -376,7 +376,8 @@ impl Shim<'_> {
         let server = self.server_pid().map(|pid| Origin::Process(pid.get()));
         let from_server = Some(arrival.origin) == server && self.context.board.ended().is_none();
         let in_job = self.context.place.job_control;
-        if from_server || in_job && job_control::is_from_within(arrival) {
+        let from_tree = from_server || in_job && job_control::is_from_within(arrival);
+        if from_tree && !self.context.returns_signals() {
             return self.context.report_forwarding(arrival.signal, None);
         }
         let rules = self.context.rules();

@@ -26,7 +26,7 @@ impl Supervisor<'_> {
         if is_cont {
             self.resume_shim(&arrival);
         }
-        if self.is_from_tree(&arrival) {
+        if self.is_from_tree(&arrival) && !self.context.returns_signals() {
             self.pass_to_host(&arrival);
             return gone.map(Event::Trigger);
         }
