@@ -128,6 +128,11 @@ impl Cgroup {
 /// tries it at its end. A group with members cannot be removed, so the last one succeeds.
 impl Drop for Cgroup {
     fn drop(&mut self) {
+        // The other process has removed it. As PID 1 of another namespace, another treaper can have
+        // made a group of the same name since then.
+        if self.is_populated() == Err(Errno::NODEV) {
+            return;
+        }
         match remove_tree(&self.parent, &self.name) {
             Ok(()) | Err(Errno::NOENT | Errno::BUSY) => {}
             Err(errno) => log::warn!(
