@@ -34,6 +34,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("fcntl", &["EPERM"]),
     ("fstat", &["ENOMEM"]),
     ("getrandom", &["ENOSYS", "EAGAIN"]),
+    ("getcwd", &["ENOENT", "EPERM"]),
     ("getdents64", &["ENOMEM", "EPERM"]),
     ("getpgid", &["EPERM"]),
     ("getsid", &["EPERM"]),

@@ -15,7 +15,9 @@ fn start(rules: &[&str], options: &[&str]) -> Run {
 
 fn start_in(scene: Scene, rules: &[&str], options: &[&str]) -> Run {
     let server = Wrap::Treaper(options).command(&["sh", "-c", STUBBORN]);
-    let before = [&[ACTOR, "faults"], rules, &["--"]].concat();
+    // As a leader of a session, treaper starts the server without a first leader, whose end it would
+    // reap before the server is up.
+    let before = [&[ACTOR, "faults"], rules, &["--", "setsid"]].concat();
     let words: Vec<&str> = before
         .into_iter()
         .chain(server.iter().map(String::as_str))
