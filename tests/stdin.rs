@@ -337,7 +337,7 @@ fn treaper_keeps_no_file_open_that_only_the_server_needs() {
     let scene = scene.no_capture().with(|command| {
         command.stdin(stdin).stdout(stdout).stderr(Stdio::null());
     });
-    let scene = scene.before_exec(move || sys::dup2(number, 9));
+    let scene = scene.before_exec(move || sys::dup2(number, 99));
     let mut run = scene.start(&Wrap::Treaper(&[]).tree("server:on=TERM/3"));
     let server = run.log.ready("server");
     let copies = |pid: i32| {

@@ -119,13 +119,14 @@ fn without_further_writers_nothing_is_read_from_stdin_and_there_is_no_third_proc
             assert_eq!(seen.reads, [""; 0], "{which}");
             // strace has seen what is done with stdin.
             assert!(!seen.stdin.is_empty(), "{which}");
-            // The last one is the process in which the server is executed.
+            // The last two are the first leader of the server's session, and the process in which
+            // the server is executed.
             let own = if options.contains(&"--no-guard") {
                 1
             } else {
                 2
             };
-            assert_eq!(seen.processes, own + 1, "{which}");
+            assert_eq!(seen.processes, own + 2, "{which}");
         }
     }
 }
@@ -140,6 +141,6 @@ fn control_with_further_writers_the_relay_reads_stdin() {
         let source = format!("--inject=unix:{}/socket", directory.0.display());
         let seen = trace(&[&source], on_socket, false);
         assert!(!seen.reads.is_empty(), "{:?}", seen.stdin);
-        assert_eq!(seen.processes, 4);
+        assert_eq!(seen.processes, 5);
     }
 }

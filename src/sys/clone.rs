@@ -224,23 +224,23 @@ pub fn spawn(
     execute: impl FnOnce() -> Failure,
 ) -> Result<Spawned, Errno> {
     let parent = super::pid::own();
-    if matches!(
+    let needs_leader = matches!(
         setup.standing,
         Standing::LeadsGroup | Standing::LeadsNothing
-    ) {
-        let (forked, pidfd, _) = clone_with_pidfd(0, None)?;
+    );
+    // It shares the descriptors: with copies of them its end would wait for a file system that
+    // hangs.
+    let leader = needs_leader.then(|| clone_with_pidfd(libc::CLONE_FILES, None));
+    if let Some(Ok((forked, pidfd, _))) = leader {
         let Fork::Parent(leader) = forked else {
             lead_and_spawn(setup, parent, cgroup, execute);
         };
-        let announced = pid_announced(setup, leader, pidfd.as_ref())?;
-        if let Some(pid) = announced {
-            // It is a child that was not reaped, so its pid is its own.
-            let own = super::pidfd::open(pid.get()).ok();
-            let leader = Some((leader, pidfd));
+        if let Some(pid) = pid_announced(setup, leader, pidfd.as_ref())? {
             return Ok(Spawned {
                 pid,
-                pidfd: own,
-                leader,
+                // It is a child that was not reaped, so its pid is its own.
+                pidfd: super::pidfd::open(pid.get()).ok(),
+                leader: Some((leader, pidfd)),
             });
         }
     }
