@@ -173,11 +173,15 @@ fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
 ///
 /// Fork keeps the session. The only way out of a session is setsid(), which makes its caller the
 /// leader of a new one. So a parent in another session has either adopted this process, or has
-/// called setsid() after it started it.
+/// called setsid() after it started it. Another treaper starts its server in a session apart, but
+/// with a parent-death signal: that process would have ended with its parent.
 fn was_adopted_by(parent: i32, stdin: Option<&Target>) -> bool {
     let (Ok(session), Ok(parents)) = (pid::session(0), pid::session(parent)) else {
         return false;
     };
+    if prctl::has_parent_death_signal() {
+        return false;
+    }
     // Then the session does not show which process has started this one, but an init starts no
     // servers on a pipe.
     if session == pid::own() {

@@ -24,6 +24,14 @@ pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, number) }.into()).map(drop)
 }
 
+/// Whether this process gets a signal when its parent ends. A fork clears that, so the process that
+/// has asked for it was this one, before its exec. See `PR_GET_PDEATHSIG(2const)`.
+pub fn has_parent_death_signal() -> bool {
+    let mut number: libc::c_int = 0;
+    // SAFETY: the kernel writes one int, which is live.
+    unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut number) == 0 && number != 0 }
+}
+
 /// Makes sure that no `execve` of this process or of a descendant gains rights. See
 /// `PR_SET_NO_NEW_PRIVS(2const)`.
 pub fn no_new_privs() -> Result<(), Errno> {
