@@ -216,6 +216,16 @@ fn a_watched_ancestor_that_left_a_copy_of_itself_between_takes_the_server_with_i
     assert!(run.stderr().contains("watched-exit"), "{}", run.stderr());
 }
 
+/// The command name of Node 24 is `MainThread`. Here it is `host`, of the program `actor`.
+#[test]
+fn an_ancestor_is_also_known_by_the_file_name_of_its_program() {
+    let options = ["-v", "--grace", "200ms", "--watch-ancestor", "actor"];
+    let mut run = hosted(Wrap::Treaper(&options), &["--stdin", "null"]);
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    assert!(run.stderr().contains("watched-exit"), "{}", run.stderr());
+}
+
 #[test]
 fn without_an_ancestor_of_that_name_nothing_is_started() {
     let command = Wrap::Treaper(&["--watch-ancestor", "nobody"]).command(&["echo", "started"]);

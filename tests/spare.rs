@@ -181,6 +181,50 @@ fn a_server_that_ends_by_itself_leaves_it() {
     assert_eq!(run.stderr(), line_about(kept[0]));
 }
 
+/// Their command name is their own, as that of Node 24.
+#[test]
+fn a_daemon_is_also_known_by_the_file_name_of_its_program() {
+    let tree = "server:on=USR1/4[MainThread:setsid:record]";
+    for names in ["actor", "MainThread"] {
+        let mut run = treaper(&["--spare", names], tree, &["server"]);
+        let kept = pids(&mut run, &["MainThread"]);
+        sys::kill(run.log.ready("server"), libc::SIGUSR1).unwrap();
+        assert_eq!(only_left(&mut run, &kept), Some(4));
+        // That name says nothing, so the other one is shown.
+        let line = format!("left running: 1 process (actor[{}])\n", kept[0]);
+        assert!(run.stderr().ends_with(&line), "{}", run.stderr());
+    }
+}
+
+/// As the helpers of Claude Code, whose program is called by its version.
+#[test]
+fn a_daemon_is_also_known_by_the_first_word_of_its_command_line() {
+    let script = "setsid bash -c 'exec -a /opt/a-rather-long-name sleep 1000' >/dev/null &
+        until grep -aq ^/opt/ /proc/$!/cmdline; do :; done";
+    for (name, is_kept) in [
+        ("a-rather-long-name", true),
+        ("sleep", true),
+        ("a-rather-long", false),
+        ("opt", false),
+    ] {
+        let command = Wrap::Treaper(&["--spare", name]).command(&["bash", "-c", script]);
+        let mut run = Scene::new().start(&command);
+        let exit = run.wait();
+        assert_eq!(
+            (exit.code(), exit.left.len()),
+            (Some(0), usize::from(is_kept)),
+            "{name}"
+        );
+        assert_eq!(run.named("sleep").len(), usize::from(is_kept), "{name}");
+        assert_eq!(
+            run.stderr().contains("left running"),
+            is_kept,
+            "{}",
+            run.stderr()
+        );
+    }
+}
+
 #[test]
 fn the_server_is_never_spared() {
     // The worker is in the session of the server, and no signal to the group of the server reaches it.

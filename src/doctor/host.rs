@@ -60,8 +60,10 @@ fn chain(pids: &[i32], parent: i32) -> String {
         text += &launchers.collect::<Vec<_>>().join(", ");
     }
     if let Some(hidden) = hosts::hidden_behind(*host) {
-        let name =
-            proc::stat(hidden).map_or_else(|_| "NAME".to_owned(), |stat| stat.name.to_string());
+        let name = proc::stat(hidden).map_or_else(
+            |_| "NAME".to_owned(),
+            |stat| proc::shown_name(hidden, stat.name).to_string(),
+        );
         let hidden = named(hidden);
         let _ = write!(
             text,
@@ -73,7 +75,7 @@ fn chain(pids: &[i32], parent: i32) -> String {
 
 fn named(pid: i32) -> String {
     match proc::stat(pid) {
-        Ok(stat) => format!("{}[{pid}]", stat.name),
+        Ok(stat) => format!("{}[{pid}]", proc::shown_name(pid, stat.name)),
         Err(_) => format!("pid {pid}"),
     }
 }

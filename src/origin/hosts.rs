@@ -310,10 +310,9 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
         .is_ok_and(shell::was_given_a_command)
 }
 
-/// Opens the nearest ancestor whose command name is `name` (the kernel keeps 15 bytes of it), and
-/// the processes above it of which it is a copy. The error lists the ancestors that there are.
+/// Opens the nearest ancestor that has `name` (see [`View::has_name`]), and the processes above it
+/// of which it is a copy. The error lists the ancestors that there are.
 fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
-    let name = &name[..name.len().min(15)];
     let mut current = pid::parent();
     let (mut seen, mut found) = (Vec::new(), Vec::new());
     let mut below = None;
@@ -325,7 +324,7 @@ fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
             Err(_) if below.is_some() => break,
             Err(errno) => return Err(error::describe(errno)),
         };
-        let is_named = stat.name.as_bytes() == name;
+        let is_named = proc::view().is_ok_and(|proc| proc.has_name(current, stat.name, name));
         if below.is_some_and(|below| !is_named || !is_copy(below, current)) {
             break;
         }
@@ -334,7 +333,8 @@ fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
             found.push(Watched { pid, fd, trigger });
             below = Some(current);
         }
-        seen.push(format!("{}[{current}]", stat.name));
+        let shown = proc::shown_name(current, stat.name);
+        seen.push(format!("{shown}[{current}]"));
         current = stat.parent;
     }
     if !found.is_empty() {

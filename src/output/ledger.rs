@@ -63,7 +63,8 @@ impl Process {
         };
         match proc::stat(pid.get()) {
             Ok(stat) => {
-                (process.name, process.state) = (stat.name, stat.state);
+                process.name = proc::shown_name(pid.get(), stat.name);
+                process.state = stat.state;
                 Some(process)
             }
             Err(Errno::NOENT | Errno::SRCH) if pid::session(pid.get()).is_err() => None,

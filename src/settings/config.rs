@@ -12,7 +12,6 @@ use crate::output::report::{Facts, To};
 use crate::output::status::SuccessSet;
 use crate::plan::policy::Policy;
 use crate::settings::writers::{MAX_MATCHES, Match, Writers};
-use crate::sys::proc::Name;
 use crate::sys::signal::Signal;
 
 /// The names of all variables of treaper begin with this.
@@ -89,7 +88,7 @@ pub struct Config {
     pub success: SuccessSet,
     pub contain: Level,
     /// The names of daemons that live on. They are never freed.
-    pub spare: &'static [Name],
+    pub spare: &'static [OsString],
     /// Whether treaper is two processes, so that one is left if the other is SIGKILLed.
     pub guard: bool,
     pub no_new_privs: bool,

@@ -1,12 +1,11 @@
 //! How users write values: durations, signals, words. Each error is a sentence that says what is
 //! expected.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use crate::output::report::To;
-use crate::sys::proc::Name;
 use crate::sys::signal::{Signal, digits};
 
 /// The longest duration that can be set: a year.
@@ -105,13 +104,12 @@ pub fn pid(text: &str) -> Result<i32, String> {
     pid.ok_or_else(|| "expected a process id, 1 or more".to_owned())
 }
 
-/// The name of a command, cut as the kernel does.
-pub fn command_name(text: &OsStr) -> Result<Name, String> {
-    let text = text.as_bytes();
-    if text.is_empty() || text.contains(&b'/') {
+/// The name of a command.
+pub fn command_name(text: &OsStr) -> Result<OsString, String> {
+    if text.is_empty() || text.as_bytes().contains(&b'/') {
         return Err("expected the name of a command, without its path".to_owned());
     }
-    Ok(Name::new(&text[..text.len().min(15)]))
+    Ok(text.to_owned())
 }
 
 /// The value of a switch in a variable.

@@ -151,6 +151,34 @@ impl std::fmt::Display for Name {
     }
 }
 
+/// The name under which users know a process: its command name, except one that says nothing. Node
+/// 24 calls itself `MainThread`.
+pub fn shown_name(pid: i32, command: Name) -> Name {
+    let says_nothing = command.as_bytes() == b"MainThread";
+    let Some(view) = says_nothing.then(view).and_then(Result::ok) else {
+        return command;
+    };
+    let mut path = [0; LONGEST_PATH];
+    view.program(pid, &mut path).map_or(command, |program| {
+        Name::new(&program[..program.len().min(15)])
+    })
+}
+
+/// The longest path or first argument of which the file name is known.
+const LONGEST_PATH: usize = 1024;
+
+/// What follows the last slash.
+fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+}
+
+/// Whether `text` is called `name`. Programs that change their own names begin the new one with the
+/// old one, and a colon: `tmux: server`.
+fn is_called(text: &[u8], name: &[u8]) -> bool {
+    let before_colon = text.split(|byte| *byte == b':').next();
+    file_name(text) == name || before_colon.is_some_and(|text| file_name(text) == name)
+}
+
 /// As [`View::stat`], on the result of [`view`].
 ///
 /// # Errors
@@ -253,6 +281,32 @@ impl View {
         let file = open(Path::new(pid, "cmdline").as_c_str(), OFlags::empty())?;
         let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer))?;
         Ok(&buffer[..len])
+    }
+
+    /// The file name of a process' program, in `buffer`. See `proc_pid_exe(5)`.
+    ///
+    /// # Errors
+    /// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone.
+    pub fn program(self, pid: i32, buffer: &mut [u8; LONGEST_PATH]) -> Result<&[u8], Errno> {
+        let link = Path::new(pid, "exe");
+        let len = rustix::fs::readlinkat_raw(CWD, link.as_c_str(), &mut buffer[..])?;
+        let path = &buffer[..len];
+        // It was replaced by an update while it runs.
+        Ok(file_name(path.strip_suffix(b" (deleted)").unwrap_or(path)))
+    }
+
+    /// Whether `name` is one of the names of the process `pid`: its `command` name, of which the
+    /// kernel keeps 15 bytes, the file name of its program, or that of its first argument.
+    pub fn has_name(self, pid: i32, command: Name, name: &[u8]) -> bool {
+        let mut buffer = [0; LONGEST_PATH];
+        is_called(command.as_bytes(), &name[..name.len().min(15)])
+            || self
+                .program(pid, &mut buffer)
+                .is_ok_and(|program| program == name)
+            || self.command_line(pid, &mut buffer).is_ok_and(|words| {
+                let first = words.split(|byte| *byte == 0).next();
+                first.is_some_and(|first| is_called(first, name))
+            })
     }
 
     /// The effective owner of a process. See `stat(2)` on `/proc/PID`.

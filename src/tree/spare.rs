@@ -7,6 +7,8 @@
 //! processes are known after the daemon has ended or has another name, and in the shim after the
 //! monitor was killed.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::contain::Level;
@@ -32,7 +34,7 @@ shared_words! {
 /// Which processes are spared.
 #[derive(Clone, Copy, Debug)]
 pub struct Spare {
-    names: &'static [Name],
+    names: &'static [OsString],
     /// The session in which treaper was started. Its leader is not of the tree, and a server at a
     /// terminal is in it.
     own: i32,
@@ -44,7 +46,7 @@ impl Spare {
     ///
     /// # Errors
     /// No process can be spared here.
-    pub fn prepare(names: &'static [Name], level: Level) -> Result<Option<Self>, Error> {
+    pub fn prepare(names: &'static [OsString], level: Level) -> Result<Option<Self>, Error> {
         let why = match level {
             _ if names.is_empty() => return Ok(None),
             Level::Cgroup | Level::Pidns => "only possible with --contain=group",
@@ -82,7 +84,9 @@ impl Spare {
         // A session that has lost its leader by this stop is not that of a daemon.
         let is_stopped = Pid::new(session).is_some_and(kill::has_signalled);
         let itself = || proc::stat(pid.get()).ok().filter(|_| !is_stopped);
-        let is_daemon = |stat: &Stat| below && session == pid.get() || self.is_named(stat.name);
+        let number = leader.map_or(pid.get(), |_| session);
+        let is_daemon =
+            |stat: &Stat| below && session == pid.get() || self.is_named(number, stat.name);
         let Some(daemon) = leader.or_else(itself).filter(is_daemon) else {
             return below;
         };
@@ -100,12 +104,9 @@ impl Spare {
             .position(|known| known.load(SeqCst) == session as u64)
     }
 
-    /// Programs that change their own names begin the new one with the old one, and a colon: `tmux:
-    /// server`.
-    fn is_named(self, name: Name) -> bool {
-        let whole = name.as_bytes();
-        let both = [Some(whole), whole.split(|byte| *byte == b':').next()];
+    fn is_named(self, pid: i32, command: Name) -> bool {
         let mut names = self.names.iter();
-        names.any(|name| both.contains(&Some(name.as_bytes())))
+        proc::view()
+            .is_ok_and(|proc| names.any(|name| proc.has_name(pid, command, name.as_bytes())))
     }
 }

@@ -1,17 +1,17 @@
 //! Left out: `--spare`.
 use std::convert::Infallible;
+use std::ffi::OsString;
 
 use crate::contain::Level;
 use crate::output::error::Error;
 use crate::sys::pid::Pid;
-use crate::sys::proc::Name;
 use crate::tree::Server;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Spare(Infallible);
 
 impl Spare {
-    pub fn prepare(_: &'static [Name], _: Level) -> Result<Option<Self>, Error> {
+    pub fn prepare(_: &'static [OsString], _: Level) -> Result<Option<Self>, Error> {
         Ok(None)
     }
 
