@@ -542,8 +542,9 @@ fn scene_kill_round() {
     let victims: Vec<i32> = tree
         .sigkill
         .victims
+        .first
         .iter()
-        .map(|v| v.unwrap().0.get())
+        .map(|victim| victim.unwrap().0.get())
         .collect();
     assert!(victims.iter().all(|pid| pids.contains(pid)), "{victims:?}");
     let lines = logged();
@@ -577,9 +578,10 @@ fn scene_living() {
     until("its end", || !proc::Process::read(dead).unwrap().is_alive());
     let mut tree = tree_without_server();
     for left in [6, 3] {
-        let (named, count) = tree.living();
-        assert_eq!(count, left);
-        let named: Vec<i32> = named.iter().flatten().map(|(pid, _)| pid.get()).collect();
+        let living = tree.living();
+        assert_eq!(living.count, left);
+        let named = living.first.iter().flatten();
+        let named: Vec<i32> = named.map(|(pid, _)| pid.get()).collect();
         assert_eq!(named.len(), left.min(4));
         assert!(named.iter().all(|pid| pids.contains(pid)));
         logged();
@@ -595,7 +597,7 @@ fn scene_living() {
         kill(pid);
         until("its end", || !proc::Process::read(pid).unwrap().is_alive());
     }
-    assert_eq!(tree.living().1, 0);
+    assert_eq!(tree.living().count, 0);
     tree.name_survivors();
     let lines = logged();
     assert_eq!(
@@ -633,7 +635,7 @@ fn scene_foreign() {
     sys::poll(&[(pidfd.as_raw_fd(), libc::POLLIN)], deadline);
     let mut tree = tree_without_server();
     // It is not looked up which of them are dead.
-    assert_eq!(tree.living().1, 2);
+    assert_eq!(tree.living().count, 2);
     let lines = logged();
     assert_eq!(count(&lines, "WARN /proc cannot be used"), 1, "{lines:#?}");
     tree.name_survivors();
@@ -763,7 +765,9 @@ fn scene_first_step() {
         let walk = cost(|tree| {
             let _ = tree.living();
         });
-        let first_step = cost(|tree| tree.stop_rest(Signal::TERM));
+        let first_step = cost(|tree| {
+            let _ = tree.stop_rest(Signal::TERM);
+        });
         // It reads the list of the children, and nothing of each of them.
         assert!(first_step < walk / 2, "{first_step} and {walk} reads");
         assert_eq!((near.got(), far.got()), ([1, 1], [0, 0]));
@@ -832,8 +836,12 @@ fn scene_quiet() {
         };
         // One walk, and one more look at the children.
         let once = cost(|tree| tree.signal_tree(Signal::CONT));
-        let stop = cost(|tree| tree.stop_rest(Signal::TERM));
-        let again = cost(|tree| tree.stop_rest(Signal::TERM));
+        let stop = cost(|tree| {
+            let _ = tree.stop_rest(Signal::TERM);
+        });
+        let again = cost(|tree| {
+            let _ = tree.stop_rest(Signal::TERM);
+        });
         assert!(
             stop.max(again) <= 2 * once,
             "{once} reads, then {stop} and {again}"

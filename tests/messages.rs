@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use common::{ACTOR, Run, Scene, Wrap, special, sys, treaper, until};
-use treaper::output::progress::{Seconds, Victims};
+use treaper::output::progress::{Named, Seconds};
 use treaper::sys::pid::Pid;
 use treaper::sys::proc::Name;
 
@@ -18,7 +18,7 @@ fn nothing_is_logged_when_all_went_well() {
     for tree in [
         "server:exit=0",
         "server:exit=5",
-        "server:exit=0[worker:daemon]",
+        "server:exit=0[worker:pgrp]",
     ] {
         let mut run = treaper(&[], tree, &["server"]);
         run.wait_clean();
@@ -105,7 +105,7 @@ fn v_logs_each_step_and_vv_each_process() {
 #[test]
 fn every_trigger_is_named() {
     let quick = ["-v", "--grace", "100ms", "--drain", "50ms"];
-    let mut run = treaper(&quick, "server:exit=0[worker:daemon]", &["server"]);
+    let mut run = treaper(&quick, "server:exit=0[worker:pgrp]", &["server"]);
     run.wait_clean();
     assert!(run.stderr().contains("server-exit"), "{}", run.stderr());
     let mut run = treaper(&quick, "server", &["server"]);
@@ -344,7 +344,7 @@ fn a_stop_that_was_asked_for_or_finds_no_server_is_silent() {
             run.signal(libc::SIGTERM);
         },
     );
-    let gone = messages_when(Scene::new(), &[], "server:exit=0[worker:daemon]", |_| {});
+    let gone = messages_when(Scene::new(), &[], "server:exit=0[worker:pgrp]", |_| {});
     for messages in [left, asked, gone] {
         assert_eq!(messages, "");
     }
@@ -428,16 +428,81 @@ fn times_are_rounded_to_a_tenth_of_a_second_from_one_second_on() {
 }
 
 #[test]
-fn processes_without_a_known_name_are_only_counted() {
-    let known = [Some((Pid::new(7).unwrap(), Name::new(b"worker"))), None];
-    for (named, count, text) in [
-        (&[None][..], 1, "1 process"),
-        (&[], 3, "3 processes"),
-        (&known, 1, "1 process (worker[7])"),
-        (&known, 3, "3 processes (worker[7], ...)"),
+fn a_number_of_processes_is_shown_with_the_names_of_the_first_ones() {
+    for (names, count, text) in [
+        (0, 1, "1 process"),
+        (0, 3, "3 processes"),
+        (1, 1, "1 process (worker[7])"),
+        (1, 3, "3 processes (worker[7], ...)"),
+        (
+            4,
+            4,
+            "4 processes (worker[7], worker[7], worker[7], worker[7])",
+        ),
+        (
+            5,
+            5,
+            "5 processes (worker[7], worker[7], worker[7], worker[7], ...)",
+        ),
     ] {
-        assert_eq!(Victims { named, count }.to_string(), text);
+        let mut named = Named::default();
+        for _ in 0..names {
+            named.add(Pid::new(7).unwrap(), Name::new(b"worker"));
+        }
+        assert_eq!(named.count, names);
+        named.count = count;
+        assert_eq!(named.to_string(), text);
     }
+}
+
+/// Stops a server that has left two daemons, and another process, by an exit of its own. Returns the only line, and
+/// the daemons as they were.
+fn left_daemons(level: &str) -> (String, [String; 2]) {
+    let tree = "server:on=USR1/4[one:setsid,two:daemon,worker:pgrp]";
+    let mut run = treaper(&[level], tree, &["server", "one", "two", "worker"]);
+    let pid = |run: &Run, name: &str| run.named(name)[0].pid;
+    let daemons = ["one", "two"].map(|name| format!("{name}[{}]", pid(&run, name)));
+    sys::kill(pid(&run, "server"), libc::SIGUSR1).unwrap();
+    assert_eq!(run.wait_clean().code(), Some(4), "{level}");
+    let lines = run.stderr();
+    assert_eq!(lines.lines().count(), 1, "{level}: {lines}");
+    (lines, daemons)
+}
+
+const LEFT_DAEMONS: &str =
+    "treaper: server-exit: the server exited, so its daemons were sent SIGTERM: 2 processes (";
+
+/// Somebody may have started them on purpose.
+#[test]
+fn a_server_that_exits_by_itself_does_not_lose_its_daemons_without_a_word() {
+    for level in ["--contain=group", "--no-guard"] {
+        let (line, daemons) = left_daemons(level);
+        assert!(line.starts_with(LEFT_DAEMONS), "{level}: {line}");
+        let end = "); --spare=NAME keeps a daemon running\n";
+        assert!(line.ends_with(end), "{level}: {line}");
+        let are_named = daemons.iter().all(|daemon| line.contains(daemon));
+        assert!(are_named, "{level}: {line} {daemons:?}");
+    }
+}
+
+#[test]
+fn in_a_namespace_that_line_says_where_a_daemon_can_be_kept() {
+    common::skip::needs("pidns");
+    let (line, _) = left_daemons("--contain=pidns");
+    assert!(line.starts_with(LEFT_DAEMONS), "{line}");
+    let end = "); --spare=NAME with --contain=group keeps a daemon running\n";
+    assert!(line.ends_with(end), "{line}");
+    assert!(line.contains("one[") && line.contains("two["), "{line}");
+}
+
+/// When treaper itself stops the server, the reason is in another line, or SIGTERM has asked for it.
+#[test]
+fn the_daemons_of_a_server_that_is_stopped_are_not_named() {
+    let tree = "server:on=TERM/4[one:setsid,two:daemon]";
+    let mut run = treaper(&[], tree, &["server", "one", "two"]);
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(4));
+    assert_eq!(run.stderr(), "");
 }
 
 /// The end of the input has begun the drain, and the end of the other process has ended it.

@@ -115,16 +115,34 @@ pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
     log::warn!("{trigger}: {why}, so {signal} was sent to the server{change}");
 }
 
+/// How many processes are named in a message.
+const MAX_NAMED: usize = 4;
+
 /// A number of processes, and the names of the first ones.
-#[derive(Debug)]
-pub struct Victims<'a> {
-    pub named: &'a [Option<(Pid, Name)>],
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Named {
+    pub first: [Option<(Pid, Name)>; MAX_NAMED],
     pub count: usize,
 }
 
-impl fmt::Display for Victims<'_> {
+impl Named {
+    /// Counts a process, and keeps its name if there is room.
+    pub fn add(&mut self, pid: Pid, name: Name) {
+        if let Some(slot) = self.first.iter_mut().find(|slot| slot.is_none()) {
+            *slot = Some((pid, name));
+        }
+        self.count += 1;
+    }
+
+    /// Whether further names would not be shown.
+    pub fn is_full(&self) -> bool {
+        self.count >= MAX_NAMED
+    }
+}
+
+impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = self.named.iter().flatten();
+        let named = self.first.iter().flatten();
         let count = self.count.max(named.clone().count());
         write!(f, "{count} process{}", if count == 1 { "" } else { "es" })?;
         let mut shown = 0;

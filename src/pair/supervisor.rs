@@ -142,7 +142,10 @@ impl World for Supervisor<'_> {
             }
             Action::StopRest => {
                 let signal = self.stop_signal(plan);
-                self.tree.stop_rest(signal);
+                let daemons = self.tree.stop_rest(signal);
+                if plan.trigger() == Some(Trigger::ServerExit) {
+                    self.name_daemons(&daemons, signal);
+                }
             }
             Action::KillAll => {
                 let progress = self.tree.kill_round();

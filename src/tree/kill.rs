@@ -5,13 +5,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::output::ledger::{Ledger, List, Process};
+use crate::output::progress::Named;
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{Change, Wait};
 use crate::sys::{Errno, clock, namespace, pid, pidfd};
 use crate::tree::pid_set::PidSet;
-use crate::tree::survivors::MAX_NAMED;
 use crate::tree::walk::{self, Member};
 use crate::tree::{Server, StopSent, Tree};
 
@@ -50,7 +50,7 @@ pub struct Sigkill {
     /// When it was sent for the first time.
     pub since: Option<Duration>,
     /// The first processes that were still there then.
-    pub victims: [Option<(Pid, Name)>; MAX_NAMED],
+    pub victims: Named,
     /// How many processes have ended by it since then.
     pub ended: u32,
 }
@@ -63,14 +63,22 @@ impl Tree {
     /// of this process. The others get it from [`Self::continue_stop`], after these had time to
     /// end: looking for the children of a thousand processes that are ending takes as long as their
     /// end.
-    pub fn stop_rest(&mut self, signal: Signal) {
+    ///
+    /// Returns the daemons that a server that is gone has left.
+    pub fn stop_rest(&mut self, signal: Signal) -> Named {
+        let mut daemons = Named::default();
+        let sessions = self.server.as_ref().map(Server::sessions);
         let server = self.living_server();
         let group = self.stop_group(signal);
         if let Some(server) = server {
             STOP_SENT.insert(server);
         } else {
             let mut count = 0;
-            self.each_child(&mut |member| count += send_stop(member, signal, group));
+            self.each_child(&mut |member| {
+                let name = name_of_daemon(member.pid, sessions.unwrap_or_default());
+                name.inspect(|name| daemons.add(member.pid, *name));
+                count += send_stop(member, signal, group);
+            });
             log_count(signal, count);
         }
         let since = clock::now();
@@ -84,6 +92,7 @@ impl Tree {
         if server.is_some() {
             self.signal_rest(signal);
         }
+        daemons
     }
 
     /// When [`Self::continue_stop`] is to be called.
@@ -178,7 +187,7 @@ impl Tree {
         let cgroup = cgroup.filter(|cgroup| cgroup.is_populated() != Ok(false));
         let Some(cgroup) = cgroup else { return false };
         let victims = &mut self.sigkill.victims;
-        if victims[0].is_none() {
+        if victims.count == 0 {
             cgroup.members(&mut |pid| remember(victims, pid));
         }
         cgroup.kill()
@@ -265,6 +274,18 @@ pub(super) fn has_signalled(pid: Pid) -> bool {
     STOP_SENT.contains(pid) || KILLED.contains(pid)
 }
 
+/// The name of a living process that has left the session in which it was started: it leads one, or
+/// the leader of its session is gone. `sessions`: those of the server.
+fn name_of_daemon(pid: Pid, sessions: [i32; 2]) -> Option<Name> {
+    let session = pid::session(pid.get()).ok()?;
+    let is_apart = session == pid.get() || pid::session(session).is_err();
+    if !is_apart || session == 0 || sessions.contains(&session) {
+        return None;
+    }
+    let stat = proc::stat(pid.get()).ok()?;
+    (!proc::is_dead(stat.state)).then(|| proc::shown_name(pid.get(), stat.name))
+}
+
 /// Sends the stop signal to a process that has not got it yet. One call has reached the members of
 /// `group`. Returns how many got it now.
 fn send_stop(member: &Member, signal: Signal, group: Option<i32>) -> u32 {
@@ -290,13 +311,14 @@ fn record(ledger: Ledger, pid: Pid) {
 }
 
 /// Keeps pid and name for the message, if there is room.
-fn remember(victims: &mut [Option<(Pid, Name)>], pid: Pid) {
-    if let Some(slot) = victims.iter_mut().find(|slot| slot.is_none()) {
-        *slot = match proc::stat(pid.get()) {
-            Ok(stat) => Some((pid, stat.name)),
-            Err(proc::FOREIGN) => Some((pid, Name::default())),
-            Err(_) => None,
-        };
+fn remember(victims: &mut Named, pid: Pid) {
+    if victims.is_full() {
+        return;
+    }
+    match proc::stat(pid.get()) {
+        Ok(stat) => victims.add(pid, proc::shown_name(pid.get(), stat.name)),
+        Err(proc::FOREIGN) => victims.add(pid, Name::default()),
+        Err(_) => {}
     }
 }
 

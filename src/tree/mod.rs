@@ -63,6 +63,12 @@ impl Server {
         }
     }
 
+    /// The sessions in which it can be, if they were made for it.
+    fn sessions(&self) -> [i32; 2] {
+        let leader = self.leader.as_ref().map_or(0, |(leader, _)| leader.get());
+        [self.pid.get(), leader]
+    }
+
     /// Whether `session` is one that was made for it, or that it has made itself. No other process
     /// can have made one of that number as long as it is the server's.
     fn has_session(&self, session: i32) -> bool {

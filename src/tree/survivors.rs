@@ -4,15 +4,11 @@
 use std::time::Duration;
 
 use crate::output::ledger::{List, Process};
-use crate::output::progress::Victims;
-use crate::sys::clock;
+use crate::output::progress::Named;
 use crate::sys::pid::{self, Pid};
-use crate::sys::proc::{self, Name};
+use crate::sys::{clock, proc};
 use crate::tree::pid_set::PidSet;
 use crate::tree::{Tree, walk};
-
-/// How many processes are named in a message.
-pub const MAX_NAMED: usize = 4;
 
 /// How long the processes may be counted, since a stop goes on only after that.
 const COUNT_WALKS: Duration = Duration::from_millis(5);
@@ -20,21 +16,16 @@ const COUNT_WALKS: Duration = Duration::from_millis(5);
 static COUNTED: PidSet = PidSet::new();
 
 impl Tree {
-    /// The first few living processes, and how many there are in all.
-    pub fn living(&mut self) -> ([Option<(Pid, Name)>; MAX_NAMED], usize) {
-        let (mut named, mut count) = ([None; MAX_NAMED], 0);
+    /// The living processes.
+    pub fn living(&mut self) -> Named {
+        let mut living = Named::default();
         self.each(&mut |member| match proc::stat(member.pid.get()) {
             Ok(stat) if proc::is_dead(stat.state) => {}
-            Ok(stat) => {
-                if let Some(slot) = named.get_mut(count) {
-                    *slot = Some((member.pid, stat.name));
-                }
-                count += 1;
-            }
-            Err(proc::FOREIGN) => count += 1,
+            Ok(stat) => living.add(member.pid, proc::shown_name(member.pid.get(), stat.name)),
+            Err(proc::FOREIGN) => living.count += 1,
             Err(_) => {}
         });
-        (named, count)
+        living
     }
 
     /// How many processes have just got the stop signal, or will get it: the living, and children
@@ -57,7 +48,7 @@ impl Tree {
     /// Lists the processes that `--spare` leaves, and notes them for the report. By now they are
     /// children of this process.
     pub fn name_spared(&self) {
-        let (mut named, mut count) = ([None; MAX_NAMED], 0);
+        let mut spared = Named::default();
         let _ = proc::children(pid::own(), &mut |child| {
             let is_spared = !self.strangers.contains(&child) && self.is_spared_child(child);
             let Some(pid) = Pid::new(child).filter(|_| is_spared) else {
@@ -65,17 +56,13 @@ impl Tree {
             };
             let process = Process::read(pid).filter(|process| !proc::is_dead(process.state));
             let Some(process) = process else { return };
-            if let Some(slot) = named.get_mut(count) {
-                *slot = Some((pid, process.name));
-            }
-            count += 1;
+            spared.add(pid, process.name);
             if let Some(ledger) = self.ledger {
                 ledger.add(List::Spared, &process);
             }
         });
-        if count > 0 {
-            let named = &named;
-            log::warn!("--spare: left running: {}", Victims { named, count });
+        if spared.count > 0 {
+            log::warn!("--spare: left running: {spared}");
         }
     }
 

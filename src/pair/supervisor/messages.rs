@@ -1,23 +1,26 @@
 //! What the monitor says: its messages, and its part of the report of the run, see `--report`.
 
 use super::{Role, Supervisor};
+use crate::contain::Level;
 use crate::output::ledger::Lost;
-use crate::output::progress::{Seconds, Step, Victims};
+use crate::output::progress::{Named, Seconds, Step};
 use crate::output::report::Facts;
 use crate::pair::context::Context;
 use crate::pair::link::Link;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
+use crate::settings::manner::Guise;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc;
+use crate::sys::signal::Signal;
 use crate::sys::wait::Ended;
 
 impl Supervisor<'_> {
     /// Logs which processes the stop waits for. From then on Ctrl-C kills them, if it reaches
     /// treaper.
     pub(super) fn name_waiting(&mut self, plan: &Plan) {
-        let (named, count) = self.tree.living();
-        if count == 0 || !log::log_enabled!(log::Level::Warn) {
+        let waiting = self.tree.living();
+        if waiting.count == 0 || !log::log_enabled!(log::Level::Warn) {
             return;
         }
         let offer = if self.gets_keys() {
@@ -26,9 +29,7 @@ impl Supervisor<'_> {
         } else {
             ""
         };
-        let named = &named;
         let trigger = plan.trigger().map_or("?", Trigger::name);
-        let waiting = Victims { named, count };
         log::warn!("{trigger}: waiting for {waiting} to end{offer}");
     }
 
@@ -51,16 +52,29 @@ impl Supervisor<'_> {
         proc::stat(known).is_ok_and(is_in_front)
     }
 
+    /// Logs which daemons end since the server has ended: who has started one with the server may
+    /// want to keep it. The users of another init know that its end is that of all.
+    pub(super) fn name_daemons(&self, daemons: &Named, signal: Signal) {
+        if daemons.count == 0 || self.context.manner.guise == Guise::OtherInit {
+            return;
+        }
+        let with = match self.context.config.contain {
+            Level::Group => "",
+            Level::Cgroup | Level::Pidns => " with --contain=group",
+        };
+        log::warn!(
+            "server-exit: the server exited, so its daemons were sent {signal}: {daemons}; --spare=NAME{with} keeps a daemon running"
+        );
+    }
+
     pub(super) fn report_killed(&self, plan: &Plan) {
         let sigkill = &self.tree.sigkill;
         if sigkill.ended == 0 {
             return;
         }
         let trigger = plan.trigger().map_or("?", Trigger::name);
-        let victims = Victims {
-            named: &sigkill.victims,
-            count: sigkill.ended as usize,
-        };
+        let mut victims = sigkill.victims;
+        victims.count = sigkill.ended as usize;
         let (signal, since) = (self.stop_signal(plan), self.stopping_since);
         let time = sigkill.since.zip(since);
         if let Some(time) = time.map(|(kill, stop)| Seconds::about(kill.saturating_sub(stop))) {
