@@ -1,13 +1,15 @@
 """The scenes with agents in a terminal: real ones in tmux, and a stand-in for those that need an account."""
 
 import glob
+import json
 import os
 import re
 import shlex
+import shutil
 
 from scene import scene
 from scenes import CLIENTS, lives_on
-from stage import Failed, Skip
+from stage import ROOT, Failed, Skip
 
 # A stand-in for an agent: it starts a helper, and then works until it is told to end.
 AGENT = """#!/bin/sh
@@ -126,7 +128,55 @@ def _(stage):
     stage.until("the prompt", terminal.at_prompt)
 
 
+def prefix(stage):
+    """The variable of the page, and the script that it names, as a script of the shell."""
+    shutil.copy(os.path.join(ROOT, "packaging/shell"), stage.path("shell"))
+    return stage.snippet("agent-calls", "prefix.sh", replace=[("/usr/libexec/treaper/shell", stage.path("shell"))])
+
+
+@scene("agent-calls", quick=True)
+def _(stage):
+    """A call is one word behind the prefix, as Claude Code has it. It ends, and leaves a server."""
+    line = f"some-server >/dev/null 2>&1 & until grep -q server {stage.path('up')}; do sleep 0.02; done; echo called"
+    script = f". {prefix(stage)}; exec $CLAUDE_CODE_SHELL_PREFIX {shlex.quote(line)}"
+    if stage.run(["sh", "-c", script]).splitlines()[-1] != "called":
+        raise Failed("the call has no output")
+
+
+# A server that MCP clients accept. It leaves a process in a session of its own.
+MCP = """#!/usr/bin/env python3
+import json, subprocess, sys
+subprocess.Popen(["sleep", "1000"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        version = message.get("params", {}).get("protocolVersion")
+        started = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "some", "version": "1"}}
+        result = started if message["method"] == "initialize" else {"tools": []}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+@scene("claude mcp list", "agent-calls")
+def _(stage):
+    claude(stage)
+    server = stage.write("server", MCP, 0o755)
+    stage.run(["claude", "mcp", "add", "some", "--", server])
+    if "Connected" not in stage.run(["sh", "-c", f". {prefix(stage)}; exec claude mcp list"]):
+        raise Failed("Claude Code has no connection with the server")
+
+
 # ---- real ones. They have one server, which they start without an account.
+
+def claude(stage):
+    """Claude Code, which trusts the folder of the stage, and its folder `work`."""
+    path = f"{CLIENTS}/@anthropic-ai/claude-code-linux-x64/claude"
+    if not os.path.exists(path):
+        raise Skip("Claude Code is not installed")
+    os.symlink(path, stage.path("bin/claude"))
+    os.mkdir(stage.path("work"))
+    folders = {folder: {"hasTrustDialogAccepted": True} for folder in (stage.folder, stage.path("work"))}
+    stage.write(".claude.json", json.dumps({"hasCompletedOnboarding": True, "projects": folders}))
 
 def gemini(stage):
     """What starts it, and what its first screen says."""
@@ -231,29 +281,50 @@ def _(stage):
     return draws(stage, codex)
 
 
-@scene("codex, window closed", "agent-alias")
+def only_daemons_live(stage, find):
+    """All else ends, and these processes, which several sessions share, do not. Without the option they do: see tests/spare.rs."""
+    spared = stage.until("the daemon", find)
+    stage.until("the end of the rest", lambda: {p.pid for p in stage.descendants()} <= {p.pid for p in find()})
+    lives_on(stage, *(process.pid for process in spared))
+    for process in find():
+        stage.kill(process.pid)
+
+
+@scene("codex, window closed", "agent-alias", control=False)
 def _(stage):
     terminal, _, _ = started(stage, codex)
     daemon(stage)
     terminal.closes()
+    only_daemons_live(stage, lambda: daemon(stage))
 
 
-@scene("codex, SIGKILL", "agent-alias")
+@scene("codex, SIGKILL", "agent-alias", control=False)
 def _(stage):
     started(stage, codex)
     daemon(stage)
     stage.kill(next(p.pid for p in stage.find("codex") if p.cmdline == "codex"))
+    only_daemons_live(stage, lambda: daemon(stage))
 
 
-@scene("codex, its daemon lives on", "agent-spare", control=False)
+@scene("claude --bg", "agent-alias", control=False)
 def _(stage):
-    """Without the option it does not: see the scene before."""
-    terminal, _, _ = started(stage, codex, "agent-spare")
-    spared = daemon(stage)
-    terminal.closes()
-    stage.until("the end of the rest", lambda: {p.pid for p in stage.descendants()} <= {p.pid for p in daemon(stage)})
-    lives_on(stage, *(process.pid for process in spared))
-    for process in spared:
+    """Its session is in a daemon. Bare it lives on, so with the alias it must as well."""
+    claude(stage)
+    terminal = Terminal(stage)
+    find = lambda: [p for p in stage.find("claude") if "daemon run" in p.cmdline]
+    terminal.types("cd work; clear", "Enter")
+    terminal.types("treaper claude --bg hello", "Enter")
+    terminal.shows("keeps a daemon running")
+    stage.until("the end of the daemon", lambda: not find())
+    terminal.types("clear; claude --bg hello", "Enter")
+    terminal.shows("left running: 1 process (claude[")
+    first = stage.until("the daemon", find)
+    terminal.types("clear; claude daemon status", "Enter")
+    terminal.shows(f"pid:     {first[0].pid}")
+    terminal.types("claude daemon stop --any", "Enter")
+    terminal.shows("stopped (ended")
+    stage.until("the end of the daemon", lambda: not find())
+    for process in stage.find("bg-"):
         stage.kill(process.pid)
 
 
