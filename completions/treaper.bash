@@ -18,7 +18,7 @@ _treaper() {
         --)
             at=$((at + 1))
             break ;;
-        --watch-pid|--watch-ancestor|--stdin|--idle|--stdout|--until|-s|--signal|-k|--kill-mode|-d|--drain|-g|--grace|--stage|--kill-timeout|--hup|--term|--forward-to|--rewrite|--contain|--spare|--inject|--turn|--cancel|--boundary|--cancel-drain|--stderr|--report|--success|--log)
+        --watch-pid|--watch-ancestor|--stdin|--idle|--stdout|--until|-s|--signal|-k|--kill-mode|-d|--drain|-g|--grace|--stage|--kill-timeout|--finally|--hup|--term|--forward-to|--rewrite|--contain|--spare|--inject|--turn|--cancel|--boundary|--cancel-drain|--stderr|--report|--success|--log)
             at=$((at + 2))
             if [[ ${COMP_WORDS[at - 1]} == '=' ]]; then at=$((at + 1)); fi ;;
         =)
@@ -76,7 +76,7 @@ _treaper() {
         --doctor)
             words="table json" ;;
         *)
-            words='--no-parent --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --spare --no-guard --no-new-privs --inject --turn --cancel --boundary --cancel-drain --stderr --report --report-arguments --success --log --verbose --doctor --help --version' ;;
+            words='--no-parent --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --finally --hup --term --forward-to --rewrite --contain --spare --no-guard --no-new-privs --inject --turn --cancel --boundary --cancel-drain --stderr --report --report-arguments --success --log --verbose --doctor --help --version' ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

@@ -10,7 +10,7 @@ function __treaper_command
             case --
                 set -e words[1]
                 break
-            case -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --spare --inject --turn --cancel --boundary --cancel-drain --stderr --report --success --log
+            case -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --finally --hup --term --forward-to --rewrite --contain --spare --inject --turn --cancel --boundary --cancel-drain --stderr --report --success --log
                 set -e words[1..2]
             case '-*'
                 set -e words[1]
@@ -27,7 +27,7 @@ function __treaper_options
 end
 
 complete -c treaper -f
-complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --hup --term --forward-to --rewrite --contain --spare --inject --turn --cancel --boundary --cancel-drain --stderr --report --success --log)'
+complete -c treaper -n 'not __treaper_options' -x -a '(__fish_complete_subcommand -s -k -d -g --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --finally --hup --term --forward-to --rewrite --contain --spare --inject --turn --cancel --boundary --cancel-drain --stderr --report --success --log)'
 complete -c treaper -n __treaper_options -l no-parent -d 'Do not stop when the parent process is gone'
 complete -c treaper -n __treaper_options -l watch-pid -x -a "(__fish_complete_pids)" -d 'Stop when process PID is gone'
 complete -c treaper -n __treaper_options -l watch-ancestor -x -d 'Stop when the nearest ancestor NAME is gone'
@@ -41,6 +41,7 @@ complete -c treaper -n __treaper_options -s d -l drain -x -d 'Time to exit by it
 complete -c treaper -n __treaper_options -s g -l grace -x -d 'Time from the stop signal to SIGKILL [10s]'
 complete -c treaper -n __treaper_options -l stage -x -d 'Signal the rest of the tree this long before SIGKILL [2s]'
 complete -c treaper -n __treaper_options -l kill-timeout -x -d 'Give up on survivors this long after SIGKILL [5s]'
+complete -c treaper -n __treaper_options -l finally -x -d 'Run COMMAND by /bin/sh when the tree is gone'
 complete -c treaper -n __treaper_options -l hup -x -a "auto stop forward" -d 'What SIGHUP does: auto, stop, forward [auto]'
 complete -c treaper -n __treaper_options -l term -x -a "stop forward" -d 'What SIGTERM does: stop, forward [stop]'
 complete -c treaper -n __treaper_options -l forward-to -x -a "server group tree" -d 'Forward other signals to: server, group, tree [server]'

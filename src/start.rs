@@ -125,7 +125,9 @@ fn settle(
     }
     context.front = front;
     adopt_orphans()?;
-    prepared.writes = context.config.idle.map(|_| idle::open()).transpose()?;
+    // The other one sees what is written.
+    let idle = context.config.idle.filter(|_| context.front.is_none());
+    prepared.writes = idle.map(|_| idle::open()).transpose()?;
     Ok(())
 }
 

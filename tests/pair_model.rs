@@ -24,7 +24,7 @@
 //!
 //! `tests/pair_model/seeded` puts defects into the code, one by one, and checks that each is found.
 //!
-//! What is left out: `--idle`, `--spare`, messages to a service manager, control groups, `--no-guard`, a host behind
+//! What is left out: `--idle`, `--spare`, `--finally`, messages to a service manager, control groups, `--no-guard`, a host behind
 //! launchers, the pids of other processes that are recycled, children from before treaper, calls that fail, `/proc` that
 //! cannot be read, a server that reads its last input late, what is
 //! done with the terminal at the end, and Ctrl-C. A walk sees the whole tree at one instant (`tests/sim` searches the walk), the

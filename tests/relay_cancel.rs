@@ -294,10 +294,13 @@ fn options_that_do_not_belong_together_are_an_error() {
     many.extend(["--cancel=a=b"; 33]);
     for (options, text) in [
         (&["--cancel=a=b"][..], "--cancel: needs --turn"),
-        (&["--turn=a=b"], "--turn: has no effect without --cancel"),
+        (
+            &["--turn=a=b"],
+            "--turn: has no effect without --cancel or --idle",
+        ),
         (
             &["--boundary=a=b"],
-            "--boundary: has no effect without --cancel",
+            "--boundary: has no effect without --turn",
         ),
         (
             &["--cancel-drain=1s"],
@@ -342,7 +345,7 @@ fn an_error_names_the_variable_that_was_set() {
         ),
         (
             &[("TREAPER_INJECT", "unix:socket"), ("TREAPER_TURN", "a=b")],
-            "TREAPER_TURN: has no effect without --cancel",
+            "TREAPER_TURN: has no effect without --cancel or --idle",
         ),
         (
             &[("TREAPER_INJECT", "unix:socket")],

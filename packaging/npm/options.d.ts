@@ -33,6 +33,8 @@ export interface Settings {
   stage?: Time;
   /** Give up on survivors this long after SIGKILL [5s] */
   killTimeout?: Time;
+  /** Run COMMAND by /bin/sh when the tree is gone */
+  finally?: string;
   /** What SIGHUP does: auto, stop, forward [auto] */
   hup?: "auto" | "stop" | "forward";
   /** What SIGTERM does: stop, forward [stop] */

@@ -53,6 +53,8 @@ pub struct Facts<'a> {
     pub server_pid: Option<i32>,
     pub server_ended: Option<Ended>,
     pub exit_status: u8,
+    /// The exit status of the command of `--finally`.
+    pub finally: Option<u8>,
     /// COMMAND and its arguments.
     pub command: &'a [OsString],
     /// Whether the arguments are reported. They often contain passwords and tokens.
@@ -167,6 +169,7 @@ impl Report {
             "spared": list(List::Spared).collect::<Vec<Value>>(),
             "contain": facts.contain,
             "lost": self.ledger.lost().map(Lost::name),
+            "finally": facts.finally,
         })
     }
 }

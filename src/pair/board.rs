@@ -29,6 +29,8 @@ shared_words! {
         suspension: Word,
         early_status: Word,
         failure: Word,
+        finally: Word,
+        finally_until: Word,
         /// Set by the monitor when it has sent the stop signal to the server, never cleared. (The
         /// kernel may send that signal, too.)
         pub stop_sent: Flag,
@@ -138,6 +140,34 @@ impl Board {
     /// How the server ended, if it has.
     pub fn ended(self) -> Option<Ended> {
         Ended::decode(self.ended.get() as u32)
+    }
+
+    /// The process that has ended the run: the command of `--finally` is started, and has time
+    /// until then.
+    pub fn set_finally_until(self, until: Duration) {
+        let nanos = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        self.finally_until.set(nanos);
+    }
+
+    /// Until when the command of `--finally` has time, if it was started.
+    pub fn finally_until(self) -> Option<Duration> {
+        let nanos = self.finally_until.get();
+        (nanos != 0).then(|| Duration::from_nanos(nanos))
+    }
+
+    /// The process that has started the command of `--finally`, or that command itself.
+    pub fn set_finally(self, pid: Pid) {
+        self.finally.set(pid.get() as u64);
+    }
+
+    /// The command of `--finally`, if it has begun.
+    pub fn finally(self) -> Option<Pid> {
+        Pid::new(self.finally.get() as i32)
+    }
+
+    /// Shim: the command was in a PID namespace, which is gone.
+    pub fn forget_finally(self) {
+        self.finally.set(0);
     }
 
     /// Monitor: job control has suspended the server by signal `number`, so the shim has to be

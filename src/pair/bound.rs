@@ -29,10 +29,18 @@ impl Bound {
     }
 
     /// When the monitor is late, if it follows `plan`. `None`: nothing is expected of it.
-    pub fn late_at(&mut self, plan: &Plan, now: Duration) -> Option<Duration> {
+    /// `finally_until`: until when the command of `--finally` has time, or 0.
+    pub fn late_at(
+        &mut self,
+        plan: &Plan,
+        finally_until: Duration,
+        now: Duration,
+    ) -> Option<Duration> {
         let due = match plan.state() {
             State::Running => self.asked.map(|(_, at)| at),
-            State::Done | State::Survived => Some(*self.over.get_or_insert(now)),
+            State::Done | State::Survived => {
+                Some((*self.over.get_or_insert(now)).max(finally_until))
+            }
             State::Draining { .. } | State::Terminating { .. } | State::Killing { .. } => {
                 plan.deadline()
             }

@@ -7,6 +7,7 @@ pub mod board;
 pub mod bound;
 pub mod context;
 pub mod end;
+mod finally;
 pub mod link;
 mod monitor;
 mod shim;

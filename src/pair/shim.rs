@@ -106,8 +106,16 @@ fn take_over(
     if let Some((what, errno)) = broken {
         supervisor.give_up(what, errno);
     }
-    let plan = board.resume(policy, clock::now());
-    supervisor.run(plan, Some(killed)).map(|(_, status)| status)
+    if namespace {
+        board.forget_finally();
+    }
+    // Once the command of `--finally` runs, nothing else is left to do.
+    let (plan, first) = match board.finally() {
+        Some(_) => (board.plan(policy), None),
+        None => (board.resume(policy, clock::now()), Some(killed)),
+    };
+    supervisor.record_loss(Trigger::MonitorKilled);
+    supervisor.run(plan, first).map(|(_, status)| status)
 }
 
 /// How long the shim waits for the end of a monitor that it has killed. One that cannot end is left
@@ -225,7 +233,8 @@ impl Shim<'_> {
             return;
         }
         let (plan, now) = (board.plan(self.context.policy()), clock::now());
-        self.late_at = self.bound.late_at(&plan, now);
+        let finally_until = board.finally_until().unwrap_or_default();
+        self.late_at = self.bound.late_at(&plan, finally_until, now);
         if self.late_at.is_some_and(|at| at <= now) && self.bound.is_held(self.monitor, now) {
             log::warn!("the monitor process of treaper was held, so it was killed");
             let _ = signal::kill(self.monitor, Signal::KILL);

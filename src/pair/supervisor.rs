@@ -16,6 +16,7 @@ use crate::output::error::Error;
 use crate::output::progress::{self, Seconds, Step};
 use crate::output::{status, stderr};
 use crate::pair::context::Context;
+use crate::pair::finally;
 use crate::pair::link::Link;
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, ROUND_MIN, State};
@@ -93,7 +94,7 @@ impl Supervisor<'_> {
             return Err(command::error(failure, self.context.command(), directory));
         }
         let status = self.finish(&plan);
-        self.write_report(plan.trigger(), status);
+        self.end_run(plan.trigger(), status);
         Ok((plan, status))
     }
 }
@@ -246,6 +247,12 @@ impl Supervisor<'_> {
         self.context.config.success.map(status)
     }
 
+    /// What is left to do when the tree is gone, or was given up. `status`: the exit status.
+    fn end_run(&self, trigger: Option<Trigger>, status: u8) {
+        let finally = finally::run(self.context, trigger, status);
+        self.write_report(trigger, status, finally);
+    }
+
     fn stop_server(&mut self, plan: &Plan) {
         let signal = self.stop_signal(plan);
         if !self.tree.stop_server(signal) {
@@ -304,7 +311,7 @@ impl Supervisor<'_> {
             // Dying takes processor time.
             clock::pause(ROUND_MIN);
         }
-        self.write_report(self.context.board.trigger(), status::OWN_FAILURE);
+        self.end_run(self.context.board.trigger(), status::OWN_FAILURE);
         stderr::write_deferred();
         clone::exit_child(status::OWN_FAILURE.into())
     }

@@ -34,6 +34,10 @@ pub struct Input {
     writer: usize,
     /// All of this message is written.
     has_ended: bool,
+    /// When something was read from stdin, or written to the server.
+    pub last: Duration,
+    /// stdin has ended, and has no other writer yet.
+    is_complete: bool,
 }
 
 impl Input {
@@ -48,6 +52,8 @@ impl Input {
             others,
             writer: HOST,
             has_ended: true,
+            last: clock::now(),
+            is_complete: false,
         }
     }
 
@@ -87,10 +93,14 @@ impl Input {
             return;
         };
         match self.inbox.fill(CHUNK, |bytes| host.read(bytes)) {
-            Ok(1..) => turns.host_read(self.inbox.rest(), clock::now()),
+            Ok(1..) => {
+                self.last = clock::now();
+                turns.host_read(self.inbox.rest(), self.last);
+            }
             Err(Errno::AGAIN | Errno::INTR) => {}
             // An error of the connection is its end.
             Ok(0) | Err(_) => {
+                self.is_complete = true;
                 let fifo = self.host.take().filter(Stream::is_fifo);
                 self.fifo = fifo.and_then(|fifo| {
                     let news = News::with_data(fifo.as_raw_fd()).ok()?;
@@ -122,6 +132,15 @@ impl Input {
             }
         }
         self.host = Some(fifo);
+        self.is_complete = false;
+        self.last = clock::now();
+    }
+
+    /// Since when nothing was read from stdin, or written. `None`: stdin has ended, or the host may
+    /// be waiting, since the server does not read what there is.
+    pub fn silent_since(&self) -> Option<Duration> {
+        let waits = self.server.is_some() && !self.inbox.rest().is_empty();
+        (!self.is_complete && !waits).then_some(self.last)
     }
 
     /// Writes what can be written now.
@@ -171,6 +190,7 @@ impl Input {
         self.is_blocked = result == Err(Errno::AGAIN);
         match result {
             Ok(count) => {
+                self.last = clock::now();
                 if let Some(place) = self.writer.checked_sub(1) {
                     self.has_ended = self.others.written(place, count, turns);
                 } else {

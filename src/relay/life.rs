@@ -21,6 +21,8 @@ pub struct Relay {
     pub input: Input,
     pub output: Option<Output>,
     pub turns: Turns,
+    /// For how long the host may be silent, until its silence was reported, or treaper stops.
+    pub idle: Option<Duration>,
     pub signals: SignalFd,
     pub child: Child,
     /// To treaper, which it tells of triggers. It hangs up when no process of treaper is left.
@@ -71,8 +73,23 @@ impl Relay {
 
     fn deadline(&self, now: Duration) -> Option<Duration> {
         let flush = self.output.as_ref().and_then(Output::deadline);
-        let all = [self.turns.deadline, flush, self.input.deadline(now)];
+        let all = [
+            self.turns.deadline,
+            flush,
+            self.input.deadline(now),
+            self.idle_at(),
+        ];
         all.into_iter().flatten().min()
+    }
+
+    /// When the host has been silent for too long. `None`: its silence means nothing now, as while
+    /// a turn runs.
+    fn idle_at(&self) -> Option<Duration> {
+        let silent = self
+            .input
+            .silent_since()
+            .filter(|_| self.turns.count() == 0)?;
+        silent.checked_add(self.idle?)
     }
 
     /// What poll has reported.
@@ -80,7 +97,13 @@ impl Relay {
         let now = clock::now();
         for (what, has_hung_up) in wanted.reported() {
             match (what, &mut self.output) {
-                (Awaited::Output, Some(output)) => output.read(&mut self.turns),
+                (Awaited::Output, Some(output)) => {
+                    // Its end is in this output, if it ends.
+                    if self.turns.count() > 0 {
+                        self.input.last = now;
+                    }
+                    output.read(&mut self.turns);
+                }
                 (Awaited::HostOutput, Some(output)) => {
                     output.host_reported(has_hung_up, &mut self.turns);
                 }
@@ -97,6 +120,10 @@ impl Relay {
         self.input.pump(&mut self.turns);
         if self.turns.is_over(now) {
             self.report(Trigger::CancelTimeout);
+        }
+        if self.idle_at().is_some_and(|at| at <= now) {
+            self.idle = None;
+            self.report(Trigger::Idle);
         }
         if let Some(output) = &mut self.output {
             output.check_finish(now);
@@ -116,7 +143,10 @@ impl Relay {
     fn read_line(&mut self, now: Duration) {
         let line = self.line.as_ref().map(OwnedFd::as_fd);
         match line.map(stream::receive) {
-            Some(Ok(Some(_))) => self.limit_output(now),
+            Some(Ok(Some(_))) => {
+                self.idle = None;
+                self.limit_output(now);
+            }
             Some(Err(Errno::AGAIN | Errno::INTR)) => {}
             _ => self.line = None,
         }

@@ -1,9 +1,9 @@
 //! Several writers of the server's stdin: a process in front of treaper reads from all of them, and
 //! writes whole messages. It also follows the turns of the server.
 //!
-//! It exists only with `--inject` or `--cancel`. The process that the host has started becomes the
+//! It exists only with `--inject` or `--turn`. The process that the host has started becomes the
 //! relay, and treaper goes on in its child, as it would without a relay: with a pipe or socket of
-//! the relay as its stdin and, with `--cancel`, as its stdout.
+//! the relay as its stdin and, with `--turn`, as its stdout.
 
 mod child;
 mod connections;
@@ -181,6 +181,7 @@ pub fn start(
                     input: Input::new(host, to_server, Connections::new(sources, Family(pid))),
                     output: output.map(|(from, (to, courier))| Output::new(from, to, courier)),
                     turns,
+                    idle: config.idle,
                     signals,
                     child: Child::new(pid, place.job_control, parent),
                     line: Some(near_line),

@@ -21,7 +21,7 @@ pub struct Message {
     cancels: bool,
 }
 
-/// Follows the messages to the server and from it. Without `--cancel` no message is looked at.
+/// Follows the messages to the server and from it. Without `--turn` no message is looked at.
 #[derive(Debug, Default)]
 pub struct Turns {
     /// The members of messages that begin a turn, and of those that cancel one.

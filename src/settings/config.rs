@@ -99,6 +99,8 @@ pub struct Config {
     pub report: Option<To>,
     /// Whether the report names the arguments of COMMAND.
     pub report_arguments: bool,
+    /// What `/bin/sh -c` runs when the tree is gone.
+    pub finally: Option<OsString>,
     /// 0, 1 or 2.
     pub verbosity: u8,
     /// The filter of `--log`, in `env_logger`'s form.
@@ -126,6 +128,8 @@ impl Config {
         for code in given.all("success") {
             success.insert(code);
         }
+        // It looks whether there is an idle time, which is taken below.
+        let writers = given.writers()?;
         let grace = given.last("grace");
         Ok(Self {
             policy: Policy {
@@ -155,10 +159,11 @@ impl Config {
             spare: given.all("spare").leak(),
             guard: !given.switch("no-guard"),
             no_new_privs: given.switch("no-new-privs"),
-            writers: given.writers()?,
+            writers,
             stderr: given.last("stderr"),
             report: given.last("report"),
             report_arguments: given.switch("report-arguments"),
+            finally: given.last("finally"),
             verbosity: given.last("verbose").unwrap_or(0),
             log: given.last("log"),
             doctor,
@@ -174,6 +179,7 @@ impl Config {
             server_pid: None,
             server_ended: None,
             exit_status: 0,
+            finally: None,
             command: &self.command,
             arguments: self.report_arguments,
             contain: self.contain.name(),
@@ -237,21 +243,33 @@ impl Matches {
 
     /// Several writers of the server's stdin, and cancelled turns.
     fn writers(&mut self) -> Result<Writers, Error> {
-        let (inject, cancel) = (self.source("inject"), self.source("cancel"));
-        let others = ["turn", "boundary", "cancel-drain"].map(|long| self.source(long));
+        let [inject, turn, cancel, boundary, cancel_drain, idle] = [
+            "inject",
+            "turn",
+            "cancel",
+            "boundary",
+            "cancel-drain",
+            "idle",
+        ]
+        .map(|long| self.source(long));
+        let source = inject.or_else(|| cancel.clone()).or_else(|| turn.clone());
         let writers = Writers {
-            source: inject.or_else(|| cancel.clone()).unwrap_or_default(),
+            source: source.unwrap_or_default(),
             sockets: self.all("inject"),
             turns: self.messages("turn")?,
             cancels: self.messages("cancel")?,
             boundaries: self.messages("boundary")?,
             cancel_drain: self.last("cancel-drain").unwrap_or(Duration::from_secs(5)),
         };
-        let text = match (cancel, others.into_iter().flatten().next()) {
-            (Some(cancel), _) if writers.turns.is_empty() => {
+        let text = match (turn, cancel, boundary, cancel_drain) {
+            (None, Some(cancel), ..) => {
                 format!("{cancel}: needs --turn, which names the messages that begin a turn")
             }
-            (None, Some(other)) => format!("{other}: has no effect without --cancel"),
+            (Some(turn), None, ..) if idle.is_none() => {
+                format!("{turn}: has no effect without --cancel or --idle")
+            }
+            (None, _, Some(boundary), _) => format!("{boundary}: has no effect without --turn"),
+            (_, None, _, Some(drain)) => format!("{drain}: has no effect without --cancel"),
             _ => return Ok(writers),
         };
         Err(Error::Misuse(text))

@@ -155,6 +155,10 @@ const HOW_TO_STOP: &[Opt] = &[
         one(arg, "TIME", Text(value::timeout))
             .help("Give up on survivors this long after SIGKILL [5s]")
     }),
+    rare("finally", |arg| {
+        one(arg, "COMMAND", ValueParser::os_string())
+            .help("Run COMMAND by /bin/sh when the tree is gone")
+    }),
 ];
 
 const SIGNALS: &[Opt] = &[

@@ -45,7 +45,7 @@ impl Writers {
 
     /// Whether the relay has to know which turns run. Only then it passes on the server's stdout.
     pub fn follow_turns(&self) -> bool {
-        !self.cancels.is_empty()
+        !self.turns.is_empty()
     }
 }
 

@@ -153,6 +153,29 @@ def _(stage):
     return judged(stage, docker.containers)
 
 
+@scene("docker-finally")
+def _(stage):
+    docker = Docker(stage)
+    docker.build("some-image", 'FROM debian:stable-slim\nENTRYPOINT ["some-server"]\n')
+    server = json.loads(stage.text("docker-finally"))["mcpServers"]["some-server"]
+    words = [word.replace("docker run", "docker run --network none") for word in [server["command"], *server["args"]]]
+    stage.kill(docker.client(shlex.join(words), HOST))
+    return judged(stage, docker.containers)
+
+
+@scene("podman, the container is removed", "docker-finally")
+def _(stage):
+    podman = Podman(stage)
+    podman.build("some-image", 'FROM debian:stable-slim\nENTRYPOINT ["some-server"]\n')
+    server = json.loads(stage.text("docker-finally"))["mcpServers"]["some-server"]
+    words = [word.replace("docker", "podman") for word in [server["command"], *server["args"]]]
+    client = stage.start([*HOST, *words], stdin=subprocess.PIPE)
+    stage.until("the server", lambda: "up\n" in stage.read("log"))
+    stage.passes(FIRST_SECOND)
+    stage.kill(client)
+    return judged(stage, podman.containers)
+
+
 @scene("docker-mount")
 def _(stage):
     docker = Docker(stage)

@@ -94,7 +94,8 @@ impl Supervisor<'_> {
         }
     }
 
-    pub(super) fn record_loss(&self, trigger: Trigger) {
+    /// Notes for the report that a process of treaper was killed, if `trigger` says so.
+    pub fn record_loss(&self, trigger: Trigger) {
         let lost = match trigger {
             Trigger::ShimKilled => Lost::Shim,
             Trigger::MonitorKilled => Lost::Monitor,
@@ -105,8 +106,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Writes the report. `status`: the exit status.
-    pub fn write_report(&self, trigger: Option<Trigger>, status: u8) {
+    /// Writes the report. `status`: the exit status. `finally`: that of the command of `--finally`.
+    pub fn write_report(&self, trigger: Option<Trigger>, status: u8, finally: Option<u8>) {
         let Some(report) = self.context.report else {
             return;
         };
@@ -118,6 +119,7 @@ impl Supervisor<'_> {
             server_pid: self.context.board.server().map(Pid::get),
             server_ended: self.context.board.ended(),
             exit_status: status,
+            finally,
             memory_peak: self.tree.memory_peak(),
             ..self.context.config.facts()
         });

@@ -93,6 +93,11 @@ pub mod clone {
         }
     }
 
+    /// Left out: `--finally`.
+    pub fn fork_plainly() -> Result<Fork, Errno> {
+        Err(Errno::NOSYS)
+    }
+
     pub fn exit_child(status: i32) -> ! {
         actor::exit(status as u8)
     }
@@ -596,6 +601,8 @@ pub mod signal {
     }
 
     pub fn die_of(_: Signal) {}
+
+    pub fn set_mask(_: treaper::sys::signal::Mask) {}
 
     pub fn kill_self(signal: Signal) {
         let _ = to(actor::own(), signal);

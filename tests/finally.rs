@@ -1,0 +1,285 @@
+//! `--finally`: a command that is run once, when the tree is gone, by whichever process of treaper ends the run.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::scene::Directory;
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, sys, until};
+use serde_json::{Value, json};
+
+const FORMS: [&[&str]; 4] = [
+    &[],
+    &["--no-guard"],
+    &["--contain=pidns"],
+    &["--contain=pidns", "--no-guard"],
+];
+
+/// Says why and how the run has ended, into the file `said` of the scene, and lives until there is a file `go`, if `waits`.
+fn says(directory: &Path, waits: bool) -> String {
+    let place = directory.display();
+    let wait = format!("until [ -e {place}/go ]; do sleep 0.05; done; ");
+    let wait = if waits { &wait } else { "" };
+    format!(
+        "echo begun >>{place}/begun; {wait}echo $STOP_REASON $EXIT_STATUS $(readlink /proc/self/fd/0) >>{place}/said"
+    )
+}
+
+fn lines(directory: &Path, name: &str) -> Vec<String> {
+    let text = fs::read_to_string(directory.join(name)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn start(options: &[&str], finally: impl FnOnce(&Path) -> String, tree: &str) -> Run {
+    let scene = Scene::new().stdin_pipe();
+    let report = scene.directory().join("report");
+    let finally = finally(scene.directory());
+    let more = ["--report", report.to_str().unwrap(), "--finally", &finally];
+    let mut run = scene.start(&Wrap::Treaper(&[options, &more].concat()).tree(tree));
+    run.log.ready("server");
+    run
+}
+
+fn report(run: &Run) -> Value {
+    let text = fs::read_to_string(run.directory().join("report")).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Whether this form cannot be had here.
+fn is_missing(form: &[&str]) -> bool {
+    let missing = form.contains(&"--contain=pidns") && !sys::is_root();
+    if missing {
+        skip("pidns without root depends on the machine");
+    }
+    missing
+}
+
+#[test]
+fn it_runs_once_after_each_way_to_end_and_changes_no_status() {
+    for form in FORMS {
+        if is_missing(form) {
+            continue;
+        }
+        let said = |run: &Run| lines(run.directory(), "said");
+        let mut run = start(form, |place| says(place, false), "server:exit=3");
+        assert_eq!(run.wait_clean().code(), Some(3));
+        assert_eq!(said(&run), ["server-exit 3 /dev/null"], "{form:?}");
+        assert_eq!(report(&run)["finally"], json!(0));
+
+        let tree = "server:on=TERM/4[worker:setsid]";
+        let mut run = start(form, |place| says(place, false), tree);
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(4));
+        assert_eq!(said(&run), ["terminate 4 /dev/null"], "{form:?}");
+        assert_eq!(run.stderr(), "", "{form:?}");
+    }
+}
+
+#[test]
+fn it_begins_when_no_process_of_the_tree_is_left() {
+    for form in FORMS {
+        if is_missing(form) {
+            continue;
+        }
+        // The name of the worker's program, as of no other process.
+        let directory = Directory::new();
+        let text = fs::read("/bin/sleep").unwrap();
+        let program = directory.program("unlike-any-other", &text);
+        let out = directory.0.join("out");
+        let finally = format!(
+            "grep -l unlike-any-othe /proc/[0-9]*/comm >{} 2>/dev/null; echo done >>{}",
+            out.display(),
+            out.display()
+        );
+        let script = format!("{program} 1000 & trap '' TERM; read line");
+        let mut child = Command::new(TREAPER)
+            .args(form)
+            .args(["--finally", &finally, "--grace=500ms", "sh", "-c", &script])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let is_there = || {
+            let found = Command::new("sh")
+                .args([
+                    "-c",
+                    "grep -l unlike-any-othe /proc/[0-9]*/comm 2>/dev/null",
+                ])
+                .output()
+                .unwrap();
+            !found.stdout.is_empty()
+        };
+        // The same look finds it while it lives.
+        until("the worker", is_there);
+        sys::kill(child.id() as i32, libc::SIGTERM).unwrap();
+        child.wait().unwrap();
+        assert_eq!(fs::read_to_string(out).unwrap(), "done\n", "{form:?}");
+    }
+}
+
+#[test]
+fn the_death_of_the_host_and_of_each_process_of_treaper_runs_it_once() {
+    // The host.
+    let scene = Scene::new();
+    let finally = says(scene.directory(), false);
+    let host = [ACTOR, "host", "--stdin", "null", "--"].map(str::to_owned);
+    let command = Wrap::Treaper(&["--finally", &finally]).tree("server:on=TERM/3");
+    let mut run = scene.start(&[&host[..], &command].concat());
+    run.log.ready("server");
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    let said = lines(run.directory(), "said");
+    assert_eq!(said, ["parent-exit 3 /dev/null"]);
+    // Shim and monitor, before the stop.
+    for (shim, reason) in [(true, "shim-killed"), (false, "monitor-killed")] {
+        let mut run = start(&[], |place| says(place, false), "server:on=TERM/3");
+        let pid = if shim { run.shim() } else { run.monitor() };
+        sys::kill(pid, libc::SIGKILL).unwrap();
+        run.wait_empty();
+        let expected = format!("{reason} 3 /dev/null");
+        assert_eq!(lines(run.directory(), "said"), [expected]);
+        assert_eq!(report(&run)["finally"], json!(0));
+    }
+}
+
+#[test]
+fn a_process_of_treaper_that_is_killed_meanwhile_neither_ends_nor_repeats_it() {
+    for shim in [true, false] {
+        let mut run = start(&[], |place| says(place, true), "server");
+        let (shim_pid, monitor) = (run.shim(), run.monitor());
+        run.signal(libc::SIGTERM);
+        until("its begin", || lines(run.directory(), "begun").len() == 1);
+        sys::kill(if shim { shim_pid } else { monitor }, libc::SIGKILL).unwrap();
+        // The other one neither stops it nor begins again.
+        assert!(!run.ends_within(Duration::from_millis(500)) || shim);
+        fs::write(run.directory().join("go"), "").unwrap();
+        run.wait_empty();
+        let said = lines(run.directory(), "said");
+        assert_eq!(said, ["terminate 143 /dev/null"], "{shim}");
+        assert_eq!(lines(run.directory(), "begun").len(), 1);
+        let report = report(&run);
+        assert_eq!(report["finally"], json!(0), "{report}");
+        let lost = if shim { "shim" } else { "monitor" };
+        assert_eq!(report["lost"], lost, "{report}");
+    }
+}
+
+#[test]
+fn a_monitor_in_a_namespace_takes_it_along_and_it_does_not_begin_again() {
+    if !sys::is_root() {
+        return skip("pidns without root depends on the machine");
+    }
+    let mut run = start(&["--contain=pidns"], |place| says(place, true), "server");
+    let monitor = run.monitor();
+    run.signal(libc::SIGTERM);
+    until("its begin", || lines(run.directory(), "begun").len() == 1);
+    sys::kill(monitor, libc::SIGKILL).unwrap();
+    run.wait_clean();
+    assert!(lines(run.directory(), "said").is_empty());
+    assert_eq!(lines(run.directory(), "begun").len(), 1);
+    assert_eq!(report(&run)["finally"], Value::Null);
+    let stderr = run.stderr();
+    assert!(
+        stderr.contains("unknown how the command of --finally"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn at_the_end_of_its_time_its_group_gets_sigkill_and_a_line_says_so() {
+    for form in FORMS {
+        if is_missing(form) {
+            continue;
+        }
+        let begun = Instant::now();
+        let deaf = |_: &Path| "trap '' TERM; sleep 1000 & wait".to_owned();
+        let options = [form, &["--grace=1s"]].concat();
+        let mut run = start(&options, deaf, "server:exit=3");
+        assert_eq!(run.wait_clean().code(), Some(3), "{form:?}");
+        assert!(begun.elapsed() >= Duration::from_secs(1));
+        assert_eq!(report(&run)["finally"], json!(137));
+        let stderr = run.stderr();
+        let line = "the command of --finally was ended by SIGKILL";
+        assert!(stderr.contains(line), "{stderr}");
+    }
+}
+
+/// The shim kills a monitor that is late, but not one that waits for this command.
+#[test]
+fn a_long_command_has_the_whole_grace_period() {
+    let long = |place: &Path| format!("sleep 7; echo done >{}/said", place.display());
+    let mut run = start(&["--grace=20s"], long, "server:exit=3");
+    assert_eq!(run.wait_clean().code(), Some(3));
+    assert_eq!(lines(run.directory(), "said"), ["done"]);
+    assert_eq!(run.stderr(), "");
+}
+
+#[test]
+fn what_it_leaves_behind_ends_with_it() {
+    let leaves = |place: &Path| format!("sleep 1000 & echo $! >{}/said", place.display());
+    let mut run = start(&[], leaves, "server:exit=3");
+    assert_eq!(run.wait_clean().code(), Some(3));
+    assert_eq!(lines(run.directory(), "said").len(), 1);
+}
+
+#[test]
+fn a_failure_is_one_line_and_a_member_of_the_report() {
+    let mut run = start(&[], |_| "echo text; exit 7".to_owned(), "server:exit=3");
+    assert_eq!(run.wait_clean().code(), Some(3));
+    assert_eq!(run.stdout(), "");
+    assert_eq!(
+        run.stderr(),
+        "text\ntreaper: the command of --finally exited with status 7\n"
+    );
+    assert_eq!(report(&run)["finally"], json!(7));
+}
+
+#[test]
+fn it_is_not_run_if_no_server_was_started() {
+    let directory = Directory::new();
+    let said = directory.0.join("said");
+    let finally = format!("echo done >{}", said.display());
+    for (command, status) in [("/nonexistent", 127), ("/etc/passwd", 126), ("true", 0)] {
+        let mut treaper = Command::new(TREAPER);
+        treaper.args(["--finally", &finally, command]);
+        let output = treaper.output().unwrap();
+        assert_eq!(output.status.code(), Some(status));
+        assert_eq!(said.exists(), status == 0, "{command}");
+    }
+}
+
+/// The working directory, the environment and the mask of signals are those with which treaper was started.
+#[test]
+fn it_runs_where_treaper_was_started_and_can_be_ended_by_signals() {
+    let directory = Directory::new();
+    let finally = "pwd >out; echo $WORD >>out; grep SigBlk /proc/self/status >>out";
+    let status = Command::new(TREAPER)
+        .args(["--finally", finally, "true"])
+        .env("WORD", "kept")
+        .current_dir(&directory.0)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let out = fs::read_to_string(directory.0.join("out")).unwrap();
+    let place = directory.0.canonicalize().unwrap();
+    let expected = format!("{}\nkept\nSigBlk:\t0000000000000000\n", place.display());
+    assert_eq!(out, expected);
+    // A directory that is gone is no obstacle.
+    let gone = directory.0.join("gone");
+    fs::create_dir(&gone).unwrap();
+    let out = directory.0.join("out");
+    let finally = format!("pwd >{}", out.display());
+    let status = Command::new(TREAPER)
+        .args(["--finally", &finally, "rmdir"])
+        .arg(&gone)
+        .current_dir(&gone)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert_eq!(fs::read_to_string(out).unwrap(), "/\n");
+}

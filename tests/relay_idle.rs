@@ -1,0 +1,111 @@
+//! `--idle` with a relay: it keeps the clock, which stands while a turn runs.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+
+mod common;
+#[path = "relay/messages.rs"]
+mod messages;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::{Run, Scene, Wrap, sys, until};
+use messages::{answered, connect};
+
+/// Answers the first message after 3 s, and then reads on.
+const SLOW: &str = "read -r line; sleep 3; echo '{\"id\":1,\"result\":{}}'; exec cat";
+const CALL: &[u8] = b"{\"id\":1,\"method\":\"tools/call\"}\n";
+const ANSWER: &str = "{\"id\":1,\"result\":{}}\n";
+const TURN: &str = "--turn=method=tools/call";
+const LINE: &str =
+    "treaper: idle: nothing was written to the server's stdin for the time of --idle";
+
+fn start(options: &[&str], script: &str) -> (Run, PathBuf) {
+    let scene = Scene::new().stdin_pipe();
+    let path = scene.directory().join("socket");
+    let source = format!("--inject=unix:{}", path.display());
+    let options = [&["--grace=300ms", &source], options].concat();
+    let run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", script]));
+    until("the socket", || path.exists());
+    (run, path)
+}
+
+fn is_stopped(run: &mut Run) {
+    run.wait_clean();
+    let stderr = run.stderr();
+    assert!(stderr.starts_with(LINE), "{stderr}");
+}
+
+#[test]
+fn the_clock_stands_while_a_turn_runs_and_starts_again_with_its_end() {
+    for more in [&[][..], &["--no-guard"], &["--contain=pidns"]] {
+        let (mut run, _) = start(&[&["--idle=1s", TURN], more].concat(), SLOW);
+        let begun = sys::now_ms();
+        run.write_stdin(CALL);
+        is_stopped(&mut run);
+        assert!(sys::now_ms() - begun >= 4000, "{more:?}");
+        assert_eq!(run.stdout(), ANSWER);
+    }
+}
+
+#[test]
+fn control_without_the_turn_the_call_is_cut_off() {
+    for options in [&["--idle=1s"][..], &["--idle=1s", "--turn=method=other"]] {
+        let (mut run, _) = start(options, SLOW);
+        run.write_stdin(CALL);
+        is_stopped(&mut run);
+        assert_eq!(run.stdout(), "", "{options:?}");
+    }
+}
+
+#[test]
+fn a_boundary_ends_the_turn_as_well() {
+    let options = ["--idle=1s", TURN, "--boundary=result.done=true"];
+    let script = "read -r line; sleep 2; echo '{\"result\":{\"done\":true}}'; exec cat";
+    let (mut run, _) = start(&options, script);
+    run.write_stdin(CALL);
+    is_stopped(&mut run);
+    assert!(run.stdout().contains("done"));
+    // The answer is no end then.
+    let (mut run, _) = start(&options, SLOW);
+    run.write_stdin(CALL);
+    until("the answer", || run.stdout() == ANSWER);
+    assert!(!run.ends_within(Duration::from_millis(2500)));
+    run.close_stdin();
+    run.wait_clean();
+}
+
+#[test]
+fn each_write_of_each_writer_restarts_the_clock() {
+    let (mut run, path) = start(&["--idle=2s"], "exec cat");
+    for round in 0..6 {
+        assert!(
+            !run.ends_within(Duration::from_millis(700)),
+            "{}",
+            run.stderr()
+        );
+        if round % 2 == 0 {
+            run.write_stdin(b"line\n");
+        } else {
+            let mut socket = connect(&path);
+            socket.write_all(b"line\n").unwrap();
+            assert_eq!(answered(socket), "ok\n");
+        }
+    }
+    let since = sys::now_ms();
+    is_stopped(&mut run);
+    assert!(sys::now_ms() - since >= 1500);
+}
+
+/// A host that may be waiting at a full pipe is not silent.
+#[test]
+fn input_that_the_server_does_not_read_is_no_silence() {
+    let (mut run, _) = start(&["--idle=500ms"], "exec sleep 1000");
+    run.write_stdin(&vec![b'x'; 150_000]);
+    assert!(!run.ends_within(Duration::from_millis(1500)));
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    let (mut run, _) = start(&["--idle=500ms"], "exec sleep 1000");
+    run.write_stdin(b"x\n");
+    is_stopped(&mut run);
+}
