@@ -23,24 +23,24 @@ type With<Options> = Options & { treaper?: Settings };
 type End<Stdio, Stream> = Stdio extends StdioPipe ? Stream : null;
 type Stdio = StdioNull | StdioPipe;
 
+interface Spawn {
+  (cmd: string, options?: With<SpawnOptionsWithoutStdio>): ChildProcessWithoutNullStreams;
+  <In extends Stdio, Out extends Stdio, Err extends Stdio>(
+    cmd: string,
+    options: With<SpawnOptionsWithStdioTuple<In, Out, Err>>,
+  ): ChildProcessByStdio<End<In, Writable>, End<Out, Readable>, End<Err, Readable>>;
+  (cmd: string, options: With<SpawnOptions>): ChildProcess;
+  (cmd: string, args?: readonly string[], options?: With<SpawnOptionsWithoutStdio>): ChildProcessWithoutNullStreams;
+  <In extends Stdio, Out extends Stdio, Err extends Stdio>(
+    cmd: string,
+    args: readonly string[],
+    options: With<SpawnOptionsWithStdioTuple<In, Out, Err>>,
+  ): ChildProcessByStdio<End<In, Writable>, End<Out, Readable>, End<Err, Readable>>;
+  (cmd: string, args: readonly string[], options: With<SpawnOptions>): ChildProcess;
+}
+
 /**
  * `child_process.spawn` behind treaper. Its settings are in `options.treaper`.
  * A program that was ended by signal N exits with the code 128 + N, at a terminal by N. `argv0` has no effect.
  */
-export function spawn(cmd: string, options?: With<SpawnOptionsWithoutStdio>): ChildProcessWithoutNullStreams;
-export function spawn<In extends Stdio, Out extends Stdio, Err extends Stdio>(
-  cmd: string,
-  options: With<SpawnOptionsWithStdioTuple<In, Out, Err>>,
-): ChildProcessByStdio<End<In, Writable>, End<Out, Readable>, End<Err, Readable>>;
-export function spawn(cmd: string, options: With<SpawnOptions>): ChildProcess;
-export function spawn(
-  cmd: string,
-  args?: readonly string[],
-  options?: With<SpawnOptionsWithoutStdio>,
-): ChildProcessWithoutNullStreams;
-export function spawn<In extends Stdio, Out extends Stdio, Err extends Stdio>(
-  cmd: string,
-  args: readonly string[],
-  options: With<SpawnOptionsWithStdioTuple<In, Out, Err>>,
-): ChildProcessByStdio<End<In, Writable>, End<Out, Readable>, End<Err, Readable>>;
-export function spawn(cmd: string, args: readonly string[], options: With<SpawnOptions>): ChildProcess;
+export const spawn: Spawn & typeof import("node:child_process").spawn;

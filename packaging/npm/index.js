@@ -32,12 +32,12 @@ function words(name, value) {
 }
 
 /** What starts `cmd` behind treaper, for hosts that start programs themselves. */
-function command(cmd, args = [], { required = true, ...settings } = {}) {
+function command(cmd, args = [], { required, ...settings } = {}) {
   const options = Object.entries(settings).flatMap(([name, value]) => words(name, value));
   try {
     return { command: path(), args: [...options, "--", cmd, ...args] };
   } catch (error) {
-    if (required) throw error;
+    if (required ?? true) throw error;
     process.emitWarning(`${cmd} is started without treaper: ${error.message}`);
     return { command: cmd, args: [...args] };
   }
@@ -72,7 +72,7 @@ function spawn(cmd, args, options) {
   // What cannot be started is not started bare either: Node reports the error in its own way.
   if (!isUsual(cmd, args, theirs) || !exists(file, more)) return bareSpawn(cmd, args, options);
   // As with child_process, the end of the input alone stops no program.
-  const wrapped = command(file, argv, { stdin: "ignore", ...settings });
+  const wrapped = command(file, argv, { ...settings, stdin: settings?.stdin ?? "ignore" });
   return bareSpawn(wrapped.command, wrapped.args, more);
 }
 

@@ -61,8 +61,8 @@ test("treaper is in front and nothing else", async () => {
 });
 
 test("an input that ends late stops nothing", async () => {
-  for (const [stdin, expected] of [[undefined, 0], ["auto", 143]]) {
-    const settings = stdin ? { stdin, drain: "100ms" } : { drain: "100ms" };
+  for (const [stdin, expected] of [["absent", 0], [undefined, 0], [null, 0], ["auto", 143]]) {
+    const settings = stdin === "absent" ? { drain: "100ms" } : { stdin, drain: "100ms" };
     const child = spawn("sh", ["-c", "cat >/dev/null; sleep 1"], { treaper: settings });
     setTimeout(() => child.stdin.end("x"), 1300);
     assert.equal((await once(child, "exit"))[0], expected);

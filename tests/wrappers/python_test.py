@@ -90,6 +90,7 @@ class Processes(unittest.TestCase):
         script = ["sh", "-c", "sleep 1.3; cat >/dev/null; sleep 1; echo done"]
         late = {"input": b"x" * 300_000, "capture_output": True, "drain": 0.1}
         self.assertEqual(treaper.run(script, **late).stdout, b"done\n")
+        self.assertEqual(treaper.run(script, **late, stdin_=None).stdout, b"done\n")
         self.assertEqual(treaper.run(script, **late, stdin_="auto").stdout, b"")
 
     def test_functions(self):
@@ -127,7 +128,23 @@ class Processes(unittest.TestCase):
             with self.assertRaises(FileNotFoundError) as caught:
                 treaper.Popen(["true"], cwd=f"{folder}/none")
             self.assertEqual(caught.exception.filename, f"{folder}/none")
+            # Also with a function that runs before it.
             plain.chmod(0o755)
+            for text in ("", "exit 0"):
+                plain.write_text(text)
+                for program in ("no-such-program", f"{plain}", "./plain", f"{plain}/below", folder):
+                    for before in (None, lambda: None):
+                        seen = []
+                        for popen in (subprocess.Popen, treaper.Popen):
+                            with self.assertRaises(OSError) as raised:
+                                popen([program], cwd=folder, preexec_fn=before)
+                            seen.append((type(raised.exception), raised.exception.errno))
+                        self.assertEqual(*seen, msg=program)
+            with self.assertRaises(FileNotFoundError):
+                asyncio.run(treaper.create_subprocess_exec("no-such-program", preexec_fn=lambda: None))
+            with self.assertRaises(subprocess.SubprocessError):
+                treaper.Popen(["true"], preexec_fn=lambda: 1 / 0)
+            self.assertEqual(treaper.call(["./plain"], cwd="/", preexec_fn=lambda: os.chdir("/bin"), executable="./true"), 0)
             plain.write_text("#!/bin/sh\nexit 3\n")
             self.assertEqual(treaper.call(["plain"], env={"PATH": folder}), 3)
             self.assertEqual(treaper.call(["./plain"], cwd=folder), 3)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import datetime
 import errno
 import functools
+import mmap
 import os
 import shutil
 import stat
 import subprocess
 import types
 import warnings
-from typing import TYPE_CHECKING, Any, AnyStr, Iterable, Iterator, Mapping, MutableMapping, Sequence, Union, cast
+from typing import TYPE_CHECKING, Any, AnyStr, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Union, cast
 
 from ._options import CommandSettings, Path, Settings
 
@@ -49,12 +50,12 @@ def _candidates() -> Iterator[str]:
 
 
 def _command(argv: list[str], settings: Mapping[str, Any]) -> list[str]:
-    required = settings.get("required", True)
+    required = settings.get("required")
     options = [word for name, value in settings.items() if name != "required" for word in _words(name, value)]
     try:
         return [path(), *options, "--", *argv]
     except FileNotFoundError as error:
-        if required:
+        if required is None or required:
             raise
         warnings.warn(f"{argv[0]} is started without treaper: {error.strerror}", RuntimeWarning, stacklevel=4)
         return argv
@@ -109,19 +110,54 @@ def _look_up(program: str, cwd: Path | None, env: Mapping[Any, Any] | None) -> N
                 reason = error.errno or reason
             continue
         if stat.S_ISREG(mode) and mode & 0o111:
-            return
+            if not _is_script_without_interpreter(os.path.join(base, os.fsdecode(folder), program)):
+                return
+            reason = errno.ENOEXEC
+            break
         reason = errno.EACCES
     raise OSError(reason, os.strerror(reason), program)
 
 
+def _is_script_without_interpreter(path: str) -> bool:
+    """Whether it is a text without `#!`. Treaper would run it by a shell, as execvp does, and subprocess refuses it."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(256)
+    except OSError:
+        return False
+    return not head.startswith(b"#!") and b"\0" not in head
+
+
+class _LookUpLater:
+    """Looks the program up after `preexec_fn`, which may change what can be found, in the new process."""
+
+    def __init__(self, preexec_fn: Callable[[], Any], look_up: Callable[[], None]) -> None:
+        self.preexec_fn, self.look_up, self.missing = preexec_fn, look_up, mmap.mmap(-1, 4)
+
+    def __call__(self) -> None:
+        self.preexec_fn()
+        try:
+            self.look_up()
+        except OSError as error:
+            self.missing[:] = (error.errno or errno.ENOENT).to_bytes(4, "little")
+            raise
+
+    def explain(self, program: str) -> None:
+        """Raises what the look has found."""
+        reason = int.from_bytes(self.missing[:], "little")
+        if reason:
+            raise OSError(reason, os.strerror(reason), program) from None
+
+
 def _settings(keywords: MutableMapping[str, Any]) -> dict[str, Any]:
-    """Takes the settings of treaper out of the keywords."""
-    return {name: keywords.pop(name) for name in list(keywords) if name in Settings.__optional_keys__}
+    """Takes the settings of treaper out of the keywords. None is the same as no setting."""
+    found = {name: keywords.pop(name) for name in list(keywords) if name in Settings.__optional_keys__}
+    return {"stdin_": "ignore", **{name: value for name, value in found.items() if value is not None}}
 
 
 if TYPE_CHECKING:
     import asyncio.subprocess
-    from typing import IO, Callable, Literal, overload
+    from typing import IO, Literal, overload
 
     from typing_extensions import Unpack
 
@@ -130,7 +166,6 @@ if TYPE_CHECKING:
     class _Keywords(Settings, total=False):
         """Keywords of subprocess, without those that decide between text and bytes."""
 
-        bufsize: int
         executable: Path | None
         stdin: File
         stdout: File
@@ -151,6 +186,7 @@ if TYPE_CHECKING:
         process_group: int | None
 
     class _Call(_Keywords, total=False):
+        bufsize: int
         timeout: float | None
 
     class _CheckOutput(_Call, total=False):
@@ -161,6 +197,7 @@ if TYPE_CHECKING:
         check: bool
 
     class _Asyncio(_Keywords, total=False):
+        bufsize: int
         limit: int
 
     Yes = Literal[True]
@@ -183,22 +220,22 @@ class Popen(subprocess.Popen[AnyStr]):
     if TYPE_CHECKING:
         @overload
         def __init__(
-            self: Popen[str], args: Args, *, text: Yes, encoding: Text = ..., errors: Text = ...,
+            self: Popen[str], args: Args, bufsize: int = ..., *, text: Yes, encoding: Text = ..., errors: Text = ...,
             **more: Unpack[_Keywords],
         ) -> None: ...
         @overload
         def __init__(
-            self: Popen[str], args: Args, *, encoding: str, text: Flag = ..., errors: Text = ...,
+            self: Popen[str], args: Args, bufsize: int = ..., *, encoding: str, text: Flag = ..., errors: Text = ...,
             **more: Unpack[_Keywords],
         ) -> None: ...
         @overload
         def __init__(
-            self: Popen[bytes], args: Args, *, text: No = ..., encoding: None = ..., errors: None = ...,
+            self: Popen[bytes], args: Args, bufsize: int = ..., *, text: No = ..., encoding: None = ..., errors: None = ...,
             **more: Unpack[_Keywords],
         ) -> None: ...
         @overload
         def __init__(
-            self: Popen[Any], args: Args, *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
+            self: Popen[Any], args: Args, bufsize: int = ..., *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
             universal_newlines: Flag = ..., **more: Unpack[_Keywords],
         ) -> None: ...
 
@@ -207,12 +244,20 @@ class Popen(subprocess.Popen[AnyStr]):
         stderr: File = None, preexec_fn: Callable[[], Any] | None = None, close_fds: bool = True, shell: bool = False,
         cwd: Path | None = None, env: Mapping[Any, Any] | None = None, *more: Any, **keywords: Any,
     ) -> None:
-        settings = {"stdin_": "ignore", **_settings(keywords)}
+        settings = _settings(keywords)
         argv = _argv(args, executable, shell)
         if preexec_fn is None:
             _look_up(argv[0], cwd, env)
-        super().__init__(_command(argv, settings), bufsize, None, stdin, stdout, stderr, preexec_fn, close_fds,
-                         False, cwd, env, *more, **keywords)
+        else:
+            # By then it is in the folder `cwd`.
+            preexec_fn = _LookUpLater(preexec_fn, lambda: _look_up(argv[0], None, env))
+        try:
+            super().__init__(_command(argv, settings), bufsize, None, stdin, stdout, stderr, preexec_fn, close_fds,
+                             False, cwd, env, *more, **keywords)
+        except subprocess.SubprocessError:
+            if isinstance(preexec_fn, _LookUpLater):
+                preexec_fn.explain(argv[0])
+            raise
         self.args = args
 
 
@@ -223,11 +268,19 @@ async def create_subprocess_exec(
     import asyncio
 
     theirs = cast("dict[str, Any]", keywords)
-    settings = {"stdin_": "ignore", **_settings(theirs)}
+    settings = _settings(theirs)
     argv = _argv([program, *args], theirs.pop("executable", None))
-    if theirs.get("preexec_fn") is None:
+    preexec_fn = theirs.get("preexec_fn")
+    if preexec_fn is None:
         _look_up(argv[0], theirs.get("cwd"), theirs.get("env"))
-    return await asyncio.create_subprocess_exec(*_command(argv, settings), **theirs)
+    else:
+        preexec_fn = theirs["preexec_fn"] = _LookUpLater(preexec_fn, lambda: _look_up(argv[0], None, theirs.get("env")))
+    try:
+        return await asyncio.create_subprocess_exec(*_command(argv, settings), **theirs)
+    except subprocess.SubprocessError:
+        if preexec_fn is not None:
+            preexec_fn.explain(argv[0])
+        raise
 
 
 if TYPE_CHECKING:

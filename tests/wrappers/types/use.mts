@@ -13,6 +13,8 @@ is<ChildProcessWithoutNullStreams>()(spawn("a"));
 is<ChildProcessWithoutNullStreams>()(spawn("a", ["b"], { treaper: settings, cwd: "/" }));
 is<ChildProcessByStdio<Writable, null, null>>()(spawn("a", [], { stdio: ["pipe", "inherit", "ignore"], treaper: { grace: 1 } }));
 is<ChildProcess>()(spawn("a", ["b"], { stdio: "inherit", treaper: { noParent: true } }));
+const same: typeof import("node:child_process").spawn = spawn;
+is<ChildProcess>()(same("a", ["b"], { stdio: "inherit" }));
 // @ts-expect-error an unknown setting
 command("a", [], { graze: 5 });
 // @ts-expect-error a mode that does not exist

@@ -15,6 +15,8 @@ assert_type(treaper.Popen(["x"], text=True, grace=1, stdin_="watch", env={"a": "
 assert_type(treaper.Popen(["x"], universal_newlines=True).wait(), int)
 with treaper.Popen(["x"], text=True) as p:
     assert_type(p, "treaper.Popen[str]")
+assert_type(treaper.Popen(["x"], 0, stdin=subprocess.PIPE), "treaper.Popen[bytes]")
+assert_type(treaper.Popen(["x"], bufsize=1, text=True), "treaper.Popen[str]")
 host: subprocess.Popen[bytes] = treaper.Popen(["x"])
 async def f() -> None:
     q = await treaper.create_subprocess_exec("x", "y", stdin=subprocess.PIPE, grace=5, limit=5)
