@@ -18,7 +18,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use common::scene::Directory;
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, special, sys, until};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, special, sys, until, until_it_rests};
 use serde_json::{Value, json};
 
 /// Checks `value` against `schema`. The error says what is wrong. It knows only the words that the schema of treaper
@@ -553,6 +553,77 @@ fn is_one_message(output: &Output, to: &str, why: &str) {
     assert_eq!((&*text, output.status.code()), (&*expected, Some(7)));
 }
 
+/// A place that cannot be opened is an error before the start.
+fn is_not_started(output: &Output, to: &str, why: &str) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let expected = format!("treaper: --report or TREAPER_REPORT: cannot write to {to}: {why}\n");
+    assert_eq!((&*text, output.status.code()), (&*expected, Some(125)));
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_reader_of_a_fifo_gets_the_report_and_no_end_before() {
+    let directory = Directory::new();
+    let fifo = directory.0.join("fifo");
+    sys::mkfifo(&fifo);
+    let mut reader = Command::new("cat");
+    let reader = reader.arg(&fifo).stdout(Stdio::piped()).spawn().unwrap();
+    until_it_rests(reader.id() as i32);
+    let output = once(&[], fifo.to_str().unwrap(), &["sh", "-c", "exit 7"]);
+    let read = reader.wait_with_output().unwrap().stdout;
+    let report: Value = serde_json::from_slice(&read).unwrap();
+    assert_eq!(
+        (output.status.code(), &report["server_status"]),
+        (Some(7), &json!(7))
+    );
+}
+
+/// A process that closes a file for treaper is not one of the tree.
+#[test]
+fn a_file_as_a_stream_adds_no_process_to_the_tree() {
+    for form in FORMS {
+        let directory = Directory::new();
+        let file = directory.0.join("report");
+        let out = fs::File::create(directory.0.join("out")).unwrap();
+        for _ in 0..10 {
+            let mut treaper = Command::new(TREAPER);
+            treaper
+                .args(form)
+                .arg("--report")
+                .arg(&file)
+                .arg("true")
+                .stdin(fs::File::open(&file).unwrap_or_else(|_| out.try_clone().unwrap()))
+                .stdout(out.try_clone().unwrap());
+            assert!(treaper.status().unwrap().success());
+        }
+        for report in reports(&file) {
+            assert_eq!(report["signalled"], Value::Null, "{report}");
+            assert_eq!(report["terminate"], Value::Null, "{report}");
+        }
+    }
+}
+
+/// In the tree the number would be that of another file.
+#[test]
+fn a_treaper_in_the_tree_does_not_inherit_the_descriptor_of_the_report() {
+    let (mut read, write) = sys::pipe().unwrap();
+    let number = write.as_raw_fd();
+    let seen = "echo \"in the tree: $TREAPER_REPORT $TREAPER_GRACE\"";
+    for (value, inherited) in [(format!("fd:{number}"), ""), ("fd:2".to_owned(), "fd:2")] {
+        let scene = Scene::new().before_exec(move || sys::set_cloexec(number, false));
+        let scene = scene
+            .env("TREAPER_REPORT", &value)
+            .env("TREAPER_GRACE", "1s");
+        let mut run = scene.start(&Wrap::Treaper(&[]).command(&["sh", "-c", seen]));
+        assert_eq!(run.wait_clean().code(), Some(0));
+        assert_eq!(run.stdout(), format!("in the tree: {inherited} 1s\n"));
+    }
+    drop(write);
+    let mut text = String::new();
+    read.read_to_string(&mut text).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
 #[test]
 fn a_report_that_cannot_be_written_is_one_message_and_changes_no_status() {
     let directory = Directory::new();
@@ -562,18 +633,24 @@ fn a_report_that_cannot_be_written_is_one_message_and_changes_no_status() {
     for form in FORMS {
         for (to, why) in [
             ("/dev/full", "No space left on device"),
+            // It is not opened at the start: a reader would see an end.
             (
                 fifo.to_str().unwrap(),
                 "no process reads this FIFO, or it is a socket",
             ),
-            (folder, "Is a directory"),
-            ("/no/such/file", "No such file or directory"),
         ] {
             let output = once(form, to, &["sh", "-c", "exit 7"]);
             is_one_message(&output, &format!("'{to}'"), why);
         }
-        let output = once(form, "fd:700", &["sh", "-c", "exit 7"]);
-        is_one_message(&output, "fd:700", "Bad file descriptor");
+        for (to, why) in [
+            (folder, "Is a directory"),
+            ("/no/such/file", "No such file or directory"),
+        ] {
+            let output = once(form, to, &["echo", "started"]);
+            is_not_started(&output, &format!("'{to}'"), why);
+        }
+        let output = once(form, "fd:700", &["echo", "started"]);
+        is_not_started(&output, "fd:700", "Bad file descriptor");
         // A working directory that was removed has no path, so the file has none either.
         let gone = directory.0.join("gone");
         std::fs::create_dir(&gone).unwrap();
@@ -585,7 +662,7 @@ fn a_report_that_cannot_be_written_is_one_message_and_changes_no_status() {
             .args(["--report", "file", "--", ACTOR, "exit", "7"])
             .current_dir(&gone);
         let output = treaper.stdin(Stdio::null()).output().unwrap();
-        is_one_message(&output, "'file'", "No such file or directory");
+        is_not_started(&output, "'file'", "No such file or directory");
     }
 }
 
@@ -639,7 +716,34 @@ fn a_file_at_its_size_limit_and_a_pipe_without_a_reader_end_nothing() {
             stderr.contains(why) && stderr.lines().count() == 1,
             "{stderr}"
         );
+        // The next report would follow a half of this one.
+        let file = run.directory().join("report");
+        assert_eq!(fs::read(file).unwrap(), b"");
     }
+}
+
+/// 300 words make a report that is longer than the page that a pipe takes at once.
+#[test]
+fn a_pipe_without_room_for_all_gets_nothing() {
+    let (mut read, pipe) = sys::pipe().unwrap();
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let mut filler = OpenOptions::new().write(true).open(path).unwrap();
+    filler.write_all(&vec![b'x'; 61_440]).unwrap();
+    let number = pipe.as_raw_fd();
+    let to = format!("--report=fd:{number}");
+    let options = [to.as_str(), "--report-arguments"];
+    let words = vec!["a word of thirty two characters."; 300];
+    let command = [&["sh", "-c", "exit 7"][..], &words].concat();
+    let pipe = OwnedFd::from(pipe);
+    let scene = Scene::new().before_exec(move || sys::set_cloexec(number, false));
+    let mut run = scene.start(&Wrap::Treaper(&options).command(&command));
+    assert_eq!(run.wait_clean().code(), Some(7));
+    let stderr = run.stderr();
+    assert!(stderr.contains("the pipe or socket is full"), "{stderr}");
+    drop((run, pipe, filler));
+    let mut text = Vec::new();
+    read.read_to_end(&mut text).unwrap();
+    assert_eq!(text.len(), 61_440);
 }
 
 /// Reports to an inherited descriptor.

@@ -454,7 +454,7 @@ fn inherited_descriptors_are_found_and_kept_from_the_server_and_closed() {
         assert_eq!(reserved, [Ok(()), Ok(()), Err(Errno::BADF)]);
         let flags = [2, 5, 9].map(|number| sys::fd_flags(number).unwrap());
         assert_eq!(flags, [0, libc::FD_CLOEXEC, 0]);
-        apart::give_up(9);
+        apart::give_up(9, &mut Vec::new());
         assert_eq!(fd::inherited(), [5]);
         (0..3).all(|number| sys::fd_flags(number).is_some())
     });
@@ -481,8 +481,8 @@ fn a_standard_stream_is_redirected_and_is_replaced_unless_it_is_a_file() {
         }
         sys::dup2(File::open("/dev/null").unwrap().as_raw_fd(), 2);
         sys::dup2(File::open(&path).unwrap().as_raw_fd(), 1);
-        apart::give_up(0);
-        apart::give_up(1);
+        apart::give_up(0, &mut Vec::new());
+        apart::give_up(1, &mut Vec::new());
         [at(0), at(1)] == [Path::new("/dev/null"), &path]
     });
 }

@@ -13,6 +13,11 @@ use crate::sys::{Errno, notify, pid, startup};
 const PID_VARIABLES: [&str; 3] = ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
 /// Names this process by the inode of its pidfd. Without this variable `LISTEN_PID` alone counts.
 const INODE: &[u8] = b"LISTEN_PIDFDID=";
+/// A descriptor of the report, which the server does not inherit: for a treaper in its tree this
+/// number would be another file.
+const DESCRIPTOR: &[u8] = b"TREAPER_REPORT=fd:";
+/// This one it inherits.
+const STDERR: &[u8] = b"TREAPER_REPORT=fd:2";
 /// The longest pid, in digits.
 const DIGITS: usize = 10;
 
@@ -56,7 +61,8 @@ impl Environment {
     pub fn naming_another() -> Option<Self> {
         let mut names = PID_VARIABLES.to_vec();
         names.retain(|name| names_this_process(name));
-        if names.is_empty() {
+        let is_own = |text: &[u8]| text.starts_with(DESCRIPTOR) && text != STDERR;
+        if names.is_empty() && !startup::entries().any(|text| is_own(text.to_bytes())) {
             return None;
         }
         let (mut texts, mut pids) = (Vec::new(), Vec::new());
@@ -67,7 +73,7 @@ impl Environment {
             if names.iter().any(|known| name == Some(known.as_bytes())) {
                 pids.push((texts.len(), head.len()));
                 texts.push([head, &[0; DIGITS]].concat());
-            } else if !text.starts_with(INODE) {
+            } else if !(is_own(text) || !names.is_empty() && text.starts_with(INODE)) {
                 texts.push(text.to_vec());
             }
         }

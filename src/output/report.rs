@@ -35,9 +35,8 @@ pub enum To {
 #[derive(Debug)]
 pub struct Report {
     to: To,
-    /// The same with an absolute path, or why the report cannot be written: the descriptor is
-    /// closed, or the path of the working directory is unknown.
-    target: Result<To, Errno>,
+    /// The same with an absolute path: treaper leaves its working directory later.
+    target: To,
     /// The facts of the stop.
     pub ledger: Ledger,
     /// When the run began, on both clocks.
@@ -69,19 +68,24 @@ impl Report {
     /// server inherits. Must be called before treaper opens any descriptor.
     ///
     /// # Errors
-    /// No memory.
+    /// The report cannot be written there; no memory.
     pub fn prepare(to: &To, inherited: &mut Vec<i32>) -> Result<Self, Error> {
         let target = match to {
-            // treaper leaves its working directory later.
-            To::File(path) => match std::path::absolute(path) {
-                Ok(path) => Ok(To::File(path.into())),
-                Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::NOENT)),
-            },
+            To::File(path) => std::path::absolute(path)
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOENT))
+                .map(OsString::from)
+                .and_then(|path| fd::can_append(&path).map(|()| To::File(path))),
             To::Descriptor(number) => {
                 inherited.retain(|known| known != number);
                 fd::reserve(*number).map(|()| To::Descriptor(*number))
             }
         };
+        let target = target.map_err(|errno| {
+            let why = error::why_not_opened(errno);
+            Error::Unavailable(format!(
+                "--report or TREAPER_REPORT: cannot write to {to}: {why}"
+            ))
+        })?;
         let ledger = Ledger::shared().map_err(|errno| Error::kernel("map memory", errno))?;
         Ok(Self {
             to: to.clone(),
@@ -110,12 +114,11 @@ impl Report {
         let line = format!("{}\n", self.object(facts, clock::now()));
         let line = line.as_bytes();
         let written = match &self.target {
-            Ok(To::File(path)) => {
+            To::File(path) => {
                 let file = fd::open_to_append(path).map_err(error::why_not_opened)?;
-                fd::write_at_once(file.as_fd(), line)
+                fd::write_whole(file.as_fd(), line)
             }
-            Ok(To::Descriptor(number)) => fd::write_without_waiting(*number, line),
-            Err(errno) => Err(*errno),
+            To::Descriptor(number) => fd::write_without_waiting(*number, line),
         };
         match written {
             Ok(len) if len == line.len() => Ok(()),

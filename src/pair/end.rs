@@ -7,10 +7,11 @@ use crate::sys::wait::Ended;
 use crate::sys::{apart, signal, tty};
 
 /// Closes the inherited descriptors, once the server has its own copies. Otherwise sockets and
-/// pipes would stay open after the server has closed them.
-pub fn release_inherited(place: &Place) {
-    let descriptors = place.server_descriptors.iter().copied();
-    descriptors.for_each(apart::give_up);
+/// pipes would stay open after the server has closed them. `helpers`: see [`apart::give_up`].
+pub fn release_inherited(place: &Place, helpers: &mut Vec<i32>) {
+    for descriptor in &place.server_descriptors {
+        apart::give_up(*descriptor, helpers);
+    }
 }
 
 /// Ends treaper as the shell or the manager expects it, in its last process. A shell gets its

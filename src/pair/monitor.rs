@@ -74,7 +74,7 @@ pub fn start_server<'a>(
     context: &'a Context<'a>,
     prepared: Prepared,
     role: Role,
-    strangers: Vec<i32>,
+    mut strangers: Vec<i32>,
 ) -> Result<Supervisor<'a>, Error> {
     let Prepared {
         hosts,
@@ -114,7 +114,7 @@ pub fn start_server<'a>(
         // late, and undo a Ctrl-Z that came since then.
         arrival::forget_resumption();
     }
-    end::release_inherited(&context.place);
+    end::release_inherited(&context.place, &mut strangers);
     if matches!(role, Role::Monitor { .. }) || !context.place.job_control {
         fd::leave_directory();
     }
@@ -137,12 +137,12 @@ pub fn start_server<'a>(
         Some(trigger) => watch.add_stdin(trigger, mode == StdinMode::Auto),
         // treaper needs its copy of stdin to ask how many bytes are unread.
         None if writes.is_some() => {}
-        None => apart::give_up(fd::STDIN),
+        None => apart::give_up(fd::STDIN, &mut strangers),
     }
     if context.config.stdout {
         watch.add_stdout();
     } else {
-        apart::give_up(fd::STDOUT);
+        apart::give_up(fd::STDOUT, &mut strangers);
     }
     if let Some(cgroup) = cgroup {
         watch.add_cgroup_events(cgroup.events.as_fd());

@@ -38,9 +38,9 @@ pub fn run(
     drop((prepared.hosts.watched, prepared.command, prepared.writes));
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
     let mut shim = Shim::new(context, monitor, parent, bell);
-    apart::give_up(fd::STDIN);
-    apart::give_up(fd::STDOUT);
-    end::release_inherited(&context.place);
+    apart::give_up(fd::STDIN, &mut shim.helpers);
+    apart::give_up(fd::STDOUT, &mut shim.helpers);
+    end::release_inherited(&context.place, &mut shim.helpers);
     // Terminals open the next pane where the leader of the foreground job is.
     if !context.place.job_control {
         fd::leave_directory();
@@ -158,6 +158,8 @@ struct Shim<'a> {
     /// Children of the shim that are not of the tree: children that this process had before it
     /// executed treaper, and their orphans. `None` if it had none.
     strangers: Option<Vec<i32>>,
+    /// Children that close files for the shim.
+    helpers: Vec<i32>,
 }
 
 impl<'a> Shim<'a> {
@@ -182,12 +184,15 @@ impl<'a> Shim<'a> {
             sender: Sender::Direct,
             obeyed: Suspension::default(),
             strangers: (!strangers.is_empty()).then(|| strangers.clone()),
+            helpers: Vec::new(),
         }
     }
 
     /// The children that are not of the tree, for the heir.
     fn into_strangers(self) -> Vec<i32> {
-        self.strangers.unwrap_or_default()
+        let mut all = self.helpers;
+        all.extend(self.strangers.unwrap_or_default());
+        all
     }
 }
 
@@ -295,8 +300,8 @@ impl Shim<'_> {
                     if server.is_some_and(|server| server.get() == pid) {
                         board.set_ended(ended);
                     }
-                    if let Some(strangers) = &mut self.strangers {
-                        strangers.retain(|stranger| *stranger != pid);
+                    for known in self.strangers.iter_mut().chain([&mut self.helpers]) {
+                        known.retain(|known| *known != pid);
                     }
                 }
                 Some(_) => {}

@@ -33,10 +33,11 @@ pub fn start(place: &Place) -> Result<(Stream, Pid), Errno> {
     prctl::set_name(NAME);
     let _ = prctl::signal_on_parent_exit(Signal::KILL);
     if pid::parent() == relay {
-        apart::give_up(fd::STDIN);
-        apart::give_up(fd::STDOUT);
+        let helpers = &mut Vec::new();
+        apart::give_up(fd::STDIN, helpers);
+        apart::give_up(fd::STDOUT, helpers);
         drop(near);
-        end::release_inherited(place);
+        end::release_inherited(place, helpers);
         if let Err(errno) = copy(&far, &standard) {
             let why = error::describe(errno);
             log::warn!("the server's output is lost, since stdout cannot be written: {why}");

@@ -33,6 +33,7 @@ use crate::settings::config::Config;
 use crate::settings::writers::Writers;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
+use crate::sys::fd::Kind;
 use crate::sys::pid::{self, Pid};
 use crate::sys::stream::{self, Stream};
 use crate::sys::wait::Ended;
@@ -59,8 +60,12 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
     }
     let source = &settings.source;
     if !stream::stdin_can_be_relayed() {
+        let hint = match fd::kind(fd::STDIN) {
+            Kind::Terminal => "; at a terminal, write: cat | treaper",
+            _ => "",
+        };
         return Err(Error::Misuse(format!(
-            "{source}: stdin is not a pipe, FIFO or stream socket, so the relay cannot pass it on"
+            "{source}: stdin is not a pipe, FIFO or stream socket, so the relay cannot pass it on{hint}"
         )));
     }
     if !settings.sockets.is_empty() && proc::view().is_err() {
@@ -197,9 +202,10 @@ pub fn start(
 /// Runs the relay in the process that the host has started, and ends that as treaper has ended.
 fn become_relay(mut relay: Relay, place: &Place, files: &[SocketFile]) -> ! {
     startup::set_names(NAME);
-    apart::give_up(fd::STDIN);
-    apart::give_up(fd::STDOUT);
-    end::release_inherited(place);
+    let helpers = &mut Vec::new();
+    apart::give_up(fd::STDIN, helpers);
+    apart::give_up(fd::STDOUT, helpers);
+    end::release_inherited(place, helpers);
     if !place.job_control {
         fd::leave_directory();
     }

@@ -288,7 +288,8 @@ impl<'a> Watch<'a> {
                     if let Some(idle) = self.idle() {
                         idle.stand_still();
                     }
-                    apart::give_up(fd::STDIN);
+                    // A pipe or socket, for which no helper is needed.
+                    apart::give_up(fd::STDIN, &mut Vec::new());
                 }
             }
         }

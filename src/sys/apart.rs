@@ -11,13 +11,19 @@ use super::{fd, std_fd};
 ///
 /// To close a file can take as long as its file system wants (`flush` of FUSE and NFS), so another
 /// process does that, which shares the descriptors: the file leaves them before the wait begins. If
-/// there can be no such process, the file stays open.
-pub fn give_up(fd: i32) {
+/// there can be no such process, the file stays open. `helpers` gets the pid of that process: it is
+/// not of the tree.
+pub fn give_up(fd: i32, helpers: &mut Vec<i32>) {
     if !fd::may_wait(fd) {
-        close(fd);
-    } else if let Ok(Fork::Child) = clone::fork_sharing_descriptors() {
-        close(fd);
-        clone::exit_child(0);
+        return close(fd);
+    }
+    match clone::fork_sharing_descriptors() {
+        Ok(Fork::Child) => {
+            close(fd);
+            clone::exit_child(0)
+        }
+        Ok(Fork::Parent(helper)) if helpers.try_reserve(1).is_ok() => helpers.push(helper.get()),
+        Ok(Fork::Parent(_)) | Err(_) => {}
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 pub use nix::sys::resource::Resource;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrAny, sockopt};
 use rustix::pipe::PipeFlags;
@@ -153,6 +153,19 @@ pub fn open_to_append(path: &OsStr) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
 }
 
+/// Whether a file can be opened to append to it. It is made if it is missing. A FIFO is not opened:
+/// its reader would see an end.
+///
+/// # Errors
+/// As [`append_stderr_to`].
+pub fn can_append(path: &OsStr) -> Result<(), Errno> {
+    let is_fifo = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
+    if rustix::fs::stat(path).is_ok_and(is_fifo) {
+        return rustix::fs::access(path, Access::WRITE_OK);
+    }
+    open_to_append(path).map(drop)
+}
+
 /// Keeps the inherited descriptor `number`, except 2, from the server. See `fcntl(2)`.
 ///
 /// # Errors
@@ -216,9 +229,14 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
     // SAFETY: the caller keeps it open.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     match file_type(fd)? {
-        FileType::RegularFile => write_at_once(fd, bytes),
+        FileType::RegularFile => write_whole(fd, bytes),
         FileType::Socket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
         _ => {
+            // A pipe takes a part of what is longer than its pages.
+            let room = rustix::pipe::fcntl_getpipe_size(fd).map(|size| size as u64);
+            if room.is_ok_and(|size| size < unread(number) + bytes.len() as u64) {
+                return Err(Errno::AGAIN);
+            }
             let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
             if let Ok(own) = reopen(number, flags) {
                 return write_at_once(own.as_fd(), bytes);
@@ -267,6 +285,23 @@ pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
         _ => {}
     }
     written
+}
+
+/// As [`write_at_once`], to a file. If not all fits, what was written is taken back: the next line
+/// must not follow a part of this one.
+///
+/// # Errors
+/// As [`write_at_once`].
+pub fn write_whole(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+    let written = write_at_once(fd, bytes)?;
+    if written < bytes.len() {
+        let end = rustix::fs::tell(fd)?;
+        // Otherwise another process has written after it.
+        if rustix::fs::fstat(fd)?.st_size as u64 == end {
+            rustix::fs::ftruncate(fd, end - written as u64)?;
+        }
+    }
+    Ok(written)
 }
 
 /// After a write for which there was no reader: removes the signal of the kernel.
