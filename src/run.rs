@@ -15,8 +15,8 @@ use crate::settings::cli::{self, Parsed};
 use crate::settings::config::{Config, PREFIX};
 use crate::settings::manner::Manner;
 use crate::start;
-use crate::sys::fd;
 use crate::sys::startup::{self, Inherited};
+use crate::sys::{Errno, fd};
 
 /// Runs treaper. Returns the exit status of this process: in the shim that of treaper, in the
 /// monitor that of the monitor.
@@ -73,7 +73,14 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
             inherited,
         };
         match start.what {
-            What::Server => start::run(request),
+            // Another init starts a process that exits so, and maps that status as any other.
+            What::Server => start::run(request).or_else(|error| match error {
+                Error::NotExecuted { status, .. } if config.success.map(status) == 0 => {
+                    voice.report_failure(&error, &start.command[0]);
+                    Ok(0)
+                }
+                other => Err(other),
+            }),
             What::Pause => pause::run(request),
         }
     });
@@ -107,5 +114,10 @@ fn print(text: &str) -> Result<(), Error> {
     let written = stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush());
-    written.map_err(|error| Error::Unavailable(format!("cannot write to stdout: {error}")))
+    written.map_err(|error| {
+        Error::kernel(
+            "write to stdout",
+            Errno::from_io_error(&error).unwrap_or(Errno::IO),
+        )
+    })
 }

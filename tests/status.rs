@@ -136,3 +136,24 @@ fn an_end_is_shown_in_words() {
         assert_eq!(ended.to_string(), text);
     }
 }
+
+/// Their child fails, and its status is mapped as any other.
+#[test]
+fn with_the_name_tini_a_status_of_no_program_is_mapped_too() {
+    for (words, status) in [
+        (&["-e", "127", "--", "/no/such"][..], 0),
+        (&["-e", "126", "--", "/no/such"], 127),
+        (&["-e", "126", "--", "/etc/passwd"], 0),
+        (&["--", "."], 126),
+    ] {
+        let output = std::os::unix::process::CommandExt::arg0(
+            &mut std::process::Command::new(TREAPER),
+            "tini",
+        )
+        .args(words)
+        .output()
+        .unwrap();
+        assert_eq!(output.status.code(), Some(status), "{words:?}");
+        assert!(!output.stderr.is_empty(), "{words:?}");
+    }
+}

@@ -14,6 +14,8 @@ use crate::sys::wait::Ended;
 const VERSION: &str = "dumb-init v1.2.5";
 /// The greatest signal number that `--rewrite` takes.
 const MAX_SIGNAL: u8 = 31;
+const INT: u8 = 2;
+const QUIT: u8 = 3;
 const KILL: u8 = 9;
 const TERM: u8 = 15;
 const STOP: u8 = 19;
@@ -115,17 +117,19 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
     Ok(start)
 }
 
-/// The rewrites as treaper takes them.
+/// The rewrites as treaper takes them: none of a signal that no process can take.
 fn list(rewrites: &Rewrites) -> String {
     let list = rewrites.iter().enumerate();
+    let list = list.filter(|(from, _)| !matches!(*from as u8, KILL | STOP));
     let list = list.filter_map(|(from, to)| to.map(|to| format!("{from}:{to},")));
     list.collect()
 }
 
 /// The signal for the rest of the tree, which gets SIGTERM from treaper: that is rewritten as well,
-/// if the new signal asks for an end. Otherwise empty.
+/// if the new signal asks for an end, and what a shell starts in the background does not ignore it.
+/// Otherwise empty.
 fn stop_signal(rewrites: &Rewrites) -> String {
-    let asks_for_end = |to: &u8| (1..TERM).contains(to) && *to != KILL;
+    let asks_for_end = |to: &u8| (1..TERM).contains(to) && ![INT, QUIT, KILL].contains(to);
     let signal = rewrites[usize::from(TERM)].filter(asks_for_end);
     signal.map_or_else(String::new, |signal| signal.to_string())
 }

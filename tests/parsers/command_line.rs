@@ -49,7 +49,7 @@ fn value_of(long: &str, name: &str, words: &[&str]) -> &'static str {
         (_, "FROM:TO") => "USR1:USR2",
         (_, "unix:PATH") => "unix:/x",
         (_, "MATCH") => "a=b",
-        (_, "NAME" | "FILE") => "x",
+        (_, "NAME" | "FILE" | "COMMAND") => "x",
         _ => unreachable!("--{long} {name}: add a value here"),
     }
 }
