@@ -80,7 +80,7 @@ impl Command {
 }
 
 fn is_searched(name: &OsStr) -> bool {
-    !name.as_bytes().contains(&b'/')
+    !name.as_bytes().contains(&b'/') && name != "." && name != ".."
 }
 
 /// The paths at which the command may be.
@@ -111,7 +111,8 @@ pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
     let shown = Shown(name);
     match failure {
         Failure::NotFound => {
-            let message = format!("cannot find '{shown}': {}", error::describe(Errno::NOENT));
+            let why = error::describe(Errno::NOENT);
+            let message = format!("cannot find '{shown}': {why}{}", hint(name));
             not_executed(status::NOT_FOUND, Errno::NOENT, message)
         }
         Failure::NotSearched(at) => {
@@ -123,7 +124,12 @@ pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
             not_executed(status::NOT_FOUND, Errno::ACCESS, message)
         }
         Failure::NotExecutable(errno) => {
-            let message = format!("cannot execute '{shown}': {}", error::describe(errno));
+            // The kernel does not say so.
+            let why = match directory.join(name) {
+                path if errno == Errno::ACCESS && path.is_dir() => Errno::ISDIR,
+                _ => errno,
+            };
+            let message = format!("cannot execute '{shown}': {}", error::describe(why));
             not_executed(status::NOT_EXECUTABLE, errno, message)
         }
         Failure::NoInterpreter(at) => {
@@ -134,6 +140,24 @@ pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
         }
         Failure::Clone(errno) => Error::kernel(&format!("start '{shown}'"), errno),
         Failure::Orphaned => Error::Gone("the monitor is gone, so COMMAND was not started"),
+    }
+}
+
+/// What to write instead of a `name` that means something to a shell.
+fn hint(name: &OsStr) -> &'static str {
+    const BUILTINS: [&[u8]; 9] = [
+        b"cd", b"source", b"alias", b"eval", b"export", b"set", b"ulimit", b"umask", b"unset",
+    ];
+    let name = name.as_bytes();
+    let word = name.split(|byte| *byte == b'=').next().unwrap_or_default();
+    if name.iter().any(|byte| b" ;|&<>$`(".contains(byte)) {
+        "; for a line of a shell, write: treaper sh -c 'LINE'"
+    } else if word.len() < name.len() && !word.contains(&b'/') {
+        "; to set a variable, write: treaper env NAME=VALUE COMMAND"
+    } else if BUILTINS.contains(&name) {
+        "; it is a command of the shell, so write: treaper sh -c 'LINE'"
+    } else {
+        ""
     }
 }
 

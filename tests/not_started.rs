@@ -211,3 +211,86 @@ fn a_monitor_that_is_killed_before_the_start_is_the_reason() {
         (expected, "")
     );
 }
+
+/// What a new user types.
+#[test]
+fn a_word_for_a_shell_gets_a_hint() {
+    let line = "for a line of a shell, write: treaper sh -c 'LINE'";
+    let missing = "No such file or directory";
+    for (word, status, text) in [
+        (
+            "/tmp",
+            126,
+            "cannot execute '/tmp': Is a directory".to_owned(),
+        ),
+        (".", 126, "cannot execute '.': Is a directory".to_owned()),
+        (
+            "a; b",
+            127,
+            format!("cannot find 'a; b': {missing}; {line}"),
+        ),
+        ("a|b", 127, format!("cannot find 'a|b': {missing}; {line}")),
+        (
+            "cd",
+            127,
+            format!(
+                "cannot find 'cd': {missing}; it is a command of the shell, so write: treaper sh -c 'LINE'"
+            ),
+        ),
+        (
+            "FOO=1",
+            127,
+            format!(
+                "cannot find 'FOO=1': {missing}; to set a variable, write: treaper env NAME=VALUE COMMAND"
+            ),
+        ),
+        ("no-such", 127, format!("cannot find 'no-such': {missing}")),
+        (
+            "a b/c",
+            127,
+            format!("cannot find 'a b/c': {missing}; {line}"),
+        ),
+    ] {
+        for options in [&[][..], &["--no-guard"]] {
+            let found = failed(options, OsStr::new(word));
+            assert_eq!(found, (status, format!("treaper: {text}")));
+        }
+    }
+}
+
+#[test]
+fn an_option_that_has_taken_the_command_is_named() {
+    for (words, text) in [
+        (
+            &["--report", "true"][..],
+            "no COMMAND was given: 'true' is the FILE of --report",
+        ),
+        (&["--no-guard"], "no COMMAND was given; see treaper --help"),
+        (
+            &["--grce=1s", "true"],
+            "unexpected argument '--grce' found; did you mean --grace?",
+        ),
+        (
+            &["--rewrite=KILL:TERM", "true"],
+            "--rewrite: invalid value 'KILL:TERM': no process can treat SIGKILL as another signal",
+        ),
+    ] {
+        let output = Command::new(TREAPER).args(words).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            (said, output.status.code()),
+            (format!("treaper: {text}\n"), Some(125))
+        );
+    }
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(TREAPER)
+        .arg("--help")
+        .stdout(full)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        said,
+        "treaper: cannot write to stdout: No space left on device\n"
+    );
+}

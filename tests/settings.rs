@@ -192,7 +192,19 @@ fn a_stdin_to_be_watched_has_to_be_one_that_can_hang_up() {
 fn durations_have_units_and_a_range() {
     for option in DURATIONS {
         let zero = ["0", "0ms"].iter().filter(|_| option != &"--kill-timeout");
-        for value in zero.chain(&["5", "500ms", "5s", "2m", "1h", "0.5", "1.5s"]) {
+        for value in zero.chain(&[
+            "5",
+            "500ms",
+            "5s",
+            "2m",
+            "1h",
+            "1d",
+            "365d",
+            "1m30s",
+            "1h0.5s500ms",
+            "0.5",
+            "1.5s",
+        ]) {
             is_accepted(&[option, value], &[]);
         }
         for value in [
@@ -203,6 +215,11 @@ fn durations_have_units_and_a_range() {
             "s",
             "ms",
             "5 s 3",
+            "1m30",
+            "30 1m",
+            "1mm",
+            "366d",
+            "1d365d",
             "99999999999999999999",
             "1e3",
             "∞",
@@ -232,6 +249,7 @@ fn booleans_are_1_0_true_false_yes_no() {
 fn lists_are_separated_by_commas_or_blanks() {
     is_accepted(&[], &[("TREAPER_REWRITE", "USR1:USR2,WINCH:0 34:35")]);
     is_accepted(&[], &[("TREAPER_SUCCESS", "3 4,5, TERM")]);
+    is_accepted(&[], &[("TREAPER_SUCCESS", "3\t4\n5\n")]);
     is_refused(
         &[],
         &[("TREAPER_REWRITE", "USR1:USR2,WINCH")],
@@ -244,6 +262,19 @@ fn lists_are_separated_by_commas_or_blanks() {
         .status()
         .unwrap();
     assert_eq!(out.code(), Some(0));
+}
+
+/// Two parts are added.
+#[test]
+fn the_parts_of_a_duration_are_added() {
+    let read = treaper::settings::value::duration;
+    for (text, millis) in [
+        ("1m30s", 90_000),
+        ("1d1ms", 86_400_001),
+        ("1.5h0.5s", 5_400_500),
+    ] {
+        assert_eq!(read(text), Ok(std::time::Duration::from_millis(millis)));
+    }
 }
 
 #[test]

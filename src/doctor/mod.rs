@@ -49,8 +49,9 @@ pub fn examine(
     inherited: &Inherited,
 ) -> (String, bool) {
     let offers = Level::NAMES.map(|(name, _)| (name, try_start(name, arguments, inherited)));
-    let mut checks = features();
-    checks.extend(surroundings(config, inherited));
+    let mut checks = host::host_and_stdin(config, inherited).to_vec();
+    checks.extend(features());
+    checks.extend(surroundings(config));
     let chosen = config.contain;
     let available = offers[chosen as usize].1.is_ok();
     let text = match format {
@@ -121,7 +122,7 @@ fn features() -> Vec<Check> {
     .to_vec()
 }
 
-fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
+fn surroundings(config: &Config) -> Vec<Check> {
     let choose =
         |yes, when_yes: &str, when_no: &str| if yes { when_yes } else { when_no }.to_owned();
     let proc = proc::view().is_ok();
@@ -138,7 +139,6 @@ fn surroundings(config: &Config, inherited: &Inherited) -> Vec<Check> {
             "treaper walks the tree without a scan of /proc",
         ),
     ];
-    checks.extend(host::host_and_stdin(config, inherited));
     if config.writers.are_used() {
         let checked = relay::check(&config.writers);
         let possible = "stdin can be passed on, and the sockets can be made";
@@ -269,7 +269,9 @@ fn kills_group() -> bool {
 
 fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> String {
     let (version, kernel) = (env!("CARGO_PKG_VERSION"), kernel_release());
-    let mut text = format!("treaper {version} on Linux {kernel}\n\nThis place\n");
+    let mut text = format!(
+        "treaper {version} on Linux {kernel}\n\nThis place (a line with - is neither good nor bad)\n"
+    );
     for (name, ok, detail) in checks {
         let mark = ok.map_or("-", |ok| if ok { "yes" } else { "no" });
         let _ = writeln!(text, "  {name:18} {mark:4} {detail}");

@@ -7,7 +7,7 @@ use clap::builder::ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
-use crate::output::error::Error;
+use crate::output::error::{Error, Shown};
 use crate::settings::config::{Config, PREFIX};
 use crate::settings::help;
 use crate::settings::options::{self, Opt};
@@ -55,7 +55,7 @@ fn grammar_of(options: impl Iterator<Item = &'static Opt>, given: &SetVariables<
         let is_list = matches!(arg.get_action(), ArgAction::Append);
         let items = text
             .as_bytes()
-            .split(|byte| is_list && b", ".contains(byte));
+            .split(|byte| is_list && b", \t\n".contains(byte));
         let items = items.filter(|item| !item.is_empty());
         command.arg(arg.default_values(items.map(|item| OsStr::from_bytes(item).to_owned())))
     })
@@ -102,7 +102,10 @@ pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Er
     let used = options::all().filter(|option| mentions(arguments, option) || is_given(option));
     let error = match grammar_of(used, &given).try_get_matches_from(arguments) {
         Ok(matches) => {
-            return Config::new(matches, unknown).map(|config| Parsed::Run(Box::new(config)));
+            let config = Config::new(matches, unknown);
+            return config
+                .map(|config| Parsed::Run(Box::new(config)))
+                .map_err(|error| explain_swallowed(arguments).unwrap_or(error));
         }
         Err(error) => error,
     };
@@ -127,6 +130,19 @@ pub fn from_variables(variables: &Variables, command: &[OsString]) -> Result<Con
         Parsed::Run(config) => Ok(*config),
         Parsed::Print(text) => Err(Error::Misuse(text)),
     }
+}
+
+/// Explains why there is no COMMAND, if the last option has taken it as its value.
+fn explain_swallowed(arguments: &[OsString]) -> Option<Error> {
+    let [.., option, value] = arguments else {
+        return None;
+    };
+    let name = option.to_str()?.strip_prefix("--")?;
+    let known = options::all().find(|known| known.long == name)?.argument();
+    let value_name = known.get_value_names()?.first()?;
+    let value = Shown(value);
+    let text = format!("no COMMAND was given: '{value}' is the {value_name} of --{name}");
+    (!known.is_require_equals_set()).then_some(Error::Misuse(text))
 }
 
 /// The message of clap in one line, without what it begins with.
@@ -170,7 +186,7 @@ fn explain(error: &clap::Error, arguments: &[OsString]) -> String {
             word.to_string_lossy()
         ),
         (None, "") => line,
-        (None, similar) => format!("{line}; did you mean {similar}?"),
+        (None, similar) => return format!("{line}; did you mean {similar}?"),
     };
     format!("{explained}; see treaper --help")
 }

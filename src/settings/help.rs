@@ -47,7 +47,7 @@ pub fn text() -> String {
     }
     let _ = writeln!(text, "\n{line}");
     text.push_str(
-        "\nVariables: TREAPER_KILL_MODE and so on; the command line wins. TIME: 500ms, 5s, 2m or seconds.\n\
+        "\nVariables: TREAPER_KILL_MODE and so on; the command line wins. TIME: 500ms, 5s, 2m, 1h, 1d.\n\
          Exit status: the server's, or 128+n for signal n; 123 survivors, 124 cancel-timeout,\n\
          125 treaper failed, 126 cannot execute, 127 not found. Manual: treaper(1).\n",
     );

@@ -13,39 +13,57 @@ pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The shortest one where 0 makes no sense.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// `500ms`, `5s`, `2m`, `1h`, or plain seconds (`5`, `0.5`), exact to the nanosecond.
-///
-/// Computed in whole numbers: floating point would add 20 KiB of tables to the program.
+/// `500ms`, `5s`, `2m`, `1h`, `1d`, such parts joined (`1m30s`), or plain seconds (`5`, `0.5`), exact
+/// to the nanosecond.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let expected = || "expected a duration such as 500ms, 5s, 2m or plain seconds".to_owned();
-    let end = text
-        .find(|c: char| c != '.' && !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let nanos_each: u128 = match unit {
-        "ms" => 1_000_000,
-        "" | "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        _ => return Err(expected()),
-    };
+    let (mut rest, mut nanos) = (text, 0_u128);
+    loop {
+        let number = leading(rest, |c| c == '.' || c.is_ascii_digit());
+        let unit = leading(&rest[number.len()..], |c| c.is_ascii_alphabetic());
+        rest = &rest[number.len() + unit.len()..];
+        let nanos_each = match unit {
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            "d" => 86_400_000_000_000,
+            "" if number.len() == text.len() => 1_000_000_000,
+            _ => return Err(EXPECTED.to_owned()),
+        };
+        nanos = nanos.saturating_add(nanos_of(number, nanos_each)?);
+        if rest.is_empty() {
+            break;
+        }
+    }
+    match u64::try_from(nanos).map(Duration::from_nanos) {
+        Ok(duration) if duration <= MAX_DURATION => Ok(duration),
+        _ => Err(OUT_OF_RANGE.to_owned()),
+    }
+}
+
+const EXPECTED: &str = "expected a duration such as 500ms, 5s, 1m30s or plain seconds";
+const OUT_OF_RANGE: &str = "out of range: at most 365d";
+
+/// What `text` begins with.
+fn leading(text: &str, belongs: impl Fn(char) -> bool) -> &str {
+    let end = text.find(|c: char| !belongs(c)).unwrap_or(text.len());
+    &text[..end]
+}
+
+/// A decimal number of units. Computed in whole numbers: floating point would add 20 KiB of tables
+/// to the program.
+fn nanos_of(number: &str, nanos_each: u128) -> Result<u128, String> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || fraction.contains('.') || number.ends_with('.') {
-        return Err(expected());
+        return Err(EXPECTED.to_owned());
     }
-    let out_of_range = || "out of range: at most 365 days (8760h)".to_owned();
-    let nanos = whole.parse::<u64>().map_err(|_| out_of_range())?;
-    let nanos = u128::from(nanos) * nanos_each;
+    let whole = whole.parse::<u64>().map_err(|_| OUT_OF_RANGE)?;
     // 18 digits are enough for every unit: further ones are less than a nanosecond.
     let mut places = (0_u128, 1_u128);
     for digit in fraction.bytes().take(18) {
         places = (places.0 * 10 + u128::from(digit - b'0'), places.1 * 10);
     }
-    let nanos = nanos + places.0 * nanos_each / places.1;
-    match u64::try_from(nanos).map(Duration::from_nanos) {
-        Ok(duration) if duration <= MAX_DURATION => Ok(duration),
-        _ => Err(out_of_range()),
-    }
+    Ok(u128::from(whole) * nanos_each + places.0 * nanos_each / places.1)
 }
 
 /// As [`duration`], but at least 100 ms: a process takes that long to end after SIGKILL, and a
@@ -61,7 +79,7 @@ pub fn timeout(text: &str) -> Result<Duration, String> {
 /// Where a report goes: `fd:N`, or the path of a file.
 pub fn report(text: &OsStr) -> Result<To, String> {
     let to = match text.as_bytes().strip_prefix(b"fd:") {
-        None => Some(To::File(text.to_owned())).filter(|_| !text.is_empty()),
+        None => Some(To::File(text.to_owned())).filter(|_| !text.is_empty() && text != "-"),
         Some(number) => std::str::from_utf8(number)
             .ok()
             .and_then(digits)
@@ -87,7 +105,11 @@ pub fn rewrite(text: &str) -> Result<(Signal, Option<Signal>), String> {
         .split_once(':')
         .ok_or("expected FROM:TO, two signals (TO 0 drops FROM)")?;
     let to = if to == "0" { None } else { Some(signal(to)?) };
-    Ok((signal(from)?, to))
+    let from = signal(from)?;
+    if matches!(from, Signal::KILL | Signal::STOP) {
+        return Err(format!("no process can treat {from} as another signal"));
+    }
+    Ok((from, to))
 }
 
 /// An exit status: 0 to 255, or a signal name for 128 + its number.
