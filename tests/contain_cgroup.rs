@@ -344,6 +344,27 @@ fn a_stranger_that_came_into_the_group_is_waited_for_and_killed() {
     assert_eq!(guest.wait_clean().signal(), Some(libc::SIGKILL));
 }
 
+/// A process of the tree moves its parent: a stop of the tree is none of treaper.
+#[test]
+fn treaper_is_not_killed_though_it_was_moved_into_the_group() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    for (shim, below) in [(true, ""), (false, ""), (true, "sub"), (false, "sub")] {
+        for (tree, status) in [("server:ignore=TERM", 137), ("server:on=TERM/3", 3)] {
+            let mut run = place.scene().start(&CGROUP.tree(tree)).ready(&["server"]);
+            let group = place.0.join(place.groups().pop().unwrap()).join(below);
+            fs::create_dir_all(&group).unwrap();
+            let pid = if shim { run.shim() } else { run.monitor() };
+            fs::write(group.join("cgroup.procs"), pid.to_string()).unwrap();
+            run.signal(libc::SIGTERM);
+            let exit = run.wait_clean();
+            assert_eq!(exit.code(), Some(status), "{shim} {below} {}", run.stderr());
+            assert!(place.groups().is_empty(), "{}", run.stderr());
+        }
+    }
+}
+
 /// Only `cgroup.events` reports it, and no deadline comes in time.
 #[test]
 fn the_end_of_a_stranger_in_the_group_is_seen() {

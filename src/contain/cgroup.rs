@@ -80,6 +80,22 @@ impl Cgroup {
         sys::memory_peak(self.dir.as_fd())
     }
 
+    /// Moves treaper out of the group, or of one below it, if another process has moved it there: a
+    /// stop is for the tree alone.
+    pub fn expel_treaper(&self) {
+        for own in [pid::own(), pid::parent()] {
+            let mut buffer = [0; 4096];
+            let groups = proc::view().and_then(|proc| proc.control_groups(own, &mut buffer));
+            let is_inside = |groups: &[u8]| {
+                let mut names = groups.split(|byte| b"/\n".contains(byte));
+                names.any(|name| name == self.name.to_bytes())
+            };
+            if groups.is_ok_and(is_inside) {
+                let _ = sys::admit(self.parent.as_fd(), own);
+            }
+        }
+    }
+
     /// Sends SIGKILL to every member. Returns whether one call has reached all of them.
     pub fn kill(&self) -> bool {
         match sys::kill(self.dir.as_fd()) {

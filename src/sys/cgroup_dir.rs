@@ -1,6 +1,7 @@
 //! Control groups, version 2, by directory descriptors. See `cgroups(7)`.
 
 use std::ffi::{CStr, CString};
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
@@ -71,6 +72,15 @@ pub fn may_move(group: BorrowedFd<'_>) -> Result<(), Errno> {
 /// Moves the calling process into `group`.
 pub fn enter(group: BorrowedFd<'_>) -> Result<(), Errno> {
     write(group, c"cgroup.procs", b"0")
+}
+
+/// Moves another process into `group`.
+pub fn admit(group: BorrowedFd<'_>, pid: i32) -> Result<(), Errno> {
+    let mut text = [0; 11];
+    let mut rest = &mut text[..];
+    let _ = write!(rest, "{pid}");
+    let left = rest.len();
+    write(group, c"cgroup.procs", &text[..text.len() - left])
 }
 
 /// Sends SIGKILL to every member of `group` and of the groups below it, atomically. See

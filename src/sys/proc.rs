@@ -278,7 +278,19 @@ impl View {
     /// # Errors
     /// As [`View::stat`].
     pub fn command_line(self, pid: i32, buffer: &mut [u8]) -> Result<&[u8], Errno> {
-        let file = open(Path::new(pid, "cmdline").as_c_str(), OFlags::empty())?;
+        self.start_of("cmdline", pid, buffer)
+    }
+
+    /// The control groups of a process, a line each. See `proc_pid_cgroup(5)`.
+    ///
+    /// # Errors
+    /// As [`View::stat`].
+    pub fn control_groups(self, pid: i32, buffer: &mut [u8]) -> Result<&[u8], Errno> {
+        self.start_of("cgroup", pid, buffer)
+    }
+
+    fn start_of<'a>(self, name: &str, pid: i32, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+        let file = open(Path::new(pid, name).as_c_str(), OFlags::empty())?;
         let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer))?;
         Ok(&buffer[..len])
     }

@@ -19,6 +19,9 @@ impl Cgroup {
     pub fn memory_peak(&self) -> Option<u64> {
         match self.never {}
     }
+    pub fn expel_treaper(&self) {
+        match self.never {}
+    }
     pub fn kill(&self) -> bool {
         match self.never {}
     }
