@@ -35,7 +35,9 @@ pub enum Kind {
 /// What is known of a file without asking its file system, which might hang. See
 /// `AT_STATX_DONT_SYNC` in `statx(2)`.
 fn stat_unasked(fd: BorrowedFd<'_>, what: StatxFlags) -> Result<Statx, Errno> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    // rustix does not name it where it calls the C library, and that is musl.
+    const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
+    let flags = AtFlags::EMPTY_PATH | DONT_SYNC;
     rustix::fs::statx(fd, c"", flags, what)
 }
 
