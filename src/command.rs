@@ -138,7 +138,7 @@ pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
             let message = format!("cannot execute '{shown}': {missing}");
             not_executed(status::NOT_EXECUTABLE, Errno::NOENT, message)
         }
-        Failure::Clone(errno) => Error::kernel(&format!("start '{shown}'"), errno),
+        Failure::Clone(errno) => Error::no_process(&format!("start '{shown}'"), errno),
         Failure::Orphaned => Error::Gone("the monitor is gone, so COMMAND was not started"),
     }
 }

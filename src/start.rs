@@ -14,7 +14,7 @@ use crate::pair::{self, alone};
 use crate::relay;
 use crate::settings::manner::Guise;
 use crate::streams::idle;
-use crate::sys::{fd, pid, prctl};
+use crate::sys::{fd, pid};
 use crate::tree::spare::Spare;
 
 /// Runs the server, and stops everything that it has started. Returns the exit status of this
@@ -124,16 +124,9 @@ fn settle(
         context.place.strangers.clear();
     }
     context.front = front;
-    adopt_orphans()?;
+    context.adopt_orphans()?;
     // The other one sees what is written.
     let idle = context.config.idle.filter(|_| context.front.is_none());
     prepared.writes = idle.map(|_| idle::open()).transpose()?;
     Ok(())
-}
-
-/// From now on this process adopts the orphans among its descendants. PID 1 does so anyway.
-fn adopt_orphans() -> Result<(), Error> {
-    prctl::become_subreaper()
-        .or_else(|errno| if pid::own() == 1 { Ok(()) } else { Err(errno) })
-        .map_err(|errno| Error::kernel("become a subreaper", errno))
 }

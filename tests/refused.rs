@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, sys, until};
 
 // Not actors, since an actor polls as well.
 const STUBBORN: &str = "trap '' TERM; setsid sleep 1000 & (setsid sleep 1000 &) ; echo up; wait";
@@ -88,6 +88,38 @@ fn only_pid_1_starts_a_server_where_it_cannot_become_a_subreaper() {
         assert_eq!(run.wait_clean().code(), Some(expected), "{}", run.stderr());
         let is_refused = run.stderr().contains("cannot become a subreaper");
         assert_eq!(is_refused, !is_init, "{}", run.stderr());
+    }
+}
+
+/// As the other inits do.
+#[test]
+fn with_the_name_of_another_init_a_server_starts_where_it_cannot_become_a_subreaper() {
+    let set_child_subreaper = format!("prctl:0={}=EPERM", libc::PR_SET_CHILD_SUBREAPER);
+    for name in ["tini", "dumb-init", "catatonit"] {
+        let scene = Scene::new();
+        let path = scene.directory().join(name);
+        std::os::unix::fs::symlink(TREAPER, &path).unwrap();
+        let before = [ACTOR, "faults", &set_child_subreaper, "--"];
+        let command = [path.to_str().unwrap(), "--", "sh", "-c", "exit 3"];
+        let mut run = scene.start(&[&before[..], &command].concat());
+        assert_eq!(run.wait_clean().code(), Some(3), "{name} {}", run.stderr());
+        let said = "cannot become a subreaper: Operation not permitted, so orphans are not adopted";
+        assert!(run.stderr().contains(said), "{name} {}", run.stderr());
+    }
+}
+
+#[test]
+fn a_limit_of_processes_is_named_with_what_is_needed() {
+    for options in [&[][..], &["--no-guard"]] {
+        let before = [ACTOR, "faults", "clone3=EAGAIN", "--"].map(str::to_owned);
+        let server = Wrap::Treaper(options).command(&["true"]);
+        let mut run = Scene::new().start(&[&before[..], &server].concat());
+        assert_eq!(run.wait_clean().code(), Some(125));
+        let stderr = run.stderr();
+        assert!(
+            stderr.contains("needs room for three more processes"),
+            "{stderr}"
+        );
     }
 }
 

@@ -33,6 +33,17 @@ impl Error {
         Self::Unavailable(format!("cannot {what}: {}", describe(errno)))
     }
 
+    /// As [`Self::kernel`], if the call was to make a process.
+    pub fn no_process(what: &str, errno: Errno) -> Self {
+        let hint = match errno {
+            Errno::AGAIN => {
+                "; treaper needs room for three more processes (ulimit -u, or pids.max of the control group)"
+            }
+            _ => "",
+        };
+        Self::Unavailable(format!("{}{hint}", Self::kernel(what, errno)))
+    }
+
     /// The exit status of treaper.
     pub const fn status(&self) -> u8 {
         match self {

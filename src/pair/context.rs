@@ -7,6 +7,7 @@ use crate::command::Command;
 use crate::contain::Containment;
 use crate::origin::hosts::Hosts;
 use crate::origin::place::Place;
+use crate::output::error::Error;
 use crate::output::progress::{Step, Voice};
 use crate::output::report::Report;
 use crate::pair::board::Board;
@@ -15,6 +16,7 @@ use crate::settings::config::Config;
 use crate::settings::manner::{Guise, Manner};
 use crate::streams::forward::Rules;
 use crate::sys::pid::{self, Pid};
+use crate::sys::prctl;
 use crate::sys::signal::{self, Signal};
 use crate::sys::startup::Inherited;
 use crate::sys::stream;
@@ -79,6 +81,25 @@ impl Front {
 }
 
 impl Context<'_> {
+    /// From now on this process adopts the orphans among its descendants. PID 1 does so anyway.
+    /// Where that is impossible, as under some emulators, other inits go on, and so does treaper in
+    /// their place.
+    ///
+    /// # Errors
+    /// `EINVAL` the system call is missing; any error that a filter gives.
+    pub fn adopt_orphans(&self) -> Result<(), Error> {
+        let errno = match prctl::become_subreaper() {
+            Err(errno) if pid::own() != 1 => errno,
+            _ => return Ok(()),
+        };
+        let error = Error::kernel("become a subreaper", errno);
+        if self.manner.guise != Guise::OtherInit {
+            return Err(error);
+        }
+        log::warn!("{error}, so orphans are not adopted");
+        Ok(())
+    }
+
     /// How a stop goes: what was asked for, completed by what was found.
     pub fn policy(&self) -> Policy {
         Policy {

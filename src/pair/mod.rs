@@ -46,7 +46,7 @@ pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
     let forked = if namespace {
         pidns::fork(in_job)?
     } else {
-        clone::fork(in_job).map_err(|errno| Error::kernel("start the monitor", errno))?
+        clone::fork(in_job).map_err(|errno| Error::no_process("start the monitor", errno))?
     };
     match forked {
         Fork::Parent(monitor) => {

@@ -2,7 +2,6 @@
 
 use crate::command;
 use crate::origin::hosts;
-use crate::origin::place::Place;
 use crate::output::error::Error;
 use crate::output::ledger::Lost;
 use crate::output::progress::Step;
@@ -31,7 +30,7 @@ use std::os::fd::AsFd;
 /// # Errors
 /// The server was not started.
 pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, Error> {
-    separate_from_shim(&context.place)?;
+    separate_from_shim(context)?;
     // A shim that ended before the parent-death signal was set causes no signal, so its pid is
     // compared.
     if !matches!(shim, Link::Bell(_)) && shim.is_gone() {
@@ -53,14 +52,14 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
 }
 
 /// Signals to the shim's group or by its name do not reach the monitor.
-fn separate_from_shim(place: &Place) -> Result<(), Error> {
+fn separate_from_shim(context: &Context<'_>) -> Result<(), Error> {
     // A process group of its own, but no session: the scheduler divides processor time between
     // sessions (autogroup), so a new one would wait behind every busy one. With job control the
     // monitor leaves the session later, after it has started the server.
-    if !place.job_control {
+    if !context.place.job_control {
         let _ = prctl::new_group();
     }
-    prctl::become_subreaper().map_err(|errno| Error::kernel("become a subreaper", errno))?;
+    context.adopt_orphans()?;
     let _ = prctl::signal_on_parent_exit(Signal::CONT);
     startup::set_names(hosts::MONITOR);
     Ok(())
