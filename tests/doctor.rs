@@ -313,6 +313,85 @@ fn where_no_host_is_watched_the_reason_is_named() {
     assert_eq!(named, "not watched (--no-parent)");
 }
 
+/// What it says is what then happens, for each combination of what is watched.
+#[test]
+fn what_is_left_after_the_end_of_the_host_depends_on_what_is_watched() {
+    for (options, closed, open) in [
+        (&[][..], "none", "none"),
+        (&["--no-parent"], "none", "all"),
+        (&["--stdin=ignore"], "none", "none"),
+        (&["--no-parent", "--stdin=ignore"], "all", "all"),
+    ] {
+        let host = [ACTOR, "host", "--stdin", "pipe", "--"];
+        let ask = [&host[..], &[TREAPER, "--doctor=json"], options].concat();
+        let mut run = Scene::new().start(&ask);
+        run.wait_clean();
+        let report: Value = serde_json::from_str(&run.stdout()).unwrap();
+        let left = &report["left"];
+        assert_eq!(
+            left["the host ends, crashes or is SIGKILLed"], closed,
+            "{options:?}"
+        );
+        assert_eq!(
+            left["the same, behind npx, make, sh -c"], closed,
+            "{options:?}"
+        );
+        assert_eq!(left["the same, but stdin stays open"], open, "{options:?}");
+
+        let quick = ["--grace=200ms", "--drain=100ms"];
+        let wrap = [options, &quick].concat();
+        let host = host.map(str::to_owned);
+        let words = [&host[..], &Wrap::Treaper(&wrap).tree("server:ignore=TERM")].concat();
+        let mut run = Scene::new().start(&words);
+        run.log.ready("server");
+        common::first_second_over();
+        run.signal(libc::SIGKILL);
+        if closed == "none" {
+            run.wait_empty();
+        } else {
+            // Longer than a stop would take.
+            std::thread::sleep(std::time::Duration::from_secs(2));
+            assert!(!run.named("server").is_empty(), "{options:?}");
+            run.named("server")[0].kill();
+            run.wait_empty();
+        }
+    }
+}
+
+/// An option that a start refuses is a row that says no, and no other one is.
+#[test]
+fn a_row_says_whether_a_start_with_an_option_would_be_refused() {
+    let directory = common::scene::Directory::new();
+    let good = directory.0.join("file");
+    let [good, folder] = [&good, &directory.0].map(|path| path.to_str().unwrap());
+    for (row, option, expected) in [
+        ("--idle", "--idle=1h", false),
+        ("--spare", "--spare=tmux", true),
+        ("--stderr", &format!("--stderr={good}"), true),
+        ("--stderr", "--stderr=/no/such/file", false),
+        ("--stderr", &format!("--stderr={folder}"), false),
+        ("--report", &format!("--report={good}"), true),
+        ("--report", &format!("--report={folder}"), false),
+        ("--finally", "--finally=true", true),
+    ] {
+        let (report, _) = json(Scene::new(), &[option]);
+        let found = &report["checks"][row];
+        assert_eq!(found["ok"], expected, "{option}: {found}");
+        // stdin of a scene is /dev/null.
+        let command = Wrap::Treaper(&[option]).command(&["true"]);
+        let mut run = Scene::new().start(&command);
+        let started = run.wait_clean().code() == Some(0);
+        assert_eq!(started, expected, "{option}: {}", run.stderr());
+        let (report, _) = json(Scene::new(), &[]);
+        assert!(report["checks"].get(row).is_none(), "{row}");
+    }
+    if sys::is_root() {
+        let options = ["--contain=cgroup", "--spare=tmux"];
+        let (report, _) = json(Scene::new(), &options);
+        assert_eq!(report["checks"]["--spare"]["ok"], false);
+    }
+}
+
 #[test]
 fn a_row_says_whether_further_writers_are_possible() {
     let path =
@@ -325,10 +404,7 @@ fn a_row_says_whether_further_writers_are_possible() {
     let source = path(&scene, "socket");
     let found = row(scene, &source);
     assert_eq!(found["ok"], true);
-    assert_eq!(
-        found["detail"],
-        "stdin can be passed on, and the sockets can be made"
-    );
+    assert_eq!(found["detail"], "possible here");
     let scene = Scene::new().stdin_pipe();
     let source = path(&scene, "none/socket");
     let found = row(scene, &source);

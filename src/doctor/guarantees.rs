@@ -9,13 +9,18 @@ pub type Row = (&'static str, [&'static str; 3]);
 /// The event of a row that depends on the privileges of treaper.
 pub const OTHER_UIDS: &str = "processes of another uid";
 
+/// The events that are noticed by the end of the host, and those that the end of stdin shows, too.
+pub const HOST_ENDS: &str = "the host ends, crashes or is SIGKILLed";
+pub const HOST_ENDS_ALONE: &str = "the same, but stdin stays open";
+pub const HOST_ENDS_BEHIND: &str = "the same, behind npx, make, sh -c [1]";
+
 /// The rest of the tree is left if both processes of treaper are gone.
 const UNGUARDED: [&str; 3] = ["some [3]", "some [3]", "none"];
 
 pub const ROWS: [Row; 13] = [
-    ("the host ends, crashes or is SIGKILLed", ["none"; 3]),
-    ("the same, but stdin stays open", ["none"; 3]),
-    ("the same, behind npx, make, sh -c [1]", ["none"; 3]),
+    (HOST_ENDS, ["none"; 3]),
+    (HOST_ENDS_ALONE, ["none"; 3]),
+    (HOST_ENDS_BEHIND, ["none"; 3]),
     ("docker/kubectl exec -it: client is gone", ["all [2]"; 3]),
     ("the host's process group is SIGKILLed", ["none"; 3]),
     ("the server itself is SIGKILLed", ["none"; 3]),

@@ -11,14 +11,25 @@ use crate::sys::fd::{self, Kind};
 use crate::sys::startup::Inherited;
 use crate::sys::{pid, proc};
 
+/// Whose end is noticed.
+#[derive(Clone, Copy, Debug)]
+pub struct Watched {
+    pub host: bool,
+    pub stdin: bool,
+}
+
 /// The host, with the launchers in front of it, and stdin.
-pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> [Check; 2] {
+pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> ([Check; 2], Watched) {
     let found = hosts::find(config, inherited.sighup_ignored);
     let (ok, detail) = match &found {
         Ok(hosts) => describe(config, hosts),
         Err(error) => (Some(false), error.to_string()),
     };
-    [("host", ok, detail), stdin(config, inherited, found.ok())]
+    let is_watched = |hosts: &Hosts| hosts.parent.is_some() || !hosts.watched.is_empty();
+    let host = found.as_ref().is_ok_and(is_watched);
+    let checks = [("host", ok, detail), stdin(config, inherited, found.ok())];
+    let stdin = checks[1].1 == Some(true);
+    (checks, Watched { host, stdin })
 }
 
 fn describe(config: &Config, hosts: &Hosts) -> (Option<bool>, String) {

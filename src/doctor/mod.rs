@@ -19,19 +19,23 @@ use crate::contain::cgroup::Cgroup;
 use crate::origin::unit;
 use crate::output::error;
 use crate::output::progress::{Own, Voice};
+use crate::output::report::To;
 use crate::pair::context::Request;
 use crate::relay;
 use crate::settings::cli;
 use crate::settings::config::{Config, DoctorFormat};
 use crate::settings::manner::Manner;
 use crate::start;
+use crate::streams::idle;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
 use crate::sys::startup::Inherited;
 use crate::sys::wait::{Change, Ended, Wait};
 use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty};
+use crate::tree::spare::Spare;
 
-use guarantees::{NOTES, OTHER_UIDS, plain};
+use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS, plain};
+use host::Watched;
 
 /// One thing that is available or not: its name; the answer, or `None` if neither answer is good or
 /// bad; the detail.
@@ -49,14 +53,20 @@ pub fn examine(
     inherited: &Inherited,
 ) -> (String, bool) {
     let offers = Level::NAMES.map(|(name, _)| (name, try_start(name, arguments, inherited)));
-    let mut checks = host::host_and_stdin(config, inherited).to_vec();
+    let (of_host, watched) = host::host_and_stdin(config, inherited);
+    let mut checks = of_host.to_vec();
+    checks.extend(options(config));
     checks.extend(features());
     checks.extend(surroundings(config));
     let chosen = config.contain;
     let available = offers[chosen as usize].1.is_ok();
+    let rows: Vec<_> = rows_left(chosen, watched).collect();
     let text = match format {
-        DoctorFormat::Table => table(&checks, &offers, chosen, available),
-        DoctorFormat::Json => format!("{:#}\n", as_json(&checks, &offers, chosen, available)),
+        DoctorFormat::Table => table(&checks, &offers, &rows, chosen, available),
+        DoctorFormat::Json => {
+            let object = as_json(&checks, &offers, &rows, chosen, available);
+            format!("{object:#}\n")
+        }
     };
     (text, available)
 }
@@ -122,6 +132,47 @@ fn features() -> Vec<Check> {
     .to_vec()
 }
 
+/// Whether a start with these options would be refused. Nothing is made or opened.
+fn options(config: &Config) -> Vec<Check> {
+    let mut found = Vec::new();
+    let mut add = |name, result: Result<(), String>| {
+        let ok = result.is_ok();
+        let detail = result.err().unwrap_or_else(|| "possible here".to_owned());
+        found.push((name, Some(ok), detail));
+    };
+    let sentence = |error: &error::Error| reason(&error.to_string()).to_owned();
+    if config.writers.are_used() {
+        let checked = relay::check(&config.writers);
+        add(
+            "several writers",
+            checked.map_err(|error| error.to_string()),
+        );
+    } else if config.idle.is_some() {
+        add(
+            "--idle",
+            idle::open().map(drop).map_err(|error| sentence(&error)),
+        );
+    }
+    if !config.spare.is_empty() {
+        let prepared = Spare::prepare(config.spare, config.contain).map(drop);
+        add("--spare", prepared.map_err(|error| sentence(&error)));
+    }
+    if let Some(path) = &config.stderr {
+        add("--stderr", fd::may_append(path).map_err(error::describe));
+    }
+    if let Some(To::File(path)) = &config.report {
+        add("--report", fd::may_append(path).map_err(error::describe));
+    }
+    if config.finally.is_some() {
+        let shell = rustix::fs::access("/bin/sh", rustix::fs::Access::EXEC_OK);
+        add(
+            "--finally",
+            shell.map_err(|errno| format!("/bin/sh: {}", error::describe(errno))),
+        );
+    }
+    found
+}
+
 fn surroundings(config: &Config) -> Vec<Check> {
     let choose =
         |yes, when_yes: &str, when_no: &str| if yes { when_yes } else { when_no }.to_owned();
@@ -139,14 +190,6 @@ fn surroundings(config: &Config) -> Vec<Check> {
             "treaper walks the tree without a scan of /proc",
         ),
     ];
-    if config.writers.are_used() {
-        let checked = relay::check(&config.writers);
-        let possible = "stdin can be passed on, and the sockets can be made";
-        let detail = checked
-            .as_ref()
-            .map_or_else(ToString::to_string, |()| possible.to_owned());
-        checks.push(("several writers", Some(checked.is_ok()), detail));
-    }
     if std::env::var_os("NOTIFY_SOCKET").is_some() {
         let can_ask = unit::can_ask_manager();
         let detail = choose(
@@ -239,16 +282,26 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
 fn reason(message: &str) -> &str {
     let message = message.strip_prefix("treaper: ").unwrap_or(message);
     match message.split_once(": ") {
-        Some((option, reason)) if option.starts_with("--contain=") => reason,
+        Some((option, reason)) if option.starts_with("--") => reason,
         _ => message,
     }
 }
 
-/// Each event, and what is left after it at the level `chosen` on this machine.
-fn rows_left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)> {
+/// An event, and what is left after it.
+type Left = (&'static str, &'static str);
+
+/// Each event, and what is left after it at the level `chosen` in this place.
+fn rows_left(chosen: Level, watched: Watched) -> impl Iterator<Item = Left> {
     let column = chosen as usize;
     guarantees::ROWS.into_iter().map(move |(event, left)| {
         let left = match left[column] {
+            _ if event == HOST_ENDS_ALONE && !watched.host => "all",
+            _ if [HOST_ENDS, HOST_ENDS_BEHIND].contains(&event)
+                && !watched.host
+                && !watched.stdin =>
+            {
+                "all"
+            }
             _ if event == OTHER_UIDS && !prctl::uids_out_of_reach() => "none",
             _ if event == OTHER_UIDS && column == 1 && !kills_group() => "these",
             left => left,
@@ -258,7 +311,7 @@ fn rows_left(chosen: Level) -> impl Iterator<Item = (&'static str, &'static str)
 }
 
 /// The number of the note of a row.
-fn note_of((event, left): (&str, &str)) -> Option<usize> {
+fn note_of((event, left): Left) -> Option<usize> {
     guarantees::number_of_note(event).or(guarantees::number_of_note(left))
 }
 
@@ -267,7 +320,13 @@ fn kills_group() -> bool {
     Cgroup::make().is_ok_and(|cgroup| cgroup.kill())
 }
 
-fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> String {
+fn table(
+    checks: &[Check],
+    offers: &[Offer],
+    rows: &[Left],
+    chosen: Level,
+    available: bool,
+) -> String {
     let (version, kernel) = (env!("CARGO_PKG_VERSION"), kernel_release());
     let mut text = format!(
         "treaper {version} on Linux {kernel}\n\nThis place (a line with - is neither good nor bad)\n"
@@ -290,8 +349,7 @@ fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> 
         text,
         "\n{verdict}: {name}. What happens, and what is then left of the tree"
     );
-    let rows: Vec<_> = rows_left(chosen).collect();
-    for (event, left) in &rows {
+    for (event, left) in rows {
         let _ = writeln!(text, "  {event:40} {left}");
     }
     for (number, note) in (1..).zip(NOTES) {
@@ -302,7 +360,13 @@ fn table(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> 
     text
 }
 
-fn as_json(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -> Value {
+fn as_json(
+    checks: &[Check],
+    offers: &[Offer],
+    rows: &[Left],
+    chosen: Level,
+    available: bool,
+) -> Value {
     let mut checks = checks
         .iter()
         .map(|(name, ok, detail)| (*name, json!({ "ok": ok, "detail": detail })));
@@ -310,9 +374,12 @@ fn as_json(checks: &[Check], offers: &[Offer], chosen: Level, available: bool) -
         let level = json!({ "available": offered.is_ok(), "reason": offered.as_ref().err() });
         (*name, level)
     });
-    let mut left_over = rows_left(chosen).map(|(event, left)| (plain(event), plain(left).into()));
-    let mut notes = rows_left(chosen)
-        .filter_map(|row| Some((plain(row.0), (*NOTES.get(note_of(row)? - 1)?).into())));
+    let mut left_over = rows
+        .iter()
+        .map(|(event, left)| (plain(event), plain(left).into()));
+    let mut notes = rows
+        .iter()
+        .filter_map(|row| Some((plain(row.0), (*NOTES.get(note_of(*row)? - 1)?).into())));
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "kernel": kernel_release(),

@@ -168,6 +168,25 @@ pub fn can_append(path: &OsStr) -> Result<(), Errno> {
     open_to_append(path).map(drop)
 }
 
+/// Whether a file can probably be opened to append to it. Makes and opens nothing.
+///
+/// # Errors
+/// As [`append_stderr_to`].
+pub fn may_append(path: &OsStr) -> Result<(), Errno> {
+    match rustix::fs::stat(path) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+            Err(Errno::ISDIR)
+        }
+        Err(Errno::NOENT) => {
+            let parent = std::path::Path::new(path).parent();
+            let parent = parent.filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.unwrap_or(std::path::Path::new("."));
+            rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK)
+        }
+        _ => rustix::fs::access(path, Access::WRITE_OK),
+    }
+}
+
 /// Keeps the inherited descriptor `number`, except 2, from the server. See `fcntl(2)`.
 ///
 /// # Errors
