@@ -341,7 +341,11 @@ fn what_is_left_after_the_end_of_the_host_depends_on_what_is_watched() {
         let quick = ["--grace=200ms", "--drain=100ms"];
         let wrap = [options, &quick].concat();
         let host = host.map(str::to_owned);
-        let words = [&host[..], &Wrap::Treaper(&wrap).tree("server:ignore=TERM")].concat();
+        let words = [
+            &host[..],
+            &Wrap::Treaper(&wrap).tree("server:on=TERM/3:record"),
+        ]
+        .concat();
         let mut run = Scene::new().start(&words);
         run.log.ready("server");
         common::first_second_over();
@@ -350,8 +354,9 @@ fn what_is_left_after_the_end_of_the_host_depends_on_what_is_watched() {
             run.wait_empty();
         } else {
             // Longer than a stop would take.
-            std::thread::sleep(std::time::Duration::from_secs(2));
-            assert!(!run.named("server").is_empty(), "{options:?}");
+            let time = std::time::Duration::from_secs(2);
+            let stopped = run.log.comes_within(time, "server", "signal");
+            assert!(!stopped && !run.named("server").is_empty(), "{options:?}");
             run.named("server")[0].kill();
             run.wait_empty();
         }

@@ -167,6 +167,13 @@ pub fn shown_name(pid: i32, command: Name) -> Name {
 /// The longest path or first argument of which the file name is known.
 const LONGEST_PATH: usize = 1024;
 
+/// The start of the file `name` of a process, as much of it as `buffer` can hold.
+fn start_of<'a>(pid: i32, name: &str, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let file = open(Path::new(pid, name).as_c_str(), OFlags::empty())?;
+    let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer))?;
+    Ok(&buffer[..len])
+}
+
 /// What follows the last slash.
 fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
@@ -278,7 +285,7 @@ impl View {
     /// # Errors
     /// As [`View::stat`].
     pub fn command_line(self, pid: i32, buffer: &mut [u8]) -> Result<&[u8], Errno> {
-        self.start_of("cmdline", pid, buffer)
+        start_of(pid, "cmdline", buffer)
     }
 
     /// The control groups of a process, a line each. See `proc_pid_cgroup(5)`.
@@ -286,13 +293,7 @@ impl View {
     /// # Errors
     /// As [`View::stat`].
     pub fn control_groups(self, pid: i32, buffer: &mut [u8]) -> Result<&[u8], Errno> {
-        self.start_of("cgroup", pid, buffer)
-    }
-
-    fn start_of<'a>(self, name: &str, pid: i32, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
-        let file = open(Path::new(pid, name).as_c_str(), OFlags::empty())?;
-        let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer))?;
-        Ok(&buffer[..len])
+        start_of(pid, "cgroup", buffer)
     }
 
     /// The file name of a process' program, in `buffer`. See `proc_pid_exe(5)`.
