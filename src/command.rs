@@ -1,6 +1,6 @@
-//! The command of the server: where it is looked for, and why it could not be executed.
+//! The command of the server, and the last one of all: where it is looked for, and why it could not be executed.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,7 +10,7 @@ use crate::origin::unit::Environment;
 use crate::output::error::{self, Error, Shown};
 use crate::output::status;
 use crate::sys::exec::{self, Failure, Strings};
-use crate::sys::{Errno, pid};
+use crate::sys::{Errno, fd, pid, startup};
 
 /// The directories in which execvp(3) looks if PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -77,6 +77,36 @@ impl Command {
             None => Failure::NotExecutable(missing),
         }
     }
+}
+
+/// Executes `/bin/sh -c text` in `directory`, or in `/` if that is gone, with `variables` and without
+/// the variable `without`. Returns only if that fails.
+pub fn execute_last(
+    text: &OsStr,
+    directory: &Path,
+    variables: &[(&str, &str)],
+    without: &str,
+) -> Errno {
+    let is_kept = |entry: &&[u8]| {
+        let name = entry.split(|byte| *byte == b'=').next().unwrap_or_default();
+        let replaced = variables.iter().any(|(known, _)| known.as_bytes() == name);
+        !replaced && name != without.as_bytes()
+    };
+    let inherited = startup::entries().map(CStr::to_bytes).filter(is_kept);
+    let own = variables
+        .iter()
+        .map(|(name, value)| format!("{name}={value}").into_bytes());
+    let environment = Strings::new(inherited.map(<[u8]>::to_vec).chain(own).collect());
+    let words = [&b"/bin/sh"[..], b"-c", text.as_bytes()].map(<[u8]>::to_vec);
+    if rustix::process::chdir(directory).is_err() {
+        fd::leave_directory();
+    }
+    fd::separate_streams();
+    exec::execute(
+        c"/bin/sh",
+        &mut Strings::new(words.to_vec()),
+        Some(&environment),
+    )
 }
 
 fn is_searched(name: &OsStr) -> bool {

@@ -4,12 +4,9 @@
 //! meanwhile, the command is a child of the shim, which waits for it instead.
 
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::command;
 use crate::output::{status, stderr};
 use crate::pair::context::Context;
 use crate::plan::event::Trigger;
@@ -18,7 +15,7 @@ use crate::sys::clone::{self, Fork};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{Change, Ended, Wait};
-use crate::sys::{Errno, arrival, clock};
+use crate::sys::{Errno, arrival, clock, prctl};
 
 /// The command has at least this long, also with a grace period of 0.
 const LEAST: Duration = Duration::from_secs(1);
@@ -60,26 +57,16 @@ fn start(context: &Context<'_>, text: &OsStr, reason: &str, status: u8) -> Resul
     if let Some(own) = Pid::new(pid::own()) {
         context.board.set_finally(own);
     }
+    let _ = prctl::new_group();
     signal::set_mask(context.inherited.mask);
-    let execute_in = |directory: &Path| {
-        let stdout = std::io::stderr().as_fd().try_clone_to_owned();
-        Command::new("/bin/sh")
-            .arg("-c")
-            .arg(text)
-            .env("EXIT_STATUS", status.to_string())
-            .env("STOP_REASON", reason)
-            // A treaper in it must not run it again.
-            .env_remove(config::variable("finally"))
-            .current_dir(directory)
-            .stdin(Stdio::null())
-            .stdout(stdout.map_or_else(|_| Stdio::null(), Stdio::from))
-            .process_group(0)
-            .exec()
-    };
-    // The working directory may be gone by now.
-    let _ = execute_in(&context.place.directory);
-    let error = execute_in(Path::new("/"));
-    log::warn!("cannot execute /bin/sh for --finally: {error}");
+    let variables = [
+        ("EXIT_STATUS", &*status.to_string()),
+        ("STOP_REASON", reason),
+    ];
+    // A treaper in it must not run it again.
+    let without = config::variable("finally");
+    let errno = command::execute_last(text, &context.place.directory, &variables, &without);
+    log::warn!("cannot execute /bin/sh for --finally: {errno}");
     clone::exit_child(status::NOT_EXECUTABLE.into())
 }
 

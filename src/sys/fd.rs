@@ -339,6 +339,18 @@ pub fn redirect(from: BorrowedFd<'_>, to: i32) {
     };
 }
 
+/// Stdin becomes one without input, and stdout the same as stderr.
+pub fn separate_streams() {
+    let null = rustix::fs::open(
+        c"/dev/null",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
+    let null = null.as_ref().map(AsFd::as_fd);
+    redirect(null.unwrap_or(std_fd(STDERR)), STDIN);
+    redirect(std_fd(STDERR), STDOUT);
+}
+
 /// Opens a directory below another one.
 pub fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use crate::output::error::Error;
 use crate::sys::exec::Failure;
 
-pub use treaper::command::error;
+pub use treaper::command::{error, execute_last};
 
 #[derive(Debug)]
 pub struct Command;
