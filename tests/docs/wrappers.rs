@@ -76,6 +76,9 @@ fn python() -> String {
         if TAKEN.contains(&setting.name) {
             writeln!(shared, "    {name}_: {kind}  # {help}").unwrap();
             writeln!(own, "    {name}: {kind}").unwrap();
+        } else if name == "finally" {
+            // A word of Python itself.
+            writeln!(shared, "    {name}_: {kind}  # {help}").unwrap();
         } else {
             writeln!(shared, "    {name}: {kind}  # {help}").unwrap();
         }

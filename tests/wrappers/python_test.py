@@ -36,7 +36,8 @@ class Command(unittest.TestCase):
         names = set(re.findall(r"--([a-z][a-z-]+)", text.partition("Variables:")[0])) - {"help", "version", "doctor"}
         self.assertGreater(len(names), 30)
         known = treaper.CommandSettings.__optional_keys__
-        self.assertEqual({name.replace("-", "_") for name in names} | {"required", "stdin_", "stdout_", "stderr_"}, known)
+        names = {name.replace("-", "_").replace("finally", "finally_") for name in names}
+        self.assertEqual(names | {"required", "stdin_", "stdout_", "stderr_"}, known)
 
     def test_values(self):
         self.assertEqual(words(grace=5), "--grace=5")
@@ -47,6 +48,7 @@ class Command(unittest.TestCase):
         self.assertEqual(words(signal=signal.SIGINT, success=(143, "TERM")), "--signal=2 --success=143 --success=TERM")
         self.assertEqual(words(report=Path("/r"), stderr=b"/e"), "--report=/r --stderr=/e")
         self.assertEqual(words(stdin="ignore", stdout_="watch", verbose=2), "--stdin=ignore --stdout=watch -v -v")
+        self.assertEqual(words(finally_="true"), "--finally=true")
 
     def test_words_are_those_that_treaper_accepts(self):
         with tempfile.TemporaryDirectory() as folder:

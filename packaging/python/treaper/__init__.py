@@ -2,7 +2,8 @@
 
 `Popen`, `run`, `call`, `check_call` and `check_output` are those of `subprocess`, and `create_subprocess_exec` is that
 of `asyncio`. They take the options of treaper as further keywords: `treaper.run(["make"], grace=5, report="report")`.
-The options `--stdin`, `--stdout` and `--stderr` are `stdin_`, `stdout_` and `stderr_`, since subprocess has the others.
+The options `--stdin`, `--stdout` and `--stderr` are `stdin_`, `stdout_` and `stderr_`, since subprocess has the others,
+and `--finally` is `finally_`, since that is a word of Python.
 As with subprocess, the end of the input alone stops no program, unless `stdin_` says so.
 """
 

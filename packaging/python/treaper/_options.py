@@ -26,7 +26,7 @@ class Settings(TypedDict, total=False):
     grace: Time  # Time from the stop signal to SIGKILL [10s]
     stage: Time  # Signal the rest of the tree this long before SIGKILL [2s]
     kill_timeout: Time  # Give up on survivors this long after SIGKILL [5s]
-    finally: str  # Run COMMAND by /bin/sh when the tree is gone
+    finally_: str  # Run COMMAND by /bin/sh when the tree is gone
     hup: Literal["auto", "stop", "forward"]  # What SIGHUP does: auto, stop, forward [auto]
     term: Literal["stop", "forward"]  # What SIGTERM does: stop, forward [stop]
     forward_to: Literal["server", "group", "tree"]  # Forward other signals to: server, group, tree [server]
