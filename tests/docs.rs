@@ -717,6 +717,14 @@ fn the_manuals_for_a_browser_are_those_of_man() {
         "{said}{}",
         String::from_utf8_lossy(&written.stderr)
     );
+    // Longer ones are not read. What few need has a page of its own.
+    let shown = Command::new("mandoc")
+        .args(["-T", "ascii", "-O", "width=80"])
+        .arg(root().join("man/treaper.1"))
+        .output()
+        .unwrap();
+    let lines = shown.stdout.iter().filter(|byte| **byte == b'\n').count();
+    assert!((400..900).contains(&lines), "treaper(1) has {lines} lines");
 }
 
 /// The text that `tests/hosts/survivors` has written into the file `name`.
