@@ -26,33 +26,48 @@ pub struct Members {
 /// at its start.
 pub fn read(line: &[u8], wanted: &[Match]) -> Option<Members> {
     let mut members = Members::default();
-    each_member(line, |key, value| {
-        for (Match { path, value: text }, at) in wanted.iter().zip(0..64) {
-            if path.first().is_some_and(|name| says(key, name)) {
-                let is_equal = member(value, &path[1..]).is_some_and(|found| is_value(found, text));
-                members.found = members.found & !(1 << at) | u64::from(is_equal) << at;
-            }
-        }
+    let (mut id_found, mut is_answer) = (None, false);
+    members.found = find(line, wanted, u64::MAX, 0, &mut |key, value| {
         if says(key, "id") {
-            members.id = id(value);
+            id_found = id(value);
         }
-        members.is_answer |= says(key, "result") || says(key, "error");
+        is_answer |= says(key, "result") || says(key, "error");
     })?;
+    (members.id, members.is_answer) = (id_found, is_answer);
     Some(members)
 }
 
-/// What is at the end of `path`, which begins in `value`.
-fn member<'a>(value: &'a [u8], path: &[String]) -> Option<&'a [u8]> {
-    let Some((name, path)) = path.split_first() else {
-        return Some(value);
-    };
-    let mut found = None;
-    each_member(value, |key, value| {
-        if says(key, name) {
-            found = Some(value);
+/// Which of `wanted` an object has, one bit each, if the first `level` names of their paths have led
+/// to it. Only those of `among` are looked for: however many there are, each part of the object is
+/// read once for each level. `each` gets every member.
+fn find<'a>(
+    object: &'a [u8],
+    wanted: &[Match],
+    among: u64,
+    level: usize,
+    each: &mut dyn FnMut(&'a [u8], &'a [u8]),
+) -> Option<u64> {
+    let mut found = 0;
+    each_member(object, |key, value| {
+        each(key, value);
+        let mut below = 0;
+        for (Match { path, value: text }, at) in wanted.iter().zip(0..64) {
+            let bit = among & 1 << at;
+            if bit == 0 || !path.get(level).is_some_and(|name| says(key, name)) {
+                continue;
+            }
+            found &= !bit;
+            if path.len() > level + 1 {
+                below |= bit;
+            } else if is_value(value, text) {
+                found |= bit;
+            }
+        }
+        if below != 0 {
+            found |= find(value, wanted, below, level + 1, &mut |_, _| ()).unwrap_or(0);
         }
     })?;
-    member(found?, path)
+    Some(found)
 }
 
 /// Calls `each` with every key, without its quotes, and its value, both as they are written.
@@ -121,10 +136,12 @@ fn id(value: &[u8]) -> Option<Box<[u8]>> {
     (length <= MAX_ID).then(|| id.into())
 }
 
-/// Whether a string that is written like this, without quotes, stands for `text`.
+/// Whether a string that is written like this, without quotes, stands for `text`. An escape is six
+/// times as long as what it stands for, at most.
 fn says(written: &[u8], text: &str) -> bool {
+    let may_be_escaped = written.len() <= 6 * text.len() && written.contains(&b'\\');
     written == text.as_bytes()
-        || written.contains(&b'\\') && unescaped(written).as_deref() == Some(text.as_bytes())
+        || may_be_escaped && unescaped(written).as_deref() == Some(text.as_bytes())
 }
 
 /// What a string of JSON says. `None`: it has an escape that JSON does not have.
