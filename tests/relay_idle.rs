@@ -109,3 +109,66 @@ fn input_that_the_server_does_not_read_is_no_silence() {
     run.write_stdin(b"x\n");
     is_stopped(&mut run);
 }
+
+/// A server that reads no more has not lost its host.
+#[test]
+fn a_server_that_closes_its_input_is_not_silent_at_once() {
+    let (mut run, _) = start(&["--idle=2s"], "sleep 3; exec 0</dev/null; exec sleep 1000");
+    run.write_stdin(&vec![b'x'; 150_000]);
+    // The clock stands while the host may be waiting, and begins when the server reads no more.
+    assert!(
+        !run.ends_within(Duration::from_millis(4000)),
+        "{}",
+        run.stderr()
+    );
+    is_stopped(&mut run);
+}
+
+/// MCP gives no answer to a request that was cancelled.
+#[test]
+fn a_request_of_mcp_that_was_cancelled_no_longer_runs() {
+    let cancel = b"{\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}\n";
+    for (cancels, ends) in [(true, true), (false, false)] {
+        let (mut run, _) = start(&["--idle=1s", TURN], "exec cat >/dev/null");
+        run.write_stdin(CALL);
+        if cancels {
+            run.write_stdin(cancel);
+        }
+        assert_eq!(
+            run.ends_within(Duration::from_secs(4)),
+            ends,
+            "{}",
+            run.stderr()
+        );
+        if !ends {
+            run.close_stdin();
+        }
+        run.wait_clean();
+    }
+}
+
+/// Such a message is not looked at, so it may be a call.
+#[test]
+fn a_message_that_is_too_long_may_be_a_turn() {
+    let script = "head -c 17000000 >/dev/null; sleep 3; echo '{\"id\":1,\"result\":{}}'; exec cat >/dev/null";
+    let (mut run, _) = start(&["--idle=1s", TURN], script);
+    let mut call = vec![b'x'; 17_000_000];
+    call[..12].copy_from_slice(b"{\"id\":1,\"a\":");
+    run.write_stdin(&call);
+    run.write_stdin(b"\n");
+    is_stopped(&mut run);
+    assert_eq!(run.stdout(), ANSWER);
+}
+
+/// As without a relay.
+#[test]
+fn silence_cuts_no_drain_short() {
+    let options = ["--idle=1s", "--stdout=watch", "--drain=3s"];
+    let (mut run, _) = start(&options, "exec sleep 1000");
+    let begun = sys::now_ms();
+    drop(run.take_stdout());
+    run.wait_clean();
+    let stderr = run.stderr();
+    assert!(stderr.starts_with("treaper: stdout-closed: "), "{stderr}");
+    assert!(sys::now_ms() - begun >= 3000, "{stderr}");
+}

@@ -139,7 +139,8 @@ impl Input {
     /// Since when nothing was read from stdin, or written. `None`: stdin has ended, or the host may
     /// be waiting, since the server does not read what there is.
     pub fn silent_since(&self) -> Option<Duration> {
-        let waits = self.server.is_some() && !self.inbox.rest().is_empty();
+        let unread = self.is_blocked || !self.inbox.rest().is_empty();
+        let waits = self.server.is_some() && unread;
         (!self.is_complete && !waits).then_some(self.last)
     }
 
@@ -210,6 +211,7 @@ impl Input {
     pub fn leave(&mut self, why: &str) {
         if self.server.is_some() || self.place.is_some() {
             log::info!("relay: {why}");
+            self.last = clock::now();
             (self.server, self.place) = (None, None);
             (self.host, self.fifo) = (None, None);
             self.others.close(why);

@@ -38,6 +38,7 @@ impl Relay {
         let mut wanted = Wanted::default();
         loop {
             if let Some(ended) = self.child.ended {
+                self.idle = None;
                 self.finish(ended);
                 if self.is_finishing && self.output.is_none() {
                     return Ok(ended);
@@ -88,7 +89,7 @@ impl Relay {
         let silent = self
             .input
             .silent_since()
-            .filter(|_| self.turns.count() == 0)?;
+            .filter(|_| !self.turns.may_run())?;
         silent.checked_add(self.idle?)
     }
 
@@ -99,7 +100,7 @@ impl Relay {
             match (what, &mut self.output) {
                 (Awaited::Output, Some(output)) => {
                     // Its end is in this output, if it ends.
-                    if self.turns.count() > 0 {
+                    if self.turns.may_run() {
                         self.input.last = now;
                     }
                     output.read(&mut self.turns);

@@ -8,6 +8,8 @@ pub struct Lines {
     beginning: Vec<u8>,
     /// The line is longer than a message can be, or there is no memory for it. It is skipped.
     is_skipped: bool,
+    /// Such a line has ended.
+    has_skipped: bool,
 }
 
 impl Lines {
@@ -24,11 +26,17 @@ impl Lines {
             }
             self.keep(piece);
             let whole = std::mem::take(self);
+            self.has_skipped = whole.has_skipped || whole.is_skipped;
             if !whole.is_skipped {
                 each(&whole.beginning, from);
             }
         }
         self.keep(&bytes[from..]);
+    }
+
+    /// Whether a line was skipped since the last call.
+    pub fn take_skipped(&mut self) -> bool {
+        std::mem::take(&mut self.has_skipped)
     }
 
     fn keep(&mut self, bytes: &[u8]) {

@@ -70,6 +70,23 @@ fn find<'a>(
     Some(found)
 }
 
+/// The id of the request that this message of MCP cancels. It gets no answer any more.
+pub fn unanswered(line: &[u8]) -> Option<Box<[u8]>> {
+    memchr::memmem::find(line, b"cancelled")?;
+    let (mut cancels, mut request) = (false, None);
+    each_member(line, |key, value| {
+        cancels |= says(key, "method") && is_value(value, "notifications/cancelled");
+        if says(key, "params") {
+            let _ = each_member(value, |key, value| {
+                if says(key, "requestId") {
+                    request = id(value);
+                }
+            });
+        }
+    })?;
+    request.filter(|_| cancels)
+}
+
 /// Calls `each` with every key, without its quotes, and its value, both as they are written.
 /// `None`: this is no object, or not all of one.
 fn each_member<'a>(object: &'a [u8], mut each: impl FnMut(&'a [u8], &'a [u8])) -> Option<()> {

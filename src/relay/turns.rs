@@ -19,6 +19,8 @@ pub struct Message {
     id: Option<Box<[u8]>>,
     /// It cancels, and no turn ran when it was read.
     cancels: bool,
+    /// The id of a request that gets no answer any more.
+    unanswered: Option<Box<[u8]>>,
 }
 
 /// Follows the messages to the server and from it. Without `--turn` no message is looked at.
@@ -41,6 +43,8 @@ pub struct Turns {
     count: u64,
     /// The ids of those that an answer ends.
     ids: Vec<Box<[u8]>>,
+    /// A turn may run that could not be followed: its message was too long, or too many run.
+    unknown: bool,
     /// When the time of a cancelled turn is over.
     pub deadline: Option<Duration>,
 }
@@ -61,6 +65,11 @@ impl Turns {
         self.count + self.ids.len() as u64
     }
 
+    /// Whether a turn runs, or may run.
+    pub fn may_run(&self) -> bool {
+        self.count() > 0 || self.unknown
+    }
+
     /// A whole message to the server was read.
     pub fn read(&mut self, line: &[u8], now: Duration) -> Message {
         if self.input.is_empty() {
@@ -79,6 +88,7 @@ impl Turns {
             begins: found & self.begins != 0,
             id: id.filter(|_| found != 0),
             cancels: cancels && !runs,
+            unanswered: members::unanswered(line).filter(|_| self.boundaries.is_empty()),
         }
     }
 
@@ -91,10 +101,11 @@ impl Turns {
         let mut lines = std::mem::take(&mut self.host);
         lines.take(bytes, |line, end| {
             let message = self.read(line, now);
-            if message.begins || message.cancels {
+            if message.begins || message.cancels || message.unanswered.is_some() {
                 self.unwritten.push_back((end, message));
             }
         });
+        self.unknown |= lines.take_skipped();
         self.host = lines;
     }
 
@@ -111,7 +122,12 @@ impl Turns {
     pub fn written(&mut self, message: Message, now: Duration) {
         let running = self.count();
         self.cancels -= u64::from(message.cancels);
+        if message.unanswered.is_some() {
+            self.ids
+                .retain(|id| Some(id) != message.unanswered.as_ref());
+        }
         if message.begins && self.boundaries.is_empty() {
+            self.unknown |= self.ids.len() >= MAX_TURNS;
             let id = message.id.filter(|_| self.ids.len() < MAX_TURNS);
             self.ids.extend(id);
         } else if message.begins {
@@ -129,10 +145,22 @@ impl Turns {
         let mut lines = std::mem::take(&mut self.output);
         lines.take(bytes, |line, _| {
             let message = members::read(line, &self.boundaries);
-            if message.is_some_and(|message| self.ends_turn(&message)) {
+            let Some(message) = message else { return };
+            let ends = self.ends_turn(&message);
+            if ends {
                 self.deadline = None;
             }
+            if !ends && message.is_answer || !self.boundaries.is_empty() && ends {
+                self.unknown = false;
+            }
         });
+        if lines.take_skipped() {
+            // It may have been the answer.
+            self.unknown = false;
+            if self.ids.len() == 1 {
+                self.ids.clear();
+            }
+        }
         self.output = lines;
     }
 
