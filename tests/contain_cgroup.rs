@@ -365,6 +365,31 @@ fn treaper_is_not_killed_though_it_was_moved_into_the_group() {
     }
 }
 
+/// The host would see the end of the process that it has started.
+#[test]
+fn the_relay_is_not_killed_though_it_was_moved_into_the_group() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    let scene = place.scene().stdin_pipe();
+    let socket = format!(
+        "--inject=unix:{}",
+        scene.directory().join("socket").display()
+    );
+    let options = [OPTIONS, &[socket.as_str()]].concat();
+    let wrap = Wrap::Treaper(&options);
+    let mut run = scene
+        .start(&wrap.tree("server:ignore=TERM"))
+        .ready(&["server"]);
+    let group = place.0.join(place.groups().pop().unwrap());
+    fs::write(group.join("cgroup.procs"), run.main.to_string()).unwrap();
+    run.signal(libc::SIGTERM);
+    let exit = run.wait_clean();
+    // As the server ended: by a signal.
+    assert_eq!(exit.code(), Some(137), "{}", run.stderr());
+    assert!(!run.stderr().contains("tree-relay"), "{}", run.stderr());
+}
+
 /// Only `cgroup.events` reports it, and no deadline comes in time.
 #[test]
 fn the_end_of_a_stranger_in_the_group_is_seen() {

@@ -80,10 +80,10 @@ impl Cgroup {
         sys::memory_peak(self.dir.as_fd())
     }
 
-    /// Moves treaper out of the group, or of one below it, if another process has moved it there: a
-    /// stop is for the tree alone.
-    pub fn expel_treaper(&self) {
-        for own in [pid::own(), pid::parent()] {
+    /// Moves processes of treaper out of the group, or of one below it, if another process has moved
+    /// them there: a stop is for the tree alone.
+    pub fn expel(&self, treaper: &[i32]) {
+        for own in treaper.iter().copied().filter(|pid| *pid != 0) {
             let mut buffer = [0; 4096];
             let groups = proc::view().and_then(|proc| proc.control_groups(own, &mut buffer));
             let is_inside = |groups: &[u8]| {

@@ -68,7 +68,7 @@ impl Tree {
     pub fn stop_rest(&mut self, signal: Signal) -> Named {
         let mut daemons = Named::default();
         if let Some(cgroup) = self.cgroup() {
-            cgroup.expel_treaper();
+            cgroup.expel(&self.treaper);
         }
         let sessions = self.server.as_ref().map(Server::sessions);
         let server = self.living_server();
@@ -189,7 +189,7 @@ impl Tree {
         let cgroup = self.containment.cgroup();
         let cgroup = cgroup.filter(|cgroup| cgroup.is_populated() != Ok(false));
         let Some(cgroup) = cgroup else { return false };
-        cgroup.expel_treaper();
+        cgroup.expel(&self.treaper);
         let victims = &mut self.sigkill.victims;
         if victims.count == 0 {
             cgroup.members(&mut |pid| remember(victims, pid));

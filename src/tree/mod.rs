@@ -13,7 +13,7 @@ use crate::contain::Containment;
 use crate::contain::cgroup::Cgroup;
 use crate::output::ledger::Ledger;
 use crate::sys::clone::Spawned;
-use crate::sys::pid::Pid;
+use crate::sys::pid::{self, Pid};
 use crate::sys::proc;
 use crate::sys::startup::Standing;
 use kill::{FirstStep, Sigkill};
@@ -97,6 +97,8 @@ pub struct Tree {
     /// Children of this process that are not of the tree, as it had them before it executed
     /// treaper. They and their descendants are left alone.
     pub strangers: Vec<i32>,
+    /// The processes of treaper that are known here; 0: none.
+    pub treaper: [i32; 3],
     /// What `--spare` leaves alone.
     pub spare: Option<Spare>,
     /// A monitor that waits for the end of its PID namespace. It is not of the tree, and its
@@ -125,6 +127,7 @@ impl Tree {
         Self {
             server,
             strangers,
+            treaper: [pid::own(), 0, 0],
             spare: None,
             ending_init: None,
             containment,
