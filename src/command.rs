@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use crate::origin::unit::Environment;
+use crate::origin::unit::{self, Environment};
 use crate::output::error::{self, Error, Shown};
 use crate::output::status;
 use crate::sys::exec::{self, Failure, Strings};
@@ -79,18 +79,13 @@ impl Command {
     }
 }
 
-/// Executes `/bin/sh -c text` in `directory`, or in `/` if that is gone, with `variables` and without
-/// the variable `without`. Returns only if that fails.
-pub fn execute_last(
-    text: &OsStr,
-    directory: &Path,
-    variables: &[(&str, &str)],
-    without: &str,
-) -> Errno {
+/// Executes `/bin/sh -c text` in `directory`, or in `/` if that is gone, with `variables`. Returns
+/// only if that fails.
+pub fn execute_last(text: &OsStr, directory: &Path, variables: &[(&str, &str)]) -> Errno {
     let is_kept = |entry: &&[u8]| {
-        let name = entry.split(|byte| *byte == b'=').next().unwrap_or_default();
-        let replaced = variables.iter().any(|(known, _)| known.as_bytes() == name);
-        !replaced && name != without.as_bytes()
+        let name = entry.split(|byte| *byte == b'=').next();
+        let mut replaced = variables.iter().map(|(known, _)| Some(known.as_bytes()));
+        !replaced.any(|known| known == name) && !unit::is_own(entry)
     };
     let inherited = startup::entries().map(CStr::to_bytes).filter(is_kept);
     let own = variables

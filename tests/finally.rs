@@ -283,3 +283,35 @@ fn it_runs_where_treaper_was_started_and_can_be_ended_by_signals() {
     assert!(status.success());
     assert_eq!(fs::read_to_string(out).unwrap(), "/\n");
 }
+
+/// The monitor is killed when it has decided to start the command, and has not: the shim starts it.
+#[test]
+fn a_command_that_was_not_begun_is_begun_by_the_other_one() {
+    let mut run = start(&[], |place| says(place, false), "server:on=TERM/3");
+    let monitor = run.monitor();
+    // The last fork of the monitor is that of the command.
+    let calls = [libc::SYS_clone3, libc::SYS_clone];
+    let mut tracer = common::trace(monitor, calls[0]);
+    run.signal(libc::SIGTERM);
+    common::held(&mut tracer);
+    sys::kill(monitor, libc::SIGKILL).unwrap();
+    drop(tracer);
+    run.wait_empty();
+    let said = lines(run.directory(), "said");
+    assert_eq!(said.len(), 1, "{said:?} {}", run.stderr());
+    assert_eq!(report(&run)["finally"], json!(0));
+}
+
+/// In the tree it would run too early.
+#[test]
+fn neither_the_server_nor_the_command_inherits_its_variable() {
+    let seen = "echo [$TREAPER_FINALLY]";
+    let output = Command::new(TREAPER)
+        .args(["sh", "-c", seen])
+        .env("TREAPER_FINALLY", seen)
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    assert_eq!(text(&output.stdout), "[]\n");
+    assert_eq!(text(&output.stderr), "[]\n");
+}

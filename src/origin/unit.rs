@@ -16,10 +16,17 @@ const INODE: &[u8] = b"LISTEN_PIDFDID=";
 /// A descriptor of the report, which the server does not inherit: for a treaper in its tree this
 /// number would be another file.
 const DESCRIPTOR: &[u8] = b"TREAPER_REPORT=fd:";
-/// This one it inherits.
+/// It would run the command once more, while the server of this one still works.
+const FINALLY: &[u8] = b"TREAPER_FINALLY=";
+/// This descriptor it inherits.
 const STDERR: &[u8] = b"TREAPER_REPORT=fd:2";
 /// The longest pid, in digits.
 const DIGITS: usize = 10;
+
+/// Whether a treaper in the tree must not find this entry of the environment.
+pub fn is_own(entry: &[u8]) -> bool {
+    entry.starts_with(DESCRIPTOR) && entry != STDERR || entry.starts_with(FINALLY)
+}
 
 /// Whether the variable `name` holds the pid of this process.
 pub fn names_this_process(name: &str) -> bool {
@@ -61,7 +68,6 @@ impl Environment {
     pub fn naming_another() -> Option<Self> {
         let mut names = PID_VARIABLES.to_vec();
         names.retain(|name| names_this_process(name));
-        let is_own = |text: &[u8]| text.starts_with(DESCRIPTOR) && text != STDERR;
         if names.is_empty() && !startup::entries().any(|text| is_own(text.to_bytes())) {
             return None;
         }

@@ -5,7 +5,7 @@
 //! the shim goes on with it if the monitor is killed.
 
 use std::array;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
@@ -31,6 +31,7 @@ shared_words! {
         failure: Word,
         finally: Word,
         finally_until: Word,
+        finally_status: Word,
         /// Set by the monitor when it has sent the stop signal to the server, never cleared. (The
         /// kernel may send that signal, too.)
         pub stop_sent: Flag,
@@ -55,6 +56,8 @@ shared_words! {
     }
 }
 
+/// No pid: the command of `--finally` is the shim's to start, or was in a namespace that is gone.
+const TAKEN_OVER: i32 = -1;
 /// The bit of the word `plan` that says which half of `times` belongs to it.
 const HALF: u64 = 1 << 63;
 
@@ -142,22 +145,41 @@ impl Board {
         Ended::decode(self.ended.get() as u32)
     }
 
-    /// The process that has ended the run: the command of `--finally` is started, and has time
-    /// until then.
+    /// The process that has ended the run: the command of `--finally` is about to be started, and
+    /// has time until then.
     pub fn set_finally_until(self, until: Duration) {
         let nanos = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         self.finally_until.set(nanos);
     }
 
-    /// Until when the command of `--finally` has time, if it was started.
+    /// Until when the command of `--finally` has time, if one was to be started.
     pub fn finally_until(self) -> Option<Duration> {
         let nanos = self.finally_until.get();
         (nanos != 0).then(|| Duration::from_nanos(nanos))
     }
 
-    /// The process that has started the command of `--finally`, or that command itself.
-    pub fn set_finally(self, pid: Pid) {
-        self.finally.set(pid.get() as u64);
+    /// What [`Self::claim_finally`] has to find.
+    pub fn finally_claim(self) -> u64 {
+        self.finally.get()
+    }
+
+    /// The new process `pid`: it is the command of `--finally`. Not if the process that has made it
+    /// was killed, and the other one has taken that over.
+    pub fn claim_finally(self, claim: u64, pid: i32) -> bool {
+        let claimed = self.finally.atomic();
+        claimed
+            .compare_exchange(claim, pid as u64, SeqCst, SeqCst)
+            .is_ok()
+    }
+
+    /// Shim: the monitor was killed. Whether the command of `--finally` has begun; if not, it is now
+    /// for the shim to start.
+    pub fn take_over_finally(self) -> bool {
+        let is_free = self.claim_finally(0, TAKEN_OVER);
+        if is_free {
+            self.finally_until.set(0);
+        }
+        !is_free
     }
 
     /// The command of `--finally`, if it has begun.
@@ -167,7 +189,18 @@ impl Board {
 
     /// Shim: the command was in a PID namespace, which is gone.
     pub fn forget_finally(self) {
-        self.finally.set(0);
+        self.finally.set(TAKEN_OVER as u64);
+    }
+
+    /// The exit status of the command of `--finally`.
+    pub fn set_finally_status(self, status: u8) {
+        self.finally_status.set(0x100 + u64::from(status));
+    }
+
+    /// That status, if the command has ended.
+    pub fn finally_status(self) -> Option<u8> {
+        let status = self.finally_status.get();
+        (status != 0).then_some(status as u8)
     }
 
     /// Monitor: job control has suspended the server by signal `number`, so the shim has to be

@@ -7,10 +7,9 @@ use std::ffi::OsStr;
 use std::time::Duration;
 
 use crate::command;
-use crate::output::{status, stderr};
+use crate::output::status;
 use crate::pair::context::Context;
 use crate::plan::event::Trigger;
-use crate::settings::config;
 use crate::sys::clone::{self, Fork};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
@@ -28,34 +27,43 @@ const DYING: Duration = Duration::from_millis(500);
 pub fn run(context: &Context<'_>, trigger: Option<Trigger>, status: u8) -> Option<u8> {
     let text = context.config.finally.as_deref()?;
     let board = context.board;
-    // What was said about the stop comes before what the command says.
-    stderr::write_deferred();
-    let until = board.finally_until().unwrap_or_else(|| {
-        let until = clock::now() + context.config.policy.grace.max(LEAST);
+    if let Some(known) = board.finally_status() {
+        return Some(known);
+    }
+    let until = clock::now() + context.config.policy.grace.max(LEAST);
+    let (pid, until) = if let Some(until) = board.finally_until() {
+        (board.finally(), until)
+    } else {
         board.set_finally_until(until);
-        match start(context, text, trigger.map_or("", Trigger::name), status) {
-            Ok(pid) => board.set_finally(pid),
-            Err(errno) => log::warn!("cannot start the command of --finally: {errno}"),
+        let started = start(context, text, trigger.map_or("", Trigger::name), status);
+        let started = started.inspect_err(|errno| {
+            log::warn!("cannot start the command of --finally: {errno}");
+        });
+        (started.ok(), until)
+    };
+    let status = pid.and_then(|pid| wait_for(pid, until)).map(|ended| {
+        if ended != Ended::Exited(0) {
+            log::warn!("the command of --finally {ended}");
         }
-        until
+        ended.code()
     });
-    let ended = board.finally().and_then(|pid| wait_for(pid, until));
-    match ended {
-        Some(Ended::Exited(0)) => {}
-        Some(ended) => log::warn!("the command of --finally {ended}"),
+    match status {
+        Some(status) => board.set_finally_status(status),
         None => log::warn!("it is unknown how the command of --finally ended"),
     }
-    ended.map(Ended::code)
+    status
 }
 
 /// Starts the command, as the leader of a group.
 fn start(context: &Context<'_>, text: &OsStr, reason: &str, status: u8) -> Result<Pid, Errno> {
+    let claim = context.board.finally_claim();
     if let Fork::Parent(pid) = clone::fork_plainly()? {
         return Ok(pid);
     }
-    // The parent may be killed at any time.
-    if let Some(own) = Pid::new(pid::own()) {
-        context.board.set_finally(own);
+    // The parent may have been killed. Then the other process of treaper starts the command, unless
+    // this one has begun.
+    if !context.board.claim_finally(claim, pid::own()) {
+        clone::exit_child(status::OWN_FAILURE.into());
     }
     let _ = prctl::new_group();
     signal::set_mask(context.inherited.mask);
@@ -63,9 +71,7 @@ fn start(context: &Context<'_>, text: &OsStr, reason: &str, status: u8) -> Resul
         ("EXIT_STATUS", &*status.to_string()),
         ("STOP_REASON", reason),
     ];
-    // A treaper in it must not run it again.
-    let without = config::variable("finally");
-    let errno = command::execute_last(text, &context.place.directory, &variables, &without);
+    let errno = command::execute_last(text, &context.place.directory, &variables);
     log::warn!("cannot execute /bin/sh for --finally: {errno}");
     clone::exit_child(status::NOT_EXECUTABLE.into())
 }

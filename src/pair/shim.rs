@@ -4,7 +4,7 @@
 use crate::contain::Containment;
 use crate::job_control;
 use crate::output::error::Error;
-use crate::output::progress;
+use crate::output::{progress, stderr};
 use crate::pair::board::Suspension;
 use crate::pair::bound::Bound;
 use crate::pair::context::{Context, Prepared};
@@ -106,13 +106,16 @@ fn take_over(
     if let Some((what, errno)) = broken {
         supervisor.give_up(what, errno);
     }
-    if namespace {
+    let has_begun = board.take_over_finally();
+    if has_begun && namespace {
         board.forget_finally();
     }
     // Once the command of `--finally` runs, nothing else is left to do.
-    let (plan, first) = match board.finally() {
-        Some(_) => (board.plan(policy), None),
-        None => (board.resume(policy, clock::now()), Some(killed)),
+    let last = board.plan(policy);
+    let (plan, first) = if has_begun && !namespace && last.is_over() {
+        (last, None)
+    } else {
+        (board.resume(policy, clock::now()), Some(killed))
     };
     supervisor.record_loss(Trigger::MonitorKilled);
     supervisor.run(plan, first).map(|(_, status)| status)
@@ -190,8 +193,10 @@ impl<'a> Shim<'a> {
 
     /// The children that are not of the tree, for the heir.
     fn into_strangers(self) -> Vec<i32> {
-        let mut all = self.helpers;
-        all.extend(self.strangers.unwrap_or_default());
+        let mut all = self.strangers.unwrap_or_default();
+        if all.try_reserve(self.helpers.len()).is_ok() {
+            all.extend(self.helpers);
+        }
         all
     }
 }
@@ -241,9 +246,11 @@ impl Shim<'_> {
         let finally_until = board.finally_until().unwrap_or_default();
         self.late_at = self.bound.late_at(&plan, finally_until, now);
         if self.late_at.is_some_and(|at| at <= now) && self.bound.is_held(self.monitor, now) {
-            log::warn!("the monitor process of treaper was held, so it was killed");
             let _ = signal::kill(self.monitor, Signal::KILL);
             self.ends_by = Some(now + DYING);
+            // The file system of stderr may be what holds it.
+            stderr::defer();
+            log::warn!("the monitor process of treaper was held, so it was killed");
         }
     }
 

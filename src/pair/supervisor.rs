@@ -23,6 +23,7 @@ use crate::plan::machine::{Plan, ROUND_MIN, State};
 use crate::plan::supervise::{self, World};
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::exec::Failure;
+use crate::sys::pid::Pid;
 use crate::sys::signal::Signal;
 use crate::sys::{Errno, clock, clone, fd, proc};
 use crate::tree::Tree;
@@ -57,6 +58,14 @@ pub struct Supervisor<'a> {
 impl<'a> Supervisor<'a> {
     pub fn new(context: &'a Context<'a>, role: Role, watch: Watch<'a>, mut tree: Tree) -> Self {
         tree.spare = context.spare;
+        if let Role::Monitor {
+            shim: Link::Parent { pid, .. },
+        } = &role
+        {
+            tree.treaper[1] = *pid;
+        }
+        let front = context.front.as_ref().and_then(|front| front.pid);
+        tree.treaper[2] = front.map_or(0, Pid::get);
         Self {
             context,
             role,

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
 use crate::output::error::{Error, Shown};
-use crate::settings::config::{Config, PREFIX};
+use crate::settings::config::{Config, NO_COMMAND, PREFIX};
 use crate::settings::help;
 use crate::settings::options::{self, Opt};
 
@@ -103,9 +103,14 @@ pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Er
     let error = match grammar_of(used, &given).try_get_matches_from(arguments) {
         Ok(matches) => {
             let config = Config::new(matches, unknown);
-            return config
-                .map(|config| Parsed::Run(Box::new(config)))
-                .map_err(|error| explain_swallowed(arguments).unwrap_or(error));
+            return config.map(|config| Parsed::Run(Box::new(config))).map_err(
+                |error| match &error {
+                    Error::Misuse(text) if text == NO_COMMAND => {
+                        explain_swallowed(arguments).unwrap_or(error)
+                    }
+                    _ => error,
+                },
+            );
         }
         Err(error) => error,
     };

@@ -188,10 +188,12 @@ impl Config {
     }
 }
 
+pub const NO_COMMAND: &str = "no COMMAND was given; see treaper --help";
+
 /// Refuses a command line without COMMAND, and one with a COMMAND that `--doctor` replaces.
 fn check_command(command: &[OsString], doctor: Option<DoctorFormat>) -> Result<(), Error> {
     let text = match (command.first(), doctor) {
-        (None, None) => "no COMMAND was given; see treaper --help".to_owned(),
+        (None, None) => NO_COMMAND.to_owned(),
         (Some(first), Some(_)) if first == "json" => {
             "--doctor: the format follows an equals sign: --doctor=json".to_owned()
         }

@@ -250,7 +250,7 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
     // SAFETY: the caller keeps it open.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     match file_type(fd)? {
-        FileType::RegularFile => write_whole(fd, bytes),
+        FileType::RegularFile => write_at_once(fd, bytes),
         FileType::Socket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
         _ => {
             // A pipe takes a part of what is longer than its pages.
@@ -308,7 +308,7 @@ pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     written
 }
 
-/// As [`write_at_once`], to a file. If not all fits, what was written is taken back: the next line
+/// As [`write_at_once`], to a file that no other process has open by this descriptor. If not all fits, what was written is taken back: the next line
 /// must not follow a part of this one.
 ///
 /// # Errors

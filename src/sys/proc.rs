@@ -7,11 +7,13 @@
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 
 use super::signal::Signal;
-use super::{Errno, pid};
+use super::{Errno, apart, pid};
 
 /// A path below `/proc` as a C string in a fixed buffer.
 pub(super) struct Path {
@@ -164,6 +166,8 @@ pub fn shown_name(pid: i32, command: Name) -> Name {
     })
 }
 
+/// How long a command line may take to be read.
+const READ_TIME: Duration = Duration::from_millis(200);
 /// The longest path or first argument of which the file name is known.
 const LONGEST_PATH: usize = 1024;
 
@@ -316,10 +320,26 @@ impl View {
             || self
                 .program(pid, &mut buffer)
                 .is_ok_and(|program| program == name)
-            || self.command_line(pid, &mut buffer).is_ok_and(|words| {
+            || self.first_word_is(pid, name)
+    }
+
+    /// The kernel reads the command line from the memory of the process, which can keep the reader
+    /// waiting: a thread of it that maps a file of a file system that hangs is enough. So another
+    /// process reads, and once that has waited, none does any more.
+    fn first_word_is(self, pid: i32, name: &[u8]) -> bool {
+        static HAS_WAITED: AtomicBool = AtomicBool::new(false);
+        if HAS_WAITED.load(SeqCst) {
+            return false;
+        }
+        let answer = apart::ask_apart(READ_TIME, || {
+            let mut buffer = [0; LONGEST_PATH];
+            self.command_line(pid, &mut buffer).is_ok_and(|words| {
                 let first = words.split(|byte| *byte == 0).next();
                 first.is_some_and(|first| is_called(first, name))
             })
+        });
+        HAS_WAITED.store(answer.is_none(), SeqCst);
+        answer == Some(true)
     }
 
     /// The effective owner of a process. See `stat(2)` on `/proc/PID`.
