@@ -661,7 +661,7 @@ fn a_suspended_member_of_the_servers_group_gets_the_stop_signal() {
     assert_eq!(run.log.all("worker", "signal").len(), 1);
 }
 
-/// What a shell starts in the background ignores SIGINT.
+/// What a shell starts in the background ignores SIGINT, and dumb-init does not wait for it.
 #[test]
 fn with_the_name_dumb_init_a_stop_signal_that_was_rewritten_to_sigint_still_ends_what_is_left() {
     let script = "exec -a dumb-init \"$0\" -r 15:2 sh -c 'sleep 1000 & echo up; exec sleep 1000'";

@@ -101,7 +101,12 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         debug,
         setsid: group,
     };
+    // What a shell has started in the background ignores these two. dumb-init does not wait for it.
+    let is_ignored = [Some(INT), Some(QUIT)].contains(&rewrites[usize::from(TERM)]);
+    let has_grace = call.variable("TREAPER_GRACE").is_some();
+    let grace = if is_ignored && !has_grace { "1s" } else { "" };
     let set = [
+        ("TREAPER_GRACE", grace),
         ("TREAPER_FORWARD_TO", if group { "group" } else { "" }),
         ("TREAPER_REWRITE", &list(&rewrites)),
         ("TREAPER_SIGNAL", &stop_signal(&rewrites)),
@@ -126,10 +131,9 @@ fn list(rewrites: &Rewrites) -> String {
 }
 
 /// The signal for the rest of the tree, which gets SIGTERM from treaper: that is rewritten as well,
-/// if the new signal asks for an end, and what a shell starts in the background does not ignore it.
-/// Otherwise empty.
+/// if the new signal asks for an end. Otherwise empty.
 fn stop_signal(rewrites: &Rewrites) -> String {
-    let asks_for_end = |to: &u8| (1..TERM).contains(to) && ![INT, QUIT, KILL].contains(to);
+    let asks_for_end = |to: &u8| (1..TERM).contains(to) && *to != KILL;
     let signal = rewrites[usize::from(TERM)].filter(asks_for_end);
     signal.map_or_else(String::new, |signal| signal.to_string())
 }

@@ -106,7 +106,7 @@ fn take_over(
     if let Some((what, errno)) = broken {
         supervisor.give_up(what, errno);
     }
-    let has_begun = board.take_over_finally();
+    let has_begun = context.config.finally.is_some() && board.take_over_finally();
     if has_begun && namespace {
         board.forget_finally();
     }
