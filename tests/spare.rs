@@ -196,35 +196,6 @@ fn a_daemon_is_also_known_by_the_file_name_of_its_program() {
     }
 }
 
-/// As the helpers of Claude Code, whose program is called by its version.
-#[test]
-fn a_daemon_is_also_known_by_the_first_word_of_its_command_line() {
-    let script = "setsid bash -c 'exec -a /opt/a-rather-long-name sleep 1000' >/dev/null &
-        until grep -aq ^/opt/ /proc/$!/cmdline; do :; done";
-    for (name, is_kept) in [
-        ("a-rather-long-name", true),
-        ("sleep", true),
-        ("a-rather-long", false),
-        ("opt", false),
-    ] {
-        let command = Wrap::Treaper(&["--spare", name]).command(&["bash", "-c", script]);
-        let mut run = Scene::new().start(&command);
-        let exit = run.wait();
-        assert_eq!(
-            (exit.code(), exit.left.len()),
-            (Some(0), usize::from(is_kept)),
-            "{name}"
-        );
-        assert_eq!(run.named("sleep").len(), usize::from(is_kept), "{name}");
-        assert_eq!(
-            run.stderr().contains("left running"),
-            is_kept,
-            "{}",
-            run.stderr()
-        );
-    }
-}
-
 #[test]
 fn the_server_is_never_spared() {
     // The worker is in the session of the server, and no signal to the group of the server reaches it.

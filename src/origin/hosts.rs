@@ -310,7 +310,7 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
         .is_ok_and(shell::was_given_a_command)
 }
 
-/// Opens the nearest ancestor that has `name` (see [`View::has_name`]), and the processes above it
+/// Opens the nearest ancestor that has `name` (see [`View::has_name`] and [`View::is_started_as`]), and the processes above it
 /// of which it is a copy. The error lists the ancestors that there are.
 fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
     let mut current = pid::parent();
@@ -324,7 +324,9 @@ fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
             Err(_) if below.is_some() => break,
             Err(errno) => return Err(error::describe(errno)),
         };
-        let is_named = proc::view().is_ok_and(|proc| proc.has_name(current, stat.name, name));
+        let is_named = proc::view().is_ok_and(|proc| {
+            proc.has_name(current, stat.name, name) || proc.is_started_as(current, name)
+        });
         if below.is_some_and(|below| !is_named || !is_copy(below, current)) {
             break;
         }

@@ -49,6 +49,8 @@ pub struct Supervisor<'a> {
     tree: Tree,
     alone: job_control::Alone,
     next_reap: NextReap,
+    /// Whether neither a stop nor a drain has begun.
+    is_running: bool,
     /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
     stopping_since: Option<Duration>,
     /// When the server was seen to be gone, if a process may be spared.
@@ -73,6 +75,7 @@ impl<'a> Supervisor<'a> {
             tree,
             alone: job_control::Alone::default(),
             next_reap: NextReap::OnSignal,
+            is_running: true,
             stopping_since: None,
             server_gone_at: None,
         }
@@ -135,7 +138,8 @@ impl World for Supervisor<'_> {
             self.enter_state(before, after);
         }
         if before.is_running() != after.is_running() {
-            self.watch.set_running(after.is_running());
+            self.is_running = after.is_running();
+            self.watch.set_running(self.is_running);
         }
         if before.is_running() && !after.is_running() {
             self.wake_shim();
@@ -191,6 +195,8 @@ impl Supervisor<'_> {
             }
             let times = [deadline, self.tree.continues_at(), self.next_reap.time()];
             let event = match self.watch.wait(times.iter().flatten().min().copied()) {
+                // The relay's clock does not stand during a drain, as that of the watch does.
+                Some(Woken::Trigger(Trigger::Idle)) if !self.is_running => None,
                 Some(Woken::Trigger(trigger)) => Some(Event::Trigger(trigger)),
                 Some(Woken::Signal(arrival)) => self.on_signal(arrival),
                 Some(Woken::Broken(what, errno)) => self.give_up(what, errno),

@@ -218,8 +218,7 @@ impl Plan {
             // During a drain a second hang-up changes nothing. Every other trigger ends the drain
             // and replaces its trigger: when a host dies, either the end of its pipe or the end of
             // its process may be seen first.
-            // Nor does the silence of a host whose input has ended.
-            State::Draining { .. } if !trigger.drains() && trigger != Trigger::Idle => {
+            State::Draining { .. } if !trigger.drains() => {
                 self.trigger = Some(trigger);
                 self.terminate(trigger, now)
             }

@@ -1,12 +1,9 @@
 //! What may have to wait for a file system, and is done by another process, so that treaper does not
 //! wait.
 
-use std::time::Duration;
-
 use super::clone::{self, Fork};
-use super::signal::{self, Signal};
-use super::wait::{Change, Ended, Wait};
-use super::{clock, fd, std_fd};
+use super::wait::Wait;
+use super::{fd, std_fd};
 
 /// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies of
 /// stderr, so their numbers stay in use, and nothing that is opened later gets them. Not before an
@@ -38,25 +35,6 @@ fn close(fd: i32) {
         // SAFETY: it was open before this program began, so nothing in it owns it.
         unsafe { libc::close(fd) };
     }
-}
-
-/// The answer of another process to `ask`, which may have to wait for as long as a process of the
-/// tree wants. `None`: there was no answer in time, or there can be no such process.
-pub fn ask_apart(time: Duration, ask: impl FnOnce() -> bool) -> Option<bool> {
-    let Fork::Parent(helper) = clone::fork_plainly().ok()? else {
-        clone::exit_child(i32::from(ask()));
-    };
-    let end = clock::now() + time;
-    loop {
-        match Wait::child(helper).ended().take() {
-            Ok(Some((_, Change::Ended(ended)))) => return Some(ended == Ended::Exited(1)),
-            Ok(_) if clock::now() < end => clock::pause(Duration::from_micros(200)),
-            _ => break,
-        }
-    }
-    // It is reaped as an orphan of the tree would be.
-    let _ = signal::kill(helper, Signal::KILL);
-    None
 }
 
 /// As [`fd::write_message`], by another process if it may wait: an orphan, which

@@ -7,13 +7,11 @@
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 
 use super::signal::Signal;
-use super::{Errno, apart, pid};
+use super::{Errno, pid};
 
 /// A path below `/proc` as a C string in a fixed buffer.
 pub(super) struct Path {
@@ -166,8 +164,6 @@ pub fn shown_name(pid: i32, command: Name) -> Name {
     })
 }
 
-/// How long a command line may take to be read.
-const READ_TIME: Duration = Duration::from_millis(200);
 /// The longest path or first argument of which the file name is known.
 const LONGEST_PATH: usize = 1024;
 
@@ -313,33 +309,24 @@ impl View {
     }
 
     /// Whether `name` is one of the names of the process `pid`: its `command` name, of which the
-    /// kernel keeps 15 bytes, the file name of its program, or that of its first argument.
+    /// kernel keeps 15 bytes, or the file name of its program.
     pub fn has_name(self, pid: i32, command: Name, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
         is_called(command.as_bytes(), &name[..name.len().min(15)])
             || self
                 .program(pid, &mut buffer)
                 .is_ok_and(|program| program == name)
-            || self.first_word_is(pid, name)
     }
 
-    /// The kernel reads the command line from the memory of the process, which can keep the reader
-    /// waiting: a thread of it that maps a file of a file system that hangs is enough. So another
-    /// process reads, and once that has waited, none does any more.
-    fn first_word_is(self, pid: i32, name: &[u8]) -> bool {
-        static HAS_WAITED: AtomicBool = AtomicBool::new(false);
-        if HAS_WAITED.load(SeqCst) {
-            return false;
-        }
-        let answer = apart::ask_apart(READ_TIME, || {
-            let mut buffer = [0; LONGEST_PATH];
-            self.command_line(pid, &mut buffer).is_ok_and(|words| {
-                let first = words.split(|byte| *byte == 0).next();
-                first.is_some_and(|first| is_called(first, name))
-            })
-        });
-        HAS_WAITED.store(answer.is_none(), SeqCst);
-        answer == Some(true)
+    /// Whether the first argument of a process is called `name`. Not for a process of the tree: the
+    /// kernel reads it from the memory of the process, which can keep the reader waiting for ever (a
+    /// thread of it that maps a file of a file system that hangs).
+    pub fn is_started_as(self, pid: i32, name: &[u8]) -> bool {
+        let mut buffer = [0; LONGEST_PATH];
+        self.command_line(pid, &mut buffer).is_ok_and(|words| {
+            let first = words.split(|byte| *byte == 0).next();
+            first.is_some_and(|first| is_called(first, name))
+        })
     }
 
     /// The effective owner of a process. See `stat(2)` on `/proc/PID`.
