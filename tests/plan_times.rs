@@ -336,3 +336,16 @@ fn a_cancel_timeout_is_the_reason_of_the_stop_also_if_a_drain_has_begun() {
         assert!(!drains || matches!(stop.plan.state(), State::Terminating { .. }));
     }
 }
+
+/// The monitor was killed between the plan and the signal, and the server has disarmed that of the kernel.
+#[test]
+fn an_heir_orders_the_stop_signal_at_once_and_not_only_before_sigkill() {
+    let killed = Event::Trigger(Trigger::MonitorKilled);
+    for (gone, expected) in [(false, true), (true, false)] {
+        let (plan, _) = Plan::new(POLICY).step(Event::Trigger(Trigger::Idle), ms(0));
+        let (plan, actions) = plan.inherit(gone, false, ms(1)).step(killed, ms(1));
+        let ordered = actions.iter().any(|action| action == Action::StopServer);
+        assert_eq!(ordered, expected, "the server is gone: {gone}");
+        assert_eq!(plan.trigger(), Some(Trigger::Idle));
+    }
+}

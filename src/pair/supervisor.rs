@@ -270,7 +270,8 @@ impl Supervisor<'_> {
 
     fn stop_server(&mut self, plan: &Plan) {
         let signal = self.stop_signal(plan);
-        if !self.tree.stop_server(signal) {
+        // A monitor that was killed may have done it.
+        if self.context.board.stop_sent.get() || !self.tree.stop_server(signal) {
             return;
         }
         if let Some(front) = &self.context.front {

@@ -225,6 +225,10 @@ impl Plan {
             // A manager that is gone has no deadline any more. Also see `grace_for`.
             State::Terminating { .. } if trigger.is_end_of_process() => {
                 self.shorten_deadlines(self.policy.grace_for(trigger), now);
+                // It may have planned the signal to the server, and not sent it.
+                if trigger == Trigger::MonitorKilled && !self.server_gone {
+                    return Actions::only(Action::StopServer);
+                }
                 Actions::NONE
             }
             State::Draining { .. }
