@@ -50,7 +50,7 @@ fn report(run: &Run) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Whether this form cannot be had here.
+/// Whether this machine lacks what the form needs.
 fn is_missing(form: &[&str]) -> bool {
     let missing = form.contains(&"--contain=pidns") && !sys::is_root();
     if missing {

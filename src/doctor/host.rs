@@ -13,13 +13,13 @@ use crate::sys::{pid, proc};
 
 /// Whose end is noticed.
 #[derive(Clone, Copy, Debug)]
-pub struct Watched {
+pub struct Noticed {
     pub host: bool,
     pub stdin: bool,
 }
 
 /// The host, with the launchers in front of it, and stdin.
-pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> ([Check; 2], Watched) {
+pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> ([Check; 2], Noticed) {
     let found = hosts::find(config, inherited.sighup_ignored);
     let (ok, detail) = match &found {
         Ok(hosts) => describe(config, hosts),
@@ -29,7 +29,7 @@ pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> ([Check; 2], Wa
     let host = found.as_ref().is_ok_and(is_watched);
     let checks = [("host", ok, detail), stdin(config, inherited, found.ok())];
     let stdin = checks[1].1 == Some(true);
-    (checks, Watched { host, stdin })
+    (checks, Noticed { host, stdin })
 }
 
 fn describe(config: &Config, hosts: &Hosts) -> (Option<bool>, String) {

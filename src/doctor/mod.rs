@@ -29,13 +29,14 @@ use crate::start;
 use crate::streams::idle;
 use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
+use crate::sys::exec;
 use crate::sys::startup::Inherited;
 use crate::sys::wait::{Change, Ended, Wait};
 use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty};
 use crate::tree::spare::Spare;
 
 use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS, plain};
-use host::Watched;
+use host::Noticed;
 
 /// One thing that is available or not: its name; the answer, or `None` if neither answer is good or
 /// bad; the detail.
@@ -53,14 +54,14 @@ pub fn examine(
     inherited: &Inherited,
 ) -> (String, bool) {
     let offers = Level::NAMES.map(|(name, _)| (name, try_start(name, arguments, inherited)));
-    let (of_host, watched) = host::host_and_stdin(config, inherited);
+    let (of_host, noticed) = host::host_and_stdin(config, inherited);
     let mut checks = of_host.to_vec();
     checks.extend(options(config));
     checks.extend(features());
     checks.extend(surroundings(config));
     let chosen = config.contain;
     let available = offers[chosen as usize].1.is_ok();
-    let rows: Vec<_> = rows_left(chosen, watched).collect();
+    let rows: Vec<_> = rows_left(chosen, noticed).collect();
     let text = match format {
         DoctorFormat::Table => table(&checks, &offers, &rows, chosen, available),
         DoctorFormat::Json => {
@@ -160,15 +161,16 @@ fn options(config: &Config) -> Vec<Check> {
     if let Some(path) = &config.stderr {
         add("--stderr", fd::may_append(path).map_err(error::describe));
     }
-    if let Some(To::File(path)) = &config.report {
-        add("--report", fd::may_append(path).map_err(error::describe));
+    if let Some(to) = &config.report {
+        let possible = match to {
+            To::File(path) => fd::may_append(path),
+            To::Descriptor(number) => fd::reserve(*number),
+        };
+        add("--report", possible.map_err(error::describe));
     }
     if config.finally.is_some() {
-        let shell = rustix::fs::access("/bin/sh", rustix::fs::Access::EXEC_OK);
-        add(
-            "--finally",
-            shell.map_err(|errno| format!("/bin/sh: {}", error::describe(errno))),
-        );
+        let because = |errno| format!("/bin/sh: {}", error::describe(errno));
+        add("--finally", exec::may_execute_shell().map_err(because));
     }
     found
 }
@@ -291,14 +293,14 @@ fn reason(message: &str) -> &str {
 type Left = (&'static str, &'static str);
 
 /// Each event, and what is left after it at the level `chosen` in this place.
-fn rows_left(chosen: Level, watched: Watched) -> impl Iterator<Item = Left> {
+fn rows_left(chosen: Level, noticed: Noticed) -> impl Iterator<Item = Left> {
     let column = chosen as usize;
     guarantees::ROWS.into_iter().map(move |(event, left)| {
         let left = match left[column] {
-            _ if event == HOST_ENDS_ALONE && !watched.host => "all",
+            _ if event == HOST_ENDS_ALONE && !noticed.host => "all",
             _ if [HOST_ENDS, HOST_ENDS_BEHIND].contains(&event)
-                && !watched.host
-                && !watched.stdin =>
+                && !noticed.host
+                && !noticed.stdin =>
             {
                 "all"
             }
