@@ -1,4 +1,5 @@
-//! The command of the server, and the last one of all: where it is looked for, and why it could not be executed.
+//! The command of the server, and that of `--finally`: where it is looked for, and why it could not
+//! be executed.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
@@ -46,7 +47,7 @@ impl Command {
             candidates: candidates.collect::<Result<_, _>>().map_err(nul)?,
             searched: is_searched(name),
             arguments: Strings::new(arguments.collect::<Result<_, _>>().map_err(nul)?),
-            environment: Environment::naming_another(),
+            environment: Environment::of_server(),
         })
     }
 
@@ -92,16 +93,11 @@ pub fn execute_last(text: &OsStr, directory: &Path, variables: &[(&str, &str)]) 
         .iter()
         .map(|(name, value)| format!("{name}={value}").into_bytes());
     let environment = Strings::new(inherited.map(<[u8]>::to_vec).chain(own).collect());
-    let words = [&b"/bin/sh"[..], b"-c", text.as_bytes()].map(<[u8]>::to_vec);
-    if rustix::process::chdir(directory).is_err() {
-        fd::leave_directory();
-    }
+    let shell = exec::SHELL;
+    let words = [shell.to_bytes(), b"-c", text.as_bytes()].map(<[u8]>::to_vec);
+    fd::enter_directory(directory);
     fd::separate_streams();
-    exec::execute(
-        c"/bin/sh",
-        &mut Strings::new(words.to_vec()),
-        Some(&environment),
-    )
+    exec::execute(shell, &mut Strings::new(words.to_vec()), Some(&environment))
 }
 
 fn is_searched(name: &OsStr) -> bool {

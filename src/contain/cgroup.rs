@@ -80,8 +80,8 @@ impl Cgroup {
         sys::memory_peak(self.dir.as_fd())
     }
 
-    /// Moves processes of treaper out of the group, or of one below it, if another process has moved
-    /// them there: a stop is for the tree alone.
+    /// Moves processes of treaper out of the group, or of one below it, if another process has
+    /// moved them there: a stop is for the tree alone.
     pub fn expel(&self, treaper: &[i32]) {
         for own in treaper.iter().copied().filter(|pid| *pid != 0) {
             let mut buffer = [0; 4096];

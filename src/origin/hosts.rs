@@ -310,8 +310,8 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
         .is_ok_and(shell::was_given_a_command)
 }
 
-/// Opens the nearest ancestor that has `name` (see [`View::has_name`] and [`View::is_started_as`]), and the processes above it
-/// of which it is a copy. The error lists the ancestors that there are.
+/// Opens the nearest ancestor that has `name` (see [`View::has_name`] and [`View::is_started_as`]),
+/// and the processes above it of which it is a copy. The error lists the ancestors that there are.
 fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
     let mut current = pid::parent();
     let (mut seen, mut found) = (Vec::new(), Vec::new());

@@ -54,8 +54,8 @@ pub fn ask_manager() -> Result<(), Errno> {
     }
 }
 
-/// An environment in which these variables name another process. The pid is written later, by
-/// [`Self::fill_in`].
+/// The environment of a server: these variables name it, and those of [`is_own`] are missing. The
+/// pid is written later, by [`Self::fill_in`].
 #[derive(Debug)]
 pub struct Environment {
     pub strings: Strings,
@@ -64,8 +64,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// `None` if no variable names this process: then the server gets the original environment.
-    pub fn naming_another() -> Option<Self> {
+    /// `None`: nothing is different from the environment of this process.
+    pub fn of_server() -> Option<Self> {
         let mut names = PID_VARIABLES.to_vec();
         names.retain(|name| names_this_process(name));
         if names.is_empty() && !startup::entries().any(|text| is_own(text.to_bytes())) {

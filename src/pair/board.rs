@@ -172,8 +172,8 @@ impl Board {
             .is_ok()
     }
 
-    /// Shim: the monitor was killed. Whether the command of `--finally` has begun; if not, it is now
-    /// for the shim to start.
+    /// Shim: the monitor was killed. Whether the command of `--finally` has begun; if not, the shim
+    /// is to start it.
     pub fn take_over_finally(self) -> bool {
         let is_free = self.claim_finally(0, TAKEN_OVER);
         if is_free {

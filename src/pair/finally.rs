@@ -22,8 +22,8 @@ const LEAST: Duration = Duration::from_secs(1);
 const DYING: Duration = Duration::from_millis(500);
 
 /// Runs the command, or waits for the one that the other process of treaper has started. Returns
-/// its exit status. `None`: there is none, or it is unknown. `trigger` and `status`: why and how the
-/// run has ended.
+/// its exit status. `None`: there is none, or it is unknown. `trigger` and `status`: why and how
+/// the run has ended.
 pub fn run(context: &Context<'_>, trigger: Option<Trigger>, status: u8) -> Option<u8> {
     let text = context.config.finally.as_deref()?;
     let board = context.board;

@@ -13,8 +13,8 @@ pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The shortest one where 0 makes no sense.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// `500ms`, `5s`, `2m`, `1h`, `1d`, such parts joined (`1m30s`), or plain seconds (`5`, `0.5`), exact
-/// to the nanosecond.
+/// `500ms`, `5s`, `2m`, `1h`, `1d`, such parts joined (`1m30s`), or plain seconds (`5`, `0.5`),
+/// exact to the nanosecond.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (mut rest, mut nanos) = (text, 0_u128);
     loop {

@@ -6,7 +6,7 @@ use rustix::fs::FileType;
 
 use super::{Errno, last_errno, startup};
 
-const SHELL: &CStr = c"/bin/sh";
+pub const SHELL: &CStr = c"/bin/sh";
 
 /// What execve takes: strings that a NUL ends, and an array of pointers to them that null ends. All
 /// of it is there before the clone, since nothing may be allocated between clone and exec.
@@ -58,6 +58,11 @@ fn execve(path: &CStr, argv: &[*const c_char], environment: *const *const c_char
     // runtime.
     unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), environment) };
     last_errno()
+}
+
+/// Whether this process may execute the shell. See `access(2)`.
+pub fn may_execute_shell() -> Result<(), Errno> {
+    rustix::fs::access(SHELL, rustix::fs::Access::EXEC_OK)
 }
 
 /// Whether there is a file of this name. See `stat(2)`.

@@ -279,6 +279,13 @@ pub(super) fn reopen(number: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty())
 }
 
+/// Makes `directory` the working directory, or `/` if that is gone. See `chdir(2)`.
+pub fn enter_directory(directory: &std::path::Path) {
+    if rustix::process::chdir(directory).is_err() {
+        leave_directory();
+    }
+}
+
 /// Leaves the working directory, which could otherwise not be unmounted. See `chdir(2)`.
 pub fn leave_directory() {
     let _ = rustix::process::chdir("/");
@@ -308,8 +315,8 @@ pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     written
 }
 
-/// As [`write_at_once`], to a file that no other process has open by this descriptor. If not all fits, what was written is taken back: the next line
-/// must not follow a part of this one.
+/// As [`write_at_once`], to a file that no other process has open by this descriptor. If not all
+/// fits, what was written is taken back: the next line must not follow a part of this one.
 ///
 /// # Errors
 /// As [`write_at_once`].

@@ -319,8 +319,8 @@ impl View {
     }
 
     /// Whether the first argument of a process is called `name`. Not for a process of the tree: the
-    /// kernel reads it from the memory of the process, which can keep the reader waiting for ever (a
-    /// thread of it that maps a file of a file system that hangs).
+    /// kernel reads it from the memory of the process, which can keep the reader waiting forever, as
+    /// when a thread of it maps a file of a file system that hangs.
     pub fn is_started_as(self, pid: i32, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
         self.command_line(pid, &mut buffer).is_ok_and(|words| {
