@@ -4,9 +4,10 @@
 mod common;
 
 use std::collections::HashSet;
+use std::process::Command;
 
 use common::log::Line;
-use common::{ACTOR, Run, Scene, Wrap, sys, until};
+use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
 
 const USER: u32 = 65534;
 
@@ -112,6 +113,30 @@ fn a_tree_that_is_too_deep_for_a_walk_still_gets_the_signal_as_it_ends_from_the_
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(0), "{}", run.stderr());
     }
+}
+
+/// The server ends while its children are looked for, so the walk misses one. A walk that takes 100 ms has used up the time
+/// for walks. So does one on a busy machine.
+#[test]
+fn a_slow_walk_that_has_missed_a_process_is_followed_by_another() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    let slow = "inject=waitid:delay_enter=100000";
+    let strace = ["strace", "-f", "-qq", "-b", "execve", "-o", "/dev/null"];
+    let rule = ["-e", "trace=waitid", "-e", slow];
+    let wrap = Wrap::Treaper(&["--grace=1h", "--kill-mode=tree"]);
+    let tree = wrap.tree("server:on=TERM/0:slow=150[child:on=TERM/0]");
+    let words: Vec<String> = strace
+        .iter()
+        .chain(&rule)
+        .map(|&word| word.to_owned())
+        .collect();
+    let mut run = Scene::new().start(&[words, tree].concat());
+    run.log.ready("child");
+    run.log.ready("server");
+    sys::kill(run.shim(), libc::SIGTERM).unwrap();
+    assert_eq!(run.wait_clean().code(), Some(0), "{}", run.stderr());
 }
 
 #[test]

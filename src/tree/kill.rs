@@ -40,6 +40,8 @@ pub(super) struct FirstStep {
     since: Duration,
     /// When the rest of the tree is walked next; `None`: all of it was reached.
     walk_at: Option<Duration>,
+    /// How long no walk begins after one that may have missed a process.
+    pause: Duration,
     /// How many processes had been reaped when that time was set.
     reaped: u64,
 }
@@ -90,6 +92,7 @@ impl Tree {
             group,
             since,
             walk_at: Some(since + QUIET_TIME),
+            pause: FIRST_STEP_TIME,
             reaped: self.reaped,
         });
         if server.is_some() {
@@ -118,22 +121,30 @@ impl Tree {
         self.signal_rest(signal);
     }
 
-    /// Sends the stop signal to each process that has not got it yet. If the walk was cut short, the
-    /// processes that it has not reached get the signal when others have ended.
+    /// Sends the stop signal to each process that has not got it yet. If the last walk may have
+    /// missed some, because it was cut short or processes ended meanwhile, walks follow after a
+    /// pause. Each pause is twice as long as the one before, as long as nothing more is found.
     fn signal_rest(&mut self, signal: Signal) {
-        let mut count = 0;
+        let (mut count, mut missed) = (0, false);
         let group = self.first_step.and_then(|step| step.group);
         walk::repeat(&clock::now, STOP_WALKS, &mut || {
             let before = count;
-            let missed =
+            missed =
                 self.each_reporting_gaps(&mut |member| count += send_stop(member, signal, group));
             // The list of a namespace lacks processes that were born while it was read.
-            missed || self.containment.is_namespace() && count > before
+            missed |= self.containment.is_namespace() && count > before;
+            missed
         });
         log_count(signal, count);
-        let again = self.cut_short.then(|| clock::now() + FIRST_STEP_TIME);
+        missed |= self.cut_short;
         if let Some(step) = &mut self.first_step {
-            step.walk_at = again;
+            let quiet = if count == 0 {
+                step.pause.saturating_mul(2)
+            } else {
+                FIRST_STEP_TIME
+            };
+            step.pause = quiet;
+            step.walk_at = missed.then(|| clock::now() + quiet);
         }
     }
 
