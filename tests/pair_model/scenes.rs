@@ -149,10 +149,13 @@ pub const SUSPENSIONS: &[Scene] = &[
             ],
         )
     },
-    scene(
-        "the shim is suspended, the host dies",
-        &[(SuspendShim, 1), (HostDies, 1)],
-    ),
+    Scene {
+        long: true,
+        ..scene(
+            "the shim is suspended, the host dies",
+            &[(SuspendShim, 1), (HostDies, 1)],
+        )
+    },
     Scene {
         pidfds: false,
         ..scene(
@@ -257,7 +260,10 @@ const fn inside(scene: Scene) -> Scene {
 }
 
 pub const NAMESPACES: &[Scene] = &[
-    inside(scene("namespace: the host dies", &[(HostDies, 1)])),
+    inside(Scene {
+        long: true,
+        ..scene("namespace: the host dies", &[(HostDies, 1)])
+    }),
     inside(Scene {
         kills: 1,
         obeys: false,
@@ -355,6 +361,7 @@ pub const RELAYS: &[Scene] = &[
     },
     Scene {
         job_control: true,
+        long: true,
         ..relay("relay: Ctrl-Z, it is killed", &[(CtrlZ, 1), (KillRelay, 1)])
     },
     // A cancelled turn does not end in time.
