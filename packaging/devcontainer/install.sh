@@ -25,8 +25,9 @@ fetch() {
     fi
 }
 name=treaper-$version-$arch-linux
-fetch "$name.tar.gz"
-fetch SHA256SUMS
+for file in "$name.tar.gz" SHA256SUMS; do
+    fetch "$file" || { echo "treaper: cannot get $file from $releases" >&2; exit 1; }
+done
 (cd "$work" && grep " [ *]*$name.tar.gz\$" SHA256SUMS >sum && sha256sum -c sum >/dev/null) ||
     { echo "treaper: the checksum of $name.tar.gz is not the one of SHA256SUMS" >&2; exit 1; }
 mkdir -p "$prefix"
