@@ -107,7 +107,7 @@ pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
             " (--cancel-drain changes that)",
         ),
         Trigger::RelayKilled => ("the relay process of treaper was killed", ""),
-        Trigger::ShimKilled => ("the treaper process that the host knows was killed", ""),
+        Trigger::ShimKilled => ("the treaper process that your host started was killed", ""),
         Trigger::MonitorKilled => ("the monitor process of treaper was killed", ""),
         // After SIGTERM the reason is known. A server that has ended gets no signal.
         Trigger::Terminate | Trigger::ServerExit => return,
