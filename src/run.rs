@@ -75,7 +75,7 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
         match start.what {
             // Another init starts a process that exits so, and maps that status as any other.
             What::Server => start::run(request).or_else(|error| match error {
-                Error::NotExecuted { status, .. } if config.success.map(status) == 0 => {
+                Error::NotExecuted { status, .. } if config.exit_status(status) == 0 => {
                     voice.report_failure(&error, &start.command[0]);
                     Ok(0)
                 }

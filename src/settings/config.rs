@@ -9,7 +9,6 @@ use clap::parser::ValueSource;
 use crate::contain::Level;
 use crate::output::error::Error;
 use crate::output::report::{Facts, To};
-use crate::output::status::SuccessSet;
 use crate::plan::policy::Policy;
 use crate::settings::writers::{MAX_MATCHES, Match, Writers};
 use crate::sys::signal::Signal;
@@ -85,7 +84,8 @@ pub struct Config {
     pub idle: Option<Duration>,
     pub forward_to: ForwardTo,
     pub rewrites: Vec<(Signal, Option<Signal>)>,
-    pub success: SuccessSet,
+    /// The statuses that become 0.
+    pub success: Vec<u8>,
     pub contain: Level,
     /// The names of daemons that live on. They are never freed.
     pub spare: &'static [OsString],
@@ -124,10 +124,6 @@ impl Config {
         let command = given.all("COMMAND");
         let doctor = given.last("doctor");
         check_command(&command, doctor)?;
-        let mut success = SuccessSet::default();
-        for code in given.all("success") {
-            success.insert(code);
-        }
         // It looks whether there is an idle time, which is taken below.
         let writers = given.writers()?;
         let grace = given.last("grace");
@@ -154,7 +150,7 @@ impl Config {
             idle: given.last("idle"),
             forward_to: given.last("forward-to").unwrap_or(ForwardTo::Server),
             rewrites: given.all("rewrite"),
-            success,
+            success: given.all("success"),
             contain: given.last("contain").unwrap_or_default(),
             spare: given.all("spare").leak(),
             guard: !given.switch("no-guard"),
@@ -170,6 +166,12 @@ impl Config {
             unknown_variables,
             command,
         })
+    }
+
+    /// The exit status of treaper for the server's `status`.
+    pub fn exit_status(&self, status: u8) -> u8 {
+        let is_success = self.success.contains(&status);
+        if is_success { 0 } else { status }
     }
 
     /// What a report says of a server that was not started.
