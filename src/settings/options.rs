@@ -11,7 +11,6 @@ use crate::contain::Level;
 use crate::plan::policy::{KillMode, Until};
 use crate::settings::config::{self, DoctorFormat, ForwardTo, SignalUse, StdinMode};
 use crate::settings::value;
-use crate::settings::writers;
 
 use Value::{Bytes, Text, Word};
 
@@ -84,7 +83,7 @@ fn many(arg: Arg, name: &'static str, value: impl Into<ValueParser>) -> Arg {
 }
 
 fn messages(arg: Arg) -> Arg {
-    many(arg, "MATCH", Text(writers::matching))
+    many(arg, "MATCH", Text(value::matching))
 }
 
 /// The options except `--help` and `--version`, in the order of the help, below their headings.
@@ -207,7 +206,7 @@ const CONTAINMENT: &[Opt] = &[
 
 const STREAMS: &[Opt] = &[
     opt("inject", |arg| {
-        many(arg, "unix:PATH", Bytes(writers::socket))
+        many(arg, "unix:PATH", Bytes(value::socket))
             .help("Other processes write messages to the server by a socket")
     }),
     rare("turn", |arg| {
