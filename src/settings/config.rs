@@ -177,15 +177,10 @@ impl Config {
     /// What a report says of a server that was not started.
     pub fn facts(&self) -> Facts<'_> {
         Facts {
-            trigger: None,
-            server_pid: None,
-            server_ended: None,
-            exit_status: 0,
-            finally: None,
             command: &self.command,
             arguments: self.report_arguments,
             contain: self.contain.name(),
-            memory_peak: None,
+            ..Facts::default()
         }
     }
 }
