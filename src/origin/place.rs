@@ -9,8 +9,7 @@ use crate::settings::config::{Config, SignalUse, StdinMode};
 use crate::settings::manner::{Guise, Manner};
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
-use crate::sys::startup::Inherited;
-use crate::sys::startup::Standing;
+use crate::sys::startup::{Inherited, Standing};
 use crate::sys::wait::Wait;
 use crate::sys::{Errno, proc, tty, wait};
 
@@ -19,7 +18,6 @@ use crate::sys::{Errno, proc, tty, wait};
 pub struct Place {
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
-    /// What the server leads.
     pub standing: Standing,
     /// SIGTERM comes from a manager that kills what is left at a deadline of its own, which treaper
     /// does not know. An option that sets a deadline counts more.
@@ -45,10 +43,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Finds out all of it, before the monitor is made.
-    ///
-    /// # Errors
-    /// stdin cannot be watched as an option asks for.
+    /// Finds out all of it, before the monitor is made. Fails as [`stdin_trigger`] does, and if the
+    /// kernel does not say whether there are children.
     pub fn examine(
         inherited: &Inherited,
         config: &Config,
@@ -93,10 +89,8 @@ impl Place {
     }
 }
 
-/// The trigger that an end of stdin is, if stdin is watched.
-///
-/// # Errors
-/// An option demands that stdin is watched, and that is impossible.
+/// The trigger that an end of stdin is, if stdin is watched. It is an error if an option demands
+/// that, and it is impossible.
 pub fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigger>, Error> {
     Ok(match (config.stdin, fd::kind(fd::STDIN)) {
         (StdinMode::Ignore, _) | (StdinMode::Auto, Kind::Other) => None,
