@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use super::getopt::{Getopt, Grammar};
+use super::getopt::Getopt;
 use super::{Answer, Call, OWN_VERSION, Start, leading_number};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Step, Voice};
@@ -30,13 +30,8 @@ struct Tini {
 pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
     let name = call.name.rsplit('/').next().unwrap_or_default();
     if matches!(call.words, [only] if only == "--version") {
-        return Err(Answer::stdout(format!("{VERSION} ({OWN_VERSION})\n")));
+        return Err(Answer::Stdout(format!("{VERSION} ({OWN_VERSION})\n")));
     }
-    let grammar = Grammar {
-        short: "p:hvwgle:s",
-        long: &[],
-        permute: call.permutes(),
-    };
     let mut group = call.variable("TINI_KILL_PROCESS_GROUP").is_some();
     let (mut parent_signal, mut success) = (None, Vec::new());
     let mut voice = Tini {
@@ -44,15 +39,15 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         verbosity: 1,
         warns_on_reap: false,
     };
-    let mut getopt = Getopt::new(grammar, call.words);
+    let mut getopt = Getopt::new("p:hvwgle:s", &[], call.permutes(), call.words);
     // getopt writes this line, and calls the program by `argv[0]`.
     let complain = |complaint| format!("{}: {complaint}\n{}", call.name, usage(name));
-    let complain = |complaint: String| Answer::stderr(1, complain(complaint));
+    let complain = |complaint: String| Answer::Stderr(1, complain(complaint));
     while let Some((letter, text)) = getopt.next_option().map_err(complain)? {
         let text = text.unwrap_or_default();
         match letter {
-            b'h' => return Err(Answer::stdout(usage(name))),
-            b'l' => return Err(Answer::stdout(super::LICENSE)),
+            b'h' => return Err(Answer::Stdout(usage(name))),
+            b'l' => return Err(Answer::Stdout(super::LICENSE.to_owned())),
             b'p' => {
                 let signal = signal(&text).ok_or_else(|| voice.invalid('p', &text))?;
                 parent_signal = Some(signal);
@@ -68,9 +63,9 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
             _ => {}
         }
     }
-    let command = getopt.operands();
+    let command = getopt.operands;
     if command.is_empty() {
-        return Err(Answer::stderr(1, usage(name)));
+        return Err(Answer::Stderr(1, usage(name)));
     }
     if let Some(text) = call.variable("TINI_VERBOSITY") {
         // tini puts the int of atoi into an unsigned variable, so a negative number becomes a very
@@ -140,10 +135,13 @@ Environment variables:
 }
 
 impl Tini {
+    fn fatal(&self, status: u8, text: &str) -> Answer {
+        Answer::Stderr(status, format!("[FATAL tini ({})] {text}\n", self.pid))
+    }
+
     fn invalid(&self, option: char, text: &OsStr) -> Answer {
-        let (pid, text) = (self.pid, text.to_string_lossy());
-        let line = format!("[FATAL tini ({pid})] Not a valid option for -{option}: {text}\n");
-        Answer::stderr(1, line)
+        let text = text.to_string_lossy();
+        self.fatal(1, &format!("Not a valid option for -{option}: {text}"))
     }
 }
 
@@ -188,7 +186,6 @@ impl Voice for Tini {
     }
 
     fn report_failure(&self, error: &Error, command: &OsStr) -> u8 {
-        let pid = self.pid;
         let answer = match error.cause() {
             Some(cause) => {
                 let status = match cause {
@@ -197,10 +194,9 @@ impl Voice for Tini {
                     _ => 1,
                 };
                 let (name, cause) = (command.to_string_lossy(), error::describe(cause));
-                let line = format!("[FATAL tini ({pid})] exec {name} failed: {cause}\n");
-                Answer::stderr(status, line)
+                self.fatal(status, &format!("exec {name} failed: {cause}"))
             }
-            None => Answer::stderr(1, format!("[FATAL tini ({pid})] {error}\n")),
+            None => self.fatal(1, &error.to_string()),
         };
         answer.print()
     }
