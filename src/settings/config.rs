@@ -39,7 +39,6 @@ pub enum SignalUse {
     Forward,
 }
 
-/// How `--doctor` prints what it has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoctorFormat {
     Table,
@@ -74,7 +73,6 @@ pub struct Config {
     /// What SIGHUP does. `None`: it stops the server, unless it asks for a reload, or for nothing:
     /// see [`crate::origin::place::Place::hup`].
     pub hup: Option<SignalUse>,
-    /// What SIGTERM does.
     pub term: SignalUse,
     /// Whether the end of the parent is a trigger.
     pub parent: bool,
@@ -92,7 +90,6 @@ pub struct Config {
     /// Whether treaper is two processes, so that one is left if the other is SIGKILLed.
     pub guard: bool,
     pub no_new_privs: bool,
-    /// Further writers of the server's stdin.
     pub writers: Writers,
     /// The file to which standard error is appended.
     pub stderr: Option<OsString>,
@@ -115,10 +112,7 @@ pub struct Config {
 
 impl Config {
     /// The settings in `matches`, which came from a grammar of at least the options that were
-    /// given.
-    ///
-    /// # Errors
-    /// Settings contradict each other.
+    /// given. It is an error if they contradict each other.
     pub fn new(matches: ArgMatches, unknown_variables: Vec<String>) -> Result<Self, Error> {
         let mut given = Matches(matches);
         let command = given.all("COMMAND");
@@ -240,18 +234,12 @@ impl Matches {
         Ok(found)
     }
 
-    /// Several writers of the server's stdin, and cancelled turns.
     fn writers(&mut self) -> Result<Writers, Error> {
-        let [inject, turn, cancel, boundary, cancel_drain, idle] = [
-            "inject",
-            "turn",
-            "cancel",
-            "boundary",
-            "cancel-drain",
-            "idle",
-        ]
-        .map(|long| self.source(long));
-        let source = inject.or_else(|| cancel.clone()).or_else(|| turn.clone());
+        let (turn, cancel) = (self.source("turn"), self.source("cancel"));
+        let (boundary, cancel_drain) = (self.source("boundary"), self.source("cancel-drain"));
+        let idle = self.source("idle");
+        let source = self.source("inject").or_else(|| cancel.clone());
+        let source = source.or_else(|| turn.clone());
         let writers = Writers {
             source: source.unwrap_or_default(),
             sockets: self.all("inject"),
