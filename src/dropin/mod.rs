@@ -18,7 +18,7 @@ use crate::output::error::Error;
 use crate::output::progress::Voice;
 use crate::settings::cli::{self, Variables};
 use crate::settings::config::Config;
-use crate::settings::manner::{Guise, Manner};
+use crate::settings::manner::Manner;
 
 /// The init under whose name treaper was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl Program {
         }?;
         start.variables.extend(variables.iter().cloned());
         start.variables.extend(owned(&DEFAULTS));
-        start.manner.guise = Guise::OtherInit;
+        start.manner.is_other_init = true;
         Ok(start)
     }
 }

@@ -6,7 +6,7 @@ use crate::origin::unit;
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
 use crate::settings::config::{Config, SignalUse, StdinMode};
-use crate::settings::manner::{Guise, Manner};
+use crate::settings::manner::Manner;
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
 use crate::sys::startup::{Inherited, Standing};
@@ -72,14 +72,14 @@ impl Place {
             } else {
                 manner.standing.unwrap_or(inherited.standing)
             },
-            manager_has_deadline: is_managed && manner.guise == Guise::Own && !config.grace_is_set,
+            manager_has_deadline: is_managed && !manner.is_other_init && !config.grace_is_set,
             hup: match config.hup {
                 None if is_managed || inherited.sighup_ignored => SignalUse::Forward,
                 None => SignalUse::Stop,
                 Some(chosen) => chosen,
             },
             manager: is_unit.then(pid::parent),
-            dies_as_server: job_control || is_unit && manner.guise == Guise::Own,
+            dies_as_server: job_control || is_unit && !manner.is_other_init,
             group,
             stdin: stdin_trigger(inherited, config)?,
             directory: std::env::current_dir().unwrap_or_default(),
