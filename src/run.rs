@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
 use crate::doctor;
-use crate::dropin::{Program, What};
+use crate::dropin::Program;
 use crate::output::error::{self, Error, Shown};
 use crate::output::progress::{Own, Voice};
 use crate::output::status;
@@ -59,9 +59,6 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
         Ok(start) => start,
         Err(answer) => return answer.print(),
     };
-    for line in &start.notes {
-        stderr::bare_line(format_args!("{line}"));
-    }
     let voice = &*start.voice;
     let result = start.config().and_then(|config| {
         open_stderr(&config)?;
@@ -72,17 +69,17 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
             voice,
             inherited,
         };
-        match start.what {
-            // Another init starts a process that exits so, and maps that status as any other.
-            What::Server => start::run(request).or_else(|error| match error {
-                Error::NotExecuted { status, .. } if config.success.map(status) == 0 => {
-                    voice.report_failure(&error, &start.command[0]);
-                    Ok(0)
-                }
-                other => Err(other),
-            }),
-            What::Pause => pause::run(request),
+        if start.pauses {
+            return pause::run(request);
         }
+        // Another init starts a process that exits so, and maps that status as any other.
+        start::run(request).or_else(|error| match error {
+            Error::NotExecuted { status, .. } if config.exit_status(status) == 0 => {
+                voice.report_failure(&error, &start.command[0]);
+                Ok(0)
+            }
+            other => Err(other),
+        })
     });
     result.unwrap_or_else(|error| voice.report_failure(&error, &start.command[0]))
 }

@@ -12,7 +12,6 @@ use crate::pair::board::Board;
 use crate::pair::context::{Context, Front, Prepared, Request};
 use crate::pair::{self, alone};
 use crate::relay;
-use crate::settings::manner::Guise;
 use crate::streams::idle;
 use crate::sys::{fd, pid};
 use crate::tree::spare::Spare;
@@ -54,8 +53,7 @@ fn start<'a>(
     let (front, _sockets) = relay.unzip();
     settle(&mut context, &mut prepared, front)?;
     // The users of another init expect one process there.
-    let is_alone =
-        !request.config.guard || pid::own() == 1 && context.manner.guise == Guise::OtherInit;
+    let is_alone = !request.config.guard || pid::own() == 1 && context.manner.is_other_init;
     if prepared.containment.is_namespace() || !is_alone {
         pair::run(&context, prepared)
     } else {

@@ -5,9 +5,9 @@
 //! descendant it is still stopped. The group does not end when treaper is killed, so it does not
 //! replace the pair of shim and monitor.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString, OsString};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use crate::sys::cgroup_dir as sys;
@@ -36,17 +36,13 @@ const MAX_NAMES: u32 = 1000;
 
 impl Cgroup {
     /// Makes the group, and removes groups beside it that killed instances of treaper have left.
-    ///
-    /// # Errors
-    /// A sentence with the cause and the remedy.
+    /// The error is a sentence with the cause and the remedy.
     pub fn make() -> Result<Self, String> {
         let path = own_path()?;
         let parent = sys::open(&path).map_err(|errno| because(&path, errno))?;
         sys::may_move(parent.as_fd()).map_err(|errno| because(&path, errno))?;
         sweep(&parent);
-        let started = proc::stat(pid::own())
-            .map(|stat| stat.started)
-            .unwrap_or_default();
+        let started = proc::stat(pid::own()).map_or(0, |stat| stat.started);
         let own = format!("{PREFIX}{}-{started}", pid::own());
         for number in 0..MAX_NAMES {
             let name =
@@ -67,10 +63,7 @@ impl Cgroup {
         Err(because(&path, Errno::EXIST))
     }
 
-    /// Whether it has a living member.
-    ///
-    /// # Errors
-    /// ENODEV: the group has been removed.
+    /// Whether it has a living member. ENODEV: the group has been removed.
     pub fn is_populated(&self) -> Result<bool, Errno> {
         sys::is_populated(self.events.as_fd())
     }
@@ -126,17 +119,13 @@ impl Cgroup {
             let Ok(fd) = pidfd::open(pid.get()) else {
                 return;
             };
-            if self.has_member(pid) {
+            let mut is_member = false;
+            self.members(&mut |member| is_member |= member == pid);
+            if is_member {
                 let _ = pidfd::send(fd.as_fd(), Signal::KILL);
             }
         });
         let _ = sys::freeze(self.dir.as_fd(), false);
-    }
-
-    fn has_member(&self, wanted: Pid) -> bool {
-        let mut found = false;
-        self.members(&mut |pid| found |= pid == wanted);
-        found
     }
 }
 
@@ -163,20 +152,20 @@ impl Drop for Cgroup {
 /// has it open.
 fn make_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
     sys::make(parent.as_fd(), name)?;
-    open_and_hold(parent, name).inspect_err(|errno| {
+    let open_and_hold = || {
+        let dir = fd::open_directory(parent.as_fd(), name)?;
+        // From here on no sweep removes it. A sweep before this line has locked it, or has removed
+        // it.
+        sys::hold(dir.as_fd())?;
+        let events = sys::open_events(dir.as_fd())?;
+        Ok((dir, events))
+    };
+    open_and_hold().inspect_err(|errno| {
         // If it was taken, another treaper may have made a new group of this name by now.
         if !is_taken(*errno) {
             let _ = sys::remove(parent.as_fd(), name);
         }
     })
-}
-
-fn open_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
-    let dir = fd::open_directory(parent.as_fd(), name)?;
-    // From here on no sweep removes it. A sweep before this line has locked it, or has removed it.
-    sys::hold(dir.as_fd())?;
-    let events = sys::open_events(dir.as_fd())?;
-    Ok((dir, events))
 }
 
 /// Whether another treaper is the cause of the error: it has the name, or its sweep has found the
@@ -254,9 +243,6 @@ fn own_path() -> Result<PathBuf, String> {
 
 /// As `own_path`, from the text of `/proc/self/mountinfo` (`mounts`) and `/proc/self/cgroup`
 /// (`groups`). See `proc_pid_mountinfo(5)`, `cgroups(7)`.
-///
-/// # Errors
-/// A sentence with the cause and the remedy.
 pub fn find(mounts: &[u8], groups: &[u8]) -> Result<PathBuf, String> {
     let own = groups
         .split(|byte| *byte == b'\n')
@@ -278,18 +264,16 @@ pub fn find(mounts: &[u8], groups: &[u8]) -> Result<PathBuf, String> {
         } else {
             own.strip_prefix(root.as_slice())
         };
-        match below {
-            Some(below) if below.is_empty() || below[0] == b'/' => {
-                if below.split(|byte| *byte == b'/').any(|part| part == b"..") {
-                    hidden = true;
-                    continue;
-                }
-                let mut path = point;
-                path.extend_from_slice(if below == b"/" { b"" } else { below });
-                return Ok(Path::new(OsStr::from_bytes(&path)).to_owned());
-            }
-            Some(_) | None => hidden = true,
+        let Some(below @ ([] | [b'/', ..])) = below else {
+            hidden = true;
+            continue;
+        };
+        if below.split(|byte| *byte == b'/').any(|part| part == b"..") {
+            hidden = true;
+            continue;
         }
+        let below = if below == b"/" { &below[1..] } else { below };
+        return Ok(OsString::from_vec([&point[..], below].concat()).into());
     }
     Err(if hidden {
         "the cgroup of treaper is outside of the part that is mounted here".to_owned()

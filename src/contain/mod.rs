@@ -48,10 +48,7 @@ pub enum Containment {
 
 impl Containment {
     /// Prepares `level`, in the process that becomes the shim. A PID namespace is entered when the
-    /// monitor is made.
-    ///
-    /// # Errors
-    /// It cannot be used here: the cause and the remedy.
+    /// monitor is made. The error names the cause and the remedy.
     pub fn prepare(level: Level) -> Result<Self, Error> {
         match level {
             Level::Group => Ok(Self::Group),

@@ -9,11 +9,8 @@ use crate::output::error::{self, Error};
 use crate::sys::clone::{self, Fork, Namespaces};
 use crate::sys::{Errno, namespace};
 
-/// Forks the monitor into a new PID namespace, and sets the namespace up in the child. `in_job`:
-/// see [`clone::fork`].
-///
-/// # Errors
-/// It cannot be used here: the cause and the remedy. The child can return such an error, too.
+/// Forks the monitor into a new PID namespace, and sets the namespace up in the child. The error
+/// names the cause and the remedy. The child can return it, too. `in_job`: see [`clone::fork`].
 pub fn fork(in_job: bool) -> Result<Fork, Error> {
     let ids = namespace::own_ids();
     let fork = |kind| (clone::fork_into(kind, in_job), kind);

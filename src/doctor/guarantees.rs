@@ -2,10 +2,6 @@
 //!
 //! `--doctor` prints this table, and `tests/docs.rs` writes it into README.md and the manual.
 
-/// One row: an event, and what is left after it with `group`, `cgroup` and `pidns`. A number in
-/// brackets refers to a note. Each row fits into the 80 columns of a manual.
-pub type Row = (&'static str, [&'static str; 3]);
-
 /// The event of a row that depends on the privileges of treaper.
 pub const OTHER_UIDS: &str = "processes of another uid";
 
@@ -17,7 +13,9 @@ pub const HOST_ENDS_BEHIND: &str = "the same, behind npx, make, sh -c [1]";
 /// The rest of the tree is left if both processes of treaper are gone.
 const UNGUARDED: [&str; 3] = ["some [3]", "some [3]", "none"];
 
-pub const ROWS: [Row; 13] = [
+/// Each event, and what is left after it with `group`, `cgroup` and `pidns`. A number in brackets
+/// refers to a note. Each row fits into the 80 columns of a manual.
+pub const ROWS: [(&str, [&str; 3]); 13] = [
     (HOST_ENDS, ["none"; 3]),
     (HOST_ENDS_ALONE, ["none"; 3]),
     (HOST_ENDS_BEHIND, ["none"; 3]),

@@ -11,15 +11,9 @@ use crate::sys::fd::{self, Kind};
 use crate::sys::startup::Inherited;
 use crate::sys::{pid, proc};
 
-/// Whose end is noticed.
-#[derive(Clone, Copy, Debug)]
-pub struct Noticed {
-    pub host: bool,
-    pub stdin: bool,
-}
-
-/// The host, with the launchers in front of it, and stdin.
-pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> ([Check; 2], Noticed) {
+/// The host, with the launchers in front of it, and stdin. Also, whether the end of each is
+/// noticed.
+pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> ([Check; 2], [bool; 2]) {
     let found = hosts::find(config, inherited.sighup_ignored);
     let (ok, detail) = match &found {
         Ok(hosts) => describe(config, hosts),
@@ -29,15 +23,13 @@ pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> ([Check; 2], No
     let host = found.as_ref().is_ok_and(is_watched);
     let checks = [("host", ok, detail), stdin(config, inherited, found.ok())];
     let stdin = checks[1].1 == Some(true);
-    (checks, Noticed { host, stdin })
+    (checks, [host, stdin])
 }
 
 fn describe(config: &Config, hosts: &Hosts) -> (Option<bool>, String) {
+    let pids = pids_watched_for(hosts, Trigger::ParentExit);
     let (ok, mut detail) = match hosts.parent {
-        Some(parent) => (
-            Some(true),
-            chain(&pids_watched_for(hosts, Trigger::ParentExit), parent),
-        ),
+        Some(parent) => (Some(true), chain(&pids, parent)),
         None if pid::parent() == 0 => (
             Some(false),
             "in another PID namespace: treaper sees only the end of stdin".to_owned(),

@@ -12,12 +12,12 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::contain::Level;
 use crate::contain::cgroup::Cgroup;
 use crate::origin::unit;
-use crate::output::error;
+use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Voice};
 use crate::output::report::To;
 use crate::pair::context::Request;
@@ -36,14 +36,25 @@ use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty};
 use crate::tree::spare::Spare;
 
 use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS, plain};
-use host::Noticed;
 
 /// One thing that is available or not: its name; the answer, or `None` if neither answer is good or
 /// bad; the detail.
 type Check = (&'static str, Option<bool>, String);
 
-/// One level, and why it is not available.
-type Offer = (&'static str, Result<(), String>);
+/// An event, and what is left after it.
+type Left = (&'static str, &'static str);
+
+/// What was found out about this place.
+struct Findings {
+    checks: Vec<Check>,
+    /// Each level, and why it is not available.
+    levels: [(&'static str, Result<(), String>); 3],
+    chosen: Level,
+    /// Whether the chosen level is available.
+    available: bool,
+    /// What is left at the chosen level.
+    left: Vec<Left>,
+}
 
 /// Examines this place. `arguments` and `inherited` are those of this process. Returns the text to
 /// be printed, and whether the level that `config` asks for is available.
@@ -53,23 +64,25 @@ pub fn examine(
     arguments: &[OsString],
     inherited: &Inherited,
 ) -> (String, bool) {
-    let offers = Level::NAMES.map(|(name, _)| (name, try_start(name, arguments, inherited)));
+    let chosen = config.contain;
+    let levels = Level::NAMES.map(|(name, _)| (name, try_start(name, arguments, inherited)));
     let (of_host, noticed) = host::host_and_stdin(config, inherited);
     let mut checks = of_host.to_vec();
     checks.extend(options(config));
     checks.extend(features());
     checks.extend(surroundings(config));
-    let chosen = config.contain;
-    let available = offers[chosen as usize].1.is_ok();
-    let rows: Vec<_> = rows_left(chosen, noticed).collect();
-    let text = match format {
-        DoctorFormat::Table => table(&checks, &offers, &rows, chosen, available),
-        DoctorFormat::Json => {
-            let object = as_json(&checks, &offers, &rows, chosen, available);
-            format!("{object:#}\n")
-        }
+    let findings = Findings {
+        checks,
+        available: levels[chosen as usize].1.is_ok(),
+        levels,
+        chosen,
+        left: rows_left(chosen, noticed).collect(),
     };
-    (text, available)
+    let text = match format {
+        DoctorFormat::Table => findings.table(),
+        DoctorFormat::Json => format!("{:#}\n", findings.as_json()),
+    };
+    (text, findings.available)
 }
 
 fn yes_no(name: &'static str, result: Result<(), Errno>, detail: &str) -> Check {
@@ -77,60 +90,39 @@ fn yes_no(name: &'static str, result: Result<(), Errno>, detail: &str) -> Check 
     (name, Some(result.is_ok()), detail)
 }
 
-fn features() -> Vec<Check> {
+/// Calls of the kernel, and what treaper does by them.
+const FEATURES: [(&str, &str); 6] = [
+    ("subreaper", "treaper adopts the orphans of the tree"),
+    ("signalfd", "treaper reads signals by it"),
+    ("pidfd_open", "treaper watches the host by it"),
+    ("pidfd_send_signal", "a recycled pid is never signalled"),
+    ("PIDFD_GET_INFO", "treaper checks parents without /proc"),
+    ("clone3", "the server can be born in a cgroup"),
+];
+
+fn features() -> impl Iterator<Item = Check> {
     let own = pidfd::open(pid::own());
-    let by_pidfd = |ask: &dyn Fn(BorrowedFd<'_>) -> Result<(), Errno>| match &own {
+    let by_pidfd = |ask: fn(BorrowedFd<'_>) -> Result<(), Errno>| match &own {
         Ok(fd) => ask(fd.as_fd()),
         Err(errno) => Err(*errno),
     };
-    let (open, send) = (
-        by_pidfd(&|_| Ok(())),
-        by_pidfd(&|fd| pidfd::is_unreaped(fd).map(drop)),
-    );
-    let info = by_pidfd(&|fd| pidfd::parent(fd).map(drop));
-    let (subreaper, signalfd) = (prctl::become_subreaper(), SignalFd::new().map(drop));
-    // What each is, since which version of Linux, and what treaper does by it.
-    [
-        (
-            "subreaper",
-            subreaper,
-            "3.4",
-            "treaper adopts the orphans of the tree",
-        ),
-        (
-            "signalfd",
-            signalfd,
-            "2.6.27",
-            "treaper reads signals by it",
-        ),
-        ("pidfd_open", open, "5.3", "treaper watches the host by it"),
-        (
-            "pidfd_send_signal",
-            send,
-            "5.1",
-            "a recycled pid is never signalled",
-        ),
-        (
-            "PIDFD_GET_INFO",
-            info,
-            "6.13",
-            "treaper checks parents without /proc",
-        ),
-        (
-            "clone3",
-            clone::has_clone3(),
-            "5.3",
-            "the server can be born in a cgroup",
-        ),
-    ]
-    .map(|(name, result, version, detail)| match result {
+    // The answer for each of `FEATURES`, and since which version of Linux it is there.
+    let answers = [
+        (prctl::become_subreaper(), "3.4"),
+        (SignalFd::new().map(drop), "2.6.27"),
+        (by_pidfd(|_| Ok(())), "5.3"),
+        (by_pidfd(|fd| pidfd::is_unreaped(fd).map(drop)), "5.1"),
+        (by_pidfd(|fd| pidfd::parent(fd).map(drop)), "6.13"),
+        (clone::has_clone3(), "5.3"),
+    ];
+    let both = FEATURES.into_iter().zip(answers);
+    both.map(|((name, detail), (result, version))| match result {
         Err(Errno::NOSYS | Errno::NOTTY | Errno::INVAL) => {
             let missing = format!("missing, as before Linux {version}, or hidden by a filter");
             (name, Some(false), missing)
         }
         other => yes_no(name, other, detail),
     })
-    .to_vec()
 }
 
 /// Whether a start with these options would be refused. Nothing is made or opened.
@@ -141,22 +133,16 @@ fn options(config: &Config) -> Vec<Check> {
         let detail = result.err().unwrap_or_else(|| "possible here".to_owned());
         found.push((name, Some(ok), detail));
     };
-    let sentence = |error: &error::Error| reason(&error.to_string()).to_owned();
+    let sentence = |error: Error| reason(&error.to_string()).to_owned();
     if config.writers.are_used() {
-        let checked = relay::check(&config.writers);
-        add(
-            "several writers",
-            checked.map_err(|error| error.to_string()),
-        );
+        let checked = relay::check(&config.writers).map_err(|error| error.to_string());
+        add("several writers", checked);
     } else if config.idle.is_some() {
-        add(
-            "--idle",
-            idle::open().map(drop).map_err(|error| sentence(&error)),
-        );
+        add("--idle", idle::open().map(drop).map_err(sentence));
     }
     if !config.spare.is_empty() {
         let prepared = Spare::prepare(config.spare, config.contain).map(drop);
-        add("--spare", prepared.map_err(|error| sentence(&error)));
+        add("--spare", prepared.map_err(sentence));
     }
     if let Some(path) = &config.stderr {
         add("--stderr", fd::may_append(path).map_err(error::describe));
@@ -176,50 +162,44 @@ fn options(config: &Config) -> Vec<Check> {
 }
 
 fn surroundings(config: &Config) -> Vec<Check> {
-    let choose =
-        |yes, when_yes: &str, when_no: &str| if yes { when_yes } else { when_no }.to_owned();
     let proc = proc::view().is_ok();
-    let proc_detail = choose(
-        proc,
-        "shows the PID namespace of treaper",
-        "missing, or of another PID namespace: treaper finds only its own children",
-    );
+    let of_proc = if proc {
+        "shows the PID namespace of treaper"
+    } else {
+        "missing, or of another PID namespace: treaper finds only its own children"
+    };
+    let children = proc::view().and_then(|proc| proc.children(pid::own(), &mut |_| ()));
+    let by_children = "treaper walks the tree without a scan of /proc";
     let mut checks = vec![
-        ("/proc", Some(proc), proc_detail),
-        yes_no(
-            "children files",
-            proc::view().and_then(|proc| proc.children(pid::own(), &mut |_| ())),
-            "treaper walks the tree without a scan of /proc",
-        ),
+        ("/proc", Some(proc), of_proc.to_owned()),
+        yes_no("children files", children, by_children),
     ];
     if std::env::var_os("NOTIFY_SOCKET").is_some() {
         let can_ask = unit::can_ask_manager();
-        let detail = choose(
-            can_ask,
-            "treaper asks systemd to accept it from the server",
-            "treaper cannot ask systemd to accept it, as before systemd 254: add NotifyAccess=all to the unit",
-        );
-        checks.push(("READY=1", can_ask.then_some(true), detail));
+        let detail = if can_ask {
+            "treaper asks systemd to accept it from the server"
+        } else {
+            "treaper cannot ask systemd to accept it, as before systemd 254: add NotifyAccess=all to the unit"
+        };
+        checks.push(("READY=1", can_ask.then_some(true), detail.to_owned()));
     }
     let processes = if config.guard {
         "shim and monitor guard each other"
     } else {
         "one process, since --no-guard was given; two with --contain=pidns"
     };
-    let terminal = choose(
-        tty::have_controlling_terminal(),
-        "the server stays in the host's process group, for job control",
-        "none: the server is in a session apart from the host's",
-    );
-    checks.extend([
-        ("two processes", None, processes.to_owned()),
-        (
-            "container",
-            None,
-            container().unwrap_or("no sign of one").to_owned(),
-        ),
-        ("terminal", None, terminal),
-    ]);
+    let container = container().unwrap_or("no sign of one");
+    let terminal = if tty::have_controlling_terminal() {
+        "the server stays in the host's process group, for job control"
+    } else {
+        "none: the server is in a session apart from the host's"
+    };
+    let neither = [
+        ("two processes", processes),
+        ("container", container),
+        ("terminal", terminal),
+    ];
+    checks.extend(neither.map(|(name, detail)| (name, None, detail.to_owned())));
     checks
 }
 
@@ -289,24 +269,16 @@ fn reason(message: &str) -> &str {
     }
 }
 
-/// An event, and what is left after it.
-type Left = (&'static str, &'static str);
-
-/// Each event, and what is left after it at the level `chosen` in this place.
-fn rows_left(chosen: Level, noticed: Noticed) -> impl Iterator<Item = Left> {
-    let column = chosen as usize;
+/// Each event, and what is left after it at the level `chosen` in this place. `host`, `stdin`:
+/// whether its end is noticed.
+fn rows_left(chosen: Level, [host, stdin]: [bool; 2]) -> impl Iterator<Item = Left> {
     guarantees::ROWS.into_iter().map(move |(event, left)| {
-        let left = match left[column] {
-            _ if event == HOST_ENDS_ALONE && !noticed.host => "all",
-            _ if [HOST_ENDS, HOST_ENDS_BEHIND].contains(&event)
-                && !noticed.host
-                && !noticed.stdin =>
-            {
-                "all"
-            }
-            _ if event == OTHER_UIDS && !prctl::uids_out_of_reach() => "none",
-            _ if event == OTHER_UIDS && column == 1 && !kills_group() => "these",
-            left => left,
+        let left = match event {
+            HOST_ENDS_ALONE if !host => "all",
+            HOST_ENDS | HOST_ENDS_BEHIND if !host && !stdin => "all",
+            OTHER_UIDS if !prctl::uids_out_of_reach() => "none",
+            OTHER_UIDS if chosen == Level::Cgroup && !kills_group() => "these",
+            _ => left[chosen as usize],
         };
         (event, left)
     })
@@ -322,82 +294,62 @@ fn kills_group() -> bool {
     Cgroup::make().is_ok_and(|cgroup| cgroup.kill())
 }
 
-fn table(
-    checks: &[Check],
-    offers: &[Offer],
-    rows: &[Left],
-    chosen: Level,
-    available: bool,
-) -> String {
-    let (version, kernel) = (env!("CARGO_PKG_VERSION"), kernel_release());
-    let mut text = format!(
-        "treaper {version} on Linux {kernel}\n\nThis place (a line with - is neither good nor bad)\n"
-    );
-    for (name, ok, detail) in checks {
-        let mark = ok.map_or("-", |ok| if ok { "yes" } else { "no" });
-        let _ = writeln!(text, "  {name:18} {mark:4} {detail}");
-    }
-    let _ = writeln!(text, "\nLevels of --contain");
-    for (name, offered) in offers {
-        let (mark, detail) = match offered {
-            Ok(()) => ("yes", "available"),
-            Err(missing) => ("no", missing.as_str()),
-        };
-        let _ = writeln!(text, "  {name:18} {mark:4} {detail}");
-    }
-    let name = chosen.name();
-    let verdict = if available { "chosen" } else { "NOT available" };
-    let _ = writeln!(
-        text,
-        "\n{verdict}: {name}. What happens, and what is then left of the tree"
-    );
-    for (event, left) in rows {
-        let _ = writeln!(text, "  {event:40} {left}");
-    }
-    for (number, note) in (1..).zip(NOTES) {
-        if rows.iter().any(|row| note_of(*row) == Some(number)) {
-            let _ = writeln!(text, "[{number}] {note}");
+impl Findings {
+    fn table(&self) -> String {
+        let (version, kernel) = (env!("CARGO_PKG_VERSION"), kernel_release());
+        let mut text = format!(
+            "treaper {version} on Linux {kernel}\n\nThis place (a line with - is neither good nor bad)\n"
+        );
+        for (name, ok, detail) in &self.checks {
+            let mark = ok.map_or("-", |ok| if ok { "yes" } else { "no" });
+            let _ = writeln!(text, "  {name:18} {mark:4} {detail}");
         }
+        let _ = writeln!(text, "\nLevels of --contain");
+        for (name, offered) in &self.levels {
+            let (mark, detail) = match offered {
+                Ok(()) => ("yes", "available"),
+                Err(missing) => ("no", missing.as_str()),
+            };
+            let _ = writeln!(text, "  {name:18} {mark:4} {detail}");
+        }
+        let (name, available) = (self.chosen.name(), self.available);
+        let verdict = if available { "chosen" } else { "NOT available" };
+        let _ = writeln!(
+            text,
+            "\n{verdict}: {name}. What happens, and what is then left of the tree"
+        );
+        for (event, left) in &self.left {
+            let _ = writeln!(text, "  {event:40} {left}");
+        }
+        for (number, note) in (1..).zip(NOTES) {
+            if self.left.iter().any(|row| note_of(*row) == Some(number)) {
+                let _ = writeln!(text, "[{number}] {note}");
+            }
+        }
+        text
     }
-    text
-}
 
-fn as_json(
-    checks: &[Check],
-    offers: &[Offer],
-    rows: &[Left],
-    chosen: Level,
-    available: bool,
-) -> Value {
-    let mut checks = checks
-        .iter()
-        .map(|(name, ok, detail)| (*name, json!({ "ok": ok, "detail": detail })));
-    let mut levels = offers.iter().map(|(name, offered)| {
-        let level = json!({ "available": offered.is_ok(), "reason": offered.as_ref().err() });
-        (*name, level)
-    });
-    let mut left_over = rows
-        .iter()
-        .map(|(event, left)| (plain(event), plain(left).into()));
-    let mut notes = rows
-        .iter()
-        .filter_map(|row| Some((plain(row.0), (*NOTES.get(note_of(*row)? - 1)?).into())));
-    json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "kernel": kernel_release(),
-        "checks": object(&mut checks),
-        "levels": object(&mut levels),
-        "chosen": chosen.name(),
-        "available": available,
-        "left": object(&mut left_over),
-        "notes": object(&mut notes),
-    })
-}
-
-fn object(members: &mut dyn Iterator<Item = (&'static str, Value)>) -> Value {
-    let mut object = Map::new();
-    for (name, value) in members {
-        object.insert(name.to_owned(), value);
+    fn as_json(&self) -> Value {
+        let checks = self.checks.iter();
+        let checks =
+            checks.map(|(name, ok, detail)| (*name, json!({ "ok": ok, "detail": detail })));
+        let levels = self.levels.iter().map(|(name, offered)| {
+            let level = json!({ "available": offered.is_ok(), "reason": offered.as_ref().err() });
+            (*name, level)
+        });
+        let left = self.left.iter();
+        let notes = left.clone();
+        let left = left.map(|(event, left)| (plain(event), plain(left)));
+        let notes = notes.filter_map(|row| Some((plain(row.0), *NOTES.get(note_of(*row)? - 1)?)));
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "kernel": kernel_release(),
+            "checks": checks.collect::<Value>(),
+            "levels": levels.collect::<Value>(),
+            "chosen": self.chosen.name(),
+            "available": self.available,
+            "left": left.collect::<Value>(),
+            "notes": notes.collect::<Value>(),
+        })
     }
-    object.into()
 }

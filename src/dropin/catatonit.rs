@@ -2,8 +2,8 @@
 
 use std::ffi::OsStr;
 
-use super::getopt::{Getopt, Grammar, Long};
-use super::{Answer, Call, OWN_VERSION, Start, What};
+use super::getopt::Getopt;
+use super::{Answer, Call, OWN_VERSION, Start};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
 use crate::output::stderr;
@@ -14,7 +14,6 @@ use crate::sys::wait::Ended;
 /// catatonit calls itself tini here, since `docker info` looks for that.
 const VERSION: &str = "tini version 0.1.7_catatonit";
 const USAGE: &str = "usage: catatonit [-ghLPV] [--] <progname> [<arguments>...]\n";
-const LONG: &[Long] = &[("version", false, b'V')];
 
 /// Reports in catatonit's words.
 #[derive(Debug)]
@@ -31,33 +30,27 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
     };
     if call.variable("CATATONIT_LOG").is_some() {
         let line = voice.complaint("CATATONIT_LOG is reserved for future use");
-        return Err(Answer::stderr(1, line));
+        return Err(Answer::Stderr(1, line));
     }
-    let grammar = Grammar {
-        short: "ghLPV",
-        long: LONG,
-        permute: call.permutes(),
-    };
-    let (mut group, mut what) = (false, What::Server);
-    let mut getopt = Getopt::new(grammar, call.words);
-    let complain = |complaint| Answer::stderr(1, format!("{}: {complaint}\n{USAGE}", call.name));
+    let (mut group, mut pauses) = (false, false);
+    let long = &[("version", false, b'V')];
+    let mut getopt = Getopt::new("ghLPV", long, call.permutes(), call.words);
+    let complain = |complaint| Answer::Stderr(1, format!("{}: {complaint}\n{USAGE}", call.name));
     while let Some((letter, _)) = getopt.next_option().map_err(complain)? {
         match letter {
             b'g' => group = true,
-            b'P' => what = What::Pause,
-            b'h' => return Err(Answer::stderr(0, help())),
-            b'L' => return Err(Answer::stdout(super::LICENSE)),
-            _ => return Err(Answer::stdout(format!("{VERSION} ({OWN_VERSION})\n"))),
+            b'P' => pauses = true,
+            b'h' => return Err(Answer::Stderr(0, help())),
+            b'L' => return Err(Answer::Stdout(super::LICENSE.to_owned())),
+            _ => return Err(Answer::Stdout(format!("{VERSION} ({OWN_VERSION})\n"))),
         }
     }
-    let mut command = getopt.operands();
-    match what {
-        What::Pause => command = vec!["pause".into()],
-        What::Server if command.is_empty() => {
-            let text = voice.complaint("missing program name") + USAGE;
-            return Err(Answer::stderr(1, text));
-        }
-        What::Server => {}
+    let mut command = getopt.operands;
+    if pauses {
+        command = vec!["pause".into()];
+    } else if command.is_empty() {
+        let text = voice.complaint("missing program name") + USAGE;
+        return Err(Answer::Stderr(1, text));
     }
     let set = [
         ("TREAPER_FORWARD_TO", if group { "group" } else { "" }),
@@ -66,7 +59,7 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         ("TREAPER_REWRITE", "TSTP:0,TTIN:0,TTOU:0"),
     ];
     let mut start = Start::server(command, voice, &set);
-    start.what = what;
+    start.pauses = pauses;
     start.manner.standing = Some(Standing::LeadsGroup);
     Ok(start)
 }
@@ -128,6 +121,6 @@ impl Voice for Catatonit {
             Some(cause) => format!("failed to exec pid1: {}", error::describe(cause)),
             None => error.to_string(),
         };
-        Answer::stderr(1, self.complaint(&text)).print()
+        Answer::Stderr(1, self.complaint(&text)).print()
     }
 }

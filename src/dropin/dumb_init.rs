@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use super::getopt::{Getopt, Grammar, Long};
+use super::getopt::{Getopt, Long};
 use super::{Answer, Call, OWN_VERSION, Start, leading_number};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
@@ -30,7 +30,6 @@ const LONG: &[Long] = &[
     ("version", false, b'V'),
 ];
 
-/// Writes one line, as dumb-init does.
 macro_rules! say {
     ($($text:tt)+) => {
         stderr::bare_line(format_args!("[dumb-init] {}", format_args!($($text)+)))
@@ -41,8 +40,6 @@ macro_rules! say {
 #[derive(Debug)]
 struct DumbInit {
     debug: bool,
-    /// Whether the command gets a session of its own.
-    setsid: bool,
 }
 
 /// For each signal, the signal that replaces it.
@@ -50,44 +47,39 @@ type Rewrites = [Option<u8>; MAX_SIGNAL as usize + 1];
 
 pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
     let name = &call.name;
-    let grammar = Grammar {
-        short: "hvVcr:",
-        long: LONG,
-        permute: false,
-    };
     let (mut group, mut debug) = (true, false);
     let mut rewrites = Rewrites::default();
-    let mut getopt = Getopt::new(grammar, call.words);
-    let complain = |complaint| Answer::stderr(1, format!("{name}: {complaint}\n"));
+    let mut getopt = Getopt::new("hvVcr:", LONG, false, call.words);
+    let complain = |complaint| Answer::Stderr(1, format!("{name}: {complaint}\n"));
     while let Some((letter, text)) = getopt.next_option().map_err(complain)? {
         match letter {
-            b'h' => return Err(Answer::stderr(0, help(name))),
-            b'V' => return Err(Answer::stderr(0, format!("{VERSION}\n"))),
+            b'h' => return Err(Answer::Stderr(0, help(name))),
+            b'V' => return Err(Answer::Stderr(0, format!("{VERSION}\n"))),
             b'c' => group = false,
             b'v' => debug = true,
             _ => {
                 let rewrite = rewrite(&text.unwrap_or_default());
-                let (from, to) = rewrite.ok_or_else(|| Answer::stderr(1, REWRITE_USAGE))?;
+                let (from, to) =
+                    rewrite.ok_or_else(|| Answer::Stderr(1, REWRITE_USAGE.to_owned()))?;
                 rewrites[usize::from(from)] = Some(to);
             }
         }
     }
-    let command = getopt.operands();
+    let command = getopt.operands;
     if command.is_empty() {
         let text =
             format!("Usage: {name} [option] program [args]\nTry {name} --help for full usage.\n");
-        return Err(Answer::stderr(1, text));
+        return Err(Answer::Stderr(1, text));
     }
-    let mut notes = Vec::new();
     let is = |name, value: &str| call.variable(name).is_some_and(|text| text == value);
     if is("DUMB_INIT_DEBUG", "1") {
         debug = true;
-        notes.push("[dumb-init] Running in debug mode.".to_owned());
+        say!("Running in debug mode.");
     }
     if is("DUMB_INIT_SETSID", "0") {
         group = false;
         if debug {
-            notes.push("[dumb-init] Not running in setsid mode.".to_owned());
+            say!("Not running in setsid mode.");
         }
     }
     if group {
@@ -97,10 +89,6 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
             rewrites[usize::from(signal)].get_or_insert(STOP);
         }
     }
-    let voice = DumbInit {
-        debug,
-        setsid: group,
-    };
     // What a shell has started in the background ignores these two. dumb-init does not wait for it.
     let is_ignored = [Some(INT), Some(QUIT)].contains(&rewrites[usize::from(TERM)]);
     let has_grace = call.variable("TREAPER_GRACE").is_some();
@@ -111,14 +99,13 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         ("TREAPER_REWRITE", &list(&rewrites)),
         ("TREAPER_SIGNAL", &stop_signal(&rewrites)),
     ];
-    let mut start = Start::server(command, voice, &set);
+    let mut start = Start::server(command, DumbInit { debug }, &set);
     start.manner.suspends_with_signals = true;
     start.manner.standing = Some(if group {
         Standing::LeadsSession
     } else {
         Standing::LeadsNothing
     });
-    start.notes = notes;
     Ok(start)
 }
 
@@ -142,11 +129,10 @@ fn stop_signal(rewrites: &Rewrites) -> String {
 fn rewrite(text: &OsStr) -> Option<(u8, u8)> {
     let (from, rest) = leading_number(text.to_str()?);
     let (to, _) = leading_number(rest.strip_prefix(':')?);
-    let from = u8::try_from(from?)
-        .ok()
-        .filter(|n| (1..=MAX_SIGNAL).contains(n))?;
-    let to = u8::try_from(to?).ok().filter(|n| *n <= MAX_SIGNAL)?;
-    Some((from, to))
+    let (from, to) = (from?, to?);
+    let signals = 1..=i64::from(MAX_SIGNAL);
+    let are_valid = signals.contains(&from) && (to == 0 || signals.contains(&to));
+    are_valid.then_some((from as u8, to as u8))
 }
 
 const REWRITE_USAGE: &str = "\
@@ -184,7 +170,7 @@ impl Voice for DumbInit {
         match *step {
             Step::Started { pid, session, .. } => {
                 say!("Child spawned with PID {pid}.");
-                if session && self.setsid {
+                if session {
                     say!("setsid complete.");
                 }
             }
@@ -216,9 +202,9 @@ impl Voice for DumbInit {
         let answer = match error.cause() {
             Some(cause) => {
                 let (name, cause) = (command.to_string_lossy(), error::describe(cause));
-                Answer::stderr(2, format!("[dumb-init] {name}: {cause}\n"))
+                Answer::Stderr(2, format!("[dumb-init] {name}: {cause}\n"))
             }
-            None => Answer::stderr(1, format!("[dumb-init] {error}\n")),
+            None => Answer::Stderr(1, format!("[dumb-init] {error}\n")),
         };
         answer.print()
     }

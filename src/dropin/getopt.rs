@@ -1,23 +1,11 @@
 //! `getopt(3)` and `getopt_long(3)` as in glibc, which the other inits use. They decide where the
 //! options end, which options may be abbreviated, and what the message about a mistake says.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// A long option: its name, whether it takes an argument, the letter that it stands for.
 pub type Long = (&'static str, bool, u8);
-
-/// The options of a program.
-#[derive(Clone, Copy, Debug)]
-pub struct Grammar {
-    /// The letters, as `getopt(3)` takes them: a colon follows a letter that has an argument.
-    pub short: &'static str,
-    /// Empty for `getopt(3)`, which has no long options.
-    pub long: &'static [Long],
-    /// Whether options may come after a word that is not an option (not if `POSIXLY_CORRECT` is
-    /// set).
-    pub permute: bool,
-}
 
 /// An option as it was given: its letter, and its argument.
 pub type FoundOption = (u8, Option<OsString>);
@@ -25,29 +13,39 @@ pub type FoundOption = (u8, Option<OsString>);
 /// Reads the arguments, one option after the other.
 #[derive(Debug)]
 pub struct Getopt<'a> {
-    grammar: Grammar,
+    /// The letters, as `getopt(3)` takes them: a colon follows a letter that has an argument.
+    short: &'static str,
+    /// Empty for `getopt(3)`, which has no long options.
+    long: &'static [Long],
+    /// Whether options may come after a word that is not an option.
+    permute: bool,
     words: std::slice::Iter<'a, OsString>,
     /// The rest of a word of several letters.
     cluster: Vec<u8>,
-    /// Words that are not options.
-    operands: Vec<OsString>,
+    /// The words that are not options: all of them, once there is no further option.
+    pub operands: Vec<OsString>,
 }
 
 impl<'a> Getopt<'a> {
     /// `arguments` without the program's name.
-    pub fn new(grammar: Grammar, arguments: &'a [OsString]) -> Self {
+    pub fn new(
+        short: &'static str,
+        long: &'static [Long],
+        permute: bool,
+        arguments: &'a [OsString],
+    ) -> Self {
         Self {
-            grammar,
+            short,
+            long,
+            permute,
             words: arguments.iter(),
             cluster: Vec::new(),
             operands: Vec::new(),
         }
     }
 
-    /// The next option. `None`: there is no further one.
-    ///
-    /// # Errors
-    /// The message of glibc, without the program's name.
+    /// The next option. `None`: there is no further one. The error is the message of glibc, without
+    /// the program's name.
     pub fn next_option(&mut self) -> Result<Option<FoundOption>, String> {
         while self.cluster.is_empty() {
             let Some(word) = self.words.next() else {
@@ -55,13 +53,13 @@ impl<'a> Getopt<'a> {
             };
             match word.as_bytes() {
                 b"--" => self.operands.extend(self.words.by_ref().cloned()),
-                [b'-', b'-', text @ ..] if !self.grammar.long.is_empty() => {
-                    return self.long(text).map(Some);
+                [b'-', b'-', text @ ..] if !self.long.is_empty() => {
+                    return self.long_option(text).map(Some);
                 }
                 [b'-', letters @ ..] if !letters.is_empty() => self.cluster = letters.to_vec(),
                 _ => {
                     self.operands.push(word.clone());
-                    if !self.grammar.permute {
+                    if !self.permute {
                         self.operands.extend(self.words.by_ref().cloned());
                     }
                 }
@@ -70,14 +68,9 @@ impl<'a> Getopt<'a> {
         self.letter().map(Some)
     }
 
-    /// The words that are not options, once [`Self::next_option`] has found no further one.
-    pub fn operands(self) -> Vec<OsString> {
-        self.operands
-    }
-
     fn letter(&mut self) -> Result<FoundOption, String> {
         let letter = self.cluster.remove(0);
-        let short = self.grammar.short.as_bytes();
+        let short = self.short.as_bytes();
         let known = short.iter().position(|at| *at == letter && letter != b':');
         let shown = char::from(letter);
         let at = known.ok_or_else(|| format!("invalid option -- '{shown}'"))?;
@@ -92,14 +85,12 @@ impl<'a> Getopt<'a> {
         }
     }
 
-    fn long(&mut self, text: &[u8]) -> Result<FoundOption, String> {
+    fn long_option(&mut self, text: &[u8]) -> Result<FoundOption, String> {
         let mut parts = text.splitn(2, |byte| *byte == b'=');
         let name = parts.next().unwrap_or_default();
-        let value = parts
-            .next()
-            .map(|value| OsStr::from_bytes(value).to_owned());
+        let value = parts.next().map(<[u8]>::to_vec).map(OsString::from_vec);
         let begun = |long: &&Long| long.0.as_bytes().starts_with(name);
-        let mut all: Vec<&Long> = self.grammar.long.iter().filter(begun).collect();
+        let mut all: Vec<&Long> = self.long.iter().filter(begun).collect();
         if let Some(exact) = all.iter().position(|long| long.0.as_bytes() == name) {
             all = vec![all[exact]];
         }

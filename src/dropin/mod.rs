@@ -18,7 +18,7 @@ use crate::output::error::Error;
 use crate::output::progress::Voice;
 use crate::settings::cli::{self, Variables};
 use crate::settings::config::Config;
-use crate::settings::manner::{Guise, Manner};
+use crate::settings::manner::Manner;
 
 /// The init under whose name treaper was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,83 +33,59 @@ pub enum Program {
 /// What has to be run, and in whose words it is reported.
 #[derive(Debug)]
 pub struct Start {
-    pub what: What,
+    /// There is no server: reap until SIGINT or SIGTERM.
+    pub pauses: bool,
     /// The options of treaper, as variables. If one comes twice, the first one counts.
     variables: Vec<(OsString, OsString)>,
     pub command: Vec<OsString>,
     pub manner: Manner,
     pub voice: Box<dyn Voice>,
-    /// Lines to be written before anything else.
-    pub notes: Vec<String>,
 }
 
 impl Start {
     /// A server with the options `set`: the variable of each, and its value.
     fn server(command: Vec<OsString>, voice: impl Voice + 'static, set: &[(&str, &str)]) -> Self {
         Self {
-            what: What::Server,
+            pauses: false,
             variables: owned(set).collect(),
             command,
             manner: Manner::default(),
             voice: Box::new(voice),
-            notes: Vec::new(),
         }
     }
 
-    /// The settings of treaper.
-    ///
-    /// # Errors
-    /// A variable of treaper is wrong.
+    /// The settings of treaper, unless one of its variables is wrong.
     pub fn config(&self) -> Result<Config, Error> {
         cli::from_variables(&self.variables, &self.command)
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    Server,
-    /// No server: reap until SIGINT or SIGTERM.
-    Pause,
-}
-
-/// A help text, a version, or an error: the text to write, and the exit status.
+/// What is printed if nothing is run: a help text, a version, or an error.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
-    text: String,
-    to_stdout: bool,
-    pub status: u8,
+pub enum Answer {
+    Stdout(String),
+    /// The exit status, and the text.
+    Stderr(u8, String),
 }
 
 impl Answer {
-    fn stdout(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            to_stdout: true,
-            status: 0,
-        }
-    }
-
-    fn stderr(status: u8, text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            to_stdout: false,
-            status,
-        }
-    }
-
     /// Writes it, and returns the exit status.
     pub fn print(&self) -> u8 {
-        if self.to_stdout {
-            let mut stdout = std::io::stdout();
-            let written = stdout.write_all(self.text.as_bytes());
-            return u8::from(written.and_then(|()| stdout.flush()).is_err());
+        match self {
+            Self::Stdout(text) => {
+                let mut stdout = std::io::stdout();
+                let written = stdout.write_all(text.as_bytes());
+                u8::from(written.and_then(|()| stdout.flush()).is_err())
+            }
+            Self::Stderr(status, text) => {
+                // The text may contain arguments and names. Their control characters must not reach
+                // the terminal.
+                let hide = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
+                let text: String = text.chars().map(hide).collect();
+                let _ = std::io::stderr().write_all(text.as_bytes());
+                *status
+            }
         }
-        // The text may contain arguments and names. Their control characters must not reach the
-        // terminal.
-        let hide = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
-        let text: String = self.text.chars().map(hide).collect();
-        let _ = std::io::stderr().write_all(text.as_bytes());
-        self.status
     }
 }
 
@@ -161,9 +137,6 @@ impl Program {
     }
 
     /// Translates `arguments`, which begin with the name of the program.
-    ///
-    /// # Errors
-    /// There is nothing to run: a help text, a version, or an error is to be printed.
     pub fn parse(self, arguments: &[OsString], variables: &Variables) -> Result<Start, Answer> {
         let name = arguments.first().map(|name| name.to_string_lossy());
         let call = Call {
@@ -178,7 +151,7 @@ impl Program {
         }?;
         start.variables.extend(variables.iter().cloned());
         start.variables.extend(owned(&DEFAULTS));
-        start.manner.guise = Guise::OtherInit;
+        start.manner.is_other_init = true;
         Ok(start)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use super::getopt::{Getopt, Grammar};
+use super::getopt::Getopt;
 use super::{Answer, Call, OWN_VERSION, Start, leading_number};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Step, Voice};
@@ -15,12 +15,14 @@ use crate::sys::{Errno, pid};
 /// The version of tini that has this command line. `docker info` looks for the first words.
 const VERSION: &str = "tini version 0.19.0";
 
+const LEVELS: [&str; 5] = ["FATAL", "WARN ", "INFO ", "DEBUG", "TRACE"];
+
 /// Reports in tini's words.
 #[derive(Debug)]
 struct Tini {
     /// The pid that the host knows.
     pid: i32,
-    /// 0 fatal, 1 warnings, 2 info, 3 debug, 4 trace.
+    /// How many of [`LEVELS`] are shown, after the first one.
     verbosity: u32,
     warns_on_reap: bool,
 }
@@ -28,13 +30,8 @@ struct Tini {
 pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
     let name = call.name.rsplit('/').next().unwrap_or_default();
     if matches!(call.words, [only] if only == "--version") {
-        return Err(Answer::stdout(format!("{VERSION} ({OWN_VERSION})\n")));
+        return Err(Answer::Stdout(format!("{VERSION} ({OWN_VERSION})\n")));
     }
-    let grammar = Grammar {
-        short: "p:hvwgle:s",
-        long: &[],
-        permute: call.permutes(),
-    };
     let mut group = call.variable("TINI_KILL_PROCESS_GROUP").is_some();
     let (mut parent_signal, mut success) = (None, Vec::new());
     let mut voice = Tini {
@@ -42,15 +39,15 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         verbosity: 1,
         warns_on_reap: false,
     };
-    let mut getopt = Getopt::new(grammar, call.words);
+    let mut getopt = Getopt::new("p:hvwgle:s", &[], call.permutes(), call.words);
     // getopt writes this line, and calls the program by `argv[0]`.
     let complain = |complaint| format!("{}: {complaint}\n{}", call.name, usage(name));
-    let complain = |complaint: String| Answer::stderr(1, complain(complaint));
+    let complain = |complaint: String| Answer::Stderr(1, complain(complaint));
     while let Some((letter, text)) = getopt.next_option().map_err(complain)? {
         let text = text.unwrap_or_default();
         match letter {
-            b'h' => return Err(Answer::stdout(usage(name))),
-            b'l' => return Err(Answer::stdout(super::LICENSE)),
+            b'h' => return Err(Answer::Stdout(usage(name))),
+            b'l' => return Err(Answer::Stdout(super::LICENSE.to_owned())),
             b'p' => {
                 let signal = signal(&text).ok_or_else(|| voice.invalid('p', &text))?;
                 parent_signal = Some(signal);
@@ -66,9 +63,9 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
             _ => {}
         }
     }
-    let command = getopt.operands();
+    let command = getopt.operands;
     if command.is_empty() {
-        return Err(Answer::stderr(1, usage(name)));
+        return Err(Answer::Stderr(1, usage(name)));
     }
     if let Some(text) = call.variable("TINI_VERBOSITY") {
         // tini puts the int of atoi into an unsigned variable, so a negative number becomes a very
@@ -76,15 +73,13 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         voice.verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0) as u32;
     }
     let success = success.join(",");
+    let no_parent = if parent_signal.is_some() { "0" } else { "" };
     let set = [
         // tini ignores SIGTTIN and SIGTTOU, so it never forwards them.
         ("TREAPER_REWRITE", "TTIN:0,TTOU:0"),
         ("TREAPER_SUCCESS", &*success),
         ("TREAPER_FORWARD_TO", if group { "group" } else { "" }),
-        (
-            "TREAPER_NO_PARENT",
-            if parent_signal.is_some() { "0" } else { "" },
-        ),
+        ("TREAPER_NO_PARENT", no_parent),
     ];
     let mut start = Start::server(command, voice, &set);
     start.manner.parent_signal = parent_signal;
@@ -94,19 +89,16 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
 
 /// A signal as `-p` takes it: the full name, in capitals, and not a real-time one.
 fn signal(text: &OsStr) -> Option<Signal> {
-    let text = text.to_str().filter(|text| text.starts_with("SIG"))?;
+    let text = text.to_str()?;
     let unknown = ["SIGSTKFLT", "SIGIO", "SIGPWR"];
-    Signal::parse(text)
-        .filter(|signal| signal.number() <= 31 && !unknown.contains(&text))
-        .filter(|signal| signal.to_string() == text)
+    let signal = Signal::parse(text).filter(|signal| !signal.is_real_time())?;
+    (signal.to_string() == text && !unknown.contains(&text)).then_some(signal)
 }
 
 /// A status as `-e` takes it: the number that `strtol` makes of the whole text. An empty text is 0.
 fn status(text: &OsStr) -> Option<u8> {
-    let text = text.to_str()?;
-    match leading_number(text) {
-        _ if text.is_empty() => Some(0),
-        (Some(number), "") => u8::try_from(number).ok(),
+    match leading_number(text.to_str()?) {
+        (number, "") => u8::try_from(number.unwrap_or(0)).ok(),
         _ => None,
     }
 }
@@ -143,10 +135,13 @@ Environment variables:
 }
 
 impl Tini {
+    fn fatal(&self, status: u8, text: &str) -> Answer {
+        Answer::Stderr(status, format!("[FATAL tini ({})] {text}\n", self.pid))
+    }
+
     fn invalid(&self, option: char, text: &OsStr) -> Answer {
-        let (pid, text) = (self.pid, text.to_string_lossy());
-        let line = format!("[FATAL tini ({pid})] Not a valid option for -{option}: {text}\n");
-        Answer::stderr(1, line)
+        let text = text.to_string_lossy();
+        self.fatal(1, &format!("Not a valid option for -{option}: {text}"))
     }
 }
 
@@ -155,55 +150,42 @@ impl Voice for Tini {
     /// stderr.
     fn report(&self, step: &Step<'_>) {
         macro_rules! say {
-            ($least:literal, $level:literal, $($text:tt)+) => {
-                if self.verbosity >= $least {
-                    stderr::bare_line(format_args!("[{} tini ({})] {}", $level, self.pid, format_args!($($text)+)));
+            ($level:literal, $($text:tt)+) => {
+                if self.verbosity >= $level {
+                    stderr::bare_line(format_args!("[{} tini ({})] {}", LEVELS[$level], self.pid, format_args!($($text)+)));
                 }
             };
         }
         match *step {
             Step::Started { name, pid, .. } => {
                 let name = name.to_string_lossy();
-                say!(
-                    2,
-                    "INFO ",
-                    "Spawned child process '{name}' with pid '{pid}'"
-                );
+                say!(2, "Spawned child process '{name}' with pid '{pid}'");
             }
             Step::Forwarding { to: None, .. } | Step::StoppingRest { .. } => {}
             Step::Forwarding { to: Some(to), .. } => {
-                say!(3, "DEBUG", "Passing signal: '{}'", to.description());
+                say!(3, "Passing signal: '{}'", to.description());
             }
             Step::Reaped { pid, ended, server } => {
-                say!(3, "DEBUG", "Reaped child with pid: '{pid}'");
+                say!(3, "Reaped child with pid: '{pid}'");
                 match ended {
                     Ended::Exited(code) if server => {
-                        say!(
-                            2,
-                            "INFO ",
-                            "Main child exited normally (with status '{code}')"
-                        );
+                        say!(2, "Main child exited normally (with status '{code}')");
                     }
                     Ended::Killed(_) if server => {
                         let text = ended.signal().map_or("?", Signal::description);
-                        say!(
-                            2,
-                            "INFO ",
-                            "Main child exited with signal (with signal '{text}')"
-                        );
+                        say!(2, "Main child exited with signal (with signal '{text}')");
                     }
                     _ if self.warns_on_reap => {
-                        say!(1, "WARN ", "Reaped zombie process with pid={pid}");
+                        say!(1, "Reaped zombie process with pid={pid}");
                     }
                     _ => {}
                 }
             }
-            Step::Done { .. } => say!(4, "TRACE", "Exiting: child has exited"),
+            Step::Done { .. } => say!(4, "Exiting: child has exited"),
         }
     }
 
     fn report_failure(&self, error: &Error, command: &OsStr) -> u8 {
-        let pid = self.pid;
         let answer = match error.cause() {
             Some(cause) => {
                 let status = match cause {
@@ -212,10 +194,9 @@ impl Voice for Tini {
                     _ => 1,
                 };
                 let (name, cause) = (command.to_string_lossy(), error::describe(cause));
-                let line = format!("[FATAL tini ({pid})] exec {name} failed: {cause}\n");
-                Answer::stderr(status, line)
+                self.fatal(status, &format!("exec {name} failed: {cause}"))
             }
-            None => Answer::stderr(1, format!("[FATAL tini ({pid})] {error}\n")),
+            None => self.fatal(1, &error.to_string()),
         };
         answer.print()
     }

@@ -43,11 +43,8 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Asks for a signal at the end of the parent: a second watch beside its pidfd. Then checks
-    /// that the host still lives.
-    ///
-    /// # Errors
-    /// The host, or one of the launchers, has ended already.
+    /// Asks for a signal at the end of the parent: a second watch beside its pidfd. It is an error
+    /// if the host, or one of the launchers, has ended already.
     pub fn watch_parent(&self) -> Result<(), Error> {
         let Some(parent) = self.parent else {
             return Ok(());
@@ -76,11 +73,8 @@ impl Hosts {
 /// The greatest number of launchers in a row that are looked at.
 const MAX_LAUNCHERS: usize = 16;
 
-/// Finds and opens all processes to be watched. `sighup_ignored`: this process was started with
-/// SIGHUP ignored.
-///
-/// # Errors
-/// A process that an option names, by pid or by name, does not exist.
+/// Finds and opens all processes to be watched. It is an error if one that an option names, by pid
+/// or by name, does not exist. `sighup_ignored`: this process was started with SIGHUP ignored.
 pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
     let mut hosts = Hosts {
         starter: pid::parent(),
@@ -90,8 +84,7 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
         find_parent(&mut hosts, sighup_ignored);
     }
     let trigger = Trigger::WatchedExit;
-    for asked in &config.watch_pids {
-        let pid = *asked;
+    for &pid in &config.watch_pids {
         let fd = pidfd::open(pid)
             .map_err(|errno| Error::kernel(&format!("watch pid {pid} (--watch-pid)"), errno))?;
         hosts.watched.push(Watched { pid, fd, trigger });
@@ -158,12 +151,10 @@ fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
         if !sighup_ignored {
             return Some(parent);
         }
-        let stat = proc::stat(parent);
+        let counts = proc::stat(parent).map_or(true, |stat| stat.ignores(Signal::HUP));
         // If it has ended meanwhile, the new parent is looked at.
         if pid::parent() == parent {
-            return stat
-                .map_or(true, |stat| stat.ignores(Signal::HUP))
-                .then_some(parent);
+            return counts.then_some(parent);
         }
     }
 }
@@ -265,16 +256,12 @@ fn find_behind_launchers(
             return;
         }
         let opened = pidfd::open(above);
-        // The opened process is the right one only if it is still the parent now.
         let (pid, trigger) = (above, Trigger::ParentExit);
-        match (opened, proc.stat(current).map(|stat| stat.parent)) {
-            (Ok(fd), Ok(parent)) if parent == above => {
-                hosts.watched.push(Watched { pid, fd, trigger });
-            }
-            (_, Ok(parent)) if parent != above => {
-                hosts.gone = true;
-                return;
-            }
+        // The opened process is the right one only if it is still the parent now.
+        let Ok(stat) = proc.stat(current) else { return };
+        hosts.gone |= stat.parent != above;
+        match opened {
+            Ok(fd) if stat.parent == above => hosts.watched.push(Watched { pid, fd, trigger }),
             _ => return,
         }
         current = above;
@@ -314,26 +301,25 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
 /// and the processes above it of which it is a copy. The error lists the ancestors that there are.
 fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
     let mut current = pid::parent();
-    let (mut seen, mut found) = (Vec::new(), Vec::new());
-    let mut below = None;
+    let (mut seen, mut found) = (Vec::new(), Vec::<Watched>::new());
     while current > 0 {
         let opened = pidfd::open(current).and_then(|fd| Ok((fd, proc::stat(current)?)));
         let (fd, stat) = match opened {
             Ok(opened) => opened,
             // What is above the ancestor may be hidden, or has just ended.
-            Err(_) if below.is_some() => break,
+            Err(_) if !found.is_empty() => break,
             Err(errno) => return Err(error::describe(errno)),
         };
         let is_named = proc::view().is_ok_and(|proc| {
             proc.has_name(current, stat.name, name) || proc.is_started_as(current, name)
         });
-        if below.is_some_and(|below| !is_named || !is_copy(below, current)) {
+        let below = found.last();
+        if below.is_some_and(|below| !is_named || !is_copy(below.pid, current)) {
             break;
         }
         if is_named {
             let (pid, trigger) = (current, Trigger::WatchedExit);
             found.push(Watched { pid, fd, trigger });
-            below = Some(current);
         }
         let shown = proc::shown_name(current, stat.name);
         seen.push(format!("{shown}[{current}]"));

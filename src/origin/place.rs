@@ -6,11 +6,10 @@ use crate::origin::unit;
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
 use crate::settings::config::{Config, SignalUse, StdinMode};
-use crate::settings::manner::{Guise, Manner};
+use crate::settings::manner::Manner;
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
-use crate::sys::startup::Inherited;
-use crate::sys::startup::Standing;
+use crate::sys::startup::{Inherited, Standing};
 use crate::sys::wait::Wait;
 use crate::sys::{Errno, proc, tty, wait};
 
@@ -19,7 +18,6 @@ use crate::sys::{Errno, proc, tty, wait};
 pub struct Place {
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
-    /// What the server leads.
     pub standing: Standing,
     /// SIGTERM comes from a manager that kills what is left at a deadline of its own, which treaper
     /// does not know. An option that sets a deadline counts more.
@@ -45,10 +43,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Finds out all of it, before the monitor is made.
-    ///
-    /// # Errors
-    /// stdin cannot be watched as an option asks for.
+    /// Finds out all of it, before the monitor is made. Fails as [`stdin_trigger`] does, and if the
+    /// kernel does not say whether there are children.
     pub fn examine(
         inherited: &Inherited,
         config: &Config,
@@ -76,14 +72,14 @@ impl Place {
             } else {
                 manner.standing.unwrap_or(inherited.standing)
             },
-            manager_has_deadline: is_managed && manner.guise == Guise::Own && !config.grace_is_set,
+            manager_has_deadline: is_managed && !manner.is_other_init && !config.grace_is_set,
             hup: match config.hup {
                 None if is_managed || inherited.sighup_ignored => SignalUse::Forward,
                 None => SignalUse::Stop,
                 Some(chosen) => chosen,
             },
             manager: is_unit.then(pid::parent),
-            dies_as_server: job_control || is_unit && manner.guise == Guise::Own,
+            dies_as_server: job_control || is_unit && !manner.is_other_init,
             group,
             stdin: stdin_trigger(inherited, config)?,
             directory: std::env::current_dir().unwrap_or_default(),
@@ -93,10 +89,8 @@ impl Place {
     }
 }
 
-/// The trigger that an end of stdin is, if stdin is watched.
-///
-/// # Errors
-/// An option demands that stdin is watched, and that is impossible.
+/// The trigger that an end of stdin is, if stdin is watched. It is an error if an option demands
+/// that, and it is impossible.
 pub fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigger>, Error> {
     Ok(match (config.stdin, fd::kind(fd::STDIN)) {
         (StdinMode::Ignore, _) | (StdinMode::Auto, Kind::Other) => None,

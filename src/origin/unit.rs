@@ -44,9 +44,6 @@ pub fn can_ask_manager() -> bool {
 /// By default systemd accepts only those of the main process of a unit. That is treaper, but only
 /// the server knows when it is ready. The manager reads its messages in the order in which they
 /// were sent, so treaper need not wait until it has read this one.
-///
-/// # Errors
-/// See [`notify::send`].
 pub fn ask_manager() -> Result<(), Errno> {
     match std::env::var_os("NOTIFY_SOCKET").filter(|_| can_ask_manager()) {
         Some(manager) => notify::send(manager.as_bytes(), b"NOTIFYACCESS=all"),

@@ -111,5 +111,3 @@ impl fmt::Display for Error {
         })
     }
 }
-
-impl std::error::Error for Error {}

@@ -18,7 +18,6 @@ const ENTRY: usize = 3;
 /// No process has this uid: see `setuid(2)`.
 const NO_UID: u32 = u32::MAX;
 
-/// One of the lists of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
     Sigkilled,
@@ -27,19 +26,10 @@ pub enum List {
 }
 
 /// A process of treaper that was killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Lost {
     Shim = 1,
     Monitor,
-}
-
-impl Lost {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Shim => "shim",
-            Self::Monitor => "monitor",
-        }
-    }
 }
 
 /// A process, as a report describes it.
@@ -55,21 +45,19 @@ pub struct Process {
 impl Process {
     /// Reads the process from `/proc`. `None`: it is gone.
     pub fn read(pid: Pid) -> Option<Self> {
-        let mut process = Self {
-            pid: pid.get(),
-            uid: proc::view().and_then(|proc| proc.owner(pid.get())).ok(),
-            state: b'?',
-            name: Name::default(),
+        let pid = pid.get();
+        let uid = proc::view().and_then(|proc| proc.owner(pid)).ok();
+        let (name, state) = match proc::stat(pid) {
+            Ok(stat) => (proc::shown_name(pid, stat.name), stat.state),
+            Err(Errno::NOENT | Errno::SRCH) if pid::session(pid).is_err() => return None,
+            Err(_) => (Name::default(), b'?'),
         };
-        match proc::stat(pid.get()) {
-            Ok(stat) => {
-                process.name = proc::shown_name(pid.get(), stat.name);
-                process.state = stat.state;
-                Some(process)
-            }
-            Err(Errno::NOENT | Errno::SRCH) if pid::session(pid.get()).is_err() => None,
-            Err(_) => Some(process),
-        }
+        Some(Self {
+            pid,
+            uid,
+            state,
+            name,
+        })
     }
 
     fn encode(&self) -> [u64; ENTRY] {
@@ -121,15 +109,18 @@ impl Ledger {
 
     /// Records that a process of treaper was killed. Only the first one is kept.
     pub fn set_lost(self, lost: Lost) {
-        if self.lost().is_none() {
+        if self.lost.get() == 0 {
             self.lost.set(lost as u64);
         }
     }
 
-    pub fn lost(self) -> Option<Lost> {
-        [Lost::Shim, Lost::Monitor]
-            .into_iter()
-            .find(|lost| *lost as u64 == self.lost.get())
+    /// The name of that process.
+    pub fn lost(self) -> Option<&'static str> {
+        match self.lost.get() {
+            0 => None,
+            lost if lost == Lost::Shim as u64 => Some("shim"),
+            _ => Some("monitor"),
+        }
     }
 
     /// Records that the plan is now in `state`.
@@ -189,7 +180,6 @@ impl Ledger {
         count.store(at as u64 + 1, SeqCst);
     }
 
-    /// The processes of a list.
     pub fn list(self, list: List) -> impl Iterator<Item = Process> {
         let count = self.counts.0[list as usize].load(SeqCst) as usize;
         (0..count.min(MAX_LISTED)).map(move |at| {

@@ -55,11 +55,9 @@ impl Voice for Own {
             Step::Started { name, pid, .. } => log::info!("starting '{}', pid {pid}", Shown(name)),
             Step::Forwarding { to: Some(to), .. } => log::debug!("forwarding {to}"),
             Step::Forwarding { from, to: None } => log::debug!("dropped {from}"),
-            Step::Reaped {
-                pid,
-                ended,
-                server: true,
-            } => log::info!("the server, pid {pid}, {ended}"),
+            Step::Reaped { pid, ended, server } if server => {
+                log::info!("the server, pid {pid}, {ended}");
+            }
             Step::Reaped { pid, ended, .. } => log::debug!("pid {pid} {ended}"),
             Step::StoppingRest { .. } => {}
             Step::Done { status } => {
@@ -77,40 +75,29 @@ impl Voice for Own {
 /// Logs why treaper has sent the stop signal to a live server, and which option changes that. A
 /// stop that SIGTERM asked for is silent.
 pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
-    let (why, change) = match trigger {
-        Trigger::ParentExit => (
-            "the process that started treaper is gone",
-            " (--no-parent changes that)",
-        ),
-        Trigger::StdinEof => (
-            "the other end of stdin has hung up and the drain has ended",
-            " (--stdin and --drain change that)",
-        ),
-        Trigger::Hangup => (
-            "the terminal is gone or SIGHUP was sent",
-            " (--hup=forward changes that)",
-        ),
-        Trigger::WatchedExit => (
-            "a process of --watch-pid or --watch-ancestor is gone",
-            " (without that option the server goes on)",
-        ),
-        Trigger::Idle => (
-            "nothing was written to the server's stdin for the time of --idle",
-            " (a longer --idle changes that)",
-        ),
-        Trigger::StdoutClosed => (
-            "stdout has no reader any more and the drain has ended",
-            " (--stdout and --drain change that)",
-        ),
-        Trigger::CancelTimeout => (
-            "a cancelled turn did not end in time",
-            " (--cancel-drain changes that)",
-        ),
-        Trigger::RelayKilled => ("the relay process of treaper was killed", ""),
-        Trigger::ShimKilled => ("the treaper process that your host started was killed", ""),
-        Trigger::MonitorKilled => ("the monitor process of treaper was killed", ""),
+    let why = match trigger {
+        Trigger::ParentExit => "the process that started treaper is gone",
+        Trigger::StdinEof => "the other end of stdin has hung up and the drain has ended",
+        Trigger::Hangup => "the terminal is gone or SIGHUP was sent",
+        Trigger::WatchedExit => "a process of --watch-pid or --watch-ancestor is gone",
+        Trigger::Idle => "nothing was written to the server's stdin for the time of --idle",
+        Trigger::StdoutClosed => "stdout has no reader any more and the drain has ended",
+        Trigger::CancelTimeout => "a cancelled turn did not end in time",
+        Trigger::RelayKilled => "the relay process of treaper was killed",
+        Trigger::ShimKilled => "the treaper process that your host started was killed",
+        Trigger::MonitorKilled => "the monitor process of treaper was killed",
         // After SIGTERM the reason is known. A server that has ended gets no signal.
         Trigger::Terminate | Trigger::ServerExit => return,
+    };
+    let change = match trigger {
+        Trigger::ParentExit => " (--no-parent changes that)",
+        Trigger::StdinEof => " (--stdin and --drain change that)",
+        Trigger::Hangup => " (--hup=forward changes that)",
+        Trigger::WatchedExit => " (without that option the server goes on)",
+        Trigger::Idle => " (a longer --idle changes that)",
+        Trigger::StdoutClosed => " (--stdout and --drain change that)",
+        Trigger::CancelTimeout => " (--cancel-drain changes that)",
+        _ => "",
     };
     log::warn!("{trigger}: {why}, so {signal} was sent to the server{change}");
 }
@@ -165,13 +152,11 @@ pub struct Seconds(pub Duration);
 impl Seconds {
     /// `time`, rounded to a tenth of a second if it is a second or more.
     pub fn about(time: Duration) -> Self {
-        let millis = time.as_millis() as u64;
-        let tenths = (millis + 50) / 100;
-        Self(Duration::from_millis(if millis < 1000 {
-            millis
-        } else {
-            tenths * 100
-        }))
+        let millis = match time.as_millis() as u64 {
+            millis @ ..1000 => millis,
+            millis => (millis + 50) / 100 * 100,
+        };
+        Self(Duration::from_millis(millis))
     }
 }
 

@@ -11,10 +11,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::output::error::{self, Error, Shown};
-use crate::output::ledger::{Ledger, List, Lost, Process};
+use crate::output::ledger::{Ledger, List, Process};
 use crate::plan::event::Trigger;
 use crate::sys::signal::Signal;
-use crate::sys::wait::{self, Ended, Usage};
+use crate::sys::wait::{self, Ended};
 use crate::sys::{Errno, clock, fd};
 
 /// The version of the object, for programs that read it.
@@ -45,7 +45,7 @@ pub struct Report {
 }
 
 /// What is known at the end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Facts<'a> {
     pub trigger: Option<Trigger>,
     /// The server, if it was started.
@@ -65,10 +65,8 @@ pub struct Facts<'a> {
 
 impl Report {
     /// Prepares the report. Removes its descriptor from `inherited`, the descriptors that the
-    /// server inherits. Must be called before treaper opens any descriptor.
-    ///
-    /// # Errors
-    /// The report cannot be written there; no memory.
+    /// server inherits. Must be called before treaper opens any descriptor. It is an error if the
+    /// report cannot be written there, or if there is no memory.
     pub fn prepare(to: &To, inherited: &mut Vec<i32>) -> Result<Self, Error> {
         let target = match to {
             To::File(path) => std::path::absolute(path)
@@ -107,10 +105,8 @@ impl Report {
     }
 
     fn try_write(&self, facts: &Facts<'_>) -> Result<(), String> {
-        let no_memory = |_| error::describe(Errno::NOMEM);
-        Vec::<u8>::new()
-            .try_reserve_exact(ROOM)
-            .map_err(no_memory)?;
+        let room = Vec::<u8>::new().try_reserve_exact(ROOM);
+        room.map_err(|_| error::describe(Errno::NOMEM))?;
         let line = format!("{}\n", self.object(facts, clock::now()));
         let line = line.as_bytes();
         let written = match &self.target {
@@ -131,11 +127,7 @@ impl Report {
     /// The object, at the time `now`.
     fn object(&self, facts: &Facts<'_>, now: Duration) -> Value {
         let [drain, terminate, kill] = self.ledger.steps(now);
-        let Usage {
-            user,
-            system,
-            max_rss,
-        } = wait::usage();
+        let used = wait::usage();
         let (server_status, server_signal) = match facts.server_ended {
             Some(Ended::Exited(status)) => (Some(status), None),
             Some(Ended::Killed(number)) => (None, Some(signal_name(number))),
@@ -148,7 +140,7 @@ impl Report {
         } else {
             json!(words.first())
         };
-        let list = |list| self.ledger.list(list).map(|process| describe(&process));
+        let list = |list| self.ledger.list(list).map(describe).collect::<Value>();
         json!({
             "schema": SCHEMA,
             "trigger": facts.trigger.map(Trigger::name),
@@ -162,16 +154,16 @@ impl Report {
             "drain": drain.map(seconds),
             "terminate": terminate.map(seconds),
             "kill": kill.map(seconds),
-            "cpu_user": seconds(user),
-            "cpu_system": seconds(system),
-            "max_rss": max_rss,
+            "cpu_user": seconds(used.user),
+            "cpu_system": seconds(used.system),
+            "max_rss": used.max_rss,
             "memory_peak": facts.memory_peak,
             "signalled": self.ledger.signalled(),
-            "sigkilled": list(List::Sigkilled).collect::<Vec<Value>>(),
-            "survivors": list(List::Survivors).collect::<Vec<Value>>(),
-            "spared": list(List::Spared).collect::<Vec<Value>>(),
+            "sigkilled": list(List::Sigkilled),
+            "survivors": list(List::Survivors),
+            "spared": list(List::Spared),
             "contain": facts.contain,
-            "lost": self.ledger.lost().map(Lost::name),
+            "lost": self.ledger.lost(),
             "finally": facts.finally,
         })
     }
@@ -194,7 +186,7 @@ fn signal_name(number: u8) -> String {
     }
 }
 
-fn describe(process: &Process) -> Value {
+fn describe(process: Process) -> Value {
     json!({
         "pid": process.pid,
         "name": String::from_utf8_lossy(process.name.as_bytes()),

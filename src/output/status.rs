@@ -10,23 +10,3 @@ pub const OWN_FAILURE: u8 = 125;
 pub const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
 pub const NOT_FOUND: u8 = 127;
-
-/// The statuses that `--success` maps to 0.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SuccessSet([u64; 4]);
-
-impl SuccessSet {
-    /// Adds an exit status.
-    pub fn insert(&mut self, code: u8) {
-        self.0[usize::from(code / 64)] |= 1 << (code % 64);
-    }
-
-    /// The exit status of treaper for the server's `code`.
-    pub fn map(&self, code: u8) -> u8 {
-        if self.0[usize::from(code / 64)] & (1 << (code % 64)) == 0 {
-            code
-        } else {
-            0
-        }
-    }
-}

@@ -13,7 +13,7 @@ use crate::output::report::Report;
 use crate::pair::board::Board;
 use crate::plan::policy::Policy;
 use crate::settings::config::Config;
-use crate::settings::manner::{Guise, Manner};
+use crate::settings::manner::Manner;
 use crate::streams::forward::Rules;
 use crate::sys::pid::{self, Pid};
 use crate::sys::prctl;
@@ -93,7 +93,7 @@ impl Context<'_> {
             _ => return Ok(()),
         };
         let error = Error::kernel("become a subreaper", errno);
-        if self.manner.guise != Guise::OtherInit {
+        if !self.manner.is_other_init {
             return Err(error);
         }
         log::warn!("{error}, so orphans are not adopted");
@@ -121,7 +121,7 @@ impl Context<'_> {
 
     /// Whether a signal from inside the tree may go back there: the other inits forward each.
     pub fn returns_signals(&self) -> bool {
-        self.manner.guise == Guise::OtherInit
+        self.manner.is_other_init
     }
 
     /// The name of COMMAND, as it was given.

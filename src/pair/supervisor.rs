@@ -251,7 +251,7 @@ impl Supervisor<'_> {
             return status::SURVIVORS;
         }
         if plan.trigger() == Some(Trigger::CancelTimeout) {
-            return self.context.config.success.map(status::CANCEL_TIMEOUT);
+            return self.context.config.exit_status(status::CANCEL_TIMEOUT);
         }
         let Some(ended) = self.context.board.ended() else {
             log::error!("it is unknown how the server ended");
@@ -259,7 +259,7 @@ impl Supervisor<'_> {
         };
         let status = ended.code();
         self.context.voice.report(&Step::Done { status });
-        self.context.config.success.map(status)
+        self.context.config.exit_status(status)
     }
 
     /// What is left to do when the tree is gone, or was given up. `status`: the exit status.

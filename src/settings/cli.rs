@@ -12,7 +12,6 @@ use crate::settings::config::{Config, NO_COMMAND, PREFIX};
 use crate::settings::help;
 use crate::settings::options::{self, Opt};
 
-/// What to do.
 #[derive(Debug)]
 pub enum Parsed {
     Run(Box<Config>),
@@ -26,7 +25,6 @@ pub type Variables = [(OsString, OsString)];
 /// Options that have values in variables, with these values.
 type SetVariables<'a> = [(&'static Opt, &'a OsStr)];
 
-/// The whole grammar.
 pub fn grammar() -> Command {
     grammar_of(options::all(), &[])
         .disable_help_flag(false)
@@ -90,10 +88,8 @@ fn mentions(arguments: &[OsString], option: &Opt) -> bool {
     })
 }
 
-/// Reads the arguments, the program's name first, and the variables.
-///
-/// # Errors
-/// The error, in one line, which names the option or the variable.
+/// Reads the arguments, the program's name first, and the variables. An error is one line, which
+/// names the option or the variable.
 pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Error> {
     let (given, unknown) = of_treaper(variables);
     // A grammar of all options costs 60 us of a start, and 4 KiB in each process for as long as it
@@ -102,15 +98,13 @@ pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Er
     let used = options::all().filter(|option| mentions(arguments, option) || is_given(option));
     let error = match grammar_of(used, &given).try_get_matches_from(arguments) {
         Ok(matches) => {
-            let config = Config::new(matches, unknown);
-            return config.map(|config| Parsed::Run(Box::new(config))).map_err(
-                |error| match &error {
-                    Error::Misuse(text) if text == NO_COMMAND => {
-                        explain_swallowed(arguments).unwrap_or(error)
-                    }
-                    _ => error,
-                },
-            );
+            let error = match Config::new(matches, unknown) {
+                Ok(config) => return Ok(Parsed::Run(Box::new(config))),
+                Err(error) => error,
+            };
+            let lacks_command = matches!(&error, Error::Misuse(text) if text == NO_COMMAND);
+            let swallowed = explain_swallowed(arguments).filter(|_| lacks_command);
+            return Err(swallowed.unwrap_or(error));
         }
         Err(error) => error,
     };
@@ -125,10 +119,7 @@ pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Er
     }
 }
 
-/// The settings for `command` without any option, by the variables alone.
-///
-/// # Errors
-/// As of [`parse`].
+/// As [`parse`], for `command` without any option.
 pub fn from_variables(variables: &Variables, command: &[OsString]) -> Result<Config, Error> {
     let words = [OsString::from("treaper"), OsString::from("--")];
     match parse(&[&words, command].concat(), variables)? {
@@ -157,7 +148,6 @@ fn first_line(error: &clap::Error) -> String {
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
-/// Explains the error in the value of a variable.
 fn explain_variable(error: &clap::Error) -> String {
     let line = first_line(error);
     let (long, rest) = line.split_once(": ").unwrap_or_default();
@@ -166,7 +156,6 @@ fn explain_variable(error: &clap::Error) -> String {
     format!("{name}: {rest}")
 }
 
-/// Explains the error in `arguments`.
 fn explain(error: &clap::Error, arguments: &[OsString]) -> String {
     let line = first_line(error);
     if error.kind() == ErrorKind::ValueValidation {
@@ -185,11 +174,9 @@ fn explain(error: &clap::Error, arguments: &[OsString]) -> String {
         (word.starts_with(b"-v") || word.starts_with(b"--verbose")) && word.iter().any(is_value)
     };
     let word = arguments.iter().find(|word| by_value && with_value(word));
+    let word = word.map(|word| word.to_string_lossy());
     let explained = match (word, context(ContextKind::SuggestedArg)) {
-        (Some(word), _) => format!(
-            "{}: -v takes no value; -vv logs more",
-            word.to_string_lossy()
-        ),
+        (Some(word), _) => format!("{word}: -v takes no value; -vv logs more"),
         (None, "") => line,
         (None, similar) => return format!("{line}; did you mean {similar}?"),
     };

@@ -9,7 +9,6 @@ use clap::parser::ValueSource;
 use crate::contain::Level;
 use crate::output::error::Error;
 use crate::output::report::{Facts, To};
-use crate::output::status::SuccessSet;
 use crate::plan::policy::Policy;
 use crate::settings::writers::{MAX_MATCHES, Match, Writers};
 use crate::sys::signal::Signal;
@@ -40,7 +39,6 @@ pub enum SignalUse {
     Forward,
 }
 
-/// How `--doctor` prints what it has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoctorFormat {
     Table,
@@ -75,7 +73,6 @@ pub struct Config {
     /// What SIGHUP does. `None`: it stops the server, unless it asks for a reload, or for nothing:
     /// see [`crate::origin::place::Place::hup`].
     pub hup: Option<SignalUse>,
-    /// What SIGTERM does.
     pub term: SignalUse,
     /// Whether the end of the parent is a trigger.
     pub parent: bool,
@@ -85,14 +82,14 @@ pub struct Config {
     pub idle: Option<Duration>,
     pub forward_to: ForwardTo,
     pub rewrites: Vec<(Signal, Option<Signal>)>,
-    pub success: SuccessSet,
+    /// The statuses that become 0.
+    pub success: Vec<u8>,
     pub contain: Level,
     /// The names of daemons that live on. They are never freed.
     pub spare: &'static [OsString],
     /// Whether treaper is two processes, so that one is left if the other is SIGKILLed.
     pub guard: bool,
     pub no_new_privs: bool,
-    /// Further writers of the server's stdin.
     pub writers: Writers,
     /// The file to which standard error is appended.
     pub stderr: Option<OsString>,
@@ -115,19 +112,12 @@ pub struct Config {
 
 impl Config {
     /// The settings in `matches`, which came from a grammar of at least the options that were
-    /// given.
-    ///
-    /// # Errors
-    /// Settings contradict each other.
+    /// given. It is an error if they contradict each other.
     pub fn new(matches: ArgMatches, unknown_variables: Vec<String>) -> Result<Self, Error> {
         let mut given = Matches(matches);
         let command = given.all("COMMAND");
         let doctor = given.last("doctor");
         check_command(&command, doctor)?;
-        let mut success = SuccessSet::default();
-        for code in given.all("success") {
-            success.insert(code);
-        }
         // It looks whether there is an idle time, which is taken below.
         let writers = given.writers()?;
         let grace = given.last("grace");
@@ -154,7 +144,7 @@ impl Config {
             idle: given.last("idle"),
             forward_to: given.last("forward-to").unwrap_or(ForwardTo::Server),
             rewrites: given.all("rewrite"),
-            success,
+            success: given.all("success"),
             contain: given.last("contain").unwrap_or_default(),
             spare: given.all("spare").leak(),
             guard: !given.switch("no-guard"),
@@ -172,18 +162,19 @@ impl Config {
         })
     }
 
+    /// The exit status of treaper for the server's `status`.
+    pub fn exit_status(&self, status: u8) -> u8 {
+        let is_success = self.success.contains(&status);
+        if is_success { 0 } else { status }
+    }
+
     /// What a report says of a server that was not started.
     pub fn facts(&self) -> Facts<'_> {
         Facts {
-            trigger: None,
-            server_pid: None,
-            server_ended: None,
-            exit_status: 0,
-            finally: None,
             command: &self.command,
             arguments: self.report_arguments,
             contain: self.contain.name(),
-            memory_peak: None,
+            ..Facts::default()
         }
     }
 }
@@ -243,18 +234,12 @@ impl Matches {
         Ok(found)
     }
 
-    /// Several writers of the server's stdin, and cancelled turns.
     fn writers(&mut self) -> Result<Writers, Error> {
-        let [inject, turn, cancel, boundary, cancel_drain, idle] = [
-            "inject",
-            "turn",
-            "cancel",
-            "boundary",
-            "cancel-drain",
-            "idle",
-        ]
-        .map(|long| self.source(long));
-        let source = inject.or_else(|| cancel.clone()).or_else(|| turn.clone());
+        let (turn, cancel) = (self.source("turn"), self.source("cancel"));
+        let (boundary, cancel_drain) = (self.source("boundary"), self.source("cancel-drain"));
+        let idle = self.source("idle");
+        let source = self.source("inject").or_else(|| cancel.clone());
+        let source = source.or_else(|| turn.clone());
         let writers = Writers {
             source: source.unwrap_or_default(),
             sockets: self.all("inject"),

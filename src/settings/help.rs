@@ -20,7 +20,8 @@ pub fn text() -> String {
     let mut text = format!("treaper: {ABOUT}\nUsage: treaper [OPTIONS] [--] COMMAND [ARG]...\n");
     for (heading, options) in GROUPS {
         let _ = write!(text, "\n{heading}:\n");
-        for (option, arg) in options.iter().map(|option| (option, option.argument())) {
+        for option in options.iter().filter(|option| !option.rare) {
+            let arg = option.argument();
             let short = option.short.map(|short| format!("-{short},"));
             let name = arg.get_value_names().and_then(|names| names.first());
             let value = match (arg.get_action(), name) {
@@ -30,9 +31,7 @@ pub fn text() -> String {
                 (_, Some(name)) => format!(" <{name}>"),
             };
             let words = format!("  {:3} --{}{value}", short.unwrap_or_default(), option.long);
-            if let Some(help) = arg.get_help().filter(|_| !option.rare) {
-                let _ = writeln!(text, "{words:TEXT_COLUMN$}{help}");
-            }
+            let _ = writeln!(text, "{words:TEXT_COLUMN$}{}", option.help);
         }
     }
     text.push_str("  -h, --help                   Print help\n");

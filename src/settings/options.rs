@@ -11,24 +11,29 @@ use crate::contain::Level;
 use crate::plan::policy::{KillMode, Until};
 use crate::settings::config::{self, DoctorFormat, ForwardTo, SignalUse, StdinMode};
 use crate::settings::value;
-use crate::settings::writers;
 
 use Value::{Bytes, Text, Word};
 
-/// One option. `define` says everything except its names.
+/// One option. `define` says everything except its names and its help.
 #[derive(Debug)]
 pub struct Opt {
     pub long: &'static str,
     pub short: Option<char>,
     /// The help only lists its name. The manual explains it.
     pub rare: bool,
+    /// Its text in the help.
+    pub help: &'static str,
     define: fn(Arg) -> Arg,
 }
 
 impl Opt {
     pub fn argument(&self) -> Arg {
         let arg = Arg::new(self.long).long(self.long).short(self.short);
-        (self.define)(arg)
+        (self.define)(arg.help(self.help))
+    }
+
+    const fn help(self, help: &'static str) -> Self {
+        Self { help, ..self }
     }
 
     /// The name of its environment variable. `--doctor` has none.
@@ -42,14 +47,14 @@ const fn opt(long: &'static str, define: fn(Arg) -> Arg) -> Opt {
         long,
         short: None,
         rare: false,
+        help: "",
         define,
     }
 }
 
 const fn short(short: char, long: &'static str, define: fn(Arg) -> Arg) -> Opt {
-    let short = Some(short);
     Opt {
-        short,
+        short: Some(short),
         ..opt(long, define)
     }
 }
@@ -84,7 +89,7 @@ fn many(arg: Arg, name: &'static str, value: impl Into<ValueParser>) -> Arg {
 }
 
 fn messages(arg: Arg) -> Arg {
-    many(arg, "MATCH", Text(writers::matching))
+    many(arg, "MATCH", Text(value::matching))
 }
 
 /// The options except `--help` and `--version`, in the order of the help, below their headings.
@@ -97,42 +102,38 @@ pub const GROUPS: [(&str, &[Opt]); 5] = [
 ];
 
 const WHEN_TO_STOP: &[Opt] = &[
-    opt("no-parent", |arg| {
-        switch(arg).help("Do not stop when the parent process is gone")
-    }),
-    opt("watch-pid", |arg| {
-        many(arg, "PID", Text(value::pid)).help("Stop when process PID is gone")
-    }),
+    opt("no-parent", switch).help("Do not stop when the parent process is gone"),
+    opt("watch-pid", |arg| many(arg, "PID", Text(value::pid)))
+        .help("Stop when process PID is gone"),
     opt("watch-ancestor", |arg| {
         many(arg, "NAME", ValueParser::os_string())
-            .help("Stop when the nearest ancestor NAME is gone")
-    }),
+    })
+    .help("Stop when the nearest ancestor NAME is gone"),
     opt("stdin", |arg| {
         let modes = &[
             ("auto", StdinMode::Auto),
             ("watch", StdinMode::Watch),
             ("ignore", StdinMode::Ignore),
         ];
-        one(arg, "MODE", Word(modes)).help("Stop when stdin hangs up: auto, watch, ignore [auto]")
-    }),
-    opt("idle", |arg| {
-        one(arg, "TIME", Text(value::timeout))
-            .help("Stop when the host writes nothing to stdin for TIME")
-    }),
+        one(arg, "MODE", Word(modes))
+    })
+    .help("Stop when stdin hangs up: auto, watch, ignore [auto]"),
+    opt("idle", |arg| one(arg, "TIME", Text(value::timeout)))
+        .help("Stop when the host writes nothing to stdin for TIME"),
     opt("stdout", |arg| {
         let modes = &[("watch", true), ("ignore", false)];
-        one(arg, "MODE", Word(modes)).help("Stop when stdout has no reader: watch, ignore [ignore]")
-    }),
+        one(arg, "MODE", Word(modes))
+    })
+    .help("Stop when stdout has no reader: watch, ignore [ignore]"),
     opt("until", |arg| {
         let ends = &[("server", Until::Server), ("tree", Until::Tree)];
-        one(arg, "WHAT", Word(ends)).help("Run until the end of: server, tree [server]")
-    }),
+        one(arg, "WHAT", Word(ends))
+    })
+    .help("Run until the end of: server, tree [server]"),
 ];
 
 const HOW_TO_STOP: &[Opt] = &[
-    short('s', "signal", |arg| {
-        one(arg, "SIGNAL", Text(value::signal)).help("Stop signal [TERM]")
-    }),
+    short('s', "signal", |arg| one(arg, "SIGNAL", Text(value::signal))).help("Stop signal [TERM]"),
     short('k', "kill-mode", |arg| {
         let modes = &[
             ("staged", KillMode::Staged),
@@ -140,25 +141,17 @@ const HOW_TO_STOP: &[Opt] = &[
             ("mixed", KillMode::Mixed),
         ];
         one(arg, "MODE", Word(modes))
-            .help("Order of the stop signals: staged, tree, mixed [staged]")
-    }),
-    short('d', "drain", |arg| {
-        time(arg).help("Time to exit by itself after the end of input [5s]")
-    }),
-    short('g', "grace", |arg| {
-        time(arg).help("Time from the stop signal to SIGKILL [10s]")
-    }),
-    rare("stage", |arg| {
-        time(arg).help("Signal the rest of the tree this long before SIGKILL [2s]")
-    }),
-    rare("kill-timeout", |arg| {
-        one(arg, "TIME", Text(value::timeout))
-            .help("Give up on survivors this long after SIGKILL [5s]")
-    }),
+    })
+    .help("Order of the stop signals: staged, tree, mixed [staged]"),
+    short('d', "drain", time).help("Time to exit by itself after the end of input [5s]"),
+    short('g', "grace", time).help("Time from the stop signal to SIGKILL [10s]"),
+    rare("stage", time).help("Signal the rest of the tree this long before SIGKILL [2s]"),
+    rare("kill-timeout", |arg| one(arg, "TIME", Text(value::timeout)))
+        .help("Give up on survivors this long after SIGKILL [5s]"),
     rare("finally", |arg| {
         one(arg, "COMMAND", ValueParser::os_string())
-            .help("Run COMMAND by /bin/sh when the tree is gone")
-    }),
+    })
+    .help("Run COMMAND by /bin/sh when the tree is gone"),
 ];
 
 const SIGNALS: &[Opt] = &[
@@ -168,12 +161,14 @@ const SIGNALS: &[Opt] = &[
             ("stop", Some(SignalUse::Stop)),
             ("forward", Some(SignalUse::Forward)),
         ];
-        one(arg, "MODE", Word(uses)).help("What SIGHUP does: auto, stop, forward [auto]")
-    }),
+        one(arg, "MODE", Word(uses))
+    })
+    .help("What SIGHUP does: auto, stop, forward [auto]"),
     rare("term", |arg| {
         let uses = &[("stop", SignalUse::Stop), ("forward", SignalUse::Forward)];
-        one(arg, "MODE", Word(uses)).help("What SIGTERM does: stop, forward [stop]")
-    }),
+        one(arg, "MODE", Word(uses))
+    })
+    .help("What SIGTERM does: stop, forward [stop]"),
     rare("forward-to", |arg| {
         let targets = &[
             ("server", ForwardTo::Server),
@@ -181,79 +176,50 @@ const SIGNALS: &[Opt] = &[
             ("tree", ForwardTo::Tree),
         ];
         one(arg, "TARGET", Word(targets))
-            .help("Forward other signals to: server, group, tree [server]")
-    }),
-    rare("rewrite", |arg| {
-        many(arg, "FROM:TO", Text(value::rewrite)).help("Treat signal FROM as TO; TO 0 drops it")
-    }),
+    })
+    .help("Forward other signals to: server, group, tree [server]"),
+    rare("rewrite", |arg| many(arg, "FROM:TO", Text(value::rewrite)))
+        .help("Treat signal FROM as TO; TO 0 drops it"),
 ];
 
 const CONTAINMENT: &[Opt] = &[
-    opt("contain", |arg| {
-        one(arg, "LEVEL", Word(&Level::NAMES))
-            .help("Hold the tree by: group, cgroup, pidns [group]")
-    }),
-    rare("spare", |arg| {
-        many(arg, "NAME", Bytes(value::command_name))
-            .help("Let the daemon NAME of the tree live on")
-    }),
-    rare("no-guard", |arg| {
-        switch(arg).help("One process instead of two; leaks if SIGKILLed")
-    }),
-    rare("no-new-privs", |arg| {
-        switch(arg).help("Deny setuid programs to the whole tree")
-    }),
+    opt("contain", |arg| one(arg, "LEVEL", Word(&Level::NAMES)))
+        .help("Hold the tree by: group, cgroup, pidns [group]"),
+    rare("spare", |arg| many(arg, "NAME", Bytes(value::command_name)))
+        .help("Let the daemon NAME of the tree live on"),
+    rare("no-guard", switch).help("One process instead of two; leaks if SIGKILLed"),
+    rare("no-new-privs", switch).help("Deny setuid programs to the whole tree"),
 ];
 
 const STREAMS: &[Opt] = &[
-    opt("inject", |arg| {
-        many(arg, "unix:PATH", Bytes(writers::socket))
-            .help("Other processes write messages to the server by a socket")
-    }),
-    rare("turn", |arg| {
-        messages(arg).help("The messages to the server that begin a turn")
-    }),
-    rare("cancel", |arg| {
-        messages(arg).help("The messages to the server that cancel the turn that runs")
-    }),
-    rare("boundary", |arg| {
-        messages(arg).help("The messages from the server that end a turn")
-    }),
-    rare("cancel-drain", |arg| {
-        time(arg).help("Time in which a cancelled turn must end [5s]")
-    }),
-    opt("stderr", |arg| {
-        one(arg, "FILE", ValueParser::os_string())
-            .help("Append stderr of the server and of treaper to FILE")
-    }),
-    opt("report", |arg| {
-        one(arg, "FILE", Bytes(value::report))
-            .help("Append a JSON object about the run to FILE or fd:N")
-    }),
-    rare("report-arguments", |arg| {
-        switch(arg).help("Name the arguments of COMMAND in the report")
-    }),
-    opt("success", |arg| {
-        many(arg, "STATUS", Text(value::status))
-            .help("Exit with 0 instead of STATUS (or signal name)")
-    }),
-    rare("log", |arg| {
-        one(arg, "FILTER", Text(value::log_filter))
-            .help("Log levels and modules instead of -v, such as debug")
-    }),
+    opt("inject", |arg| many(arg, "unix:PATH", Bytes(value::socket)))
+        .help("Other processes write messages to the server by a socket"),
+    rare("turn", messages).help("The messages to the server that begin a turn"),
+    rare("cancel", messages).help("The messages to the server that cancel the turn that runs"),
+    rare("boundary", messages).help("The messages from the server that end a turn"),
+    rare("cancel-drain", time).help("Time in which a cancelled turn must end [5s]"),
+    opt("stderr", |arg| one(arg, "FILE", ValueParser::os_string()))
+        .help("Append stderr of the server and of treaper to FILE"),
+    opt("report", |arg| one(arg, "FILE", Bytes(value::report)))
+        .help("Append a JSON object about the run to FILE or fd:N"),
+    rare("report-arguments", switch).help("Name the arguments of COMMAND in the report"),
+    opt("success", |arg| many(arg, "STATUS", Text(value::status)))
+        .help("Exit with 0 instead of STATUS (or signal name)"),
+    rare("log", |arg| one(arg, "FILTER", Text(value::log_filter)))
+        .help("Log levels and modules instead of -v, such as debug"),
     short('v', "verbose", |arg| {
         arg.action(ArgAction::Count)
             .value_parser(Text(value::verbosity))
-            .help("Log each step; -vv: each process")
-    }),
+    })
+    .help("Log each step; -vv: each process"),
     opt("doctor", |arg| {
         let formats = &[("table", DoctorFormat::Table), ("json", DoctorFormat::Json)];
         one(arg, "FORMAT", Word(formats))
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("table")
-            .help("Show what this machine offers, and exit; =json")
-    }),
+    })
+    .help("Show what this machine offers, and exit; =json"),
 ];
 
 /// Every option, in the order of the help.
@@ -291,9 +257,8 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Value<T> {
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let Word(words) = self else { return None };
-        Some(Box::new(
-            words.iter().map(|(word, _)| PossibleValue::new(*word)),
-        ))
+        let all = words.iter().map(|(word, _)| PossibleValue::new(*word));
+        Some(Box::new(all))
     }
 }
 

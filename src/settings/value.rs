@@ -3,9 +3,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::output::report::To;
+use crate::settings::writers::{MAX_PATH, Match};
 use crate::sys::signal::{Signal, digits};
 
 /// The longest duration that can be set: a year.
@@ -80,16 +82,14 @@ pub fn timeout(text: &str) -> Result<Duration, String> {
 pub fn report(text: &OsStr) -> Result<To, String> {
     let to = match text.as_bytes().strip_prefix(b"fd:") {
         None => Some(To::File(text.to_owned())).filter(|_| !text.is_empty() && text != "-"),
-        Some(number) => std::str::from_utf8(number)
-            .ok()
-            .and_then(digits)
-            .map(To::Descriptor),
+        Some(number) => {
+            let number = std::str::from_utf8(number).ok().and_then(digits);
+            number.filter(|number| *number >= 2).map(To::Descriptor)
+        }
     };
-    to.filter(|to| !matches!(to, To::Descriptor(0..2)))
-        .ok_or_else(|| {
-            "expected FILE or fd:N with N of 2 or more, since 0 and 1 belong to the server"
-                .to_owned()
-        })
+    to.ok_or_else(|| {
+        "expected FILE or fd:N with N of 2 or more, since 0 and 1 belong to the server".to_owned()
+    })
 }
 
 /// A signal by name or number.
@@ -126,12 +126,34 @@ pub fn pid(text: &str) -> Result<i32, String> {
     pid.ok_or_else(|| "expected a process id, 1 or more".to_owned())
 }
 
-/// The name of a command.
 pub fn command_name(text: &OsStr) -> Result<OsString, String> {
     if text.is_empty() || text.as_bytes().contains(&b'/') {
         return Err("expected the name of a command, without its path".to_owned());
     }
     Ok(text.to_owned())
+}
+
+/// A socket: `unix:PATH`.
+pub fn socket(text: &OsStr) -> Result<PathBuf, String> {
+    match text.as_bytes().strip_prefix(b"unix:") {
+        Some(path) if !path.is_empty() => Ok(OsStr::from_bytes(path).into()),
+        _ => Err("expected unix:PATH".to_owned()),
+    }
+}
+
+/// `PATH=VALUE`, which names messages.
+pub fn matching(text: &str) -> Result<Match, String> {
+    let expected = || "expected PATH=VALUE, such as method=session/prompt".to_owned();
+    let (path, value) = text.split_once('=').ok_or_else(expected)?;
+    let path: Vec<String> = path.split('.').map(str::to_owned).collect();
+    if path.iter().any(String::is_empty) {
+        return Err(expected());
+    }
+    if path.len() > MAX_PATH {
+        return Err(format!("a path has at most {MAX_PATH} members"));
+    }
+    let value = value.to_owned();
+    Ok(Match { path, value })
 }
 
 /// The value of a switch in a variable.

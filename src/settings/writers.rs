@@ -1,7 +1,5 @@
 //! What was asked for about several writers of the server's stdin, and about cancelled turns.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,7 +17,6 @@ pub struct Match {
     pub value: String,
 }
 
-/// Everything about several writers, and cancelled turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writers {
     /// The option or the variable that asks for the relay, for messages.
@@ -47,33 +44,4 @@ impl Writers {
     pub fn follow_turns(&self) -> bool {
         !self.turns.is_empty()
     }
-}
-
-/// `unix:PATH`.
-///
-/// # Errors
-/// A sentence that says what is expected.
-pub fn socket(text: &OsStr) -> Result<PathBuf, String> {
-    match text.as_bytes().strip_prefix(b"unix:") {
-        Some(path) if !path.is_empty() => Ok(OsStr::from_bytes(path).into()),
-        _ => Err("expected unix:PATH".to_owned()),
-    }
-}
-
-/// `PATH=VALUE`.
-///
-/// # Errors
-/// A sentence that says what is expected.
-pub fn matching(text: &str) -> Result<Match, String> {
-    let expected = || "expected PATH=VALUE, such as method=session/prompt".to_owned();
-    let (path, value) = text.split_once('=').ok_or_else(expected)?;
-    let path: Vec<String> = path.split('.').map(str::to_owned).collect();
-    if path.iter().any(String::is_empty) {
-        return Err(expected());
-    }
-    if path.len() > MAX_PATH {
-        return Err(format!("a path has at most {MAX_PATH} members"));
-    }
-    let value = value.to_owned();
-    Ok(Match { path, value })
 }

@@ -10,7 +10,8 @@ use treaper::relay::lines::Lines;
 use treaper::relay::members;
 use treaper::relay::schedule;
 use treaper::relay::turns::{MAX_TURNS, Turns};
-use treaper::settings::writers::{Match, Writers, matching};
+use treaper::settings::value::matching;
+use treaper::settings::writers::{Match, Writers};
 
 use crate::config;
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use treaper::output::error::Shown;
 use treaper::settings::value;
-use treaper::settings::writers::{Match, matching, socket};
+use treaper::settings::value::{matching, socket};
+use treaper::settings::writers::Match;
 use treaper::sys::signal::Signal;
 
 use crate::config;

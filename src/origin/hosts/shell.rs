@@ -20,17 +20,14 @@ const WITH_VALUE: [&[u8]; 6] = [
 /// letter of several, `-ec`), and not that of a shell with a script file.
 pub fn was_given_a_command(command_line: &[u8]) -> bool {
     let mut words = command_line.split(|byte| *byte == 0);
-    let mut name = base_name(words.next().unwrap_or_default());
+    let path = words.next().unwrap_or_default();
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    // A login shell has a dash before its name.
+    let mut name = name.strip_prefix(b"-").unwrap_or(name);
     if name == b"busybox" {
         name = words.next().unwrap_or_default();
     }
     SHELLS.contains(&name) && has_command_option(words)
-}
-
-/// A login shell has a dash before its name.
-fn base_name(path: &[u8]) -> &[u8] {
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    name.strip_prefix(b"-").unwrap_or(name)
 }
 
 fn has_command_option<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {

@@ -9,7 +9,6 @@ use crate::pair::context::Context;
 use crate::pair::link::Link;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
-use crate::settings::manner::Guise;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc;
 use crate::sys::signal::Signal;
@@ -55,7 +54,7 @@ impl Supervisor<'_> {
     /// Logs which daemons end since the server has ended: who has started one with the server may
     /// want to keep it. The users of another init know that its end is that of all.
     pub(super) fn name_daemons(&self, daemons: &Named, signal: Signal) {
-        if daemons.count == 0 || self.context.manner.guise == Guise::OtherInit {
+        if daemons.count == 0 || self.context.manner.is_other_init {
             return;
         }
         let with = match self.context.config.contain {
