@@ -103,7 +103,7 @@ impl Input {
                 self.is_complete = true;
                 let fifo = self.host.take().filter(Stream::is_fifo);
                 self.fifo = fifo.and_then(|fifo| {
-                    let news = News::with_data(fifo.as_raw_fd()).ok()?;
+                    let news = News::of(fifo.as_raw_fd(), Events::IN).ok()?;
                     Some((fifo, news))
                 });
                 // The last line counts also without a newline. All of it is written. If a turn

@@ -357,7 +357,7 @@ impl StandardStream {
         if self.news.is_some() {
             return Meaning::Nothing;
         }
-        match News::of(self.fd) {
+        match News::of(self.fd, Events::RDHUP) {
             Ok(news) => {
                 *polled = Polled::new(news.as_raw_fd(), Events::IN);
                 self.news = Some(news);

@@ -86,7 +86,7 @@ pub fn other_end_is_of(pids: &[i32]) -> bool {
     let may_have = |pid: &i32| proc.any_descriptor(*pid, &may_be_other_end).unwrap_or(true);
     // The credentials of a pair of sockets name the process that has made it.
     let is_made_by_them = || {
-        let maker = peer::credentials(std_fd(STDIN)).map_or(0, |peer| peer.pid);
+        let maker = peer::credentials(std_fd(STDIN)).map_or(0, |peer| peer.pid());
         pids.contains(&maker) || proc.stat(maker).is_err()
     };
     pids.iter().any(may_have) && (is_pipe || is_made_by_them())

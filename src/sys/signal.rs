@@ -7,6 +7,8 @@ use std::ffi::CStr;
 use std::fmt;
 use std::str::FromStr;
 
+use nix::sys::resource::{Resource, setrlimit};
+
 use super::pid::Pid;
 use super::{Errno, check};
 
@@ -237,11 +239,7 @@ pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Errno> {
 /// Ends this process by the default action of `signal`, without a core file. Returns if that is
 /// impossible (as PID 1, or if the default action does not end a process).
 pub fn die_of(signal: Signal) {
-    let none = rustix::process::Rlimit {
-        current: Some(0),
-        maximum: Some(0),
-    };
-    let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     // If the core pattern is a pipe, the kernel does not look at the limit.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     set_action(signal.0.into(), libc::SIG_DFL);

@@ -360,7 +360,7 @@ pub mod poll {
     pub struct News;
 
     impl News {
-        pub fn of(_: RawFd) -> Result<Self, Errno> {
+        pub fn of(_: RawFd, _: Events) -> Result<Self, Errno> {
             Err(Errno::NOSYS)
         }
 
