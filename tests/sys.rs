@@ -123,7 +123,7 @@ fn the_files_of_a_group_are_read_and_written() {
 fn a_signal_of_a_descriptor_has_no_sender() {
     in_a_child(|| {
         let (read, write) = fd::signalling_pipe(Signal::CHLD).unwrap();
-        fd::write_byte(write.as_fd());
+        fd::write_at_once(write.as_fd(), b"!").unwrap();
         let known = arrived().map(|arrival| (arrival.signal, arrival.origin));
         known == Some((Signal::CHLD, Origin::ChildOrDescriptor))
             && !fd::empty(read.as_fd())

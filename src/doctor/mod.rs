@@ -170,7 +170,8 @@ fn options(config: &Config) -> Vec<Check> {
     }
     if config.finally.is_some() {
         let because = |errno| format!("/bin/sh: {}", error::describe(errno));
-        add("--finally", exec::may_execute_shell().map_err(because));
+        let found = rustix::fs::access(exec::SHELL, rustix::fs::Access::EXEC_OK);
+        add("--finally", found.map_err(because));
     }
     found
 }

@@ -46,25 +46,14 @@ pub fn fork_sharing_descriptors() -> Result<Fork, Errno> {
     any_clone(libc::CLONE_FILES, libc::SIGCHLD, &mut -1, None).map(|(fork, _)| fork)
 }
 
-/// Which namespaces a process is born into. See `namespaces(7)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Namespaces {
-    /// New ones for pids and mounts. They need `CAP_SYS_ADMIN`.
-    Privileged,
-    /// The same inside a new user namespace, which gives the right to make them.
-    WithUser,
-}
-
 /// As [`fork`], but the child is the init of a new PID namespace, with a mount namespace of its
-/// own: there `getpid()` is 1 and `getppid()` is 0.
+/// own: there `getpid()` is 1 and `getppid()` is 0. `with_user`: inside a new user namespace, which
+/// gives the right to make them. Otherwise it needs `CAP_SYS_ADMIN`. See `namespaces(7)`.
 ///
 /// # Errors
 /// `EPERM` not allowed; `ENOSPC` too many or too deep; `EINVAL` the kernel has no such namespaces.
-pub fn fork_into(namespaces: Namespaces, in_job: bool) -> Result<Fork, Errno> {
-    let user = match namespaces {
-        Namespaces::WithUser => libc::CLONE_NEWUSER,
-        Namespaces::Privileged => 0,
-    };
+pub fn fork_into_namespace(with_user: bool, in_job: bool) -> Result<Fork, Errno> {
+    let user = if with_user { libc::CLONE_NEWUSER } else { 0 };
     fork_with(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user, in_job)
 }
 
@@ -364,7 +353,7 @@ fn set_up(setup: &Setup, parent: c_int, enter: Option<BorrowedFd<'_>>) -> Result
         return Err(Failure::Orphaned);
     }
     if setup.no_new_privs {
-        super::prctl::no_new_privs().map_err(Failure::Clone)?;
+        rustix::thread::set_no_new_privs(true).map_err(Failure::Clone)?;
     }
     if setup.inherited.sigchld_ignored {
         signal::set_action(libc::SIGCHLD, libc::SIG_IGN);

@@ -60,11 +60,6 @@ fn execve(path: &CStr, argv: &[*const c_char], environment: *const *const c_char
     last_errno()
 }
 
-/// Whether this process may execute the shell. See `access(2)`.
-pub fn may_execute_shell() -> Result<(), Errno> {
-    rustix::fs::access(SHELL, rustix::fs::Access::EXEC_OK)
-}
-
 /// Whether there is a file of this name. See `stat(2)`.
 pub fn exists(path: &CStr, but_no_directory: bool) -> bool {
     rustix::fs::stat(path).is_ok_and(|stat| {

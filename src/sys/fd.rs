@@ -279,13 +279,6 @@ pub(super) fn reopen(number: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Makes `directory` the working directory, or `/` if that is gone. See `chdir(2)`.
-pub fn enter_directory(directory: &std::path::Path) {
-    if rustix::process::chdir(directory).is_err() {
-        leave_directory();
-    }
-}
-
 /// Leaves the working directory, which could otherwise not be unmounted. See `chdir(2)`.
 pub fn leave_directory() {
     let _ = rustix::process::chdir("/");
@@ -308,7 +301,7 @@ pub fn raise_limit(resource: Resource) {
 pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     let written = rustix::io::write(fd, bytes);
     match written {
-        Err(Errno::PIPE) => forget_broken_pipe(),
+        Err(Errno::PIPE) => arrival::remove_own(Signal::PIPE),
         Err(Errno::FBIG) => arrival::remove_own(Signal::XFSZ),
         _ => {}
     }
@@ -330,11 +323,6 @@ pub fn write_whole(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
         }
     }
     Ok(written)
-}
-
-/// After a write for which there was no reader: removes the signal of the kernel.
-pub(super) fn forget_broken_pipe() {
-    arrival::remove_own(Signal::PIPE);
 }
 
 /// Makes the standard descriptor `to` a copy of `from`. See `dup2(2)`.
@@ -399,12 +387,8 @@ pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((read, write))
 }
 
-/// Writes one byte to a pipe.
-pub fn write_byte(pipe: BorrowedFd<'_>) {
-    let _ = write_at_once(pipe, b"!");
-}
-
-/// Reads what is in a pipe, without waiting. Returns whether its other end is closed.
+/// Empties such a pipe, so that the next byte sends the signal again. Returns whether its other end
+/// is closed.
 pub fn empty(pipe: BorrowedFd<'_>) -> bool {
     rustix::io::read(pipe, &mut [0_u8; 64]) == Ok(0)
 }

@@ -32,12 +32,6 @@ pub fn has_parent_death_signal() -> bool {
     unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut number) == 0 && number != 0 }
 }
 
-/// Makes sure that no `execve` of this process or of a descendant gains rights. See
-/// `PR_SET_NO_NEW_PRIVS(2const)`.
-pub fn no_new_privs() -> Result<(), Errno> {
-    thread::set_no_new_privs(true)
-}
-
 /// Whether a descendant can get a uid that this process may not signal: `CAP_KILL` is not
 /// effective, and the uid can be changed, by `CAP_SETUID` or by a setuid program. See
 /// `capabilities(7)`.

@@ -12,7 +12,8 @@ use rustix::pipe::{PIPE_BUF, PipeFlags, SpliceFlags};
 
 use super::fd::{self, Kind, reopen};
 use super::poll::{Events, poll_one};
-use super::{Errno, std_fd};
+use super::signal::Signal;
+use super::{Errno, arrival, std_fd};
 
 /// A stream that is never waited for.
 #[derive(Debug)]
@@ -88,7 +89,7 @@ impl Stream {
         let left = count - moved.unwrap_or(0);
         take_all(out, &mut vec![0; left])?;
         match moved {
-            Err(Errno::PIPE) => fd::forget_broken_pipe(),
+            Err(Errno::PIPE) => arrival::remove_own(Signal::PIPE),
             Err(FILTERED) if self.is_ready(Events::OUT) => {
                 return fd::write_at_once(self.as_fd(), &bytes[..count.min(PIPE_BUF)]);
             }

@@ -171,10 +171,6 @@ pub mod fd {
         Ok((actor::open(Object::Bell), actor::open(Object::Bell)))
     }
 
-    pub fn write_byte(pipe: BorrowedFd<'_>) {
-        let _ = write_at_once(pipe, b"!");
-    }
-
     pub fn write_at_once(pipe: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
         assert_eq!(actor::object(pipe.as_raw_fd()), Object::Bell);
         call(Op::Ring).result().map(|_| bytes.len())
