@@ -78,9 +78,8 @@ fn the_files_of_a_group_are_read_and_written() {
     // Not a group yet.
     for result in [
         cgroup_dir::may_move(group),
-        cgroup_dir::enter(group),
-        cgroup_dir::kill(group),
-        cgroup_dir::freeze(group, true),
+        cgroup_dir::admit(group, 0),
+        cgroup_dir::write(group, c"cgroup.kill", b"1"),
         cgroup_dir::members(group, &mut |_| {}),
         cgroup_dir::open_events(group).map(drop),
     ] {
@@ -95,20 +94,15 @@ fn the_files_of_a_group_are_read_and_written() {
     cgroup_dir::members(group, &mut |pid| found.push(pid)).unwrap();
     assert_eq!(found, [20, 10]);
     assert_eq!(cgroup_dir::may_move(group), Ok(()));
-    for (name, text, write) in [
-        (
-            "cgroup.freeze",
-            "1",
-            &(|| cgroup_dir::freeze(group, true)) as &dyn Fn() -> _,
-        ),
-        ("cgroup.freeze", "0", &|| cgroup_dir::freeze(group, false)),
-        ("cgroup.kill", "1", &|| cgroup_dir::kill(group)),
-        ("cgroup.procs", "0", &|| cgroup_dir::enter(group)),
-    ] {
-        fs::write(file(name), "").unwrap();
-        write().unwrap();
-        assert_eq!(fs::read_to_string(file(name)).unwrap(), text, "{name}");
+    for pid in [0, 4_194_303] {
+        fs::write(file("cgroup.procs"), "").unwrap();
+        cgroup_dir::admit(group, pid).unwrap();
+        let text = fs::read_to_string(file("cgroup.procs")).unwrap();
+        assert_eq!(text, pid.to_string());
     }
+    fs::write(file("cgroup.kill"), "").unwrap();
+    cgroup_dir::write(group, c"cgroup.kill", b"1").unwrap();
+    assert_eq!(fs::read_to_string(file("cgroup.kill")).unwrap(), "1");
     for (text, is_populated) in [
         ("populated 0\nfrozen 0\n", false),
         ("populated 1\nfrozen 0\n", true),

@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
+
 use crate::sys::cgroup_dir as sys;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::Signal;
@@ -96,9 +98,10 @@ impl Cgroup {
         }
     }
 
-    /// Sends SIGKILL to every member. Returns whether one call has reached all of them.
+    /// Sends SIGKILL to every member, also of the groups below. Returns whether one call has reached
+    /// all of them.
     pub fn kill(&self) -> bool {
-        match sys::kill(self.dir.as_fd()) {
+        match sys::write(self.dir.as_fd(), c"cgroup.kill", b"1") {
             Ok(()) => return true,
             Err(Errno::NOENT) => self.kill_by_freezing(),
             Err(errno) => log::warn!("cannot kill the cgroup: {errno}"),
@@ -115,9 +118,11 @@ impl Cgroup {
         });
     }
 
-    /// For Linux before 5.14. Frozen members cannot fork while they are signalled.
+    /// For Linux before 5.14. Frozen members cannot fork while they are signalled. The write returns
+    /// before all of them are frozen.
     fn kill_by_freezing(&self) {
-        if let Err(errno) = sys::freeze(self.dir.as_fd(), true) {
+        let freeze = |text| sys::write(self.dir.as_fd(), c"cgroup.freeze", text);
+        if let Err(errno) = freeze(b"1") {
             log::info!("cannot freeze the cgroup: {errno}");
         }
         self.members(&mut |pid| {
@@ -130,7 +135,7 @@ impl Cgroup {
                 let _ = pidfd::send(fd.as_fd(), Signal::KILL);
             }
         });
-        let _ = sys::freeze(self.dir.as_fd(), false);
+        let _ = freeze(b"0");
     }
 
     fn has_member(&self, wanted: Pid) -> bool {
@@ -162,7 +167,7 @@ impl Drop for Cgroup {
 /// The new directory, and its `cgroup.events`. The directory is locked while a process of treaper
 /// has it open.
 fn make_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
-    sys::make(parent.as_fd(), name)?;
+    rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))?;
     open_and_hold(parent, name).inspect_err(|errno| {
         // If it was taken, another treaper may have made a new group of this name by now.
         if !is_taken(*errno) {

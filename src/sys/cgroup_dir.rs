@@ -16,14 +16,6 @@ pub fn open(path: &std::path::Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, READ | OFlags::DIRECTORY, Mode::empty())
 }
 
-/// Makes the group `name` below `parent`.
-///
-/// # Errors
-/// `EACCES`, `EPERM`, `EROFS` not allowed; `EAGAIN` a limit of groups.
-pub fn make(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-    rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))
-}
-
 /// Locks `group` until this descriptor and all of its copies in forked processes are closed. See
 /// `flock(2)`.
 ///
@@ -69,32 +61,13 @@ pub fn may_move(group: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::fs::openat(group, c"cgroup.procs", WRITE, Mode::empty()).map(drop)
 }
 
-/// Moves the calling process into `group`.
-pub fn enter(group: BorrowedFd<'_>) -> Result<(), Errno> {
-    write(group, c"cgroup.procs", b"0")
-}
-
-/// Moves another process into `group`.
+/// Moves a process into `group`; 0: the calling one.
 pub fn admit(group: BorrowedFd<'_>, pid: i32) -> Result<(), Errno> {
     let mut text = [0; 11];
     let mut rest = &mut text[..];
     let _ = write!(rest, "{pid}");
     let left = rest.len();
     write(group, c"cgroup.procs", &text[..text.len() - left])
-}
-
-/// Sends SIGKILL to every member of `group` and of the groups below it, atomically. See
-/// `cgroup.kill`.
-///
-/// # Errors
-/// `ENOENT` before Linux 5.14.
-pub fn kill(group: BorrowedFd<'_>) -> Result<(), Errno> {
-    write(group, c"cgroup.kill", b"1")
-}
-
-/// Freezes or thaws every member. Returns before all of them are frozen. See `cgroup.freeze`.
-pub fn freeze(group: BorrowedFd<'_>, frozen: bool) -> Result<(), Errno> {
-    write(group, c"cgroup.freeze", if frozen { b"1" } else { b"0" })
 }
 
 /// Opens `cgroup.events`, which polls as `POLLPRI` when it changes.
@@ -124,7 +97,8 @@ pub fn members(group: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), E
     super::proc::each_number(file.as_fd(), each)
 }
 
-fn write(group: BorrowedFd<'_>, file: &CStr, text: &[u8]) -> Result<(), Errno> {
+/// Writes to a file of `group`.
+pub fn write(group: BorrowedFd<'_>, file: &CStr, text: &[u8]) -> Result<(), Errno> {
     let file = rustix::fs::openat(group, file, WRITE, Mode::empty())?;
     rustix::io::retry_on_intr(|| rustix::io::write(&file, text)).map(drop)
 }

@@ -345,7 +345,7 @@ fn set_up(setup: &Setup, parent: c_int, enter: Option<BorrowedFd<'_>>) -> Result
     if let Some(cgroup) = enter {
         // Only where it is needed: this write waits for an RCU grace period, which takes longer
         // than the rest of a start.
-        super::cgroup_dir::enter(cgroup).map_err(Failure::Clone)?;
+        super::cgroup_dir::admit(cgroup, 0).map_err(Failure::Clone)?;
     }
     let _ = super::prctl::signal_on_parent_exit(setup.parent_death_signal);
     if super::pid::parent() != parent {
