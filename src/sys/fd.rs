@@ -13,7 +13,7 @@ use rustix::pipe::PipeFlags;
 use super::poll::{Events, poll_one};
 use super::proc::Target;
 use super::signal::Signal;
-use super::{Errno, arrival, check, peer, pid, proc, std_fd};
+use super::{Errno, arrival, check, open, peer, pid, proc, std_fd};
 
 /// Standard input.
 pub const STDIN: i32 = 0;
@@ -211,8 +211,7 @@ pub fn inherited() -> Vec<i32> {
     if rustix::fs::stat(c"/proc/self/fd").is_ok_and(|stat| stat.st_size == 3) {
         return found;
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
+    let Ok(directory) = open(c"/proc/self/fd", OFlags::DIRECTORY) else {
         return found;
     };
     let _ = proc::numbers_in(directory.as_fd(), &mut |fd| found.push(fd));
@@ -336,11 +335,7 @@ pub fn redirect(from: BorrowedFd<'_>, to: i32) {
 
 /// Stdin becomes one without input, and stdout the same as stderr.
 pub fn separate_streams() {
-    let null = rustix::fs::open(
-        c"/dev/null",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    );
+    let null = open(c"/dev/null", OFlags::empty());
     let null = null.as_ref().map(AsFd::as_fd);
     redirect(null.unwrap_or(std_fd(STDERR)), STDIN);
     redirect(std_fd(STDERR), STDOUT);

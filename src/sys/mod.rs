@@ -35,7 +35,10 @@ pub mod writes;
 
 pub use rustix::io::Errno;
 
-use std::os::fd::BorrowedFd;
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
 
 /// The return value of a libc call as a `Result`.
 fn check(ret: libc::c_long) -> Result<libc::c_long, Errno> {
@@ -61,6 +64,12 @@ fn std_fd(fd: i32) -> BorrowedFd<'static> {
     // SAFETY: 0, 1 and 2 are always open: `startup` has filled the gaps, and later they are only
     // replaced, never closed.
     unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Opens a file to read it, close-on-exec. See `open(2)`.
+fn open(path: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | extra;
+    rustix::fs::open(path, flags, Mode::empty())
 }
 
 /// The kernel's release, such as `6.12.1`. Allocates. See `uname(2)`.

@@ -8,10 +8,10 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, CWD, OFlags, RawDir};
 
 use super::signal::Signal;
-use super::{Errno, pid};
+use super::{Errno, open, pid};
 
 /// A path below `/proc` as a C string in a fixed buffer.
 pub(super) struct Path {
@@ -32,22 +32,9 @@ impl Path {
         Self::of(format_args!("/proc/{pid}/{name}"))
     }
 
-    /// The path of one thread's file.
-    fn of_thread(pid: i32, thread: i32, name: &str) -> Self {
-        Self::of(format_args!("/proc/{pid}/task/{thread}/{name}"))
-    }
-
     pub(super) fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }
-}
-
-fn open(path: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(
-        path,
-        OFlags::RDONLY | OFlags::CLOEXEC | extra,
-        Mode::empty(),
-    )
 }
 
 /// The error of every read by pid where `/proc` is missing, or is that of another PID namespace.
@@ -167,9 +154,9 @@ pub fn shown_name(pid: i32, command: Name) -> Name {
 /// The longest path or first argument of which the file name is known.
 const LONGEST_PATH: usize = 1024;
 
-/// The start of the file `name` of a process, as much of it as `buffer` can hold.
-fn start_of<'a>(pid: i32, name: &str, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
-    let file = open(Path::new(pid, name).as_c_str(), OFlags::empty())?;
+/// The start of a file, as much of it as `buffer` can hold.
+fn start_of<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let file = open(path.as_c_str(), OFlags::empty())?;
     let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer))?;
     Ok(&buffer[..len])
 }
@@ -279,21 +266,18 @@ impl View {
         Ok(stat)
     }
 
-    /// The start of the command line of a process, as much of it as `buffer` can hold. Each word
-    /// ends with a zero byte. See `proc_pid_cmdline(5)`.
+    /// The start of a file of a process, as much of it as `buffer` can hold: of `cmdline`, where each
+    /// word ends with a zero byte, or of `cgroup`. See `proc_pid_cmdline(5)`, `proc_pid_cgroup(5)`.
     ///
     /// # Errors
     /// As [`View::stat`].
-    pub fn command_line(self, pid: i32, buffer: &mut [u8]) -> Result<&[u8], Errno> {
-        start_of(pid, "cmdline", buffer)
-    }
-
-    /// The control groups of a process, a line each. See `proc_pid_cgroup(5)`.
-    ///
-    /// # Errors
-    /// As [`View::stat`].
-    pub fn control_groups(self, pid: i32, buffer: &mut [u8]) -> Result<&[u8], Errno> {
-        start_of(pid, "cgroup", buffer)
+    pub fn start_of<'a>(
+        self,
+        pid: i32,
+        name: &str,
+        buffer: &'a mut [u8],
+    ) -> Result<&'a [u8], Errno> {
+        start_of(&Path::new(pid, name), buffer)
     }
 
     /// The file name of a process' program, in `buffer`. See `proc_pid_exe(5)`.
@@ -323,10 +307,11 @@ impl View {
     /// when a thread of it maps a file of a file system that hangs.
     pub fn is_started_as(self, pid: i32, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
-        self.command_line(pid, &mut buffer).is_ok_and(|words| {
-            let first = words.split(|byte| *byte == 0).next();
-            first.is_some_and(|first| is_called(first, name))
-        })
+        self.start_of(pid, "cmdline", &mut buffer)
+            .is_ok_and(|words| {
+                let first = words.split(|byte| *byte == 0).next();
+                first.is_some_and(|first| is_called(first, name))
+            })
     }
 
     /// The effective owner of a process. See `stat(2)` on `/proc/PID`.
@@ -342,10 +327,8 @@ impl View {
     /// # Errors
     /// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or has no such descriptor.
     pub fn target(self, pid: i32, fd: i32) -> Result<Target, Errno> {
-        target_at(
-            CWD,
-            Path::of(format_args!("/proc/{pid}/fd/{fd}")).as_c_str(),
-        )
+        let path = Path::of(format_args!("/proc/{pid}/fd/{fd}"));
+        target_at(CWD, path.as_c_str())
     }
 
     /// Whether any descriptor of a process `matches`, given what it is open on, and whether it can
@@ -443,9 +426,9 @@ fn state_of_threads(pid: i32) -> Result<u8, Errno> {
     let mut found = b'Z';
     let threads = open(Path::new(pid, "task").as_c_str(), OFlags::DIRECTORY)?;
     numbers_in(threads.as_fd(), &mut |thread| {
-        let stat = read_stat(&Path::of_thread(pid, thread, "stat"));
+        let path = Path::of(format_args!("/proc/{pid}/task/{thread}/stat"));
         // A thread that has ended meanwhile cannot be read.
-        let state = stat.map_or(b'Z', |stat| stat.state);
+        let state = read_stat(&path).map_or(b'Z', |stat| stat.state);
         if !is_dead(state) && !matches!(found, b'T' | b't') {
             found = state;
         }
@@ -454,10 +437,7 @@ fn state_of_threads(pid: i32) -> Result<u8, Errno> {
 }
 
 fn read_stat(path: &Path) -> Result<Stat, Errno> {
-    let file = open(path.as_c_str(), OFlags::empty())?;
-    let mut text = [0_u8; 512];
-    let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut text))?;
-    parse_stat(&text[..len]).ok_or(Errno::IO)
+    parse_stat(start_of(path, &mut [0; 512])?).ok_or(Errno::IO)
 }
 
 /// Parses the text of `/proc/PID/stat`. The name is in parentheses and can contain some, so it ends
@@ -494,11 +474,8 @@ fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
 }
 
 fn children_of_thread(pid: i32, thread: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-    let file = open(
-        Path::of_thread(pid, thread, "children").as_c_str(),
-        OFlags::empty(),
-    )?;
-    each_number(file.as_fd(), each)
+    let path = Path::of(format_args!("/proc/{pid}/task/{thread}/children"));
+    each_number(open(path.as_c_str(), OFlags::empty())?.as_fd(), each)
 }
 
 /// The length of the longest number, with the separator after it.

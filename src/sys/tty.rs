@@ -13,8 +13,7 @@ use super::Errno;
 ///
 /// Without `/dev/tty` (an empty `/dev`) it is known only if a standard descriptor is that terminal.
 pub fn have_controlling_terminal() -> bool {
-    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    match rustix::fs::open("/dev/tty", flags, Mode::empty()) {
+    match super::open(c"/dev/tty", OFlags::NOCTTY | OFlags::NONBLOCK) {
         Ok(_) => true,
         Err(Errno::NXIO) => false,
         Err(_) => {
