@@ -6,9 +6,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use libc::{SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SYS_rt_sigqueueinfo};
+use libc::{SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU};
 
-use super::pid::Pid;
+use super::pid::{self, Pid};
 use super::signal::{self, Mask, Signal, kill_self};
 use super::{Errno, check, pidfd};
 
@@ -110,7 +110,7 @@ pub fn share_keys<T>(in_job: bool, make: impl FnOnce(i32) -> T) -> T {
             let mut info = no_info();
             (info.si_signo, info.si_code) = (key, code);
             if word >> key & 1 == 1 {
-                put_back(&info);
+                let _ = queue(pid::own(), &info);
             }
         }
     }
@@ -126,8 +126,7 @@ extern "C" fn note(number: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
 }
 
 /// Sends a signal that has arrived here on to the child `to`, which gets it as it came: with its
-/// value, its sender, and whether the kernel made it. See `rt_sigqueueinfo(2)`, which lets a
-/// process use negative codes alone for another one.
+/// value, its sender, and whether the kernel made it.
 pub fn pass_on(arrival: &Arrival, to: Pid) {
     let code = match arrival.value {
         Some(_) => libc::SI_QUEUE,
@@ -140,10 +139,7 @@ pub fn pass_on(arrival: &Arrival, to: Pid) {
     };
     let value = arrival.value.unwrap_or(0);
     let info = pidfd::queued(arrival.signal, code, sender, value);
-    let number = libc::c_int::from(arrival.signal.number());
-    // SAFETY: the siginfo is live, and the kernel only reads it.
-    let result = unsafe { libc::syscall(SYS_rt_sigqueueinfo, to.get(), number, &raw const info) };
-    if result != 0 {
+    if queue(to.get(), &info).is_err() {
         // A filter refuses it, or too many signals wait.
         if let Err(errno) = signal::send(to, arrival.signal, arrival.value) {
             log::warn!("cannot pass on {}: {errno}", arrival.signal);
@@ -155,11 +151,12 @@ pub fn pass_on(arrival: &Arrival, to: Pid) {
 const BY_PROCESS: i32 = libc::SI_ASYNCIO;
 const BY_KERNEL: i32 = libc::SI_ASYNCNL;
 
-/// Sends this process a signal again. See `rt_sigqueueinfo(2)`.
-fn put_back(info: &libc::siginfo_t) {
-    let own = super::pid::own();
+/// Sends a signal with what is to be known of it. See `rt_sigqueueinfo(2)`, which lets a process use
+/// negative codes alone for another one.
+fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
+    let number = libc::SYS_rt_sigqueueinfo;
     // SAFETY: the siginfo is live, and the kernel only reads it.
-    unsafe { libc::syscall(SYS_rt_sigqueueinfo, own, info.si_signo, &raw const *info) };
+    check(unsafe { libc::syscall(number, to, info.si_signo, &raw const *info) }).map(drop)
 }
 
 /// Replaces a SIGCONT that has arrived by SIGCHLD: this process then looks at its parent and its
@@ -234,10 +231,10 @@ fn sender(info: &libc::siginfo_t) -> i32 {
 /// another process waits in the queue of the process, which the kernel looks at last. If that one
 /// is found, it is put back.
 pub fn remove_own(signal: Signal) {
-    let (own, mask) = (super::pid::own(), Mask::of(&[signal.number().into()]));
+    let (own, mask) = (pid::own(), Mask::of(&[signal.number().into()]));
     let mut info = no_info();
     match wait_for(mask, Some(Duration::ZERO), &mut info) {
-        Ok(_) if sender(&info) != own => put_back(&info),
+        Ok(_) if sender(&info) != own => drop(queue(own, &info)),
         Ok(_) | Err(_) => {}
     }
 }

@@ -64,16 +64,14 @@ pub fn executable() -> Option<&'static OsStr> {
 /// `arguments` points to `count` pointers to NUL-terminated strings, which live as long as the
 /// process.
 pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<OsString> {
-    let copy = |at| {
-        // SAFETY: one of the `count` pointers.
-        let pointer = unsafe { arguments.add(at) };
-        // SAFETY: as above.
-        let pointer = unsafe { *pointer };
+    // SAFETY: the caller says so.
+    let pointers = unsafe { std::slice::from_raw_parts(arguments, count.max(0) as usize) };
+    let copy = |pointer: &*const c_char| {
         // SAFETY: a NUL-terminated string.
-        let text = unsafe { CStr::from_ptr(pointer) };
+        let text = unsafe { CStr::from_ptr(*pointer) };
         OsString::from_vec(text.to_bytes().to_vec())
     };
-    (0..count.max(0) as usize).map(copy).collect()
+    pointers.iter().map(copy).collect()
 }
 
 /// Sets the command name of this process, and replaces the command line that `ps` and `pkill -f`

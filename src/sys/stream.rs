@@ -1,6 +1,8 @@
 //! Streams that other processes share: read and written without waiting, and without a change of
 //! their flags.
 
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use rustix::pipe::{PIPE_BUF, PipeFlags, SpliceFlags};
 use super::fd::{self, Kind, reopen};
 use super::poll::{Events, poll_one};
 use super::signal::Signal;
-use super::{Errno, arrival, std_fd};
+use super::{Errno, arrival, errno, std_fd};
 
 /// A stream that is never waited for.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ pub struct Stream {
     /// For a pipe that other processes have open as well. `O_NONBLOCK` belongs to the open file,
     /// so it would be set for them, too. `splice` can be asked not to wait, but moves bytes only
     /// between two pipes: this is the other one, which is empty between two calls.
-    own_pipe: Option<(OwnedFd, OwnedFd)>,
+    own_pipe: Option<(File, OwnedFd)>,
 }
 
 impl Stream {
@@ -45,7 +47,7 @@ impl Stream {
     pub fn is_fifo(&self) -> bool {
         let device = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
         let own_pipe = self.own_pipe.as_ref();
-        own_pipe.is_some_and(|(own, _)| device(own) != device(&self.fd))
+        own_pipe.is_some_and(|(_, own)| device(own) != device(&self.fd))
     }
 
     /// Reads what is there; 0 at the end. Never waits. See `read(2)`, `recv(2)`, and `splice(2)`.
@@ -61,7 +63,7 @@ impl Stream {
             return rustix::io::read(&self.fd, bytes);
         };
         match splice(&self.fd, into, bytes.len()) {
-            Ok(count) => take_all(out, &mut bytes[..count]),
+            Ok(count) => take(out, &mut bytes[..count]),
             Err(FILTERED) if self.is_ready(Events::IN) => {
                 let most = bytes.len().min(PIPE_BUF);
                 rustix::io::read(&self.fd, &mut bytes[..most])
@@ -87,7 +89,7 @@ impl Stream {
         let moved = splice(out, &self.fd, count);
         // What did not fit is written again by the next call.
         let left = count - moved.unwrap_or(0);
-        take_all(out, &mut vec![0; left])?;
+        take(out, &mut vec![0; left])?;
         match moved {
             Err(Errno::PIPE) => arrival::remove_own(Signal::PIPE),
             Err(FILTERED) if self.is_ready(Events::OUT) => {
@@ -164,7 +166,7 @@ impl AsRawFd for Stream {
 /// waits for the next bytes, or for the next room.
 const FILTERED: Errno = Errno::NOSYS;
 
-fn splice(from: &OwnedFd, to: &OwnedFd, most: usize) -> Result<usize, Errno> {
+fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> Result<usize, Errno> {
     match rustix::pipe::splice(from, None, to, None, most, SpliceFlags::NONBLOCK) {
         Err(Errno::PERM) => Err(FILTERED),
         other => other,
@@ -172,16 +174,9 @@ fn splice(from: &OwnedFd, to: &OwnedFd, most: usize) -> Result<usize, Errno> {
 }
 
 /// Reads as many bytes as are known to be in the pipe.
-fn take_all(pipe: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
-    let mut taken = 0;
-    while taken < bytes.len() {
-        match rustix::io::read(pipe, &mut bytes[taken..]) {
-            Ok(count) => taken += count,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(taken)
+fn take(mut pipe: &File, bytes: &mut [u8]) -> Result<usize, Errno> {
+    pipe.read_exact(bytes).map_err(errno)?;
+    Ok(bytes.len())
 }
 
 /// A pipe or a pair of sockets, closed on exec. See `pipe2(2)`, `socketpair(2)`.
@@ -206,13 +201,11 @@ pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     Ok(match kind {
         Kind::Socket => Some(Stream::new(copy_of(standard)?, kind)),
-        Kind::Pipe => Some(Stream {
-            fd: copy_of(standard)?,
-            kind,
-            own_pipe: Some(rustix::pipe::pipe_with(
-                PipeFlags::CLOEXEC | PipeFlags::NONBLOCK,
-            )?),
-        }),
+        Kind::Pipe => {
+            let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+            let (fd, own_pipe) = (copy_of(standard)?, Some((File::from(out), into)));
+            Some(Stream { fd, kind, own_pipe })
+        }
         Kind::Terminal => reopen(standard, flags)
             .ok()
             .map(|own| Stream::new(own, kind)),
