@@ -30,18 +30,12 @@ pub fn fork(in_job: bool) -> Result<Fork, Errno> {
 }
 
 /// Forks a child whose end sends SIGCHLD to the parent, as usual.
-///
-/// # Errors
-/// As [`fork`].
 pub fn fork_plainly() -> Result<Fork, Errno> {
     any_clone(0, libc::SIGCHLD, &mut -1, None).map(|(fork, _)| fork)
 }
 
 /// As [`fork_plainly`], but the child has the descriptors of this process, and no copies of them:
 /// what the child closes is closed here as well. See `CLONE_FILES` in `clone(2)`.
-///
-/// # Errors
-/// As [`fork`].
 pub fn fork_sharing_descriptors() -> Result<Fork, Errno> {
     any_clone(libc::CLONE_FILES, libc::SIGCHLD, &mut -1, None).map(|(fork, _)| fork)
 }

@@ -147,9 +147,6 @@ pub fn append_stderr_to(path: &OsStr) -> Result<(), Errno> {
 
 /// Opens a file to append to it, and makes it with mode 0600 if it is missing. Neither this nor a
 /// write to it waits.
-///
-/// # Errors
-/// As [`append_stderr_to`].
 pub fn open_to_append(path: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
@@ -157,9 +154,6 @@ pub fn open_to_append(path: &OsStr) -> Result<OwnedFd, Errno> {
 
 /// Whether a file can be opened to append to it. It is made if it is missing. A FIFO is not opened:
 /// its reader would see an end.
-///
-/// # Errors
-/// As [`append_stderr_to`].
 pub fn can_append(path: &OsStr) -> Result<(), Errno> {
     let is_fifo = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
     if rustix::fs::stat(path).is_ok_and(is_fifo) {
@@ -169,9 +163,6 @@ pub fn can_append(path: &OsStr) -> Result<(), Errno> {
 }
 
 /// Whether a file can probably be opened to append to it. Makes and opens nothing.
-///
-/// # Errors
-/// As [`append_stderr_to`].
 pub fn may_append(path: &OsStr) -> Result<(), Errno> {
     match rustix::fs::stat(path) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
@@ -294,9 +285,6 @@ pub fn raise_limit(resource: Resource) {
 /// Writes what fits. If the reader is gone, or the file is at its size limit (RLIMIT_FSIZE), the
 /// kernel sends a signal to this process. It is removed here. Forwarded, it would end the server,
 /// and the message about forwarding it would cause the next signal.
-///
-/// # Errors
-/// Those of `write(2)`.
 pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     let written = rustix::io::write(fd, bytes);
     match written {
@@ -309,9 +297,6 @@ pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
 
 /// As [`write_at_once`], to a file that no other process has open by this descriptor. If not all
 /// fits, what was written is taken back: the next line must not follow a part of this one.
-///
-/// # Errors
-/// As [`write_at_once`].
 pub fn write_whole(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     let written = write_at_once(fd, bytes)?;
     if written < bytes.len() {
@@ -365,9 +350,6 @@ const F_SETSIG: i32 = 10;
 
 /// A pipe: when something is written to its second end, the kernel sends `signal` to this process.
 /// See `F_SETSIG` in `fcntl(2)`.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
 pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     for (command, value) in [

@@ -46,9 +46,6 @@ pub fn is_alive(path: &Path) -> Result<bool, Errno> {
 }
 
 /// Who has called connect: `SO_PEERCRED`. The pid is 0 if it is outside of this PID namespace.
-///
-/// # Errors
-/// Those of `getsockopt(2)`.
 pub fn credentials(socket: BorrowedFd<'_>) -> Result<UnixCredentials, Errno> {
     getsockopt(&socket, sockopt::PeerCredentials).map_err(errno)
 }

@@ -12,7 +12,7 @@ use super::{Errno, check};
 /// Opens a pidfd, close-on-exec. See `pidfd_open(2)`.
 ///
 /// # Errors
-/// `ESRCH` no such process; `ENOSYS` before Linux 5.3; `EMFILE`, `ENFILE`, `ENOMEM`.
+/// `ESRCH` no such process; `ENOSYS` before Linux 5.3.
 pub fn open(pid: i32) -> Result<OwnedFd, Errno> {
     let pid = rustix::process::Pid::from_raw(pid).ok_or(Errno::INVAL)?;
     rustix::process::pidfd_open(pid, PidfdFlags::empty())

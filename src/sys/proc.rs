@@ -37,7 +37,7 @@ impl Path {
     }
 }
 
-/// The error of every read by pid where `/proc` is missing, or is that of another PID namespace.
+/// The error of a read by pid where `/proc` is missing, or is that of another PID namespace.
 /// Linux itself never returns it here, so it cannot be taken for the end of a process.
 pub const FOREIGN: Errno = Errno::NOANO;
 
@@ -46,10 +46,8 @@ pub const FOREIGN: Errno = Errno::NOANO;
 #[derive(Clone, Copy, Debug)]
 pub struct View(());
 
-/// Succeeds if `/proc` is there and is that of this PID namespace. Needs no descriptor.
-///
-/// # Errors
-/// [`FOREIGN`].
+/// Succeeds if `/proc` is there and is that of this PID namespace; otherwise [`FOREIGN`]. Needs no
+/// descriptor.
 pub fn view() -> Result<View, Errno> {
     let mut buffer = [0_u8; 16];
     let own = rustix::fs::readlinkat_raw(CWD, c"/proc/self", &mut buffer)
@@ -173,10 +171,7 @@ fn is_called(text: &[u8], name: &[u8]) -> bool {
     file_name(text) == name || before_colon.is_some_and(|text| file_name(text) == name)
 }
 
-/// As [`View::stat`], on the result of [`view`].
-///
-/// # Errors
-/// As there; [`FOREIGN`].
+/// As [`View::stat`], or [`FOREIGN`].
 pub fn stat(pid: i32) -> Result<Stat, Errno> {
     view()?.stat(pid)
 }
@@ -195,11 +190,8 @@ pub fn may_be_suspended(pid: i32) -> bool {
     }
 }
 
-/// As [`View::children`], on the result of [`view`]. Without such lists, all processes are asked
-/// for their parent.
-///
-/// # Errors
-/// As there, except `ENOSYS`; [`FOREIGN`].
+/// As [`View::children`], or [`FOREIGN`]. Without such lists (`ENOSYS`), all processes are asked for
+/// their parent.
 pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let view = view()?;
     let listed = view.children(pid, each);
@@ -246,9 +238,6 @@ impl View {
     }
 
     /// Opens the directory `/proc/PID`. Like a pidfd, the descriptor always means this one process.
-    ///
-    /// # Errors
-    /// `ENOENT` no such process; `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn open_dir(self, pid: i32) -> Result<OwnedFd, Errno> {
         open(Path::new(pid, "").as_c_str(), OFlags::DIRECTORY)
     }
@@ -257,7 +246,7 @@ impl View {
     /// the process has not, the other threads show the state.
     ///
     /// # Errors
-    /// `ENOENT`, `ESRCH` gone; `EMFILE`, `ENFILE`, `ENOMEM`.
+    /// `ENOENT`, `ESRCH` gone.
     pub fn stat(self, pid: i32) -> Result<Stat, Errno> {
         let mut stat = read_stat(&Path::new(pid, "stat"))?;
         if stat.state == b'Z' && stat.threads > 1 {
@@ -268,9 +257,6 @@ impl View {
 
     /// The start of a file of a process, as much of it as `buffer` can hold: of `cmdline`, where each
     /// word ends with a zero byte, or of `cgroup`. See `proc_pid_cmdline(5)`, `proc_pid_cgroup(5)`.
-    ///
-    /// # Errors
-    /// As [`View::stat`].
     pub fn start_of<'a>(
         self,
         pid: i32,
@@ -315,9 +301,6 @@ impl View {
     }
 
     /// The effective owner of a process. See `stat(2)` on `/proc/PID`.
-    ///
-    /// # Errors
-    /// As [`View::stat`].
     pub fn owner(self, pid: i32) -> Result<u32, Errno> {
         rustix::fs::stat(Path::new(pid, "").as_c_str()).map(|s| s.st_uid)
     }
@@ -378,8 +361,8 @@ impl View {
     /// again.
     ///
     /// # Errors
-    /// `ENOENT`, `ESRCH` the process is gone; [`Errno::NOSYS`] the kernel has no such file
-    /// (no `CONFIG_PROC_CHILDREN`); `EMFILE`, `ENFILE`, `ENOMEM`.
+    /// `ENOENT`, `ESRCH` the process is gone; `ENOSYS` the kernel has no such file (no
+    /// `CONFIG_PROC_CHILDREN`).
     pub fn children(self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
         // Two links are the directory's own, so three mean one thread. In this usual case no
         // listing is needed.
@@ -412,9 +395,6 @@ impl View {
     }
 
     /// Calls `each` with the pid of every process that `/proc` shows.
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn processes(self, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
         numbers_in(open(c"/proc", OFlags::DIRECTORY)?.as_fd(), each)
     }

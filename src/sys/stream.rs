@@ -180,9 +180,6 @@ fn take(mut pipe: &File, bytes: &mut [u8]) -> Result<usize, Errno> {
 }
 
 /// A pipe or a pair of sockets, closed on exec. See `pipe2(2)`, `socketpair(2)`.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
 fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
     if kind != Kind::Socket {
         return rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
@@ -193,9 +190,6 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
 
 /// What the descriptor `standard` is open on, as this process can use it without waiting. `None`:
 /// a file or a device, or a terminal that cannot be opened anew.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
 pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
     let kind = fd::kind(standard);
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -226,9 +220,6 @@ fn never_waiting(fd: OwnedFd, kind: Kind) -> Result<Stream, Errno> {
 
 /// A stream from this process to another one, and its end there. What is written to that end, if
 /// it is a socket, fails: it would never be read.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
 pub fn outgoing(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
     let (far, near) = pair(kind)?;
     if kind == Kind::Socket {
@@ -238,18 +229,12 @@ pub fn outgoing(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
 }
 
 /// A stream from another process to this one, and its end there.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
 pub fn incoming(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
     let (near, far) = pair(kind)?;
     Ok((never_waiting(near, kind)?, far))
 }
 
 /// Two ends that each report the end of the process that has the other one.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
 pub fn line() -> Result<(OwnedFd, OwnedFd), Errno> {
     pair(Kind::Socket)
 }
@@ -293,9 +278,6 @@ pub fn stdin_can_be_relayed() -> bool {
 
 /// A copy of a standard descriptor, above the standard ones, that no child gets. See
 /// `F_DUPFD_CLOEXEC` in `fcntl(2)`.
-///
-/// # Errors
-/// `EMFILE`.
 pub fn copy_of(standard: i32) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(std_fd(standard), 3)
 }
