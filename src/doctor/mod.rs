@@ -27,12 +27,11 @@ use crate::settings::config::{Config, DoctorFormat};
 use crate::settings::manner::Manner;
 use crate::start;
 use crate::streams::idle;
-use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
 use crate::sys::exec;
 use crate::sys::startup::Inherited;
 use crate::sys::wait::{Change, Ended, Wait};
-use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty};
+use crate::sys::{Errno, arrival, fd, kernel_release, pid, pidfd, prctl, proc, tty};
 use crate::tree::spare::Spare;
 
 use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS, plain};
@@ -88,7 +87,7 @@ fn features() -> Vec<Check> {
         by_pidfd(&|fd| pidfd::is_unreaped(fd).map(drop)),
     );
     let info = by_pidfd(&|fd| pidfd::parent(fd).map(drop));
-    let (subreaper, signalfd) = (prctl::become_subreaper(), SignalFd::new().map(drop));
+    let (subreaper, signalfd) = (prctl::become_subreaper(), arrival::signal_fd().map(drop));
     // What each is, since which version of Linux, and what treaper does by it.
     [
         (

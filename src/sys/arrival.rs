@@ -1,7 +1,7 @@
 //! Signals that have arrived: read one by one, each with its origin.
 
 use std::ffi::c_long;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -12,7 +12,6 @@ use super::pid::{self, Pid};
 use super::signal::{self, Mask, Signal, kill_self};
 use super::{Errno, check, pidfd};
 
-/// A signal that arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub signal: Signal,
@@ -46,28 +45,14 @@ static NOTED: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
 /// any signal is handled.
 pub static IS_NEW: AtomicI32 = AtomicI32::new(0);
 
-/// A descriptor that is readable while a signal is pending, for a poll. [`wait_any`] takes the
-/// signal. See `signalfd(2)`.
-#[derive(Debug)]
-pub struct SignalFd(OwnedFd);
-
-impl SignalFd {
-    /// For every signal; close-on-exec.
-    pub fn new() -> Result<Self, Errno> {
-        let (all, flags) = (Mask::ALL, libc::SFD_CLOEXEC);
-        // SAFETY: the mask is live, and of that size.
-        let fd = check(unsafe {
-            libc::syscall(libc::SYS_signalfd4, -1, &raw const all, Mask::SIZE, flags)
-        })?;
-        // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
-    }
-}
-
-impl AsRawFd for SignalFd {
-    fn as_raw_fd(&self) -> i32 {
-        self.0.as_raw_fd()
-    }
+/// A descriptor, close-on-exec, that is readable while any signal is pending, for a poll.
+/// [`wait_any`] takes the signal. See `signalfd(2)`.
+pub fn signal_fd() -> Result<OwnedFd, Errno> {
+    let (number, all, flags) = (libc::SYS_signalfd4, Mask::ALL, libc::SFD_CLOEXEC);
+    // SAFETY: the mask is live, and of that size.
+    let fd = check(unsafe { libc::syscall(number, -1, &raw const all, Mask::SIZE, flags) })?;
+    // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// Waits for any signal (all are blocked), at most for `timeout` (`None`: without a limit). Needs

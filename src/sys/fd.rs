@@ -15,11 +15,8 @@ use super::proc::Target;
 use super::signal::Signal;
 use super::{Errno, arrival, check, open, peer, pid, proc, std_fd};
 
-/// Standard input.
 pub const STDIN: i32 = 0;
-/// Standard output.
 pub const STDOUT: i32 = 1;
-/// Standard error.
 pub const STDERR: i32 = 2;
 
 /// What kind of file a standard descriptor is, as far as it matters here.
@@ -105,8 +102,7 @@ fn is_unnamed_socket() -> bool {
     rustix::net::getsockname(stdin).is_ok_and(is_unnamed) && other().is_some_and(is_unnamed)
 }
 
-/// How many bytes wait to be read from stdin; 0 if that is unknown. See `FIONREAD` in
-/// `ioctl_pipe(2)`.
+/// How many bytes wait to be read; 0 if that is unknown. See `FIONREAD` in `ioctl_pipe(2)`.
 pub fn unread(fd: i32) -> u64 {
     rustix::io::ioctl_fionread(std_fd(fd)).unwrap_or(0)
 }
@@ -183,12 +179,9 @@ pub fn may_append(path: &OsStr) -> Result<(), Errno> {
 /// # Errors
 /// `EBADF` it is closed.
 pub fn reserve(number: i32) -> Result<(), Errno> {
-    // SAFETY: nothing in this program closes an inherited descriptor that it has reserved. If it
-    // was closed before, it is only asked for.
-    let fd = unsafe { BorrowedFd::borrow_raw(number) };
-    let flags = rustix::io::fcntl_getfd(fd)?;
+    let flags = rustix::io::fcntl_getfd(std_fd(number))?;
     if number > STDERR {
-        rustix::io::fcntl_setfd(fd, flags | FdFlags::CLOEXEC)?;
+        rustix::io::fcntl_setfd(std_fd(number), flags | FdFlags::CLOEXEC)?;
     }
     Ok(())
 }
@@ -211,13 +204,12 @@ pub fn inherited() -> Vec<i32> {
 }
 
 /// Whether `fd` is a file, or unknown, so that a call may wait for its file system without a limit,
-/// also with `O_NONBLOCK`: the file system may be frozen (`fsfreeze`), or served by another machine or process.
+/// also with `O_NONBLOCK`: the file system may be frozen (`fsfreeze`), or served by another machine
+/// or process.
 pub fn may_wait(fd: i32) -> bool {
-    // SAFETY: an inherited descriptor, which is only asked for its type.
-    let kind = file_type(unsafe { BorrowedFd::borrow_raw(fd) });
     // What has no type is of the kernel alone, such as an eventfd.
     !matches!(
-        kind,
+        file_type(std_fd(fd)),
         Ok(FileType::Fifo | FileType::Socket | FileType::CharacterDevice | FileType::Unknown)
     )
 }
@@ -237,8 +229,7 @@ pub fn write_message(bytes: &[u8]) {
 /// # Errors
 /// `EAGAIN` there is no room; `EPIPE` no reader; `ENOSPC` and so on.
 pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> {
-    // SAFETY: the caller keeps it open.
-    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    let fd = std_fd(number);
     match file_type(fd)? {
         FileType::RegularFile => write_at_once(fd, bytes),
         FileType::Socket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
@@ -282,9 +273,9 @@ pub fn raise_limit(resource: Resource) {
     }
 }
 
-/// Writes what fits. If the reader is gone, or the file is at its size limit (RLIMIT_FSIZE), the
-/// kernel sends a signal to this process. It is removed here. Forwarded, it would end the server,
-/// and the message about forwarding it would cause the next signal.
+/// Writes what fits. See `write(2)`. If the reader is gone, or the file is at its size limit
+/// (`RLIMIT_FSIZE`), the kernel sends a signal to this process. It is removed here. Forwarded, it
+/// would end the server, and the message about forwarding it would cause the next signal.
 pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     let written = rustix::io::write(fd, bytes);
     match written {

@@ -60,10 +60,10 @@ fn errno(error: impl Into<std::io::Error>) -> Errno {
     Errno::from_io_error(&error.into()).unwrap_or(Errno::IO)
 }
 
-/// A standard descriptor.
+/// A standard descriptor, or another one that stays open while the caller uses it.
 fn std_fd(fd: i32) -> BorrowedFd<'static> {
     // SAFETY: 0, 1 and 2 are always open: `startup` has filled the gaps, and later they are only
-    // replaced, never closed.
+    // replaced, never closed. A call on one that is not open only fails.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 

@@ -1,7 +1,7 @@
 //! What this process got at its start. The server gets the same.
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
-use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 
@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::FdFlags;
 
 use super::signal::{self, Mask, Signal};
-use super::{pid, prctl};
+use super::{pid, prctl, std_fd};
 
 /// Defines the C `main` that calls `$run(&arguments) -> i32`.
 ///
@@ -42,8 +42,7 @@ static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static RECORD: extern "C" fn() = record;
 
 extern "C" fn record() {
-    // SAFETY: if it is closed, it is only asked for.
-    let is_closed = |fd| rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_err();
+    let is_closed = |fd| rustix::io::fcntl_getfd(std_fd(fd)).is_err();
     let closed = (0..3).map(|fd| u8::from(is_closed(fd)) << fd).sum();
     CLOSED.store(closed, SeqCst);
     SIGPIPE_IGNORED.store(signal::is_ignored(Signal::PIPE), SeqCst);
@@ -155,10 +154,8 @@ pub fn capture() -> Inherited {
 fn fill_standard_descriptors() {
     let closed = CLOSED.load(SeqCst);
     for fd in (0..3).filter(|fd| closed & 1 << fd != 0) {
-        // SAFETY: if it is closed, this only fails.
-        let own = unsafe { BorrowedFd::borrow_raw(fd) };
         // In a host, std has opened /dev/null there.
-        if rustix::io::fcntl_setfd(own, FdFlags::CLOEXEC).is_ok() {
+        if rustix::io::fcntl_setfd(std_fd(fd), FdFlags::CLOEXEC).is_ok() {
             continue;
         }
         // The lowest free number is `fd`, since those below are open by now. Without /dev, an empty

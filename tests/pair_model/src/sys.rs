@@ -7,7 +7,7 @@ pub mod apart {
 }
 
 pub mod arrival {
-    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::fd::OwnedFd;
     use std::time::Duration;
 
     pub use treaper::sys::arrival::{Arrival, Origin};
@@ -16,19 +16,8 @@ pub mod arrival {
     use crate::sys::signal::{self, Signal};
     use crate::sys::{Errno, clock};
 
-    #[derive(Debug)]
-    pub struct SignalFd(OwnedFd);
-
-    impl SignalFd {
-        pub fn new() -> Result<Self, Errno> {
-            Ok(Self(actor::open(Object::Signals)))
-        }
-    }
-
-    impl AsRawFd for SignalFd {
-        fn as_raw_fd(&self) -> i32 {
-            self.0.as_raw_fd()
-        }
+    pub fn signal_fd() -> Result<OwnedFd, Errno> {
+        Ok(actor::open(Object::Signals))
     }
 
     pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
