@@ -12,6 +12,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::system::uname;
 use serde_json::{Map, Value, json};
 
 use crate::contain::Level;
@@ -31,7 +32,7 @@ use crate::sys::clone::{self, Fork};
 use crate::sys::exec;
 use crate::sys::startup::Inherited;
 use crate::sys::wait::{Change, Ended, Wait};
-use crate::sys::{Errno, arrival, fd, kernel_release, pid, pidfd, prctl, proc, tty};
+use crate::sys::{Errno, arrival, fd, pid, pidfd, prctl, proc, tty};
 use crate::tree::spare::Spare;
 
 use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS, plain};
@@ -329,7 +330,8 @@ fn table(
     chosen: Level,
     available: bool,
 ) -> String {
-    let (version, kernel) = (env!("CARGO_PKG_VERSION"), kernel_release());
+    let (version, system) = (env!("CARGO_PKG_VERSION"), uname());
+    let kernel = system.release().to_string_lossy();
     let mut text = format!(
         "treaper {version} on Linux {kernel}\n\nThis place (a line with - is neither good nor bad)\n"
     );
@@ -384,7 +386,7 @@ fn as_json(
         .filter_map(|row| Some((plain(row.0), (*NOTES.get(note_of(*row)? - 1)?).into())));
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "kernel": kernel_release(),
+        "kernel": uname().release().to_string_lossy(),
         "checks": object(&mut checks),
         "levels": object(&mut levels),
         "chosen": chosen.name(),

@@ -14,7 +14,7 @@ use crate::output::error::{self, Error, Shown};
 use crate::output::ledger::{Ledger, List, Lost, Process};
 use crate::plan::event::Trigger;
 use crate::sys::signal::Signal;
-use crate::sys::wait::{self, Ended, Usage};
+use crate::sys::wait::{self, Ended};
 use crate::sys::{Errno, clock, fd};
 
 /// The version of the object, for programs that read it.
@@ -131,11 +131,7 @@ impl Report {
     /// The object, at the time `now`.
     fn object(&self, facts: &Facts<'_>, now: Duration) -> Value {
         let [drain, terminate, kill] = self.ledger.steps(now);
-        let Usage {
-            user,
-            system,
-            max_rss,
-        } = wait::usage();
+        let ([user, system], max_rss) = wait::usage();
         let (server_status, server_signal) = match facts.server_ended {
             Some(Ended::Exited(status)) => (Some(status), None),
             Some(Ended::Killed(number)) => (None, Some(signal_name(number))),

@@ -44,15 +44,10 @@ use rustix::fs::{Mode, OFlags};
 /// The return value of a libc call as a `Result`.
 fn check(ret: libc::c_long) -> Result<libc::c_long, Errno> {
     if ret == -1 {
-        Err(last_errno())
+        Err(errno(std::io::Error::last_os_error()))
     } else {
         Ok(ret)
     }
-}
-
-/// The calling thread's errno.
-fn last_errno() -> Errno {
-    errno(std::io::Error::last_os_error())
 }
 
 /// The number of an error of std or of nix.
@@ -71,12 +66,4 @@ fn std_fd(fd: i32) -> BorrowedFd<'static> {
 fn open(path: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | extra;
     rustix::fs::open(path, flags, Mode::empty())
-}
-
-/// The kernel's release, such as `6.12.1`. Allocates. See `uname(2)`.
-pub fn kernel_release() -> String {
-    rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned()
 }

@@ -43,11 +43,6 @@ pub fn uids_out_of_reach() -> bool {
         && (capabilities.contains(CapabilitySet::SETUID) || setuid_programs)
 }
 
-/// Sets the command name of this process, cut to 15 bytes. See `PR_SET_NAME(2const)`.
-pub fn set_name(name: &std::ffi::CStr) {
-    let _ = thread::set_name(name);
-}
-
 /// Leaves the session and the controlling terminal. See `setsid(2)`.
 ///
 /// # Errors

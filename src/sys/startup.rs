@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::FdFlags;
 
 use super::signal::{self, Mask, Signal};
-use super::{pid, prctl, std_fd};
+use super::{pid, std_fd};
 
 /// Defines the C `main` that calls `$run(&arguments) -> i32`.
 ///
@@ -73,10 +73,11 @@ pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<Os
     pointers.iter().map(copy).collect()
 }
 
-/// Sets the command name of this process, and replaces the command line that `ps` and `pkill -f`
-/// see, cut to the length of the old one. Without `/proc` only the former.
+/// Sets the command name of this process, cut to 15 bytes, and replaces the command line that `ps`
+/// and `pkill -f` see, cut to the length of the old one. Without `/proc` only the former. See
+/// `PR_SET_NAME(2const)`.
 pub fn set_names(name: &CStr) {
-    prctl::set_name(name);
+    let _ = rustix::thread::set_name(name);
     let fields = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // Fields 48 and 49 of `proc_pid_stat(5)`: where the kernel has put it. `name` has no blanks.
     let mut bounds = fields.split(' ').skip(47).flat_map(str::parse);

@@ -255,11 +255,6 @@ pub fn receive(line: BorrowedFd<'_>) -> Result<Option<u8>, Errno> {
     Ok((count > 0).then_some(byte[0]))
 }
 
-/// Says that nothing more will be sent, for every process that has this end. See `shutdown(2)`.
-pub fn hang_up(line: BorrowedFd<'_>) {
-    let _ = rustix::net::shutdown(line, Shutdown::Write);
-}
-
 /// Whether stdin is a pipe that can be read from, or a connected stream socket. See `fcntl(2)`,
 /// `F_GETFL`, and `socket(7)`.
 pub fn stdin_can_be_relayed() -> bool {

@@ -189,24 +189,14 @@ pub fn children() -> impl Iterator<Item = Pid> {
     all.filter(|pid| is_child(*pid))
 }
 
-/// What the children that were reaped have used, with their own reaped descendants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub user: Duration,
-    pub system: Duration,
-    /// The largest resident memory of a single process, in bytes.
-    pub max_rss: u64,
-}
-
-/// See `getrusage(2)`, `RUSAGE_CHILDREN`.
-pub fn usage() -> Usage {
+/// What the children that were reaped have used, with their own reaped descendants: the time of
+/// user and system, and the largest resident memory of a single process, in bytes. See
+/// `getrusage(2)`, `RUSAGE_CHILDREN`.
+pub fn usage() -> ([Duration; 2], u64) {
     let time = |time: TimeVal| Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1000);
-    getrusage(UsageWho::RUSAGE_CHILDREN).map_or_else(
-        |_| Usage::default(),
-        |usage| Usage {
-            user: time(usage.user_time()),
-            system: time(usage.system_time()),
-            max_rss: usage.max_rss() as u64 * 1024,
-        },
-    )
+    let found = getrusage(UsageWho::RUSAGE_CHILDREN).map(|usage| {
+        let times = [usage.user_time(), usage.system_time()].map(time);
+        (times, usage.max_rss() as u64 * 1024)
+    });
+    found.unwrap_or_default()
 }

@@ -362,8 +362,6 @@ pub mod poll {
 }
 
 pub mod prctl {
-    use std::ffi::CStr;
-
     use crate::actor::{Op, call};
     use crate::sys::Errno;
     use crate::sys::signal::Signal;
@@ -375,8 +373,6 @@ pub mod prctl {
     pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
         call(Op::SignalOnParentExit { signal }).result().map(drop)
     }
-
-    pub fn set_name(_: &CStr) {}
 
     pub fn new_session() -> Result<(), Errno> {
         Ok(())
