@@ -101,7 +101,7 @@ impl Cgroup {
     /// Sends SIGKILL to every member, also of the groups below. Returns whether one call has reached
     /// all of them.
     pub fn kill(&self) -> bool {
-        match sys::write(self.dir.as_fd(), c"cgroup.kill", b"1") {
+        match fd::write_file(self.dir.as_fd(), c"cgroup.kill", b"1") {
             Ok(()) => return true,
             Err(Errno::NOENT) => self.kill_by_freezing(),
             Err(errno) => log::warn!("cannot kill the cgroup: {errno}"),
@@ -121,7 +121,7 @@ impl Cgroup {
     /// For Linux before 5.14. Frozen members cannot fork while they are signalled. The write returns
     /// before all of them are frozen.
     fn kill_by_freezing(&self) {
-        let freeze = |text| sys::write(self.dir.as_fd(), c"cgroup.freeze", text);
+        let freeze = |text| fd::write_file(self.dir.as_fd(), c"cgroup.freeze", text);
         if let Err(errno) = freeze(b"1") {
             log::info!("cannot freeze the cgroup: {errno}");
         }

@@ -29,10 +29,9 @@ use crate::settings::manner::Manner;
 use crate::start;
 use crate::streams::idle;
 use crate::sys::clone::{self, Fork};
-use crate::sys::exec;
 use crate::sys::startup::Inherited;
 use crate::sys::wait::{Change, Ended, Wait};
-use crate::sys::{Errno, arrival, fd, pid, pidfd, prctl, proc, tty};
+use crate::sys::{Errno, arrival, exec, fd, pid, pidfd, prctl, proc, tty};
 use crate::tree::spare::Spare;
 
 use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS, plain};

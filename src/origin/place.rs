@@ -9,8 +9,7 @@ use crate::settings::config::{Config, SignalUse, StdinMode};
 use crate::settings::manner::{Guise, Manner};
 use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
-use crate::sys::startup::Inherited;
-use crate::sys::startup::Standing;
+use crate::sys::startup::{Inherited, Standing};
 use crate::sys::wait::Wait;
 use crate::sys::{Errno, proc, tty, wait};
 

@@ -3,9 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::sys::arrival::{Arrival, Origin};
-use crate::sys::pid;
 use crate::sys::signal::{self, Signal};
-use crate::sys::{Errno, fd, pidfd};
+use crate::sys::{Errno, fd, pid, pidfd};
 
 /// The way from the monitor to the shim.
 #[derive(Debug)]

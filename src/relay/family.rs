@@ -9,10 +9,9 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::output::error;
-use crate::sys::namespace;
 use crate::sys::pid::Pid;
 use crate::sys::wait::Wait;
-use crate::sys::{Errno, peer, pidfd, proc, wait};
+use crate::sys::{Errno, namespace, peer, pidfd, proc, wait};
 
 /// How often a chain that changes is read again.
 const MAX_LOOKS: usize = 16;

@@ -29,7 +29,6 @@ pub enum Origin {
     ChildOrDescriptor,
     /// The kernel, for any other reason, such as a limit or a timer.
     Kernel,
-    /// The process with this pid.
     Process(i32),
     /// A process outside of this PID namespace.
     Outside,
@@ -172,8 +171,8 @@ fn wait_for(
         .map(|number| number as i32)
 }
 
-fn no_info() -> libc::siginfo_t {
-    // SAFETY: an all-zero siginfo is a valid value to be overwritten.
+pub(super) fn no_info() -> libc::siginfo_t {
+    // SAFETY: an all-zero siginfo is a valid value, to be overwritten.
     unsafe { std::mem::zeroed() }
 }
 

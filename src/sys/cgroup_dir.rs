@@ -9,9 +9,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use super::Errno;
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
-const WRITE: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
 
-/// Opens a group's directory.
 pub fn open(path: &std::path::Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, READ | OFlags::DIRECTORY, Mode::empty())
 }
@@ -40,7 +38,7 @@ pub fn remove(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
 /// one. Allocates.
 ///
 /// # Errors
-/// `EACCES`, `EPERM` not allowed; `ENOENT`, `ENODEV` it has been removed; `ENOMEM`.
+/// `EACCES`, `EPERM` not allowed; `ENOENT`, `ENODEV` it has been removed.
 pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
     for name in super::fd::directories_in(group)? {
         match remove(group, &name) {
@@ -54,11 +52,9 @@ pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
 
 /// Succeeds if a process may be moved between `group` and the groups below it. clone3 needs the
 /// same right.
-///
-/// # Errors
-/// `EACCES` not allowed.
 pub fn may_move(group: BorrowedFd<'_>) -> Result<(), Errno> {
-    rustix::fs::openat(group, c"cgroup.procs", WRITE, Mode::empty()).map(drop)
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    rustix::fs::openat(group, c"cgroup.procs", flags, Mode::empty()).map(drop)
 }
 
 /// Moves a process into `group`; 0: the calling one.
@@ -67,7 +63,7 @@ pub fn admit(group: BorrowedFd<'_>, pid: i32) -> Result<(), Errno> {
     let mut rest = &mut text[..];
     let _ = write!(rest, "{pid}");
     let left = rest.len();
-    write(group, c"cgroup.procs", &text[..text.len() - left])
+    super::fd::write_file(group, c"cgroup.procs", &text[..text.len() - left])
 }
 
 /// Opens `cgroup.events`, which polls as `POLLPRI` when it changes.
@@ -95,10 +91,4 @@ pub fn is_populated(events: BorrowedFd<'_>) -> Result<bool, Errno> {
 pub fn members(group: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let file = rustix::fs::openat(group, c"cgroup.procs", READ, Mode::empty())?;
     super::proc::each_number(file.as_fd(), each)
-}
-
-/// Writes to a file of `group`.
-pub fn write(group: BorrowedFd<'_>, file: &CStr, text: &[u8]) -> Result<(), Errno> {
-    let file = rustix::fs::openat(group, file, WRITE, Mode::empty())?;
-    rustix::io::retry_on_intr(|| rustix::io::write(&file, text)).map(drop)
 }

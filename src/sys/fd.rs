@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 pub use nix::sys::resource::Resource;
@@ -47,7 +48,6 @@ fn file_type(fd: BorrowedFd<'_>) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(mode))
 }
 
-/// The kind of a standard descriptor.
 pub fn kind(fd: i32) -> Kind {
     // One that was opened with O_PATH only names its file.
     if rustix::fs::fcntl_getfl(std_fd(fd)).is_ok_and(|flags| flags.contains(OFlags::PATH)) {
@@ -102,7 +102,8 @@ fn is_unnamed_socket() -> bool {
     rustix::net::getsockname(stdin).is_ok_and(is_unnamed) && other().is_some_and(is_unnamed)
 }
 
-/// How many bytes wait to be read; 0 if that is unknown. See `FIONREAD` in `ioctl_pipe(2)`.
+/// How many bytes wait to be read, at either end of a pipe; 0 if that is unknown. See `FIONREAD` in
+/// `ioctl_pipe(2)`.
 pub fn unread(fd: i32) -> u64 {
     rustix::io::ioctl_fionread(std_fd(fd)).unwrap_or(0)
 }
@@ -160,17 +161,15 @@ pub fn can_append(path: &OsStr) -> Result<(), Errno> {
 
 /// Whether a file can probably be opened to append to it. Makes and opens nothing.
 pub fn may_append(path: &OsStr) -> Result<(), Errno> {
-    match rustix::fs::stat(path) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-            Err(Errno::ISDIR)
-        }
+    let path = Path::new(path);
+    match rustix::fs::access(path, Access::WRITE_OK) {
+        _ if path.is_dir() => Err(Errno::ISDIR),
         Err(Errno::NOENT) => {
-            let parent = std::path::Path::new(path).parent();
-            let parent = parent.filter(|parent| !parent.as_os_str().is_empty());
-            let parent = parent.unwrap_or(std::path::Path::new("."));
-            rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK)
+            let parent = path.parent().filter(|name| !name.as_os_str().is_empty());
+            let flags = Access::WRITE_OK | Access::EXEC_OK;
+            rustix::fs::access(parent.unwrap_or(Path::new(".")), flags)
         }
-        _ => rustix::fs::access(path, Access::WRITE_OK),
+        result => result,
     }
 }
 
@@ -315,6 +314,13 @@ pub fn separate_streams() {
     let null = null.as_ref().map(AsFd::as_fd);
     redirect(null.unwrap_or(std_fd(STDERR)), STDIN);
     redirect(std_fd(STDERR), STDOUT);
+}
+
+/// Writes to a file below a directory.
+pub fn write_file(dir: BorrowedFd<'_>, path: &CStr, text: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, path, flags, Mode::empty())?;
+    rustix::io::retry_on_intr(|| rustix::io::write(&file, text)).map(drop)
 }
 
 /// Opens a directory below another one.

@@ -67,7 +67,7 @@ impl News {
     /// These `events`, errors and hang-ups, also those that are there already.
     ///
     /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOMEM`, `ENOSPC`.
+    /// `ENOSPC` the user has too many watches.
     pub fn of(fd: i32, events: Events) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         // epoll has the same numbers.

@@ -121,7 +121,6 @@ impl Name {
         name
     }
 
-    /// The raw bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -219,7 +218,6 @@ pub fn is_descendant(pid: i32) -> Result<bool, Errno> {
 const MAX_ANCESTORS: usize = 1000;
 
 impl View {
-    /// Whether the parents of `pid` lead to this process.
     fn leads_to_own(self, mut pid: i32) -> Result<bool, Errno> {
         for _ in 0..MAX_ANCESTORS {
             if pid == pid::own() {
@@ -283,9 +281,7 @@ impl View {
     pub fn has_name(self, pid: i32, command: Name, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
         is_called(command.as_bytes(), &name[..name.len().min(15)])
-            || self
-                .program(pid, &mut buffer)
-                .is_ok_and(|program| program == name)
+            || self.program(pid, &mut buffer) == Ok(name)
     }
 
     /// Whether the first argument of a process is called `name`. Not for a process of the tree: the

@@ -29,7 +29,6 @@ macro_rules! shared_words {
 }
 pub(crate) use shared_words;
 
-/// A shared word.
 #[derive(Clone, Copy, Debug)]
 pub struct Word(&'static AtomicU64);
 

@@ -73,7 +73,6 @@ impl Signal {
         (RTMIN..=RTMAX).contains(&number).then_some(Self(number))
     }
 
-    /// 1 to 64.
     pub const fn number(self) -> u8 {
         self.0
     }
@@ -134,12 +133,10 @@ impl Mask {
     pub const ALL: Self = Self(u64::MAX);
     const NONE: Self = Self(0);
 
-    /// The signals of these numbers.
     pub fn of(numbers: &[i32]) -> Self {
         Self(numbers.iter().fold(0, |mask, number| mask | bit(*number)))
     }
 
-    /// Every signal except those of these numbers.
     pub fn except(numbers: &[i32]) -> Self {
         Self(!Self::of(numbers).0)
     }

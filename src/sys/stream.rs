@@ -104,7 +104,7 @@ impl Stream {
     /// The place of a pipe, which counts neither as a reader nor as a writer.
     ///
     /// # Errors
-    /// `ENOENT` no `/proc`; `EMFILE`.
+    /// `ENOENT` no `/proc`.
     pub fn place(&self) -> Result<OwnedFd, Errno> {
         reopen(self.as_raw_fd(), OFlags::PATH)
     }
@@ -140,12 +140,6 @@ impl Stream {
         let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
         let mut nothing = [0; 1];
         while rustix::net::recv(&self.fd, &mut nothing, flags).is_ok() {}
-    }
-
-    /// How many bytes there are to be read, at either end of a pipe. See `FIONREAD` in
-    /// `ioctl_pipe(2)`.
-    pub fn readable(&self) -> u64 {
-        rustix::io::ioctl_fionread(&self.fd).unwrap_or(0)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
+use super::arrival::no_info;
 use super::pid::Pid;
 use super::signal::Signal;
 use super::{Errno, check};
@@ -100,7 +101,6 @@ impl Wait {
         Self { child, flags }
     }
 
-    /// For its end.
     pub const fn ended(self) -> Self {
         self.with(libc::WEXITED)
     }
@@ -111,7 +111,6 @@ impl Wait {
         self.with(libc::WSTOPPED)
     }
 
-    /// For a resumption.
     pub const fn resumed(self) -> Self {
         self.with(libc::WCONTINUED)
     }
@@ -143,8 +142,7 @@ impl Wait {
         let (kind, id) = self.child.map_or((libc::P_ALL, 0), |pid| {
             (libc::P_PID, pid.get() as libc::id_t)
         });
-        // SAFETY: an all-zero siginfo is a valid value to be overwritten.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let mut info = no_info();
         loop {
             // SAFETY: the siginfo is live.
             let ret = unsafe { libc::waitid(kind, id, &raw mut info, self.flags | libc::__WALL) };
