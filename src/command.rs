@@ -95,7 +95,9 @@ pub fn execute_last(text: &OsStr, directory: &Path, variables: &[(&str, &str)]) 
     let environment = Strings::new(inherited.map(<[u8]>::to_vec).chain(own).collect());
     let shell = exec::SHELL;
     let words = [shell.to_bytes(), b"-c", text.as_bytes()].map(<[u8]>::to_vec);
-    fd::enter_directory(directory);
+    if std::env::set_current_dir(directory).is_err() {
+        fd::leave_directory();
+    }
     fd::separate_streams();
     exec::execute(shell, &mut Strings::new(words.to_vec()), Some(&environment))
 }

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use crate::output::{status, stderr};
 use crate::run;
-use crate::sys::{prctl, startup};
+use crate::sys::startup;
 
 /// The file name of an installed treaper, and the `argv[0]` of a host that is started as treaper.
 const NAME: &str = "treaper";
@@ -48,7 +48,7 @@ fn run_treaper(words: &[OsString]) -> i32 {
         return status::OWN_FAILURE.into();
     }
     // Otherwise it would be `exe`, the name of the link.
-    prctl::set_name(c"treaper");
+    let _ = rustix::thread::set_name(c"treaper");
     run::main(words)
 }
 

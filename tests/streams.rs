@@ -14,15 +14,14 @@ use common::{special, sys, until};
 use treaper::plan::event::Trigger;
 use treaper::streams::idle::{self, Idle};
 use treaper::streams::watch::{Watch, Woken};
-use treaper::sys::arrival::SignalFd;
 use treaper::sys::signal::{self, Signal};
-use treaper::sys::{clock, fd};
+use treaper::sys::{arrival, clock, fd};
 
 /// A watch, and the writer of what is now the stdin of this process.
 fn watch() -> (Watch<'static>, File) {
     let (read, write) = sys::pipe().unwrap();
     sys::dup2(read.as_raw_fd(), fd::STDIN);
-    (Watch::new(SignalFd::new().unwrap()), write)
+    (Watch::new(arrival::signal_fd().unwrap()), write)
 }
 
 /// What the watch reports now.

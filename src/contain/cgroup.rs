@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
+
 use crate::sys::cgroup_dir as sys;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::Signal;
@@ -78,7 +80,7 @@ impl Cgroup {
     pub fn expel(&self, treaper: &[i32]) {
         for own in treaper.iter().copied().filter(|pid| *pid != 0) {
             let mut buffer = [0; 4096];
-            let groups = proc::view().and_then(|proc| proc.control_groups(own, &mut buffer));
+            let groups = proc::view().and_then(|proc| proc.start_of(own, "cgroup", &mut buffer));
             let is_inside = |groups: &[u8]| {
                 let mut names = groups.split(|byte| b"/\n".contains(byte));
                 names.any(|name| name == self.name.to_bytes())
@@ -89,9 +91,10 @@ impl Cgroup {
         }
     }
 
-    /// Sends SIGKILL to every member. Returns whether one call has reached all of them.
+    /// Sends SIGKILL to every member, also of the groups below. Returns whether one call has reached
+    /// all of them.
     pub fn kill(&self) -> bool {
-        match sys::kill(self.dir.as_fd()) {
+        match fd::write_file(self.dir.as_fd(), c"cgroup.kill", b"1") {
             Ok(()) => return true,
             Err(Errno::NOENT) => self.kill_by_freezing(),
             Err(errno) => log::warn!("cannot kill the cgroup: {errno}"),
@@ -108,9 +111,11 @@ impl Cgroup {
         });
     }
 
-    /// For Linux before 5.14. Frozen members cannot fork while they are signalled.
+    /// For Linux before 5.14. Frozen members cannot fork while they are signalled. The write returns
+    /// before all of them are frozen.
     fn kill_by_freezing(&self) {
-        if let Err(errno) = sys::freeze(self.dir.as_fd(), true) {
+        let freeze = |text| fd::write_file(self.dir.as_fd(), c"cgroup.freeze", text);
+        if let Err(errno) = freeze(b"1") {
             log::info!("cannot freeze the cgroup: {errno}");
         }
         self.members(&mut |pid| {
@@ -125,7 +130,7 @@ impl Cgroup {
                 let _ = pidfd::send(fd.as_fd(), Signal::KILL);
             }
         });
-        let _ = sys::freeze(self.dir.as_fd(), false);
+        let _ = freeze(b"0");
     }
 }
 
@@ -151,7 +156,7 @@ impl Drop for Cgroup {
 /// The new directory, and its `cgroup.events`. The directory is locked while a process of treaper
 /// has it open.
 fn make_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
-    sys::make(parent.as_fd(), name)?;
+    rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))?;
     let open_and_hold = || {
         let dir = fd::open_directory(parent.as_fd(), name)?;
         // From here on no sweep removes it. A sweep before this line has locked it, or has removed

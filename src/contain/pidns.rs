@@ -6,28 +6,28 @@
 //! its own uid and gid exist there, and setuid programs give no rights.
 
 use crate::output::error::{self, Error};
-use crate::sys::clone::{self, Fork, Namespaces};
+use crate::sys::clone::{self, Fork};
 use crate::sys::{Errno, namespace};
 
 /// Forks the monitor into a new PID namespace, and sets the namespace up in the child. The error
 /// names the cause and the remedy. The child can return it, too. `in_job`: see [`clone::fork`].
 pub fn fork(in_job: bool) -> Result<Fork, Error> {
     let ids = namespace::own_ids();
-    let fork = |kind| (clone::fork_into(kind, in_job), kind);
-    let (forked, kind) = match fork(Namespaces::Privileged) {
-        (Err(Errno::PERM), _) => fork(Namespaces::WithUser),
-        other => other,
+    let fork = |with_user| clone::fork_into_namespace(with_user, in_job);
+    let (forked, with_user) = match fork(false) {
+        Err(Errno::PERM) => (fork(true), true),
+        other => (other, false),
     };
     let forked = forked.map_err(|errno| cannot("make a PID namespace", errno))?;
     if matches!(forked, Fork::Child) {
-        set_up(kind, ids)?;
+        set_up(with_user, ids)?;
     }
     Ok(forked)
 }
 
 /// Called inside the new namespaces.
-fn set_up(kind: Namespaces, (uid, gid): (u32, u32)) -> Result<(), Error> {
-    if kind == Namespaces::WithUser {
+fn set_up(with_user: bool, (uid, gid): (u32, u32)) -> Result<(), Error> {
+    if with_user {
         namespace::map_ids(uid, gid).map_err(|errno| cannot("map the uid of treaper", errno))?;
     }
     namespace::mount_own_proc().map_err(|errno| match errno {

@@ -12,6 +12,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::system::uname;
 use serde_json::{Value, json};
 
 use crate::contain::Level;
@@ -27,12 +28,10 @@ use crate::settings::config::{Config, DoctorFormat};
 use crate::settings::manner::Manner;
 use crate::start;
 use crate::streams::idle;
-use crate::sys::arrival::SignalFd;
 use crate::sys::clone::{self, Fork};
-use crate::sys::exec;
 use crate::sys::startup::Inherited;
 use crate::sys::wait::{Change, Ended, Wait};
-use crate::sys::{Errno, fd, kernel_release, pid, pidfd, prctl, proc, tty};
+use crate::sys::{Errno, arrival, exec, fd, pid, pidfd, prctl, proc, tty};
 use crate::tree::spare::Spare;
 
 use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS, plain};
@@ -109,7 +108,7 @@ fn features() -> impl Iterator<Item = Check> {
     // The answer for each of `FEATURES`, and since which version of Linux it is there.
     let answers = [
         (prctl::become_subreaper(), "3.4"),
-        (SignalFd::new().map(drop), "2.6.27"),
+        (arrival::signal_fd().map(drop), "2.6.27"),
         (by_pidfd(|_| Ok(())), "5.3"),
         (by_pidfd(|fd| pidfd::is_unreaped(fd).map(drop)), "5.1"),
         (by_pidfd(|fd| pidfd::parent(fd).map(drop)), "6.13"),
@@ -156,7 +155,8 @@ fn options(config: &Config) -> Vec<Check> {
     }
     if config.finally.is_some() {
         let because = |errno| format!("/bin/sh: {}", error::describe(errno));
-        add("--finally", exec::may_execute_shell().map_err(because));
+        let found = rustix::fs::access(exec::SHELL, rustix::fs::Access::EXEC_OK);
+        add("--finally", found.map_err(because));
     }
     found
 }
@@ -296,7 +296,8 @@ fn kills_group() -> bool {
 
 impl Findings {
     fn table(&self) -> String {
-        let (version, kernel) = (env!("CARGO_PKG_VERSION"), kernel_release());
+        let (version, system) = (env!("CARGO_PKG_VERSION"), uname());
+        let kernel = system.release().to_string_lossy();
         let mut text = format!(
             "treaper {version} on Linux {kernel}\n\nThis place (a line with - is neither good nor bad)\n"
         );
@@ -343,7 +344,7 @@ impl Findings {
         let notes = notes.filter_map(|row| Some((plain(row.0), *NOTES.get(note_of(*row)? - 1)?)));
         json!({
             "version": env!("CARGO_PKG_VERSION"),
-            "kernel": kernel_release(),
+            "kernel": uname().release().to_string_lossy(),
             "checks": checks.collect::<Value>(),
             "levels": levels.collect::<Value>(),
             "chosen": self.chosen.name(),

@@ -293,7 +293,7 @@ pub fn hidden_behind(pid: i32) -> Option<i32> {
 
 fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
     let mut buffer = [0; 512];
-    proc.command_line(pid, &mut buffer)
+    proc.start_of(pid, "cmdline", &mut buffer)
         .is_ok_and(shell::was_given_a_command)
 }
 
@@ -341,6 +341,6 @@ fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
 fn is_copy(pid: i32, above: i32) -> bool {
     let Ok(proc) = proc::view() else { return false };
     let (mut one, mut other) = ([0; 512], [0; 512]);
-    let one = proc.command_line(pid, &mut one);
-    one.is_ok_and(|one| !one.is_empty() && proc.command_line(above, &mut other) == Ok(one))
+    let one = proc.start_of(pid, "cmdline", &mut one);
+    one.is_ok_and(|one| !one.is_empty() && proc.start_of(above, "cmdline", &mut other) == Ok(one))
 }

@@ -127,7 +127,7 @@ impl Report {
     /// The object, at the time `now`.
     fn object(&self, facts: &Facts<'_>, now: Duration) -> Value {
         let [drain, terminate, kill] = self.ledger.steps(now);
-        let used = wait::usage();
+        let ([user, system], max_rss) = wait::usage();
         let (server_status, server_signal) = match facts.server_ended {
             Some(Ended::Exited(status)) => (Some(status), None),
             Some(Ended::Killed(number)) => (None, Some(signal_name(number))),
@@ -154,9 +154,9 @@ impl Report {
             "drain": drain.map(seconds),
             "terminate": terminate.map(seconds),
             "kill": kill.map(seconds),
-            "cpu_user": seconds(used.user),
-            "cpu_system": seconds(used.system),
-            "max_rss": used.max_rss,
+            "cpu_user": seconds(user),
+            "cpu_system": seconds(system),
+            "max_rss": max_rss,
             "memory_peak": facts.memory_peak,
             "signalled": self.ledger.signalled(),
             "sigkilled": list(List::Sigkilled),

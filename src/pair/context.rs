@@ -16,11 +16,10 @@ use crate::settings::config::Config;
 use crate::settings::manner::Manner;
 use crate::streams::forward::Rules;
 use crate::sys::pid::{self, Pid};
-use crate::sys::prctl;
 use crate::sys::signal::{self, Signal};
 use crate::sys::startup::Inherited;
-use crate::sys::stream;
 use crate::sys::writes::Writes;
+use crate::sys::{prctl, stream};
 use crate::tree::spare::Spare;
 
 /// What the user asked for, and the state in which this process was started.

@@ -1,11 +1,10 @@
 //! How the monitor reaches the shim.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use crate::sys::arrival::{Arrival, Origin};
-use crate::sys::pid;
 use crate::sys::signal::{self, Signal};
-use crate::sys::{Errno, fd, pidfd};
+use crate::sys::{Errno, fd, pid, pidfd};
 
 /// The way from the monitor to the shim.
 #[derive(Debug)]
@@ -16,7 +15,8 @@ pub enum Link {
         /// Missing before Linux 5.3, or without a free descriptor.
         pidfd: Option<OwnedFd>,
     },
-    /// The monitor is in a PID namespace of its own. From there it cannot signal the shim.
+    /// The monitor is in a PID namespace of its own. From there it cannot signal the shim. But the
+    /// shim reads this pipe, and each byte sends it SIGCONT, which also resumes it.
     Bell(OwnedFd),
     /// The shim has ended.
     Gone,
@@ -31,7 +31,7 @@ impl Link {
                 pidfd: Some(shim), ..
             } => drop(pidfd::send(shim.as_fd(), signal)),
             Self::Parent { pid, pidfd: None } => drop(signal::kill_parent(*pid, signal)),
-            Self::Bell(bell) => fd::write_byte(bell.as_fd()),
+            Self::Bell(bell) => drop(fd::write_at_once(bell.as_fd(), b"!")),
             Self::Gone => {}
         }
     }
@@ -44,21 +44,6 @@ impl Link {
             Self::Gone => true,
         }
     }
-}
-
-/// A *bell* is a pipe. When a byte is written to its second end, the process that called this
-/// function gets SIGCONT, which also resumes it.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
-pub fn bell() -> Result<(OwnedFd, OwnedFd), Errno> {
-    fd::signalling_pipe(Signal::CONT)
-}
-
-/// Empties the pipe, so that the next byte sends a signal again. Returns whether no process can
-/// ring it any more.
-pub fn silence(bell: BorrowedFd<'_>) -> bool {
-    fd::empty(bell)
 }
 
 /// Whether the kernel has sent this signal because of the bell, or of the end of the monitor.

@@ -15,12 +15,11 @@ use crate::plan::machine::{Plan, State};
 use crate::settings::config::StdinMode;
 use crate::streams::idle::Idle;
 use crate::streams::watch::Watch;
-use crate::sys::arrival::{self, SignalFd};
 use crate::sys::clone::{self, Setup};
 use crate::sys::exec::Failure;
 use crate::sys::signal::Signal;
 use crate::sys::startup::Standing;
-use crate::sys::{apart, fd, prctl, startup};
+use crate::sys::{apart, arrival, fd, prctl, startup};
 use crate::tree::{Server, Tree};
 use std::os::fd::AsFd;
 
@@ -81,7 +80,7 @@ pub fn start_server<'a>(
         containment,
         writes,
     } = prepared;
-    let signals = SignalFd::new().map_err(|errno| Error::kernel("make a signalfd", errno))?;
+    let signals = arrival::signal_fd().map_err(|errno| Error::kernel("make a signalfd", errno))?;
     let standing = context.place.standing;
     let setup = Setup {
         inherited: *context.inherited,

@@ -53,7 +53,7 @@ impl Connection {
     /// room for it.
     fn answer(&mut self, line: fmt::Arguments<'_>) {
         stream::send(self.stream.as_fd(), format!("{line}\n").as_bytes());
-        stream::hang_up(self.stream.as_fd());
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
         self.is_answered = true;
         self.inbox = Inbox::default();
     }

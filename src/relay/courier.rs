@@ -30,7 +30,7 @@ pub fn start(place: &Place) -> Result<(Stream, Pid), Errno> {
         return Ok((near, pid));
     }
     let _ = prctl::new_session();
-    prctl::set_name(NAME);
+    let _ = rustix::thread::set_name(NAME);
     let _ = prctl::signal_on_parent_exit(Signal::KILL);
     if pid::parent() == relay {
         let helpers = &mut Vec::new();

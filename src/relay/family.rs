@@ -9,11 +9,9 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::output::error;
-use crate::sys::namespace;
-use crate::sys::peer::{self, Credentials};
 use crate::sys::pid::Pid;
 use crate::sys::wait::Wait;
-use crate::sys::{Errno, pidfd, proc, wait};
+use crate::sys::{Errno, namespace, peer, pidfd, proc, wait};
 
 /// How often a chain that changes is read again.
 const MAX_LOOKS: usize = 16;
@@ -70,7 +68,8 @@ impl Family {
 /// # Errors
 /// Why not.
 pub fn check(socket: BorrowedFd<'_>, family: Family) -> Result<(), String> {
-    let Credentials { pid, uid } = peer::credentials(socket).map_err(error::describe)?;
+    let found = peer::credentials(socket).map_err(error::describe)?;
+    let (pid, uid) = (found.pid(), found.uid());
     if uid != namespace::own_ids().0 {
         return Err(format!("pid {pid} has another uid, {uid}"));
     }

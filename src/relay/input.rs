@@ -10,7 +10,7 @@ use crate::relay::turns::Turns;
 use crate::relay::wanted::{Awaited, Wanted};
 use crate::sys::poll::{Events, News};
 use crate::sys::stream::Stream;
-use crate::sys::{Errno, clock};
+use crate::sys::{Errno, clock, fd};
 
 /// Why nothing more can be written.
 pub const NO_READER: &str = "the server is gone, or reads no more";
@@ -103,7 +103,7 @@ impl Input {
                 self.is_complete = true;
                 let fifo = self.host.take().filter(Stream::is_fifo);
                 self.fifo = fifo.and_then(|fifo| {
-                    let news = News::with_data(fifo.as_raw_fd()).ok()?;
+                    let news = News::of(fifo.as_raw_fd(), Events::IN).ok()?;
                     Some((fifo, news))
                 });
                 // The last line counts also without a newline. All of it is written. If a turn
@@ -120,7 +120,7 @@ impl Input {
     pub fn resume(&mut self) {
         let has_bytes = |(fifo, news): &mut (Stream, News)| {
             news.take();
-            fifo.readable() > 0
+            fd::unread(fifo.as_raw_fd()) > 0
         };
         let Some((fifo, _)) = self.fifo.take_if(has_bytes) else {
             return;

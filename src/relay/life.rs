@@ -9,7 +9,7 @@ use crate::relay::input::{Input, NO_READER};
 use crate::relay::output::Output;
 use crate::relay::turns::Turns;
 use crate::relay::wanted::{Awaited, Wanted};
-use crate::sys::arrival::{self, Arrival, SignalFd};
+use crate::sys::arrival::{self, Arrival};
 use crate::sys::poll::Events;
 use crate::sys::wait::Ended;
 use crate::sys::{Errno, clock, stream};
@@ -23,7 +23,7 @@ pub struct Relay {
     pub turns: Turns,
     /// For how long the host may be silent, until its silence was reported, or treaper stops.
     pub idle: Option<Duration>,
-    pub signals: SignalFd,
+    pub signals: OwnedFd,
     pub child: Child,
     /// To treaper, which it tells of triggers. It hangs up when no process of treaper is left.
     pub line: Option<OwnedFd>,

@@ -1,5 +1,6 @@
 //! The server's stdout: passed on to the host as it comes, and searched for the end of a turn.
 
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use crate::output::progress::Seconds;
@@ -12,7 +13,7 @@ use crate::sys::poll::Events;
 use crate::sys::signal::{self, Signal};
 use crate::sys::stream::Stream;
 use crate::sys::wait::{Change, Ended};
-use crate::sys::{Errno, clock};
+use crate::sys::{Errno, clock, fd};
 
 /// After a stop, the relay gives up if the host reads nothing of the last output of the tree for
 /// this long.
@@ -83,7 +84,8 @@ impl Output {
     /// outside of the tree may hold this stream, too, and write to it without end.
     pub fn finish(&mut self, turns: &mut Turns, now: Duration) {
         self.since = Some(now);
-        self.left = self.from.as_ref().map(Stream::readable);
+        let from = self.from.as_ref();
+        self.left = from.map(|from| fd::unread(from.as_raw_fd()));
         self.read(turns);
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::plan::event::Trigger;
 use crate::streams::idle::Idle;
-use crate::sys::arrival::{self, Arrival, SignalFd};
+use crate::sys::arrival::{self, Arrival};
 use crate::sys::fd::{self, Kind};
 use crate::sys::poll::{self, Events, HANG_UP, News, Polled};
 use crate::sys::{Errno, apart, clock, stream};
@@ -82,7 +82,7 @@ enum Meaning {
 /// `sources[n - 1]`.
 #[derive(Debug)]
 pub struct Watch<'a> {
-    signals: Option<SignalFd>,
+    signals: Option<OwnedFd>,
     sources: Vec<Source<'a>>,
     polled: Vec<Polled>,
 }
@@ -100,8 +100,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Watches signals, and what is added later.
-    pub fn new(signals: SignalFd) -> Self {
+    /// Watches signals, and what is added later. `signals`: see [`arrival::signal_fd`].
+    pub fn new(signals: OwnedFd) -> Self {
         Self {
             polled: vec![Polled::new(signals.as_raw_fd(), Events::IN)],
             signals: Some(signals),
@@ -357,7 +357,7 @@ impl StandardStream {
         if self.news.is_some() {
             return Meaning::Nothing;
         }
-        match News::of(self.fd) {
+        match News::of(self.fd, Events::RDHUP) {
             Ok(news) => {
                 *polled = Polled::new(news.as_raw_fd(), Events::IN);
                 self.news = Some(news);

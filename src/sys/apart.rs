@@ -27,7 +27,6 @@ pub fn give_up(fd: i32, helpers: &mut Vec<i32>) {
     }
 }
 
-/// See [`give_up`].
 fn close(fd: i32) {
     if fd < fd::STDERR {
         fd::redirect(std_fd(fd::STDERR), fd);
@@ -37,10 +36,9 @@ fn close(fd: i32) {
     }
 }
 
-/// As [`fd::write_message`], by another process if it may wait: an orphan, which
-/// this process does not have to reap, and which keeps nothing else open. The process between
-/// shares the descriptors, because its own copy of stderr would be closed at its end, and that may
-/// wait.
+/// As [`fd::write_message`], by another process if it may wait: an orphan, which this process does
+/// not have to reap, and which keeps nothing else open. The process between shares the descriptors:
+/// its own copy of stderr would be closed at its end, and that may wait.
 pub fn write_message_apart(bytes: &[u8]) {
     if !fd::may_wait(fd::STDERR) {
         return fd::write_message(bytes);

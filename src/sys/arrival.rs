@@ -1,18 +1,17 @@
 //! Signals that have arrived: read one by one, each with its origin.
 
 use std::ffi::c_long;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use libc::{SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SYS_rt_sigqueueinfo};
+use libc::{SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU};
 
-use super::pid::Pid;
+use super::pid::{self, Pid};
 use super::signal::{self, Mask, Signal, kill_self};
 use super::{Errno, check, pidfd};
 
-/// A signal that arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub signal: Signal,
@@ -30,7 +29,6 @@ pub enum Origin {
     ChildOrDescriptor,
     /// The kernel, for any other reason, such as a limit or a timer.
     Kernel,
-    /// The process with this pid.
     Process(i32),
     /// A process outside of this PID namespace.
     Outside,
@@ -46,28 +44,14 @@ static NOTED: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
 /// any signal is handled.
 pub static IS_NEW: AtomicI32 = AtomicI32::new(0);
 
-/// A descriptor that is readable while a signal is pending, for a poll. [`wait_any`] takes the
-/// signal. See `signalfd(2)`.
-#[derive(Debug)]
-pub struct SignalFd(OwnedFd);
-
-impl SignalFd {
-    /// For every signal; close-on-exec.
-    pub fn new() -> Result<Self, Errno> {
-        let (all, flags) = (Mask::ALL, libc::SFD_CLOEXEC);
-        // SAFETY: the mask is live, and of that size.
-        let fd = check(unsafe {
-            libc::syscall(libc::SYS_signalfd4, -1, &raw const all, Mask::SIZE, flags)
-        })?;
-        // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
-    }
-}
-
-impl AsRawFd for SignalFd {
-    fn as_raw_fd(&self) -> i32 {
-        self.0.as_raw_fd()
-    }
+/// A descriptor, close-on-exec, that is readable while any signal is pending, for a poll.
+/// [`wait_any`] takes the signal. See `signalfd(2)`.
+pub fn signal_fd() -> Result<OwnedFd, Errno> {
+    let (number, all, flags) = (libc::SYS_signalfd4, Mask::ALL, libc::SFD_CLOEXEC);
+    // SAFETY: the mask is live, and of that size.
+    let fd = check(unsafe { libc::syscall(number, -1, &raw const all, Mask::SIZE, flags) })?;
+    // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// Waits for any signal (all are blocked), at most for `timeout` (`None`: without a limit). Needs
@@ -110,7 +94,7 @@ pub fn share_keys<T>(in_job: bool, make: impl FnOnce(i32) -> T) -> T {
             let mut info = no_info();
             (info.si_signo, info.si_code) = (key, code);
             if word >> key & 1 == 1 {
-                put_back(&info);
+                let _ = queue(pid::own(), &info);
             }
         }
     }
@@ -126,8 +110,7 @@ extern "C" fn note(number: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
 }
 
 /// Sends a signal that has arrived here on to the child `to`, which gets it as it came: with its
-/// value, its sender, and whether the kernel made it. See `rt_sigqueueinfo(2)`, which lets a
-/// process use negative codes alone for another one.
+/// value, its sender, and whether the kernel made it.
 pub fn pass_on(arrival: &Arrival, to: Pid) {
     let code = match arrival.value {
         Some(_) => libc::SI_QUEUE,
@@ -140,10 +123,7 @@ pub fn pass_on(arrival: &Arrival, to: Pid) {
     };
     let value = arrival.value.unwrap_or(0);
     let info = pidfd::queued(arrival.signal, code, sender, value);
-    let number = libc::c_int::from(arrival.signal.number());
-    // SAFETY: the siginfo is live, and the kernel only reads it.
-    let result = unsafe { libc::syscall(SYS_rt_sigqueueinfo, to.get(), number, &raw const info) };
-    if result != 0 {
+    if queue(to.get(), &info).is_err() {
         // A filter refuses it, or too many signals wait.
         if let Err(errno) = signal::send(to, arrival.signal, arrival.value) {
             log::warn!("cannot pass on {}: {errno}", arrival.signal);
@@ -155,11 +135,12 @@ pub fn pass_on(arrival: &Arrival, to: Pid) {
 const BY_PROCESS: i32 = libc::SI_ASYNCIO;
 const BY_KERNEL: i32 = libc::SI_ASYNCNL;
 
-/// Sends this process a signal again. See `rt_sigqueueinfo(2)`.
-fn put_back(info: &libc::siginfo_t) {
-    let own = super::pid::own();
+/// Sends a signal with what is to be known of it. See `rt_sigqueueinfo(2)`, which lets a process use
+/// negative codes alone for another one.
+fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
+    let number = libc::SYS_rt_sigqueueinfo;
     // SAFETY: the siginfo is live, and the kernel only reads it.
-    unsafe { libc::syscall(SYS_rt_sigqueueinfo, own, info.si_signo, &raw const *info) };
+    check(unsafe { libc::syscall(number, to, info.si_signo, &raw const *info) }).map(drop)
 }
 
 /// Replaces a SIGCONT that has arrived by SIGCHLD: this process then looks at its parent and its
@@ -190,8 +171,8 @@ fn wait_for(
         .map(|number| number as i32)
 }
 
-fn no_info() -> libc::siginfo_t {
-    // SAFETY: an all-zero siginfo is a valid value to be overwritten.
+pub(super) fn no_info() -> libc::siginfo_t {
+    // SAFETY: an all-zero siginfo is a valid value, to be overwritten.
     unsafe { std::mem::zeroed() }
 }
 
@@ -234,10 +215,10 @@ fn sender(info: &libc::siginfo_t) -> i32 {
 /// another process waits in the queue of the process, which the kernel looks at last. If that one
 /// is found, it is put back.
 pub fn remove_own(signal: Signal) {
-    let (own, mask) = (super::pid::own(), Mask::of(&[signal.number().into()]));
+    let (own, mask) = (pid::own(), Mask::of(&[signal.number().into()]));
     let mut info = no_info();
     match wait_for(mask, Some(Duration::ZERO), &mut info) {
-        Ok(_) if sender(&info) != own => put_back(&info),
+        Ok(_) if sender(&info) != own => drop(queue(own, &info)),
         Ok(_) | Err(_) => {}
     }
 }

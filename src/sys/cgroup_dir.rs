@@ -9,19 +9,9 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use super::Errno;
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
-const WRITE: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
 
-/// Opens a group's directory.
 pub fn open(path: &std::path::Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, READ | OFlags::DIRECTORY, Mode::empty())
-}
-
-/// Makes the group `name` below `parent`.
-///
-/// # Errors
-/// `EACCES`, `EPERM`, `EROFS` not allowed; `EAGAIN` a limit of groups.
-pub fn make(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-    rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))
 }
 
 /// Locks `group` until this descriptor and all of its copies in forked processes are closed. See
@@ -48,7 +38,7 @@ pub fn remove(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
 /// one. Allocates.
 ///
 /// # Errors
-/// `EACCES`, `EPERM` not allowed; `ENOENT`, `ENODEV` it has been removed; `ENOMEM`.
+/// `EACCES`, `EPERM` not allowed; `ENOENT`, `ENODEV` it has been removed.
 pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
     for name in super::fd::directories_in(group)? {
         match remove(group, &name) {
@@ -62,39 +52,18 @@ pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
 
 /// Succeeds if a process may be moved between `group` and the groups below it. clone3 needs the
 /// same right.
-///
-/// # Errors
-/// `EACCES` not allowed.
 pub fn may_move(group: BorrowedFd<'_>) -> Result<(), Errno> {
-    rustix::fs::openat(group, c"cgroup.procs", WRITE, Mode::empty()).map(drop)
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    rustix::fs::openat(group, c"cgroup.procs", flags, Mode::empty()).map(drop)
 }
 
-/// Moves the calling process into `group`.
-pub fn enter(group: BorrowedFd<'_>) -> Result<(), Errno> {
-    write(group, c"cgroup.procs", b"0")
-}
-
-/// Moves another process into `group`.
+/// Moves a process into `group`; 0: the calling one.
 pub fn admit(group: BorrowedFd<'_>, pid: i32) -> Result<(), Errno> {
     let mut text = [0; 11];
     let mut rest = &mut text[..];
     let _ = write!(rest, "{pid}");
     let left = rest.len();
-    write(group, c"cgroup.procs", &text[..text.len() - left])
-}
-
-/// Sends SIGKILL to every member of `group` and of the groups below it, atomically. See
-/// `cgroup.kill`.
-///
-/// # Errors
-/// `ENOENT` before Linux 5.14.
-pub fn kill(group: BorrowedFd<'_>) -> Result<(), Errno> {
-    write(group, c"cgroup.kill", b"1")
-}
-
-/// Freezes or thaws every member. Returns before all of them are frozen. See `cgroup.freeze`.
-pub fn freeze(group: BorrowedFd<'_>, frozen: bool) -> Result<(), Errno> {
-    write(group, c"cgroup.freeze", if frozen { b"1" } else { b"0" })
+    super::fd::write_file(group, c"cgroup.procs", &text[..text.len() - left])
 }
 
 /// Opens `cgroup.events`, which polls as `POLLPRI` when it changes.
@@ -122,9 +91,4 @@ pub fn is_populated(events: BorrowedFd<'_>) -> Result<bool, Errno> {
 pub fn members(group: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let file = rustix::fs::openat(group, c"cgroup.procs", READ, Mode::empty())?;
     super::proc::each_number(file.as_fd(), each)
-}
-
-fn write(group: BorrowedFd<'_>, file: &CStr, text: &[u8]) -> Result<(), Errno> {
-    let file = rustix::fs::openat(group, file, WRITE, Mode::empty())?;
-    rustix::io::retry_on_intr(|| rustix::io::write(&file, text)).map(drop)
 }

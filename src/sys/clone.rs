@@ -30,41 +30,24 @@ pub fn fork(in_job: bool) -> Result<Fork, Errno> {
 }
 
 /// Forks a child whose end sends SIGCHLD to the parent, as usual.
-///
-/// # Errors
-/// As [`fork`].
 pub fn fork_plainly() -> Result<Fork, Errno> {
     any_clone(0, libc::SIGCHLD, &mut -1, None).map(|(fork, _)| fork)
 }
 
 /// As [`fork_plainly`], but the child has the descriptors of this process, and no copies of them:
 /// what the child closes is closed here as well. See `CLONE_FILES` in `clone(2)`.
-///
-/// # Errors
-/// As [`fork`].
 pub fn fork_sharing_descriptors() -> Result<Fork, Errno> {
     any_clone(libc::CLONE_FILES, libc::SIGCHLD, &mut -1, None).map(|(fork, _)| fork)
 }
 
-/// Which namespaces a process is born into. See `namespaces(7)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Namespaces {
-    /// New ones for pids and mounts. They need `CAP_SYS_ADMIN`.
-    Privileged,
-    /// The same inside a new user namespace, which gives the right to make them.
-    WithUser,
-}
-
 /// As [`fork`], but the child is the init of a new PID namespace, with a mount namespace of its
-/// own: there `getpid()` is 1 and `getppid()` is 0.
+/// own: there `getpid()` is 1 and `getppid()` is 0. `with_user`: inside a new user namespace, which
+/// gives the right to make them. Otherwise it needs `CAP_SYS_ADMIN`. See `namespaces(7)`.
 ///
 /// # Errors
 /// `EPERM` not allowed; `ENOSPC` too many or too deep; `EINVAL` the kernel has no such namespaces.
-pub fn fork_into(namespaces: Namespaces, in_job: bool) -> Result<Fork, Errno> {
-    let user = match namespaces {
-        Namespaces::WithUser => libc::CLONE_NEWUSER,
-        Namespaces::Privileged => 0,
-    };
+pub fn fork_into_namespace(with_user: bool, in_job: bool) -> Result<Fork, Errno> {
+    let user = if with_user { libc::CLONE_NEWUSER } else { 0 };
     fork_with(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user, in_job)
 }
 
@@ -356,7 +339,7 @@ fn set_up(setup: &Setup, parent: c_int, enter: Option<BorrowedFd<'_>>) -> Result
     if let Some(cgroup) = enter {
         // Only where it is needed: this write waits for an RCU grace period, which takes longer
         // than the rest of a start.
-        super::cgroup_dir::enter(cgroup).map_err(Failure::Clone)?;
+        super::cgroup_dir::admit(cgroup, 0).map_err(Failure::Clone)?;
     }
     let _ = super::prctl::signal_on_parent_exit(setup.parent_death_signal);
     if super::pid::parent() != parent {
@@ -364,7 +347,7 @@ fn set_up(setup: &Setup, parent: c_int, enter: Option<BorrowedFd<'_>>) -> Result
         return Err(Failure::Orphaned);
     }
     if setup.no_new_privs {
-        super::prctl::no_new_privs().map_err(Failure::Clone)?;
+        rustix::thread::set_no_new_privs(true).map_err(Failure::Clone)?;
     }
     if setup.inherited.sigchld_ignored {
         signal::set_action(libc::SIGCHLD, libc::SIG_IGN);

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 
 use rustix::fs::FileType;
 
-use super::{Errno, last_errno, startup};
+use super::{Errno, errno, startup};
 
 pub const SHELL: &CStr = c"/bin/sh";
 
@@ -57,12 +57,7 @@ fn execve(path: &CStr, argv: &[*const c_char], environment: *const *const c_char
     // SAFETY: NUL-terminated strings in null-terminated arrays, owned by `Strings` and by the C
     // runtime.
     unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), environment) };
-    last_errno()
-}
-
-/// Whether this process may execute the shell. See `access(2)`.
-pub fn may_execute_shell() -> Result<(), Errno> {
-    rustix::fs::access(SHELL, rustix::fs::Access::EXEC_OK)
+    errno(std::io::Error::last_os_error())
 }
 
 /// Whether there is a file of this name. See `stat(2)`.

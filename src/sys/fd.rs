@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 pub use nix::sys::resource::Resource;
@@ -13,13 +14,10 @@ use rustix::pipe::PipeFlags;
 use super::poll::{Events, poll_one};
 use super::proc::Target;
 use super::signal::Signal;
-use super::{Errno, arrival, check, peer, pid, proc, std_fd};
+use super::{Errno, arrival, check, open, peer, pid, proc, std_fd};
 
-/// Standard input.
 pub const STDIN: i32 = 0;
-/// Standard output.
 pub const STDOUT: i32 = 1;
-/// Standard error.
 pub const STDERR: i32 = 2;
 
 /// What kind of file a standard descriptor is, as far as it matters here.
@@ -50,7 +48,6 @@ fn file_type(fd: BorrowedFd<'_>) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(mode))
 }
 
-/// The kind of a standard descriptor.
 pub fn kind(fd: i32) -> Kind {
     // One that was opened with O_PATH only names its file.
     if rustix::fs::fcntl_getfl(std_fd(fd)).is_ok_and(|flags| flags.contains(OFlags::PATH)) {
@@ -86,7 +83,7 @@ pub fn other_end_is_of(pids: &[i32]) -> bool {
     let may_have = |pid: &i32| proc.any_descriptor(*pid, &may_be_other_end).unwrap_or(true);
     // The credentials of a pair of sockets name the process that has made it.
     let is_made_by_them = || {
-        let maker = peer::credentials(std_fd(STDIN)).map_or(0, |peer| peer.pid);
+        let maker = peer::credentials(std_fd(STDIN)).map_or(0, |peer| peer.pid());
         pids.contains(&maker) || proc.stat(maker).is_err()
     };
     pids.iter().any(may_have) && (is_pipe || is_made_by_them())
@@ -105,7 +102,7 @@ fn is_unnamed_socket() -> bool {
     rustix::net::getsockname(stdin).is_ok_and(is_unnamed) && other().is_some_and(is_unnamed)
 }
 
-/// How many bytes wait to be read from stdin; 0 if that is unknown. See `FIONREAD` in
+/// How many bytes wait to be read, at either end of a pipe; 0 if that is unknown. See `FIONREAD` in
 /// `ioctl_pipe(2)`.
 pub fn unread(fd: i32) -> u64 {
     rustix::io::ioctl_fionread(std_fd(fd)).unwrap_or(0)
@@ -147,9 +144,6 @@ pub fn append_stderr_to(path: &OsStr) -> Result<(), Errno> {
 
 /// Opens a file to append to it, and makes it with mode 0600 if it is missing. Neither this nor a
 /// write to it waits.
-///
-/// # Errors
-/// As [`append_stderr_to`].
 pub fn open_to_append(path: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
@@ -157,9 +151,6 @@ pub fn open_to_append(path: &OsStr) -> Result<OwnedFd, Errno> {
 
 /// Whether a file can be opened to append to it. It is made if it is missing. A FIFO is not opened:
 /// its reader would see an end.
-///
-/// # Errors
-/// As [`append_stderr_to`].
 pub fn can_append(path: &OsStr) -> Result<(), Errno> {
     let is_fifo = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
     if rustix::fs::stat(path).is_ok_and(is_fifo) {
@@ -169,21 +160,16 @@ pub fn can_append(path: &OsStr) -> Result<(), Errno> {
 }
 
 /// Whether a file can probably be opened to append to it. Makes and opens nothing.
-///
-/// # Errors
-/// As [`append_stderr_to`].
 pub fn may_append(path: &OsStr) -> Result<(), Errno> {
-    match rustix::fs::stat(path) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-            Err(Errno::ISDIR)
-        }
+    let path = Path::new(path);
+    match rustix::fs::access(path, Access::WRITE_OK) {
+        _ if path.is_dir() => Err(Errno::ISDIR),
         Err(Errno::NOENT) => {
-            let parent = std::path::Path::new(path).parent();
-            let parent = parent.filter(|parent| !parent.as_os_str().is_empty());
-            let parent = parent.unwrap_or(std::path::Path::new("."));
-            rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK)
+            let parent = path.parent().filter(|name| !name.as_os_str().is_empty());
+            let flags = Access::WRITE_OK | Access::EXEC_OK;
+            rustix::fs::access(parent.unwrap_or(Path::new(".")), flags)
         }
-        _ => rustix::fs::access(path, Access::WRITE_OK),
+        result => result,
     }
 }
 
@@ -192,12 +178,9 @@ pub fn may_append(path: &OsStr) -> Result<(), Errno> {
 /// # Errors
 /// `EBADF` it is closed.
 pub fn reserve(number: i32) -> Result<(), Errno> {
-    // SAFETY: nothing in this program closes an inherited descriptor that it has reserved. If it
-    // was closed before, it is only asked for.
-    let fd = unsafe { BorrowedFd::borrow_raw(number) };
-    let flags = rustix::io::fcntl_getfd(fd)?;
+    let flags = rustix::io::fcntl_getfd(std_fd(number))?;
     if number > STDERR {
-        rustix::io::fcntl_setfd(fd, flags | FdFlags::CLOEXEC)?;
+        rustix::io::fcntl_setfd(std_fd(number), flags | FdFlags::CLOEXEC)?;
     }
     Ok(())
 }
@@ -211,8 +194,7 @@ pub fn inherited() -> Vec<i32> {
     if rustix::fs::stat(c"/proc/self/fd").is_ok_and(|stat| stat.st_size == 3) {
         return found;
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
+    let Ok(directory) = open(c"/proc/self/fd", OFlags::DIRECTORY) else {
         return found;
     };
     let _ = proc::numbers_in(directory.as_fd(), &mut |fd| found.push(fd));
@@ -221,13 +203,12 @@ pub fn inherited() -> Vec<i32> {
 }
 
 /// Whether `fd` is a file, or unknown, so that a call may wait for its file system without a limit,
-/// also with `O_NONBLOCK`: the file system may be frozen (`fsfreeze`), or served by another machine or process.
+/// also with `O_NONBLOCK`: the file system may be frozen (`fsfreeze`), or served by another machine
+/// or process.
 pub fn may_wait(fd: i32) -> bool {
-    // SAFETY: an inherited descriptor, which is only asked for its type.
-    let kind = file_type(unsafe { BorrowedFd::borrow_raw(fd) });
     // What has no type is of the kernel alone, such as an eventfd.
     !matches!(
-        kind,
+        file_type(std_fd(fd)),
         Ok(FileType::Fifo | FileType::Socket | FileType::CharacterDevice | FileType::Unknown)
     )
 }
@@ -247,8 +228,7 @@ pub fn write_message(bytes: &[u8]) {
 /// # Errors
 /// `EAGAIN` there is no room; `EPIPE` no reader; `ENOSPC` and so on.
 pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> {
-    // SAFETY: the caller keeps it open.
-    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    let fd = std_fd(number);
     match file_type(fd)? {
         FileType::RegularFile => write_at_once(fd, bytes),
         FileType::Socket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
@@ -279,13 +259,6 @@ pub(super) fn reopen(number: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Makes `directory` the working directory, or `/` if that is gone. See `chdir(2)`.
-pub fn enter_directory(directory: &std::path::Path) {
-    if rustix::process::chdir(directory).is_err() {
-        leave_directory();
-    }
-}
-
 /// Leaves the working directory, which could otherwise not be unmounted. See `chdir(2)`.
 pub fn leave_directory() {
     let _ = rustix::process::chdir("/");
@@ -299,16 +272,13 @@ pub fn raise_limit(resource: Resource) {
     }
 }
 
-/// Writes what fits. If the reader is gone, or the file is at its size limit (RLIMIT_FSIZE), the
-/// kernel sends a signal to this process. It is removed here. Forwarded, it would end the server,
-/// and the message about forwarding it would cause the next signal.
-///
-/// # Errors
-/// Those of `write(2)`.
+/// Writes what fits. See `write(2)`. If the reader is gone, or the file is at its size limit
+/// (`RLIMIT_FSIZE`), the kernel sends a signal to this process. It is removed here. Forwarded, it
+/// would end the server, and the message about forwarding it would cause the next signal.
 pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     let written = rustix::io::write(fd, bytes);
     match written {
-        Err(Errno::PIPE) => forget_broken_pipe(),
+        Err(Errno::PIPE) => arrival::remove_own(Signal::PIPE),
         Err(Errno::FBIG) => arrival::remove_own(Signal::XFSZ),
         _ => {}
     }
@@ -317,9 +287,6 @@ pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
 
 /// As [`write_at_once`], to a file that no other process has open by this descriptor. If not all
 /// fits, what was written is taken back: the next line must not follow a part of this one.
-///
-/// # Errors
-/// As [`write_at_once`].
 pub fn write_whole(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     let written = write_at_once(fd, bytes)?;
     if written < bytes.len() {
@@ -330,11 +297,6 @@ pub fn write_whole(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
         }
     }
     Ok(written)
-}
-
-/// After a write for which there was no reader: removes the signal of the kernel.
-pub(super) fn forget_broken_pipe() {
-    arrival::remove_own(Signal::PIPE);
 }
 
 /// Makes the standard descriptor `to` a copy of `from`. See `dup2(2)`.
@@ -348,14 +310,17 @@ pub fn redirect(from: BorrowedFd<'_>, to: i32) {
 
 /// Stdin becomes one without input, and stdout the same as stderr.
 pub fn separate_streams() {
-    let null = rustix::fs::open(
-        c"/dev/null",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    );
+    let null = open(c"/dev/null", OFlags::empty());
     let null = null.as_ref().map(AsFd::as_fd);
     redirect(null.unwrap_or(std_fd(STDERR)), STDIN);
     redirect(std_fd(STDERR), STDOUT);
+}
+
+/// Writes to a file below a directory.
+pub fn write_file(dir: BorrowedFd<'_>, path: &CStr, text: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, path, flags, Mode::empty())?;
+    rustix::io::retry_on_intr(|| rustix::io::write(&file, text)).map(drop)
 }
 
 /// Opens a directory below another one.
@@ -382,9 +347,6 @@ const F_SETSIG: i32 = 10;
 
 /// A pipe: when something is written to its second end, the kernel sends `signal` to this process.
 /// See `F_SETSIG` in `fcntl(2)`.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
 pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     for (command, value) in [
@@ -399,12 +361,8 @@ pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((read, write))
 }
 
-/// Writes one byte to a pipe.
-pub fn write_byte(pipe: BorrowedFd<'_>) {
-    let _ = write_at_once(pipe, b"!");
-}
-
-/// Reads what is in a pipe, without waiting. Returns whether its other end is closed.
+/// Empties such a pipe, so that the next byte sends the signal again. Returns whether its other end
+/// is closed.
 pub fn empty(pipe: BorrowedFd<'_>) -> bool {
     rustix::io::read(pipe, &mut [0_u8; 64]) == Ok(0)
 }

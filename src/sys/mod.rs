@@ -3,8 +3,9 @@
 //! No policy, no messages, no configuration. Each function is one system call, or one idiom of a
 //! few, and names its man page. A call that can fail in a way that matters returns its [`Errno`].
 //! Where a failure means the same as "no" or "nothing", the function returns a `bool` or an
-//! `Option`. Nothing allocates unless its documentation says so, since the kill path runs through
-//! these calls.
+//! `Option`. Without a free descriptor (`EMFILE`, `ENFILE`) or memory (`ENOMEM`) each call that needs
+//! one can fail. Nothing allocates unless its documentation says so, since the kill path runs
+//! through these calls.
 #![allow(
     unsafe_code,
     reason = "the only module with unsafe; every block says why it is sound"
@@ -35,20 +36,18 @@ pub mod writes;
 
 pub use rustix::io::Errno;
 
-use std::os::fd::BorrowedFd;
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
 
 /// The return value of a libc call as a `Result`.
 fn check(ret: libc::c_long) -> Result<libc::c_long, Errno> {
     if ret == -1 {
-        Err(last_errno())
+        Err(errno(std::io::Error::last_os_error()))
     } else {
         Ok(ret)
     }
-}
-
-/// The calling thread's errno.
-fn last_errno() -> Errno {
-    errno(std::io::Error::last_os_error())
 }
 
 /// The number of an error of std or of nix.
@@ -56,17 +55,15 @@ fn errno(error: impl Into<std::io::Error>) -> Errno {
     Errno::from_io_error(&error.into()).unwrap_or(Errno::IO)
 }
 
-/// A standard descriptor.
+/// A standard descriptor, or another one that stays open while the caller uses it.
 fn std_fd(fd: i32) -> BorrowedFd<'static> {
     // SAFETY: 0, 1 and 2 are always open: `startup` has filled the gaps, and later they are only
-    // replaced, never closed.
+    // replaced, never closed. A call on one that is not open only fails.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// The kernel's release, such as `6.12.1`. Allocates. See `uname(2)`.
-pub fn kernel_release() -> String {
-    rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned()
+/// Opens a file to read it, close-on-exec. See `open(2)`.
+fn open(path: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | extra;
+    rustix::fs::open(path, flags, Mode::empty())
 }

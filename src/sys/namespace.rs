@@ -1,11 +1,10 @@
 //! Setting up new namespaces, from inside of them.
 
-use std::ffi::CStr;
-
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::CWD;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
 use super::Errno;
+use super::fd::write_file;
 
 /// The effective uid and gid of this process. See `geteuid(2)`.
 pub fn own_ids() -> (u32, u32) {
@@ -23,17 +22,13 @@ pub fn own_ids() -> (u32, u32) {
 pub fn map_ids(uid: u32, gid: u32) -> Result<(), Errno> {
     // The kernel takes a gid map from an unprivileged process only after that process has denied
     // setgroups.
-    match write(c"/proc/self/setgroups", "deny") {
+    match write_file(CWD, c"/proc/self/setgroups", b"deny") {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
     }
-    write(c"/proc/self/uid_map", &format!("{uid} {uid} 1"))?;
-    write(c"/proc/self/gid_map", &format!("{gid} {gid} 1"))
-}
-
-fn write(path: &CStr, text: &str) -> Result<(), Errno> {
-    let file = rustix::fs::openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&file, text.as_bytes()).map(drop)
+    let map = |path, id| write_file(CWD, path, format!("{id} {id} 1").as_bytes());
+    map(c"/proc/self/uid_map", uid)?;
+    map(c"/proc/self/gid_map", gid)
 }
 
 /// Mounts a `/proc` of this PID namespace over the old one, visible only in this mount namespace.

@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::socket::{UnixCredentials, getsockopt, sockopt};
 use rustix::fs::Mode;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -12,14 +12,6 @@ use super::{Errno, errno};
 
 /// The longest path that the name of a socket can be.
 pub const LONGEST_PATH: usize = 107;
-
-/// Who has connected.
-#[derive(Clone, Copy, Debug)]
-pub struct Credentials {
-    /// 0: it is outside of this PID namespace.
-    pub pid: i32,
-    pub uid: u32,
-}
 
 /// A socket at `path` that listens. From its first moment on only this user may connect to it. See
 /// `umask(2)`.
@@ -53,16 +45,9 @@ pub fn is_alive(path: &Path) -> Result<bool, Errno> {
     }
 }
 
-/// Who has called connect: `SO_PEERCRED`.
-///
-/// # Errors
-/// Those of `getsockopt(2)`.
-pub fn credentials(socket: BorrowedFd<'_>) -> Result<Credentials, Errno> {
-    let found = getsockopt(&socket, sockopt::PeerCredentials).map_err(errno)?;
-    Ok(Credentials {
-        pid: found.pid(),
-        uid: found.uid(),
-    })
+/// Who has called connect: `SO_PEERCRED`. The pid is 0 if it is outside of this PID namespace.
+pub fn credentials(socket: BorrowedFd<'_>) -> Result<UnixCredentials, Errno> {
+    getsockopt(&socket, sockopt::PeerCredentials).map_err(errno)
 }
 
 /// A pidfd of the process that has called connect, whatever has its number now.

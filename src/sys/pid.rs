@@ -13,16 +13,12 @@ pub struct Pid(NonZeroI32);
 impl Pid {
     /// `None` for 1 and below.
     pub const fn new(raw: i32) -> Option<Self> {
-        if raw <= 1 {
-            return None;
-        }
         match NonZeroI32::new(raw) {
-            Some(pid) => Some(Self(pid)),
-            None => None,
+            Some(pid) if raw > 1 => Some(Self(pid)),
+            _ => None,
         }
     }
 
-    /// The number itself.
     pub const fn get(self) -> i32 {
         self.0.get()
     }

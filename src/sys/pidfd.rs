@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::process::PidfdFlags;
 
+use super::arrival::no_info;
 use super::poll::{Events, poll_one};
 use super::signal::Signal;
 use super::{Errno, check};
@@ -12,7 +13,7 @@ use super::{Errno, check};
 /// Opens a pidfd, close-on-exec. See `pidfd_open(2)`.
 ///
 /// # Errors
-/// `ESRCH` no such process; `ENOSYS` before Linux 5.3; `EMFILE`, `ENFILE`, `ENOMEM`.
+/// `ESRCH` no such process; `ENOSYS` before Linux 5.3.
 pub fn open(pid: i32) -> Result<OwnedFd, Errno> {
     let pid = rustix::process::Pid::from_raw(pid).ok_or(Errno::INVAL)?;
     rustix::process::pidfd_open(pid, PidfdFlags::empty())
@@ -51,8 +52,7 @@ pub(super) fn queued(signal: Signal, code: i32, sender: i32, value: u64) -> libc
             value: value as *mut libc::c_void,
         },
     };
-    // SAFETY: an all-zero siginfo is a valid value.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let mut info = no_info();
     // SAFETY: what is written is the beginning of a siginfo, and neither larger nor more aligned.
     unsafe { (&raw mut info).cast::<Queued>().write(queued) };
     info

@@ -58,33 +58,26 @@ pub fn peer_can_send(fd: i32) -> bool {
     is_tcp && ret == 0 && (state == ESTABLISHED || FIN_WAIT.contains(&state))
 }
 
-/// Reports each new error and hang-up of a descriptor once, where poll would report it again and
-/// again. Does not report data. See `EPOLLET` in `epoll(7)`.
+/// Reports each new event of a descriptor once, where poll would report it again and again. See
+/// `EPOLLET` in `epoll(7)`.
 #[derive(Debug)]
 pub struct News(OwnedFd);
 
 impl News {
-    /// An error or a hang-up that is there already is reported, too.
+    /// These `events`, errors and hang-ups, also those that are there already.
     ///
     /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOMEM`, `ENOSPC`.
-    pub fn of(fd: i32) -> Result<Self, Errno> {
-        Self::with(EventFlags::RDHUP, fd)
-    }
-
-    /// As [`News::of`], and reports each arrival of data.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn with_data(fd: i32) -> Result<Self, Errno> {
-        Self::with(EventFlags::IN, fd)
-    }
-
-    /// As [`News::of`], with other events of epoll.
-    pub(super) fn with(events: EventFlags, fd: i32) -> Result<Self, Errno> {
+    /// `ENOSPC` the user has too many watches.
+    pub fn of(fd: i32, events: Events) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let events = events | EventFlags::ET;
-        epoll::add(&epoll, std_fd(fd), EventData::new_u64(0), events)?;
+        // epoll has the same numbers.
+        let events = EventFlags::from_bits_retain(i32::from(events.bits()) as u32);
+        epoll::add(
+            &epoll,
+            std_fd(fd),
+            EventData::new_u64(0),
+            events | EventFlags::ET,
+        )?;
         Ok(Self(epoll))
     }
 

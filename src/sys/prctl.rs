@@ -32,12 +32,6 @@ pub fn has_parent_death_signal() -> bool {
     unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut number) == 0 && number != 0 }
 }
 
-/// Makes sure that no `execve` of this process or of a descendant gains rights. See
-/// `PR_SET_NO_NEW_PRIVS(2const)`.
-pub fn no_new_privs() -> Result<(), Errno> {
-    thread::set_no_new_privs(true)
-}
-
 /// Whether a descendant can get a uid that this process may not signal: `CAP_KILL` is not
 /// effective, and the uid can be changed, by `CAP_SETUID` or by a setuid program. See
 /// `capabilities(7)`.
@@ -47,11 +41,6 @@ pub fn uids_out_of_reach() -> bool {
     let setuid_programs = thread::no_new_privs() != Ok(true);
     !capabilities.contains(CapabilitySet::KILL)
         && (capabilities.contains(CapabilitySet::SETUID) || setuid_programs)
-}
-
-/// Sets the command name of this process, cut to 15 bytes. See `PR_SET_NAME(2const)`.
-pub fn set_name(name: &std::ffi::CStr) {
-    let _ = thread::set_name(name);
 }
 
 /// Leaves the session and the controlling terminal. See `setsid(2)`.

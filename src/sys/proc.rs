@@ -8,10 +8,10 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, CWD, OFlags, RawDir};
 
 use super::signal::Signal;
-use super::{Errno, pid};
+use super::{Errno, open, pid};
 
 /// A path below `/proc` as a C string in a fixed buffer.
 pub(super) struct Path {
@@ -32,25 +32,12 @@ impl Path {
         Self::of(format_args!("/proc/{pid}/{name}"))
     }
 
-    /// The path of one thread's file.
-    fn of_thread(pid: i32, thread: i32, name: &str) -> Self {
-        Self::of(format_args!("/proc/{pid}/task/{thread}/{name}"))
-    }
-
     pub(super) fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }
 }
 
-fn open(path: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(
-        path,
-        OFlags::RDONLY | OFlags::CLOEXEC | extra,
-        Mode::empty(),
-    )
-}
-
-/// The error of every read by pid where `/proc` is missing, or is that of another PID namespace.
+/// The error of a read by pid where `/proc` is missing, or is that of another PID namespace.
 /// Linux itself never returns it here, so it cannot be taken for the end of a process.
 pub const FOREIGN: Errno = Errno::NOANO;
 
@@ -59,10 +46,8 @@ pub const FOREIGN: Errno = Errno::NOANO;
 #[derive(Clone, Copy, Debug)]
 pub struct View(());
 
-/// Succeeds if `/proc` is there and is that of this PID namespace. Needs no descriptor.
-///
-/// # Errors
-/// [`FOREIGN`].
+/// Succeeds if `/proc` is there and is that of this PID namespace; otherwise [`FOREIGN`]. Needs no
+/// descriptor.
 pub fn view() -> Result<View, Errno> {
     let mut buffer = [0_u8; 16];
     let own = rustix::fs::readlinkat_raw(CWD, c"/proc/self", &mut buffer)
@@ -136,7 +121,6 @@ impl Name {
         name
     }
 
-    /// The raw bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -167,9 +151,9 @@ pub fn shown_name(pid: i32, command: Name) -> Name {
 /// The longest path or first argument of which the file name is known.
 const LONGEST_PATH: usize = 1024;
 
-/// The start of the file `name` of a process, as much of it as `buffer` can hold.
-fn start_of<'a>(pid: i32, name: &str, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
-    let file = open(Path::new(pid, name).as_c_str(), OFlags::empty())?;
+/// The start of a file, as much of it as `buffer` can hold.
+fn start_of<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let file = open(path.as_c_str(), OFlags::empty())?;
     let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer))?;
     Ok(&buffer[..len])
 }
@@ -186,10 +170,7 @@ fn is_called(text: &[u8], name: &[u8]) -> bool {
     file_name(text) == name || before_colon.is_some_and(|text| file_name(text) == name)
 }
 
-/// As [`View::stat`], on the result of [`view`].
-///
-/// # Errors
-/// As there; [`FOREIGN`].
+/// As [`View::stat`], or [`FOREIGN`].
 pub fn stat(pid: i32) -> Result<Stat, Errno> {
     view()?.stat(pid)
 }
@@ -208,11 +189,8 @@ pub fn may_be_suspended(pid: i32) -> bool {
     }
 }
 
-/// As [`View::children`], on the result of [`view`]. Without such lists, all processes are asked
-/// for their parent.
-///
-/// # Errors
-/// As there, except `ENOSYS`; [`FOREIGN`].
+/// As [`View::children`], or [`FOREIGN`]. Without such lists (`ENOSYS`), all processes are asked for
+/// their parent.
 pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let view = view()?;
     let listed = view.children(pid, each);
@@ -240,7 +218,6 @@ pub fn is_descendant(pid: i32) -> Result<bool, Errno> {
 const MAX_ANCESTORS: usize = 1000;
 
 impl View {
-    /// Whether the parents of `pid` lead to this process.
     fn leads_to_own(self, mut pid: i32) -> Result<bool, Errno> {
         for _ in 0..MAX_ANCESTORS {
             if pid == pid::own() {
@@ -259,9 +236,6 @@ impl View {
     }
 
     /// Opens the directory `/proc/PID`. Like a pidfd, the descriptor always means this one process.
-    ///
-    /// # Errors
-    /// `ENOENT` no such process; `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn open_dir(self, pid: i32) -> Result<OwnedFd, Errno> {
         open(Path::new(pid, "").as_c_str(), OFlags::DIRECTORY)
     }
@@ -270,7 +244,7 @@ impl View {
     /// the process has not, the other threads show the state.
     ///
     /// # Errors
-    /// `ENOENT`, `ESRCH` gone; `EMFILE`, `ENFILE`, `ENOMEM`.
+    /// `ENOENT`, `ESRCH` gone.
     pub fn stat(self, pid: i32) -> Result<Stat, Errno> {
         let mut stat = read_stat(&Path::new(pid, "stat"))?;
         if stat.state == b'Z' && stat.threads > 1 {
@@ -279,21 +253,15 @@ impl View {
         Ok(stat)
     }
 
-    /// The start of the command line of a process, as much of it as `buffer` can hold. Each word
-    /// ends with a zero byte. See `proc_pid_cmdline(5)`.
-    ///
-    /// # Errors
-    /// As [`View::stat`].
-    pub fn command_line(self, pid: i32, buffer: &mut [u8]) -> Result<&[u8], Errno> {
-        start_of(pid, "cmdline", buffer)
-    }
-
-    /// The control groups of a process, a line each. See `proc_pid_cgroup(5)`.
-    ///
-    /// # Errors
-    /// As [`View::stat`].
-    pub fn control_groups(self, pid: i32, buffer: &mut [u8]) -> Result<&[u8], Errno> {
-        start_of(pid, "cgroup", buffer)
+    /// The start of a file of a process, as much of it as `buffer` can hold: of `cmdline`, where each
+    /// word ends with a zero byte, or of `cgroup`. See `proc_pid_cmdline(5)`, `proc_pid_cgroup(5)`.
+    pub fn start_of<'a>(
+        self,
+        pid: i32,
+        name: &str,
+        buffer: &'a mut [u8],
+    ) -> Result<&'a [u8], Errno> {
+        start_of(&Path::new(pid, name), buffer)
     }
 
     /// The file name of a process' program, in `buffer`. See `proc_pid_exe(5)`.
@@ -313,9 +281,7 @@ impl View {
     pub fn has_name(self, pid: i32, command: Name, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
         is_called(command.as_bytes(), &name[..name.len().min(15)])
-            || self
-                .program(pid, &mut buffer)
-                .is_ok_and(|program| program == name)
+            || self.program(pid, &mut buffer) == Ok(name)
     }
 
     /// Whether the first argument of a process is called `name`. Not for a process of the tree: the
@@ -323,16 +289,14 @@ impl View {
     /// when a thread of it maps a file of a file system that hangs.
     pub fn is_started_as(self, pid: i32, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
-        self.command_line(pid, &mut buffer).is_ok_and(|words| {
-            let first = words.split(|byte| *byte == 0).next();
-            first.is_some_and(|first| is_called(first, name))
-        })
+        self.start_of(pid, "cmdline", &mut buffer)
+            .is_ok_and(|words| {
+                let first = words.split(|byte| *byte == 0).next();
+                first.is_some_and(|first| is_called(first, name))
+            })
     }
 
     /// The effective owner of a process. See `stat(2)` on `/proc/PID`.
-    ///
-    /// # Errors
-    /// As [`View::stat`].
     pub fn owner(self, pid: i32) -> Result<u32, Errno> {
         rustix::fs::stat(Path::new(pid, "").as_c_str()).map(|s| s.st_uid)
     }
@@ -342,10 +306,8 @@ impl View {
     /// # Errors
     /// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or has no such descriptor.
     pub fn target(self, pid: i32, fd: i32) -> Result<Target, Errno> {
-        target_at(
-            CWD,
-            Path::of(format_args!("/proc/{pid}/fd/{fd}")).as_c_str(),
-        )
+        let path = Path::of(format_args!("/proc/{pid}/fd/{fd}"));
+        target_at(CWD, path.as_c_str())
     }
 
     /// Whether any descriptor of a process `matches`, given what it is open on, and whether it can
@@ -395,8 +357,8 @@ impl View {
     /// again.
     ///
     /// # Errors
-    /// `ENOENT`, `ESRCH` the process is gone; [`Errno::NOSYS`] the kernel has no such file
-    /// (no `CONFIG_PROC_CHILDREN`); `EMFILE`, `ENFILE`, `ENOMEM`.
+    /// `ENOENT`, `ESRCH` the process is gone; `ENOSYS` the kernel has no such file (no
+    /// `CONFIG_PROC_CHILDREN`).
     pub fn children(self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
         // Two links are the directory's own, so three mean one thread. In this usual case no
         // listing is needed.
@@ -429,9 +391,6 @@ impl View {
     }
 
     /// Calls `each` with the pid of every process that `/proc` shows.
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn processes(self, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
         numbers_in(open(c"/proc", OFlags::DIRECTORY)?.as_fd(), each)
     }
@@ -443,9 +402,9 @@ fn state_of_threads(pid: i32) -> Result<u8, Errno> {
     let mut found = b'Z';
     let threads = open(Path::new(pid, "task").as_c_str(), OFlags::DIRECTORY)?;
     numbers_in(threads.as_fd(), &mut |thread| {
-        let stat = read_stat(&Path::of_thread(pid, thread, "stat"));
+        let path = Path::of(format_args!("/proc/{pid}/task/{thread}/stat"));
         // A thread that has ended meanwhile cannot be read.
-        let state = stat.map_or(b'Z', |stat| stat.state);
+        let state = read_stat(&path).map_or(b'Z', |stat| stat.state);
         if !is_dead(state) && !matches!(found, b'T' | b't') {
             found = state;
         }
@@ -454,10 +413,7 @@ fn state_of_threads(pid: i32) -> Result<u8, Errno> {
 }
 
 fn read_stat(path: &Path) -> Result<Stat, Errno> {
-    let file = open(path.as_c_str(), OFlags::empty())?;
-    let mut text = [0_u8; 512];
-    let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut text))?;
-    parse_stat(&text[..len]).ok_or(Errno::IO)
+    parse_stat(start_of(path, &mut [0; 512])?).ok_or(Errno::IO)
 }
 
 /// Parses the text of `/proc/PID/stat`. The name is in parentheses and can contain some, so it ends
@@ -494,11 +450,8 @@ fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
 }
 
 fn children_of_thread(pid: i32, thread: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-    let file = open(
-        Path::of_thread(pid, thread, "children").as_c_str(),
-        OFlags::empty(),
-    )?;
-    each_number(file.as_fd(), each)
+    let path = Path::of(format_args!("/proc/{pid}/task/{thread}/children"));
+    each_number(open(path.as_c_str(), OFlags::empty())?.as_fd(), each)
 }
 
 /// The length of the longest number, with the separator after it.

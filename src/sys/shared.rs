@@ -18,9 +18,6 @@ macro_rules! shared_words {
 
         impl $name {
             /// Maps zeroed words that this process shares with children that it forks later.
-            ///
-            /// # Errors
-            /// `ENOMEM`.
             pub fn shared() -> Result<Self, $crate::sys::Errno> {
                 let size = 0 $(+ <$type>::SIZE)+;
                 let mut rest = $crate::sys::shared::map(size)?;
@@ -32,7 +29,6 @@ macro_rules! shared_words {
 }
 pub(crate) use shared_words;
 
-/// A shared word.
 #[derive(Clone, Copy, Debug)]
 pub struct Word(&'static AtomicU64);
 
@@ -114,9 +110,6 @@ impl<const N: usize> Words<N> {
 }
 
 /// `count` zeroed words. They are never unmapped. See `mmap(2)`, `MAP_SHARED | MAP_ANONYMOUS`.
-///
-/// # Errors
-/// `ENOMEM`.
 pub(crate) fn map(count: usize) -> Result<&'static [AtomicU64], Errno> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;

@@ -3,9 +3,11 @@
 //! Masks are set by raw system calls: the functions of the libcs hide the first real-time signals,
 //! and the server has to get exactly the mask that treaper got.
 
-use std::ffi::{CStr, c_ulong};
+use std::ffi::CStr;
 use std::fmt;
 use std::str::FromStr;
+
+use nix::sys::resource::{Resource, setrlimit};
 
 use super::pid::Pid;
 use super::{Errno, check};
@@ -71,7 +73,6 @@ impl Signal {
         (RTMIN..=RTMAX).contains(&number).then_some(Self(number))
     }
 
-    /// 1 to 64.
     pub const fn number(self) -> u8 {
         self.0
     }
@@ -120,46 +121,31 @@ impl fmt::Display for Signal {
     }
 }
 
-/// A set of signals, as the kernel keeps it: 64 bits in words of the size of a C long, the lowest
-/// signals first.
+/// A set of signals, as the kernel keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Mask([c_ulong; Self::WORDS]);
+pub struct Mask(u64);
 
 impl Mask {
     /// In bytes.
-    pub const SIZE: usize = 8;
-    const WORDS: usize = Self::SIZE / size_of::<c_ulong>();
+    pub const SIZE: usize = size_of::<Self>();
     /// Every signal. The kernel itself removes KILL and STOP.
-    pub const ALL: Self = Self([c_ulong::MAX; Self::WORDS]);
-    const NONE: Self = Self([0; Self::WORDS]);
+    pub const ALL: Self = Self(u64::MAX);
+    const NONE: Self = Self(0);
 
-    /// The signals of these numbers.
     pub fn of(numbers: &[i32]) -> Self {
-        let mut mask = Self::NONE;
-        for number in numbers {
-            let (word, bit) = Self::place(*number);
-            mask.0[word] |= bit;
-        }
-        mask
+        Self(numbers.iter().fold(0, |mask, number| mask | bit(*number)))
     }
 
-    /// Every signal except those of these numbers.
     pub fn except(numbers: &[i32]) -> Self {
-        Self(Self::of(numbers).0.map(|word| !word))
+        Self(!Self::of(numbers).0)
     }
+}
 
-    fn contains(self, number: i32) -> bool {
-        let (word, bit) = Self::place(number);
-        self.0[word] & bit != 0
-    }
-
-    /// The word of a signal, and its bit in that.
-    const fn place(number: i32) -> (usize, c_ulong) {
-        let at = number as u32 - 1;
-        let bit = 1 << (at % c_ulong::BITS);
-        ((at / c_ulong::BITS) as usize, bit)
-    }
+/// The bit of a signal. The kernel has words of the size of a C long, the lowest signals first.
+const fn bit(number: i32) -> u64 {
+    let is_split = cfg!(all(target_endian = "big", target_pointer_width = "32"));
+    1_u64.rotate_left(number as u32 - 1 + if is_split { 32 } else { 0 })
 }
 
 /// Replaces the blocked mask and returns the former one. See `rt_sigprocmask(2)`.
@@ -187,7 +173,7 @@ pub fn waiting_job_stop() -> Option<Signal> {
     unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut waiting, Mask::SIZE) };
     [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU]
         .into_iter()
-        .filter(|number| waiting.contains(*number))
+        .filter(|number| waiting.0 & bit(*number) != 0)
         .find_map(Signal::from_number)
 }
 
@@ -250,11 +236,7 @@ pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Errno> {
 /// Ends this process by the default action of `signal`, without a core file. Returns if that is
 /// impossible (as PID 1, or if the default action does not end a process).
 pub fn die_of(signal: Signal) {
-    let none = rustix::process::Rlimit {
-        current: Some(0),
-        maximum: Some(0),
-    };
-    let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     // If the core pattern is a pipe, the kernel does not look at the limit.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     set_action(signal.0.into(), libc::SIG_DFL);

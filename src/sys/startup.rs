@@ -1,7 +1,7 @@
 //! What this process got at its start. The server gets the same.
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
-use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 
@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::FdFlags;
 
 use super::signal::{self, Mask, Signal};
-use super::{pid, prctl};
+use super::{pid, std_fd};
 
 /// Defines the C `main` that calls `$run(&arguments) -> i32`.
 ///
@@ -42,8 +42,7 @@ static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static RECORD: extern "C" fn() = record;
 
 extern "C" fn record() {
-    // SAFETY: if it is closed, it is only asked for.
-    let is_closed = |fd| rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_err();
+    let is_closed = |fd| rustix::io::fcntl_getfd(std_fd(fd)).is_err();
     let closed = (0..3).map(|fd| u8::from(is_closed(fd)) << fd).sum();
     CLOSED.store(closed, SeqCst);
     SIGPIPE_IGNORED.store(signal::is_ignored(Signal::PIPE), SeqCst);
@@ -64,22 +63,21 @@ pub fn executable() -> Option<&'static OsStr> {
 /// `arguments` points to `count` pointers to NUL-terminated strings, which live as long as the
 /// process.
 pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<OsString> {
-    let copy = |at| {
-        // SAFETY: one of the `count` pointers.
-        let pointer = unsafe { arguments.add(at) };
-        // SAFETY: as above.
-        let pointer = unsafe { *pointer };
+    // SAFETY: the caller says so.
+    let pointers = unsafe { std::slice::from_raw_parts(arguments, count.max(0) as usize) };
+    let copy = |pointer: &*const c_char| {
         // SAFETY: a NUL-terminated string.
-        let text = unsafe { CStr::from_ptr(pointer) };
+        let text = unsafe { CStr::from_ptr(*pointer) };
         OsString::from_vec(text.to_bytes().to_vec())
     };
-    (0..count.max(0) as usize).map(copy).collect()
+    pointers.iter().map(copy).collect()
 }
 
-/// Sets the command name of this process, and replaces the command line that `ps` and `pkill -f`
-/// see, cut to the length of the old one. Without `/proc` only the former.
+/// Sets the command name of this process, cut to 15 bytes, and replaces the command line that `ps`
+/// and `pkill -f` see, cut to the length of the old one. Without `/proc` only the former. See
+/// `PR_SET_NAME(2const)`.
 pub fn set_names(name: &CStr) {
-    prctl::set_name(name);
+    let _ = rustix::thread::set_name(name);
     let fields = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // Fields 48 and 49 of `proc_pid_stat(5)`: where the kernel has put it. `name` has no blanks.
     let mut bounds = fields.split(' ').skip(47).flat_map(str::parse);
@@ -157,10 +155,8 @@ pub fn capture() -> Inherited {
 fn fill_standard_descriptors() {
     let closed = CLOSED.load(SeqCst);
     for fd in (0..3).filter(|fd| closed & 1 << fd != 0) {
-        // SAFETY: if it is closed, this only fails.
-        let own = unsafe { BorrowedFd::borrow_raw(fd) };
         // In a host, std has opened /dev/null there.
-        if rustix::io::fcntl_setfd(own, FdFlags::CLOEXEC).is_ok() {
+        if rustix::io::fcntl_setfd(std_fd(fd), FdFlags::CLOEXEC).is_ok() {
             continue;
         }
         // The lowest free number is `fd`, since those below are open by now. Without /dev, an empty

@@ -1,6 +1,8 @@
 //! Streams that other processes share: read and written without waiting, and without a change of
 //! their flags.
 
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -12,7 +14,8 @@ use rustix::pipe::{PIPE_BUF, PipeFlags, SpliceFlags};
 
 use super::fd::{self, Kind, reopen};
 use super::poll::{Events, poll_one};
-use super::{Errno, std_fd};
+use super::signal::Signal;
+use super::{Errno, arrival, errno, std_fd};
 
 /// A stream that is never waited for.
 #[derive(Debug)]
@@ -22,7 +25,7 @@ pub struct Stream {
     /// For a pipe that other processes have open as well. `O_NONBLOCK` belongs to the open file,
     /// so it would be set for them, too. `splice` can be asked not to wait, but moves bytes only
     /// between two pipes: this is the other one, which is empty between two calls.
-    own_pipe: Option<(OwnedFd, OwnedFd)>,
+    own_pipe: Option<(File, OwnedFd)>,
 }
 
 impl Stream {
@@ -44,7 +47,7 @@ impl Stream {
     pub fn is_fifo(&self) -> bool {
         let device = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
         let own_pipe = self.own_pipe.as_ref();
-        own_pipe.is_some_and(|(own, _)| device(own) != device(&self.fd))
+        own_pipe.is_some_and(|(_, own)| device(own) != device(&self.fd))
     }
 
     /// Reads what is there; 0 at the end. Never waits. See `read(2)`, `recv(2)`, and `splice(2)`.
@@ -60,7 +63,7 @@ impl Stream {
             return rustix::io::read(&self.fd, bytes);
         };
         match splice(&self.fd, into, bytes.len()) {
-            Ok(count) => take_all(out, &mut bytes[..count]),
+            Ok(count) => take(out, &mut bytes[..count]),
             Err(FILTERED) if self.is_ready(Events::IN) => {
                 let most = bytes.len().min(PIPE_BUF);
                 rustix::io::read(&self.fd, &mut bytes[..most])
@@ -86,9 +89,9 @@ impl Stream {
         let moved = splice(out, &self.fd, count);
         // What did not fit is written again by the next call.
         let left = count - moved.unwrap_or(0);
-        take_all(out, &mut vec![0; left])?;
+        take(out, &mut vec![0; left])?;
         match moved {
-            Err(Errno::PIPE) => fd::forget_broken_pipe(),
+            Err(Errno::PIPE) => arrival::remove_own(Signal::PIPE),
             Err(FILTERED) if self.is_ready(Events::OUT) => {
                 return fd::write_at_once(self.as_fd(), &bytes[..count.min(PIPE_BUF)]);
             }
@@ -101,7 +104,7 @@ impl Stream {
     /// The place of a pipe, which counts neither as a reader nor as a writer.
     ///
     /// # Errors
-    /// `ENOENT` no `/proc`; `EMFILE`.
+    /// `ENOENT` no `/proc`.
     pub fn place(&self) -> Result<OwnedFd, Errno> {
         reopen(self.as_raw_fd(), OFlags::PATH)
     }
@@ -138,12 +141,6 @@ impl Stream {
         let mut nothing = [0; 1];
         while rustix::net::recv(&self.fd, &mut nothing, flags).is_ok() {}
     }
-
-    /// How many bytes there are to be read, at either end of a pipe. See `FIONREAD` in
-    /// `ioctl_pipe(2)`.
-    pub fn readable(&self) -> u64 {
-        rustix::io::ioctl_fionread(&self.fd).unwrap_or(0)
-    }
 }
 
 impl AsFd for Stream {
@@ -163,7 +160,7 @@ impl AsRawFd for Stream {
 /// waits for the next bytes, or for the next room.
 const FILTERED: Errno = Errno::NOSYS;
 
-fn splice(from: &OwnedFd, to: &OwnedFd, most: usize) -> Result<usize, Errno> {
+fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> Result<usize, Errno> {
     match rustix::pipe::splice(from, None, to, None, most, SpliceFlags::NONBLOCK) {
         Err(Errno::PERM) => Err(FILTERED),
         other => other,
@@ -171,22 +168,12 @@ fn splice(from: &OwnedFd, to: &OwnedFd, most: usize) -> Result<usize, Errno> {
 }
 
 /// Reads as many bytes as are known to be in the pipe.
-fn take_all(pipe: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
-    let mut taken = 0;
-    while taken < bytes.len() {
-        match rustix::io::read(pipe, &mut bytes[taken..]) {
-            Ok(count) => taken += count,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(taken)
+fn take(mut pipe: &File, bytes: &mut [u8]) -> Result<usize, Errno> {
+    pipe.read_exact(bytes).map_err(errno)?;
+    Ok(bytes.len())
 }
 
 /// A pipe or a pair of sockets, closed on exec. See `pipe2(2)`, `socketpair(2)`.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
 fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
     if kind != Kind::Socket {
         return rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
@@ -197,21 +184,16 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
 
 /// What the descriptor `standard` is open on, as this process can use it without waiting. `None`:
 /// a file or a device, or a terminal that cannot be opened anew.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
 pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
     let kind = fd::kind(standard);
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     Ok(match kind {
         Kind::Socket => Some(Stream::new(copy_of(standard)?, kind)),
-        Kind::Pipe => Some(Stream {
-            fd: copy_of(standard)?,
-            kind,
-            own_pipe: Some(rustix::pipe::pipe_with(
-                PipeFlags::CLOEXEC | PipeFlags::NONBLOCK,
-            )?),
-        }),
+        Kind::Pipe => {
+            let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+            let (fd, own_pipe) = (copy_of(standard)?, Some((File::from(out), into)));
+            Some(Stream { fd, kind, own_pipe })
+        }
         Kind::Terminal => reopen(standard, flags)
             .ok()
             .map(|own| Stream::new(own, kind)),
@@ -232,9 +214,6 @@ fn never_waiting(fd: OwnedFd, kind: Kind) -> Result<Stream, Errno> {
 
 /// A stream from this process to another one, and its end there. What is written to that end, if
 /// it is a socket, fails: it would never be read.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
 pub fn outgoing(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
     let (far, near) = pair(kind)?;
     if kind == Kind::Socket {
@@ -244,18 +223,12 @@ pub fn outgoing(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
 }
 
 /// A stream from another process to this one, and its end there.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
 pub fn incoming(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
     let (near, far) = pair(kind)?;
     Ok((never_waiting(near, kind)?, far))
 }
 
 /// Two ends that each report the end of the process that has the other one.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
 pub fn line() -> Result<(OwnedFd, OwnedFd), Errno> {
     pair(Kind::Socket)
 }
@@ -276,11 +249,6 @@ pub fn receive(line: BorrowedFd<'_>) -> Result<Option<u8>, Errno> {
     Ok((count > 0).then_some(byte[0]))
 }
 
-/// Says that nothing more will be sent, for every process that has this end. See `shutdown(2)`.
-pub fn hang_up(line: BorrowedFd<'_>) {
-    let _ = rustix::net::shutdown(line, Shutdown::Write);
-}
-
 /// Whether stdin is a pipe that can be read from, or a connected stream socket. See `fcntl(2)`,
 /// `F_GETFL`, and `socket(7)`.
 pub fn stdin_can_be_relayed() -> bool {
@@ -299,9 +267,6 @@ pub fn stdin_can_be_relayed() -> bool {
 
 /// A copy of a standard descriptor, above the standard ones, that no child gets. See
 /// `F_DUPFD_CLOEXEC` in `fcntl(2)`.
-///
-/// # Errors
-/// `EMFILE`.
 pub fn copy_of(standard: i32) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(std_fd(standard), 3)
 }

@@ -13,8 +13,7 @@ use super::Errno;
 ///
 /// Without `/dev/tty` (an empty `/dev`) it is known only if a standard descriptor is that terminal.
 pub fn have_controlling_terminal() -> bool {
-    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    match rustix::fs::open("/dev/tty", flags, Mode::empty()) {
+    match super::open(c"/dev/tty", OFlags::NOCTTY | OFlags::NONBLOCK) {
         Ok(_) => true,
         Err(Errno::NXIO) => false,
         Err(_) => {
@@ -55,10 +54,8 @@ pub fn move_foreground(from: i32, to: i32) {
 fn front() -> Option<(OwnedFd, Pid)> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let terminal = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;
-    let group = termios::tcgetpgrp(&terminal).ok();
-    group
-        .filter(|group| !group.is_init())
-        .map(|group| (terminal, group))
+    let group = termios::tcgetpgrp(&terminal).ok()?;
+    (!group.is_init()).then_some((terminal, group))
 }
 
 /// SIGTTOU is blocked, so the call cannot suspend this process. It fails only if the terminal or

@@ -6,6 +6,7 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
+use super::arrival::no_info;
 use super::pid::Pid;
 use super::signal::Signal;
 use super::{Errno, check};
@@ -100,7 +101,6 @@ impl Wait {
         Self { child, flags }
     }
 
-    /// For its end.
     pub const fn ended(self) -> Self {
         self.with(libc::WEXITED)
     }
@@ -111,7 +111,6 @@ impl Wait {
         self.with(libc::WSTOPPED)
     }
 
-    /// For a resumption.
     pub const fn resumed(self) -> Self {
         self.with(libc::WCONTINUED)
     }
@@ -143,8 +142,7 @@ impl Wait {
         let (kind, id) = self.child.map_or((libc::P_ALL, 0), |pid| {
             (libc::P_PID, pid.get() as libc::id_t)
         });
-        // SAFETY: an all-zero siginfo is a valid value to be overwritten.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let mut info = no_info();
         loop {
             // SAFETY: the siginfo is live.
             let ret = unsafe { libc::waitid(kind, id, &raw mut info, self.flags | libc::__WALL) };
@@ -189,24 +187,14 @@ pub fn children() -> impl Iterator<Item = Pid> {
     all.filter(|pid| is_child(*pid))
 }
 
-/// What the children that were reaped have used, with their own reaped descendants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub user: Duration,
-    pub system: Duration,
-    /// The largest resident memory of a single process, in bytes.
-    pub max_rss: u64,
-}
-
-/// See `getrusage(2)`, `RUSAGE_CHILDREN`.
-pub fn usage() -> Usage {
+/// What the children that were reaped have used, with their own reaped descendants: the time of
+/// user and system, and the largest resident memory of a single process, in bytes. See
+/// `getrusage(2)`, `RUSAGE_CHILDREN`.
+pub fn usage() -> ([Duration; 2], u64) {
     let time = |time: TimeVal| Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1000);
-    getrusage(UsageWho::RUSAGE_CHILDREN).map_or_else(
-        |_| Usage::default(),
-        |usage| Usage {
-            user: time(usage.user_time()),
-            system: time(usage.system_time()),
-            max_rss: usage.max_rss() as u64 * 1024,
-        },
-    )
+    let found = getrusage(UsageWho::RUSAGE_CHILDREN).map(|usage| {
+        let times = [usage.user_time(), usage.system_time()].map(time);
+        (times, usage.max_rss() as u64 * 1024)
+    });
+    found.unwrap_or_default()
 }

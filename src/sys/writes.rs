@@ -3,7 +3,6 @@
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use rustix::event::epoll::EventFlags;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use super::Errno;
@@ -55,7 +54,7 @@ impl Writes {
             }
             SeenBy::Inotify(notify)
         } else {
-            SeenBy::Epoll(News::with(EventFlags::IN | EventFlags::OUT, stream)?)
+            SeenBy::Epoll(News::of(stream, Events::IN | Events::OUT)?)
         };
         Ok(Self { stream, seen_by })
     }

@@ -8,9 +8,8 @@ use crate::plan::event::{Event, Trigger};
 use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
 use crate::sys::arrival::{Arrival, Origin};
-use crate::sys::pid;
-use crate::sys::pidfd;
 use crate::sys::signal::{self, Signal};
+use crate::sys::{pid, pidfd};
 
 impl Supervisor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {

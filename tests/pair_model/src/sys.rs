@@ -7,7 +7,7 @@ pub mod apart {
 }
 
 pub mod arrival {
-    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::fd::OwnedFd;
     use std::time::Duration;
 
     pub use treaper::sys::arrival::{Arrival, Origin};
@@ -16,19 +16,8 @@ pub mod arrival {
     use crate::sys::signal::{self, Signal};
     use crate::sys::{Errno, clock};
 
-    #[derive(Debug)]
-    pub struct SignalFd(OwnedFd);
-
-    impl SignalFd {
-        pub fn new() -> Result<Self, Errno> {
-            Ok(Self(actor::open(Object::Signals)))
-        }
-    }
-
-    impl AsRawFd for SignalFd {
-        fn as_raw_fd(&self) -> i32 {
-            self.0.as_raw_fd()
-        }
+    pub fn signal_fd() -> Result<OwnedFd, Errno> {
+        Ok(actor::open(Object::Signals))
     }
 
     pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
@@ -169,10 +158,6 @@ pub mod fd {
 
     pub fn signalling_pipe(_: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
         Ok((actor::open(Object::Bell), actor::open(Object::Bell)))
-    }
-
-    pub fn write_byte(pipe: BorrowedFd<'_>) {
-        let _ = write_at_once(pipe, b"!");
     }
 
     pub fn write_at_once(pipe: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
@@ -360,7 +345,7 @@ pub mod poll {
     pub struct News;
 
     impl News {
-        pub fn of(_: RawFd) -> Result<Self, Errno> {
+        pub fn of(_: RawFd, _: Events) -> Result<Self, Errno> {
             Err(Errno::NOSYS)
         }
 
@@ -377,8 +362,6 @@ pub mod poll {
 }
 
 pub mod prctl {
-    use std::ffi::CStr;
-
     use crate::actor::{Op, call};
     use crate::sys::Errno;
     use crate::sys::signal::Signal;
@@ -390,8 +373,6 @@ pub mod prctl {
     pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
         call(Op::SignalOnParentExit { signal }).result().map(drop)
     }
-
-    pub fn set_name(_: &CStr) {}
 
     pub fn new_session() -> Result<(), Errno> {
         Ok(())
