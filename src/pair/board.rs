@@ -97,7 +97,7 @@ impl Board {
     pub fn set_monitor_ending(self, policy: Policy, now: Duration) -> Duration {
         let plan = self.plan(policy).end_namespace(now);
         self.set_plan(&plan);
-        match plan.state() {
+        match plan.state {
             State::Killing { survivors_at, .. } => survivors_at,
             _ => now + policy.kill_timeout,
         }

@@ -73,7 +73,7 @@ fn take_over(
     let ending = shim.ending_init();
     if namespace && board.ended().is_none() {
         // The monitor was the init of a namespace. With it the kernel kills all processes in it.
-        let trigger = board.plan(policy).step(killed, clock::now()).0.trigger();
+        let trigger = board.plan(policy).step(killed, clock::now()).0.trigger;
         let by = (trigger, broken, board.server());
         if let (Some(Trigger::MonitorKilled), None, Some(_)) = by {
             progress::stopped_unasked(Trigger::MonitorKilled, Signal::KILL);

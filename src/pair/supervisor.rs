@@ -101,12 +101,12 @@ impl Supervisor<'_> {
         let board = self.context.board;
         let is_missing = board.server().is_none();
         let failure = board.failure().or(is_missing.then_some(Failure::Orphaned));
-        if let Some(failure) = failure.filter(|_| plan.state() == State::Done) {
+        if let Some(failure) = failure.filter(|_| plan.state == State::Done) {
             let directory = &self.context.place.directory;
             return Err(command::error(failure, self.context.command(), directory));
         }
         let status = self.finish(&plan);
-        self.end_run(plan.trigger(), status);
+        self.end_run(plan.trigger, status);
         Ok((plan, status))
     }
 }
@@ -134,7 +134,7 @@ impl World for Supervisor<'_> {
         if after != before {
             self.context.board.set_plan(after);
         }
-        if discriminant(&before.state()) != discriminant(&after.state()) {
+        if discriminant(&before.state) != discriminant(&after.state) {
             self.enter_state(before, after);
         }
         if before.is_running() != after.is_running() {
@@ -157,7 +157,7 @@ impl World for Supervisor<'_> {
             Action::StopRest => {
                 let signal = self.stop_signal(plan);
                 let daemons = self.tree.stop_rest(signal);
-                if plan.trigger() == Some(Trigger::ServerExit) {
+                if plan.trigger == Some(Trigger::ServerExit) {
                     self.name_daemons(&daemons, signal);
                 }
             }
@@ -217,7 +217,7 @@ impl Supervisor<'_> {
     }
 
     fn enter_state(&mut self, before: &Plan, after: &Plan) {
-        let (state, now) = (after.state(), clock::now());
+        let (state, now) = (after.state, clock::now());
         if matches!(state, State::Terminating { .. }) {
             self.stopping_since = Some(now);
         }
@@ -243,14 +243,14 @@ impl Supervisor<'_> {
         if self.tree.spare.is_some() {
             self.tree.name_spared();
         }
-        if plan.state() == State::Survived {
+        if plan.state == State::Survived {
             log::error!(
                 "{} after SIGKILL some processes are left, see above: one in state D ends when what it waits for answers, one in state t when its debugger lets go",
                 Seconds(self.context.config.policy.kill_timeout)
             );
             return status::SURVIVORS;
         }
-        if plan.trigger() == Some(Trigger::CancelTimeout) {
+        if plan.trigger == Some(Trigger::CancelTimeout) {
             return self.context.config.success.map(status::CANCEL_TIMEOUT);
         }
         let Some(ended) = self.context.board.ended() else {
@@ -279,14 +279,14 @@ impl Supervisor<'_> {
         }
         self.context.board.stop_sent.set(self.tree.has_sent_stop());
         // After the signal, so that the message does not delay the stop.
-        if let Some(trigger) = plan.trigger() {
+        if let Some(trigger) = plan.trigger {
             progress::stopped_unasked(trigger, signal);
         }
     }
 
     fn stop_signal(&self, plan: &Plan) -> Signal {
         match self.context.manner.parent_signal {
-            Some(signal) if plan.trigger() == Some(Trigger::ParentExit) => signal,
+            Some(signal) if plan.trigger == Some(Trigger::ParentExit) => signal,
             _ => self.context.config.signal,
         }
     }

@@ -64,12 +64,12 @@ pub enum State {
 /// The state of the stop, with what it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
-    policy: Policy,
-    state: State,
-    server_gone: bool,
+    pub policy: Policy,
+    pub state: State,
+    pub server_gone: bool,
     /// The first trigger, or one after it that has ended its drain. Later ones can only make a
     /// deadline earlier.
-    trigger: Option<Trigger>,
+    pub trigger: Option<Trigger>,
 }
 
 impl Plan {
@@ -79,21 +79,6 @@ impl Plan {
             state: State::Running,
             server_gone: false,
             trigger: None,
-        }
-    }
-
-    /// A plan in the middle of its course.
-    pub const fn resume(
-        policy: Policy,
-        state: State,
-        trigger: Option<Trigger>,
-        server_gone: bool,
-    ) -> Self {
-        Self {
-            policy,
-            state,
-            server_gone,
-            trigger,
         }
     }
 
@@ -143,21 +128,9 @@ impl Plan {
         plan
     }
 
-    pub const fn state(&self) -> State {
-        self.state
-    }
-
     /// Whether neither a stop nor a drain has begun.
     pub const fn is_running(&self) -> bool {
         matches!(self.state, State::Running)
-    }
-
-    pub const fn trigger(&self) -> Option<Trigger> {
-        self.trigger
-    }
-
-    pub const fn server_gone(&self) -> bool {
-        self.server_gone
     }
 
     /// Whether there is nothing more to do.
@@ -204,11 +177,9 @@ impl Plan {
         match self.state {
             State::Running if trigger.drains() => {
                 self.trigger = Some(trigger);
-                // Whether input is left is only known after a look, so the first look comes at
-                // once.
-                let until = now + self.policy.drain;
                 self.state = State::Draining {
-                    until,
+                    until: now + self.policy.drain,
+                    // Whether input is left is only known after a look.
                     check: Some(now),
                     unread: None,
                 };

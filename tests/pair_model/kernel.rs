@@ -562,7 +562,7 @@ impl Kernel {
                 self.breaks("the plan on the board can be read");
                 State::Running
             },
-            |plan| plan.state(),
+            |plan| plan.state,
         )
     }
 

@@ -29,7 +29,7 @@ impl Supervisor<'_> {
         } else {
             ""
         };
-        let trigger = plan.trigger().map_or("?", Trigger::name);
+        let trigger = plan.trigger.map_or("?", Trigger::name);
         log::warn!("{trigger}: waiting for {waiting} to end{offer}");
     }
 
@@ -72,7 +72,7 @@ impl Supervisor<'_> {
         if sigkill.ended == 0 {
             return;
         }
-        let trigger = plan.trigger().map_or("?", Trigger::name);
+        let trigger = plan.trigger.map_or("?", Trigger::name);
         let mut victims = sigkill.victims;
         victims.count = sigkill.ended as usize;
         let (signal, since) = (self.stop_signal(plan), self.stopping_since);
@@ -141,10 +141,10 @@ pub(super) fn report_end(context: &Context<'_>, pid: i32, ended: Ended, server: 
 
 /// Logs each new state of the plan, for `-v`.
 pub(super) fn log_state(before: &Plan, after: &Plan) {
-    if before.trigger().is_none() && after.trigger() == Some(Trigger::ServerExit) {
+    if before.trigger.is_none() && after.trigger == Some(Trigger::ServerExit) {
         log::info!("trigger: {}", Trigger::ServerExit);
     }
-    match after.state() {
+    match after.state {
         State::Done | State::Survived => {}
         State::Running => log::info!("stdin has a writer again, so the server goes on"),
         State::Draining { .. } => log::info!("draining: the server may exit by itself"),
