@@ -16,11 +16,9 @@ fn board() -> Board {
 }
 
 #[test]
-fn every_status_and_every_end_of_the_server_can_be_stored() {
+fn every_end_of_the_server_can_be_stored() {
     let board = board();
     for number in 0..=255 {
-        board.set_early_status(number);
-        assert_eq!(board.early_status(), Some(number));
         board.set_ended(Ended::Exited(number));
         assert_eq!(board.ended(), Some(Ended::Exited(number)));
         board.set_ended(Ended::Killed(number));

@@ -27,11 +27,13 @@ shared_words! {
         plan: Word,
         times: Words<{ 2 * TIMES }>,
         suspension: Word,
-        early_status: Word,
         failure: Word,
         finally: Word,
         finally_until: Word,
         finally_status: Word,
+        /// Set by the monitor when some of the tree could not be killed, and all that it had to do is
+        /// done. So the shim has to exit, and the monitor may have to stay. Never cleared.
+        pub gave_up: Flag,
         /// Set by the monitor when it has sent the stop signal to the server, never cleared. (The
         /// kernel may send that signal, too.)
         pub stop_sent: Flag,
@@ -219,19 +221,6 @@ impl Board {
     /// Shim: the last order to suspend itself.
     pub fn suspension(self) -> Suspension {
         Suspension(self.suspension.get())
-    }
-
-    /// Monitor: the shim has to exit with `status` now, though some of the tree could not be
-    /// killed.
-    pub fn set_early_status(self, status: u8) {
-        self.early_status.set(0x100 + u64::from(status));
-    }
-
-    /// Shim: that status, if there is one.
-    pub fn early_status(self) -> Option<u8> {
-        Some(self.early_status.get())
-            .filter(|n| *n != 0)
-            .map(|n| n as u8)
     }
 }
 

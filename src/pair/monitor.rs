@@ -43,7 +43,7 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
     let mut supervisor = start_server(context, prepared, Role::Monitor { shim }, Vec::new())?;
     let plan = Plan::new(context.policy());
     let (plan, status) = supervisor.run(plan, None)?;
-    let stays = plan.state == State::Survived && supervisor.release_shim(status);
+    let stays = plan.state == State::Survived && supervisor.release_shim();
     stderr::write_deferred();
     if stays {
         supervisor.reap_to_the_end();

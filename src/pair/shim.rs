@@ -4,7 +4,7 @@
 use crate::contain::Containment;
 use crate::job_control;
 use crate::output::error::Error;
-use crate::output::{progress, stderr};
+use crate::output::{progress, status, stderr};
 use crate::pair::board::Suspension;
 use crate::pair::bound::Bound;
 use crate::pair::context::{Context, Prepared};
@@ -284,8 +284,8 @@ impl Shim<'_> {
             let (board, policy) = (self.context.board, self.context.policy());
             self.ends_by = Some(board.set_monitor_ending(policy, clock::now()));
         }
-        if let Some(status) = self.context.board.early_status() {
-            return Ok(Some(Ended::Exited(status)));
+        if self.context.board.gave_up.get() {
+            return Ok(Some(Ended::Exited(status::SURVIVORS)));
         }
         loop {
             match Wait::any().ended().suspended().resumed().take()? {

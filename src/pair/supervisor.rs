@@ -291,14 +291,13 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Lets the shim exit with `status`. Returns whether the monitor has to stay, to reap the
-    /// processes that are left. The init of a PID namespace need not stay: when it exits, the
-    /// kernel reaps them.
-    pub fn release_shim(&self, status: u8) -> bool {
+    /// Lets the shim exit. Returns whether the monitor has to stay, to reap the processes that are
+    /// left. The init of a PID namespace need not stay: when it exits, the kernel reaps them.
+    pub fn release_shim(&self) -> bool {
         let Role::Monitor { shim } = &self.role else {
             return false;
         };
-        self.context.board.set_early_status(status);
+        self.context.board.gave_up.set(true);
         // Not SIGCHLD: the shim may be suspended, and the end of the monitor, which would resume
         // it, does not come now.
         self.wake_shim();
