@@ -818,9 +818,9 @@ fn shell(standing: Standing, script: &str) -> Spawned {
         standing,
         parent_death_signal: Signal::KILL,
         no_new_privs: false,
-        announce: board.server_word(),
-        leader: board.leader_word(),
-        failure: board.failure_word(),
+        announce: board.server.atomic(),
+        leader: board.leader.atomic(),
+        failure: board.failure.atomic(),
     };
     clone::spawn(&setup, None, execute).unwrap()
 }

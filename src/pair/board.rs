@@ -5,7 +5,7 @@
 //! the shim goes on with it if the monitor is killed.
 
 use std::array;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
@@ -21,13 +21,16 @@ use crate::sys::wait::Ended;
 shared_words! {
     /// The words. In each, zero means "not yet".
     pub struct Board {
-        server: Word,
-        leader: Word,
+        /// The new process writes its pid (in the monitor's PID namespace) before its exec.
+        pub server: Word,
+        /// The first leader of the server's session writes its pid.
+        pub leader: Word,
+        /// The new process writes why it could not become the server, before it ends.
+        pub failure: Word,
         ended: Word,
         plan: Word,
         times: Words<{ 2 * TIMES }>,
         suspension: Word,
-        failure: Word,
         finally: Word,
         finally_until: Word,
         finally_status: Word,
@@ -105,29 +108,12 @@ impl Board {
         }
     }
 
-    /// The word in which the new process writes its pid (in the monitor's PID namespace) before its
-    /// exec.
-    pub fn server_word(self) -> &'static AtomicU64 {
-        self.server.atomic()
-    }
-
-    /// The word in which the first leader of the server's session writes its pid.
-    pub fn leader_word(self) -> &'static AtomicU64 {
-        self.leader.atomic()
-    }
-
     /// The first leader of the server's session, if that was another process.
     pub fn leader(self) -> Option<Pid> {
         Pid::new(self.leader.get() as i32)
     }
 
-    /// The word in which the new process writes why it could not become the server.
-    pub fn failure_word(self) -> &'static AtomicU64 {
-        self.failure.atomic()
-    }
-
-    /// Why the new process could not become the server, if it could not. It is written before that
-    /// process ends.
+    /// Why the new process could not become the server, if it could not.
     pub fn failure(self) -> Option<Failure> {
         Failure::decode(self.failure.get())
     }

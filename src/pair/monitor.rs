@@ -88,9 +88,9 @@ pub fn start_server<'a>(
         standing,
         parent_death_signal: context.config.signal,
         no_new_privs: context.config.no_new_privs,
-        announce: context.board.server_word(),
-        leader: context.board.leader_word(),
-        failure: context.board.failure_word(),
+        announce: context.board.server.atomic(),
+        leader: context.board.leader.atomic(),
+        failure: context.board.failure.atomic(),
     };
     let (name, cgroup) = (context.command(), containment.cgroup());
     let inside = cgroup.map(|cgroup| cgroup.dir.as_fd());
