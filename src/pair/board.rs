@@ -136,14 +136,12 @@ impl Board {
     /// The process that has ended the run: the command of `--finally` is about to be started, and
     /// has time until then.
     pub fn set_finally_until(self, until: Duration) {
-        let nanos = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
-        self.finally_until.set(nanos);
+        self.finally_until.set(record::word(Some(until)));
     }
 
     /// Until when the command of `--finally` has time, if one was to be started.
     pub fn finally_until(self) -> Option<Duration> {
-        let nanos = self.finally_until.get();
-        (nanos != 0).then(|| Duration::from_nanos(nanos))
+        record::time(self.finally_until.get())
     }
 
     /// What [`Self::claim_finally`] has to find.
@@ -160,24 +158,22 @@ impl Board {
             .is_ok()
     }
 
-    /// Shim: the monitor was killed. Whether the command of `--finally` has begun; if not, the shim
-    /// is to start it.
-    pub fn take_over_finally(self) -> bool {
+    /// Shim: the monitor was killed. Whether the command of `--finally` runs, or has ended. If it
+    /// has not begun, the shim is to start it. `namespace`: it was in a PID namespace, which is
+    /// gone.
+    pub fn take_over_finally(self, namespace: bool) -> bool {
         let is_free = self.claim_finally(0, TAKEN_OVER);
         if is_free {
             self.finally_until.set(0);
+        } else if namespace {
+            self.finally.set(TAKEN_OVER as u64);
         }
-        !is_free
+        !is_free && !namespace
     }
 
     /// The command of `--finally`, if it has begun.
     pub fn finally(self) -> Option<Pid> {
         Pid::new(self.finally.get() as i32)
-    }
-
-    /// Shim: the command was in a PID namespace, which is gone.
-    pub fn forget_finally(self) {
-        self.finally.set(TAKEN_OVER as u64);
     }
 
     /// The exit status of the command of `--finally`.

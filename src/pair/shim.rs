@@ -106,13 +106,10 @@ fn take_over(
     if let Some((what, errno)) = broken {
         supervisor.give_up(what, errno);
     }
-    let has_begun = context.config.finally.is_some() && board.take_over_finally();
-    if has_begun && namespace {
-        board.forget_finally();
-    }
+    let has_begun = context.config.finally.is_some() && board.take_over_finally(namespace);
     // Once the command of `--finally` runs, nothing else is left to do.
     let last = board.plan(policy);
-    let (plan, first) = if has_begun && !namespace && last.is_over() {
+    let (plan, first) = if has_begun && last.is_over() {
         (last, None)
     } else {
         (board.resume(policy, clock::now()), Some(killed))

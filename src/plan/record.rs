@@ -90,12 +90,13 @@ pub fn trigger(head: u64) -> Option<Trigger> {
 }
 
 /// Zero is no time, and the greatest word is [`NEVER`].
-fn word(time: Option<Duration>) -> u64 {
+pub fn word(time: Option<Duration>) -> u64 {
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     time.map_or(0, |time| nanos(time).saturating_add(1))
 }
 
-fn time(word: u64) -> Option<Duration> {
+/// The reverse of [`word`].
+pub fn time(word: u64) -> Option<Duration> {
     match word {
         u64::MAX => Some(NEVER),
         _ => word.checked_sub(1).map(Duration::from_nanos),
