@@ -11,8 +11,8 @@ use common::{
 };
 use treaper::pair::link::{self, Link};
 use treaper::sys::arrival::{Arrival, Origin};
-use treaper::sys::pid;
 use treaper::sys::signal::Signal;
+use treaper::sys::{fd, pid};
 
 /// All of its processes ignore SIGTERM.
 const STUBBORN: &str = "server:ignore=TERM[worker*2:setsid:ignore=TERM,deep:daemon:ignore=TERM[\
@@ -703,10 +703,10 @@ fn the_monitor_sees_the_end_of_the_shim() {
     // Another process has adopted the monitor.
     assert!(parent(pid::own()).is_gone());
     assert!(Link::Gone.is_gone());
-    let (heard, rung) = link::bell().unwrap();
+    let (heard, rung) = fd::signalling_pipe(Signal::CONT).unwrap();
     let bell = Link::Bell(rung);
     assert!(!bell.is_gone());
-    assert!(!link::silence(heard.as_fd()), "the monitor still has it");
+    assert!(!fd::empty(heard.as_fd()), "the monitor still has it");
     drop(heard);
     assert!(bell.is_gone());
 }

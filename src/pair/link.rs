@@ -1,6 +1,6 @@
 //! How the monitor reaches the shim.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use crate::sys::arrival::{Arrival, Origin};
 use crate::sys::pid;
@@ -16,7 +16,8 @@ pub enum Link {
         /// Missing before Linux 5.3, or without a free descriptor.
         pidfd: Option<OwnedFd>,
     },
-    /// The monitor is in a PID namespace of its own. From there it cannot signal the shim.
+    /// The monitor is in a PID namespace of its own. From there it cannot signal the shim. It has
+    /// the second end of a pipe: a byte in it sends SIGCONT to the shim, which also resumes it.
     Bell(OwnedFd),
     /// The shim has ended.
     Gone,
@@ -44,21 +45,6 @@ impl Link {
             Self::Gone => true,
         }
     }
-}
-
-/// A *bell* is a pipe. When a byte is written to its second end, the process that called this
-/// function gets SIGCONT, which also resumes it.
-///
-/// # Errors
-/// `EMFILE`, `ENFILE`.
-pub fn bell() -> Result<(OwnedFd, OwnedFd), Errno> {
-    fd::signalling_pipe(Signal::CONT)
-}
-
-/// Empties the pipe, so that the next byte sends a signal again. Returns whether no process can
-/// ring it any more.
-pub fn silence(bell: BorrowedFd<'_>) -> bool {
-    fd::empty(bell)
 }
 
 /// Whether the kernel has sent this signal because of the bell, or of the end of the monitor.

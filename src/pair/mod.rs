@@ -18,7 +18,8 @@ use crate::origin::hosts::Watched;
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
 use crate::sys::clone::{self, Fork};
-use crate::sys::{pid, pidfd};
+use crate::sys::signal::Signal;
+use crate::sys::{fd, pid, pidfd};
 use context::{Context, Prepared};
 use link::Link;
 
@@ -28,12 +29,11 @@ use link::Link;
 /// The server was not started.
 pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
     let namespace = prepared.containment.is_namespace();
-    if namespace {
+    let (bell, shim, watched) = if namespace {
         // The monitor will not see the processes outside.
         prepared.hosts.hold_stdin();
-    }
-    let (bell, shim, watched) = if namespace {
-        let (read, write) = link::bell().map_err(|errno| Error::kernel("make a pipe", errno))?;
+        let pipe = fd::signalling_pipe(Signal::CONT);
+        let (read, write) = pipe.map_err(|errno| Error::kernel("make a pipe", errno))?;
         (Some(read), Link::Bell(write), None)
     } else {
         let (pid, trigger) = (pid::own(), Trigger::ShimKilled);

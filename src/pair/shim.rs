@@ -276,7 +276,8 @@ impl Shim<'_> {
     }
 
     fn look_at_monitor(&mut self) -> Result<Option<Ended>, Errno> {
-        let closed = |bell: &OwnedFd| link::silence(bell.as_fd());
+        // Emptied, it sends a signal again at the next byte.
+        let closed = |bell: &OwnedFd| fd::empty(bell.as_fd());
         if self.bell.as_ref().is_some_and(closed) && self.ends_by.is_none() {
             let (board, policy) = (self.context.board, self.context.policy());
             self.ends_by = Some(board.set_monitor_ending(policy, clock::now()));
