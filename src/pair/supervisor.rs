@@ -8,8 +8,6 @@ mod signals;
 use std::mem::discriminant;
 use std::time::Duration;
 
-use reaping::NextReap;
-
 use crate::command;
 use crate::job_control;
 use crate::output::error::Error;
@@ -48,7 +46,11 @@ pub struct Supervisor<'a> {
     watch: Watch<'a>,
     tree: Tree,
     alone: job_control::Alone,
-    next_reap: NextReap,
+    /// Whether children are reaped before anything else.
+    reaps_first: bool,
+    /// When children are reaped after everything else was looked at; `None`: when a signal reports
+    /// that one has changed.
+    next_reap: Option<Duration>,
     /// Whether neither a stop nor a drain has begun.
     is_running: bool,
     /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
@@ -74,7 +76,8 @@ impl<'a> Supervisor<'a> {
             watch,
             tree,
             alone: job_control::Alone::default(),
-            next_reap: NextReap::OnSignal,
+            reaps_first: false,
+            next_reap: None,
             is_running: true,
             stopping_since: None,
             server_gone_at: None,
@@ -84,7 +87,7 @@ impl<'a> Supervisor<'a> {
     /// A process that has to stop what it has adopted: the shim after the end of the monitor.
     pub fn heir(context: &'a Context<'a>, tree: Tree) -> Self {
         Self {
-            next_reap: NextReap::Now,
+            reaps_first: true,
             ..Self::new(context, Role::Heir, Watch::signals_only(), tree)
         }
     }
@@ -164,7 +167,7 @@ impl World for Supervisor<'_> {
             Action::KillAll => {
                 let progress = self.tree.kill_round();
                 // SIGCHLD signals may have been merged, so a child may have ended without one.
-                self.next_reap = NextReap::Now;
+                self.reaps_first = true;
                 return Some(Event::Swept { progress });
             }
             Action::NameWaiting => self.name_waiting(plan),
@@ -181,7 +184,7 @@ impl Supervisor<'_> {
     /// due.
     fn wait_for_event(&mut self, deadline: Option<Duration>) -> Event {
         loop {
-            if self.next_reap == NextReap::Now {
+            if self.reaps_first {
                 return self.reap();
             }
             let now = clock::now();
@@ -193,7 +196,7 @@ impl Supervisor<'_> {
             if is_due(self.tree.continues_at()) {
                 self.tree.continue_stop();
             }
-            let times = [deadline, self.tree.continues_at(), self.next_reap.time()];
+            let times = [deadline, self.tree.continues_at(), self.next_reap];
             let event = match self.watch.wait(times.iter().flatten().min().copied()) {
                 // The relay's clock does not stand during a drain, as that of the watch does.
                 Some(Woken::Trigger(Trigger::Idle)) if !self.is_running => None,
@@ -206,7 +209,7 @@ impl Supervisor<'_> {
                 }
                 None => {
                     let now = clock::now();
-                    let reaps = self.next_reap.time().is_some_and(|at| at <= now);
+                    let reaps = self.next_reap.is_some_and(|at| at <= now);
                     reaps.then(|| self.reap())
                 }
             };

@@ -10,33 +10,13 @@ use crate::sys::wait::Change;
 use crate::sys::{clock, pid, proc};
 use crate::tree::reap::Left;
 
-/// When children are reaped the next time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextReap {
-    /// Before anything else.
-    Now,
-    /// At this time, after everything else was looked at.
-    At(Duration),
-    /// When a signal reports that a child has changed.
-    OnSignal,
-}
-
-impl NextReap {
-    pub(super) const fn time(self) -> Option<Duration> {
-        match self {
-            Self::Now => Some(Duration::ZERO),
-            Self::At(time) => Some(time),
-            Self::OnSignal => None,
-        }
-    }
-}
-
 /// The pause between two looks at a cgroup without a descriptor that reports the end of its
 /// members.
 const REAP_PAUSE: Duration = Duration::from_millis(10);
 
 impl Supervisor<'_> {
     pub(super) fn reap(&mut self) -> Event {
+        self.reaps_first = false;
         self.note_foreground();
         let context = self.context;
         let reaped = self.tree.reap(&mut |pid, ended, is_server| {
@@ -56,18 +36,18 @@ impl Supervisor<'_> {
         let populated = left == Left::Empty && self.tree.has_members();
         let empty = left == Left::Empty && !populated;
         self.next_reap = match left {
-            Left::More => NextReap::At(Duration::ZERO),
+            Left::More => Some(Duration::ZERO),
             Left::Empty if populated && matches!(self.role, Role::Heir) => {
-                NextReap::At(clock::now() + REAP_PAUSE)
+                Some(clock::now() + REAP_PAUSE)
             }
             // The kernel does not report that a process begins to lead a session or gets a name. So
             // it is looked for again, after twice the time.
             Left::Living if self.tree.spare.is_some() && self.tree.living_server().is_none() => {
                 let now = clock::now();
                 let since = *self.server_gone_at.get_or_insert(now);
-                NextReap::At(now + REAP_PAUSE.max(now.saturating_sub(since)))
+                Some(now + REAP_PAUSE.max(now.saturating_sub(since)))
             }
-            Left::Empty | Left::Living | Left::Unknown(_) => NextReap::OnSignal,
+            Left::Empty | Left::Living | Left::Unknown(_) => None,
         };
         match reaped.server_job.filter(|_| self.context.place.job_control) {
             // During a stop treaper must not be suspended: no shell would resume it.
@@ -101,7 +81,7 @@ impl Supervisor<'_> {
     /// After giving up: reaps the survivors until no process is left.
     pub fn reap_to_the_end(&mut self) {
         while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
-            if let Some(Woken::CgroupChanged) = self.watch.wait(self.next_reap.time()) {
+            if let Some(Woken::CgroupChanged) = self.watch.wait(self.next_reap) {
                 self.read_cgroup_events();
             }
         }

@@ -1,6 +1,5 @@
 //! What the monitor does with an arriving signal.
 
-use super::reaping::NextReap;
 use super::{Role, Supervisor};
 use crate::job_control;
 use crate::pair::link::Link;
@@ -15,12 +14,12 @@ use crate::sys::signal::{self, Signal};
 impl Supervisor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
         if self.is_kill_key(&arrival) {
-            self.next_reap = NextReap::Now;
+            self.reaps_first = true;
             return Some(Event::KillNow);
         }
         let gone = self.check_parent();
         if gone.is_some() {
-            self.next_reap = NextReap::Now;
+            self.reaps_first = true;
         }
         let is_cont = arrival.signal == Signal::CONT;
         if is_cont {
