@@ -51,8 +51,6 @@ pub struct Supervisor<'a> {
     /// When children are reaped after everything else was looked at; `None`: when a signal reports
     /// that one has changed.
     next_reap: Option<Duration>,
-    /// Whether neither a stop nor a drain has begun.
-    is_running: bool,
     /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
     stopping_since: Option<Duration>,
     /// When the server was seen to be gone, if a process may be spared.
@@ -78,7 +76,6 @@ impl<'a> Supervisor<'a> {
             alone: job_control::Alone::default(),
             reaps_first: false,
             next_reap: None,
-            is_running: true,
             stopping_since: None,
             server_gone_at: None,
         }
@@ -121,7 +118,45 @@ impl World for Supervisor<'_> {
 
     fn next_event(&mut self, deadline: Option<Duration>) -> Event {
         self.count_signalled();
-        self.wait_for_event(deadline)
+        loop {
+            if self.reaps_first {
+                return self.reap();
+            }
+            let now = clock::now();
+            let is_due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
+            // Deadlines come first: many other events must not delay them.
+            if is_due(deadline) {
+                return Event::Deadline {
+                    unread: fd::unread(fd::STDIN),
+                    hung_up: !self.watch.stdin_is_back(),
+                };
+            }
+            if is_due(self.tree.continues_at()) {
+                self.tree.continue_stop();
+            }
+            let times = [deadline, self.tree.continues_at(), self.next_reap];
+            let event = match self.watch.wait(times.iter().flatten().min().copied()) {
+                // The relay's clock does not stand during a drain, as that of the watch does.
+                Some(Woken::Trigger(Trigger::Idle)) if self.context.board.trigger().is_some() => {
+                    None
+                }
+                Some(Woken::Trigger(trigger)) => Some(Event::Trigger(trigger)),
+                Some(Woken::Signal(arrival)) => self.on_signal(arrival),
+                Some(Woken::Broken(what, errno)) => self.give_up(what, errno),
+                Some(Woken::CgroupChanged) => {
+                    self.read_cgroup_events();
+                    Some(self.reap())
+                }
+                None => {
+                    let now = clock::now();
+                    let reaps = self.next_reap.is_some_and(|at| at <= now);
+                    reaps.then(|| self.reap())
+                }
+            };
+            if let Some(event) = event {
+                return event;
+            }
+        }
     }
 
     fn planned(&mut self, event: Event, before: &Plan, after: &Plan) {
@@ -141,11 +176,11 @@ impl World for Supervisor<'_> {
             self.enter_state(before, after);
         }
         if before.is_running() != after.is_running() {
-            self.is_running = after.is_running();
-            self.watch.set_running(self.is_running);
+            self.watch.set_running(after.is_running());
         }
         if before.is_running() && !after.is_running() {
-            self.wake_shim();
+            // A suspended shim could not report to the host how the server ended.
+            self.signal_shim(Signal::CONT);
         }
     }
 
@@ -180,45 +215,6 @@ impl World for Supervisor<'_> {
 }
 
 impl Supervisor<'_> {
-    /// Does what is due, and then waits for the next event or the next time at which something is
-    /// due.
-    fn wait_for_event(&mut self, deadline: Option<Duration>) -> Event {
-        loop {
-            if self.reaps_first {
-                return self.reap();
-            }
-            let now = clock::now();
-            let is_due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
-            // Deadlines come first: many other events must not delay them.
-            if is_due(deadline) {
-                return self.deadline_event();
-            }
-            if is_due(self.tree.continues_at()) {
-                self.tree.continue_stop();
-            }
-            let times = [deadline, self.tree.continues_at(), self.next_reap];
-            let event = match self.watch.wait(times.iter().flatten().min().copied()) {
-                // The relay's clock does not stand during a drain, as that of the watch does.
-                Some(Woken::Trigger(Trigger::Idle)) if !self.is_running => None,
-                Some(Woken::Trigger(trigger)) => Some(Event::Trigger(trigger)),
-                Some(Woken::Signal(arrival)) => self.on_signal(arrival),
-                Some(Woken::Broken(what, errno)) => self.give_up(what, errno),
-                Some(Woken::CgroupChanged) => {
-                    self.read_cgroup_events();
-                    Some(self.reap())
-                }
-                None => {
-                    let now = clock::now();
-                    let reaps = self.next_reap.is_some_and(|at| at <= now);
-                    reaps.then(|| self.reap())
-                }
-            };
-            if let Some(event) = event {
-                return event;
-            }
-        }
-    }
-
     fn enter_state(&mut self, before: &Plan, after: &Plan) {
         let (state, now) = (after.state, clock::now());
         if matches!(state, State::Terminating { .. }) {
@@ -229,14 +225,6 @@ impl Supervisor<'_> {
         }
         if self.context.board.failure().is_none() {
             messages::log_state(before, after);
-        }
-    }
-
-    /// A deadline has come.
-    fn deadline_event(&self) -> Event {
-        Event::Deadline {
-            unread: fd::unread(fd::STDIN),
-            hung_up: !self.watch.stdin_is_back(),
         }
     }
 
@@ -303,7 +291,7 @@ impl Supervisor<'_> {
         self.context.board.gave_up.set(true);
         // Not SIGCHLD: the shim may be suspended, and the end of the monitor, which would resume
         // it, does not come now.
-        self.wake_shim();
+        self.signal_shim(Signal::CONT);
         !matches!(shim, Link::Bell(_))
     }
 
@@ -338,11 +326,6 @@ impl Supervisor<'_> {
         matches!(&self.role, Role::Monitor { shim } if shim.is_gone())
     }
 
-    /// Resumes the shim. A suspended shim could not report to the host how the server ended.
-    fn wake_shim(&self) {
-        self.signal_shim(Signal::CONT);
-    }
-
     /// Resumes the shim if it is suspended, or is about to be. A SIGCONT harms a shim that runs: it
     /// removes the SIGTSTP of a Ctrl-Z that the shim has not read yet. The shim then forwards an
     /// older SIGCONT, which undoes the Ctrl-Z.
@@ -354,7 +337,7 @@ impl Supervisor<'_> {
             _ => false,
         };
         if self.context.board.suspending.get() || !runs {
-            self.wake_shim();
+            self.signal_shim(Signal::CONT);
         }
     }
 

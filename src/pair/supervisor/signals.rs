@@ -105,7 +105,7 @@ impl Supervisor<'_> {
             front.resume();
         }
         if arrival.origin != Origin::Process(pid::parent()) {
-            self.wake_shim();
+            self.signal_shim(Signal::CONT);
         }
     }
 
