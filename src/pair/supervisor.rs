@@ -38,6 +38,18 @@ pub enum Role {
     Heir,
 }
 
+impl Role {
+    /// The shim, if it is the parent.
+    const fn shim(&self) -> Option<i32> {
+        match self {
+            Self::Monitor {
+                shim: Link::Parent { pid, .. },
+            } => Some(*pid),
+            _ => None,
+        }
+    }
+}
+
 /// The state of the process that runs the loop.
 #[derive(Debug)]
 pub struct Supervisor<'a> {
@@ -60,12 +72,7 @@ pub struct Supervisor<'a> {
 impl<'a> Supervisor<'a> {
     pub fn new(context: &'a Context<'a>, role: Role, watch: Watch<'a>, mut tree: Tree) -> Self {
         tree.spare = context.spare;
-        if let Role::Monitor {
-            shim: Link::Parent { pid, .. },
-        } = &role
-        {
-            tree.treaper[1] = *pid;
-        }
+        tree.treaper[1] = role.shim().unwrap_or(0);
         let front = context.front.as_ref().and_then(|front| front.pid);
         tree.treaper[2] = front.map_or(0, Pid::get);
         Self {
@@ -330,12 +337,8 @@ impl Supervisor<'_> {
     /// removes the SIGTSTP of a Ctrl-Z that the shim has not read yet. The shim then forwards an
     /// older SIGCONT, which undoes the Ctrl-Z.
     fn resume_suspended_shim(&self) {
-        let runs = match &self.role {
-            Role::Monitor {
-                shim: Link::Parent { pid, .. },
-            } => proc::stat(*pid).is_ok_and(|stat| stat.state != b'T'),
-            _ => false,
-        };
+        let runs = |pid| proc::stat(pid).is_ok_and(|stat| stat.state != b'T');
+        let runs = self.role.shim().is_some_and(runs);
         if self.context.board.suspending.get() || !runs {
             self.signal_shim(Signal::CONT);
         }

@@ -3,17 +3,14 @@
 use super::{Role, Supervisor};
 use crate::contain::Level;
 use crate::output::ledger::Lost;
-use crate::output::progress::{Named, Seconds, Step};
+use crate::output::progress::{Named, Seconds};
 use crate::output::report::Facts;
-use crate::pair::context::Context;
-use crate::pair::link::Link;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::settings::manner::Guise;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc;
 use crate::sys::signal::Signal;
-use crate::sys::wait::Ended;
 
 impl Supervisor<'_> {
     /// Logs which processes the stop waits for. From then on Ctrl-C kills them, if it reaches
@@ -40,13 +37,11 @@ impl Supervisor<'_> {
         if self.shim_is_gone() {
             return false;
         }
-        let known = match &self.role {
-            Role::Alone { .. } | Role::Heir => pid::own(),
-            Role::Monitor {
-                shim: Link::Parent { pid, .. },
-            } => *pid,
+        let known = match (&self.role, self.role.shim()) {
+            (_, Some(shim)) => shim,
+            (Role::Alone { .. } | Role::Heir, None) => pid::own(),
             // Its own PID namespace hides the shim.
-            Role::Monitor { .. } => return self.context.board.in_foreground.get(),
+            (Role::Monitor { .. }, None) => return self.context.board.in_foreground.get(),
         };
         let is_in_front = |stat: proc::Stat| stat.foreground == stat.group;
         proc::stat(known).is_ok_and(is_in_front)
@@ -123,19 +118,6 @@ impl Supervisor<'_> {
             memory_peak: self.tree.memory_peak(),
             ..self.context.config.facts()
         });
-    }
-}
-
-/// Reports the end of a child. If the exec of the server has failed, that is reported as an error
-/// after the loop.
-pub(super) fn report_end(context: &Context<'_>, pid: i32, ended: Ended, server: bool) {
-    if server && context.board.failure().is_some() {
-        return;
-    }
-    context.voice.report(&Step::Reaped { pid, ended, server });
-    if server {
-        let signal = context.config.signal;
-        context.voice.report(&Step::StoppingRest { signal });
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Role, Supervisor, messages};
+use super::{Role, Supervisor};
+use crate::output::progress::Step;
 use crate::plan::event::Event;
 use crate::streams::watch::Woken;
 use crate::sys::signal::Signal;
@@ -19,12 +20,20 @@ impl Supervisor<'_> {
         self.reaps_first = false;
         self.note_foreground();
         let context = self.context;
-        let reaped = self.tree.reap(&mut |pid, ended, is_server| {
+        let reaped = self.tree.reap(&mut |pid, ended, server| {
             // At once: if this process is killed now, no other one learns it.
-            if is_server {
+            if server {
                 context.board.set_ended(ended);
             }
-            messages::report_end(context, pid, ended, is_server);
+            // If its exec has failed, that is reported as an error after the loop.
+            if server && context.board.failure().is_some() {
+                return;
+            }
+            context.voice.report(&Step::Reaped { pid, ended, server });
+            if server {
+                let signal = context.config.signal;
+                context.voice.report(&Step::StoppingRest { signal });
+            }
         });
         let left = reaped.left;
         if let Left::Unknown(errno) = left {
