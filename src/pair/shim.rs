@@ -37,7 +37,21 @@ pub fn run(
     let (parent, containment) = (prepared.hosts.parent, prepared.containment);
     drop((prepared.hosts.watched, prepared.command, prepared.writes));
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
-    let mut shim = Shim::new(context, monitor, parent, bell);
+    let strangers = &context.place.strangers;
+    let mut shim = Shim {
+        context,
+        monitor,
+        parent,
+        bell,
+        ends_by: None,
+        bound: Bound::default(),
+        late_at: None,
+        server: None,
+        real_time_by_monitor: false,
+        obeyed: Suspension::default(),
+        strangers: (!strangers.is_empty()).then(|| strangers.clone()),
+        helpers: Vec::new(),
+    };
     apart::give_up(fd::STDIN, &mut shim.helpers);
     apart::give_up(fd::STDOUT, &mut shim.helpers);
     end::release_inherited(&context.place, &mut shim.helpers);
@@ -82,7 +96,11 @@ fn take_over(
             board.set_ended(Ended::Killed(Signal::KILL.number()));
         }
     }
-    let strangers = shim.into_strangers();
+    let mut strangers = shim.strangers.unwrap_or_default();
+    if strangers.try_reserve(shim.helpers.len()).is_ok() {
+        strangers.extend(shim.helpers);
+    }
+    drop((shim.server, shim.bell));
     // In a namespace, its pid means nothing here. If it is not a child of this process by now, its
     // pid may belong to another process.
     let server = board.server().filter(|_| !namespace).map(|pid| Server {
@@ -122,18 +140,6 @@ fn take_over(
 /// behind, and its tree is stopped all the same.
 const DYING: Duration = Duration::from_millis(500);
 
-/// Which process sends a forwarded signal to the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sender {
-    /// The shim, by a pidfd.
-    Direct,
-    /// The shim, but the monitor sends real-time signals: it had to send one, and later ones must
-    /// not overtake that one.
-    RealTimeByMonitor,
-    /// The monitor, since the kernel has no pidfds (before Linux 5.3).
-    AllByMonitor,
-}
-
 /// The shim's side of the pair.
 #[derive(Debug)]
 struct Shim<'a> {
@@ -152,7 +158,8 @@ struct Shim<'a> {
     late_at: Option<Duration>,
     /// A pidfd of the server, opened for the first signal.
     server: Option<OwnedFd>,
-    sender: Sender,
+    /// The monitor had to send a real-time signal, and later ones must not overtake that one.
+    real_time_by_monitor: bool,
     /// The last order to suspend itself that the shim has obeyed.
     obeyed: Suspension,
     /// Children of the shim that are not of the tree: children that this process had before it
@@ -160,42 +167,6 @@ struct Shim<'a> {
     strangers: Option<Vec<i32>>,
     /// Children that close files for the shim.
     helpers: Vec<i32>,
-}
-
-impl<'a> Shim<'a> {
-    /// `parent`: the host, if its end is a trigger. `bell`: if the monitor is in a PID namespace of
-    /// its own.
-    fn new(
-        context: &'a Context<'a>,
-        monitor: Pid,
-        parent: Option<i32>,
-        bell: Option<OwnedFd>,
-    ) -> Self {
-        let strangers = &context.place.strangers;
-        Self {
-            context,
-            monitor,
-            parent,
-            bell,
-            ends_by: None,
-            bound: Bound::default(),
-            late_at: None,
-            server: None,
-            sender: Sender::Direct,
-            obeyed: Suspension::default(),
-            strangers: (!strangers.is_empty()).then(|| strangers.clone()),
-            helpers: Vec::new(),
-        }
-    }
-
-    /// The children that are not of the tree, for the heir.
-    fn into_strangers(self) -> Vec<i32> {
-        let mut all = self.strangers.unwrap_or_default();
-        if all.try_reserve(self.helpers.len()).is_ok() {
-            all.extend(self.helpers);
-        }
-        all
-    }
 }
 
 impl Shim<'_> {
@@ -412,7 +383,7 @@ impl Shim<'_> {
             Route::Forward(to) => self.forward(to, arrival),
             Route::Trigger(trigger) => {
                 self.bound.ask(trigger, clock::now());
-                self.inform_monitor(arrival);
+                self.signal_monitor(arrival.signal, arrival.value);
             }
             Route::Drop => self.context.report_forwarding(arrival.signal, None),
             Route::Delivered | Route::Child => {}
@@ -443,22 +414,15 @@ impl Shim<'_> {
         {
             self.context.report_forwarding(arrival.signal, Some(signal));
         } else {
-            self.inform_monitor(arrival);
+            self.signal_monitor(arrival.signal, arrival.value);
         }
-    }
-
-    /// Sends the monitor what has arrived here.
-    fn inform_monitor(&self, arrival: &Arrival) {
-        self.signal_monitor(arrival.signal, arrival.value);
     }
 
     /// Sends the signal to the server directly, which wakes one process less. Returns false if the
     /// monitor has to send it.
     fn signal_server(&mut self, signal: Signal, value: Option<u64>) -> bool {
-        match self.sender {
-            Sender::Direct => {}
-            Sender::RealTimeByMonitor if !signal.is_real_time() => {}
-            Sender::RealTimeByMonitor | Sender::AllByMonitor => return false,
+        if self.real_time_by_monitor && signal.is_real_time() {
+            return false;
         }
         if self.server.is_none() {
             self.server = self.open_server();
@@ -471,20 +435,14 @@ impl Shim<'_> {
             ),
             None => false,
         };
-        if signal.is_real_time() && !sent && self.sender == Sender::Direct {
-            self.sender = Sender::RealTimeByMonitor;
-        }
+        self.real_time_by_monitor |= signal.is_real_time() && !sent;
         sent
     }
 
     /// A pidfd of the server, if the process with its pid is proven to be a child of the monitor.
-    fn open_server(&mut self) -> Option<OwnedFd> {
+    fn open_server(&self) -> Option<OwnedFd> {
         let pid = self.server_pid()?;
-        let opened = pidfd::open(pid.get());
-        if matches!(opened, Err(Errno::NOSYS)) {
-            self.sender = Sender::AllByMonitor;
-        }
-        let server = opened.ok()?;
+        let server = pidfd::open(pid.get()).ok()?;
         let parent = pidfd::parent(server.as_fd())
             .or_else(|_| proc::stat(pid.get()).map(|stat| stat.parent))
             .ok()?;
