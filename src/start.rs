@@ -9,7 +9,7 @@ use crate::origin::unit;
 use crate::output::error::{self, Error};
 use crate::output::report::{Facts, Report};
 use crate::pair::board::Board;
-use crate::pair::context::{Context, Front, Prepared, Request};
+use crate::pair::context::{Context, Prepared, Request};
 use crate::pair::{self, alone};
 use crate::relay;
 use crate::settings::manner::Guise;
@@ -24,10 +24,9 @@ use crate::tree::spare::Spare;
 /// The server was not started.
 pub fn run(request: Request<'_>) -> Result<u8, Error> {
     let mut inherited = fd::inherited();
-    let report = match &request.config.report {
-        Some(to) => Some(Report::prepare(to, &mut inherited)?),
-        None => None,
-    };
+    let to = request.config.report.as_ref();
+    let report = to.map(|to| Report::prepare(to, &mut inherited));
+    let report = report.transpose()?;
     let result = start(request, report.as_ref(), inherited);
     if let (Err(error), Some(report)) = (&result, &report) {
         report.write(&Facts {
@@ -52,7 +51,17 @@ fn start<'a>(
     }
     let relay = relay::start(request.config, &context.place, prepared.hosts.parent)?;
     let (front, _sockets) = relay.unzip();
-    settle(&mut context, &mut prepared, front)?;
+    if front.is_some() {
+        // That process is the parent by now. It has seen that the host lives, and reports the end
+        // of it.
+        prepared.hosts.parent = None;
+        context.place.strangers.clear();
+    }
+    context.front = front;
+    context.adopt_orphans()?;
+    // The process in front sees what is written.
+    let idle = context.config.idle.filter(|_| context.front.is_none());
+    prepared.writes = idle.map(|_| idle::open()).transpose()?;
     // The users of another init expect one process there.
     let is_alone =
         !request.config.guard || pid::own() == 1 && context.manner.guise == Guise::OtherInit;
@@ -109,24 +118,4 @@ fn prepare<'a>(
         writes: None,
     };
     Ok((context, prepared))
-}
-
-/// What has to be done in the process that becomes the shim, or the only one. `front`: another
-/// process of treaper that is the parent of this one by now. It has seen that the host lives, and
-/// reports the end of it.
-fn settle(
-    context: &mut Context<'_>,
-    prepared: &mut Prepared,
-    front: Option<Front>,
-) -> Result<(), Error> {
-    if front.is_some() {
-        prepared.hosts.parent = None;
-        context.place.strangers.clear();
-    }
-    context.front = front;
-    context.adopt_orphans()?;
-    // The other one sees what is written.
-    let idle = context.config.idle.filter(|_| context.front.is_none());
-    prepared.writes = idle.map(|_| idle::open()).transpose()?;
-    Ok(())
 }
