@@ -8,9 +8,9 @@ use crate::origin::place::Place;
 use crate::origin::unit;
 use crate::output::error::{self, Error};
 use crate::output::report::{Facts, Report};
+use crate::pair;
 use crate::pair::board::Board;
 use crate::pair::context::{Context, Prepared, Request};
-use crate::pair::{self, alone};
 use crate::relay;
 use crate::settings::manner::Guise;
 use crate::streams::idle;
@@ -68,7 +68,7 @@ fn start<'a>(
     if prepared.containment.is_namespace() || !is_alone {
         pair::run(&context, prepared)
     } else {
-        alone::run(&context, prepared)
+        pair::run_alone(&context, prepared)
     }
 }
 
