@@ -353,10 +353,8 @@ impl Shim<'_> {
     /// A signal from inside the tree never goes back there. What the server sends to its parent
     /// reaches the monitor.
     fn handle(&mut self, arrival: &Arrival) {
-        if let Some(front) = &self.context.front {
-            if arrival.signal == Signal::CONT {
-                front.resume();
-            }
+        if let (Signal::CONT, Some(front)) = (arrival.signal, &self.context.front) {
+            front.resume();
         }
         let by_treaper = [pid::own(), self.monitor.get()].map(Origin::Process);
         if by_treaper.contains(&arrival.origin) && arrival.signal == Signal::CONT {

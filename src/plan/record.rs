@@ -1,4 +1,4 @@
-//! The plan in words, from which another process can go on with it. `core` only, as the plan is.
+//! The plan in words, from which another process can go on with it.
 
 use core::time::Duration;
 
