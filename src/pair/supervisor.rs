@@ -9,6 +9,7 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use crate::command;
+use crate::contain::Level;
 use crate::job_control;
 use crate::output::error::Error;
 use crate::output::progress::{self, Seconds, Step};
@@ -236,7 +237,7 @@ impl Supervisor<'_> {
     }
 
     /// The exit status after the loop. Logs a line if processes had to be killed.
-    pub fn finish(&mut self, plan: &Plan) -> u8 {
+    fn finish(&mut self, plan: &Plan) -> u8 {
         self.report_killed(plan);
         if self.tree.spare.is_some() {
             self.tree.name_spared();
@@ -292,14 +293,11 @@ impl Supervisor<'_> {
     /// Lets the shim exit. Returns whether the monitor has to stay, to reap the processes that are
     /// left. The init of a PID namespace need not stay: when it exits, the kernel reaps them.
     pub fn release_shim(&self) -> bool {
-        let Role::Monitor { shim } = &self.role else {
-            return false;
-        };
         self.context.board.gave_up.set(true);
         // Not SIGCHLD: the shim may be suspended, and the end of the monitor, which would resume
         // it, does not come now.
         self.signal_shim(Signal::CONT);
-        !matches!(shim, Link::Bell(_))
+        self.context.config.contain != Level::Pidns
     }
 
     /// A call on which the loop rests has failed in a way that its manual does not foresee. Only
