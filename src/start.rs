@@ -81,12 +81,7 @@ fn prepare<'a>(
     report: Option<&'a Report>,
     descriptors: Vec<i32>,
 ) -> Result<(Context<'a>, Prepared), Error> {
-    let Request {
-        config,
-        manner,
-        voice,
-        inherited,
-    } = request;
+    let config = request.config;
     if let Err(errno) = unit::ask_manager() {
         let why = error::describe(errno);
         log::warn!(
@@ -94,17 +89,17 @@ fn prepare<'a>(
         );
     }
     let command = Command::prepare(&config.command)?;
-    let hosts = hosts::find(config, inherited.sighup_ignored)?;
+    let hosts = hosts::find(config, request.inherited.sighup_ignored)?;
     hosts.watch_parent()?;
     let spare = Spare::prepare(config.spare, config.contain)?;
-    let place = Place::examine(inherited, config, manner, descriptors)?;
+    let place = Place::examine(request.inherited, config, request.manner, descriptors)?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = Containment::prepare(config.contain)?;
     let context = Context {
         config,
-        manner,
-        voice,
-        inherited,
+        manner: request.manner,
+        voice: request.voice,
+        inherited: request.inherited,
         place,
         board,
         report,
