@@ -57,8 +57,7 @@ impl Supervisor<'_> {
                 job_control::suspend_self(Signal::STOP, &|| true);
             }
             if rules.is_for_job(&arrival) && arrival.signal.suspends_job() {
-                self.alone.terminal_suspends();
-                self.alone.follow(self.context.board.server());
+                self.alone.terminal_suspends(self.context.board.server());
             }
         }
         gone.map(Event::Trigger)
@@ -152,8 +151,8 @@ impl Supervisor<'_> {
                 self.signal_shim(Signal::CHLD);
             }
             Role::Alone { .. } => {
-                self.alone.server_suspended(signal);
-                self.alone.follow(self.context.board.server());
+                self.alone
+                    .server_suspended(signal, self.context.board.server());
             }
             // The heir always stops the tree.
             Role::Heir => {}
