@@ -208,6 +208,8 @@ impl Shim<'_> {
         let board = self.context.board;
         let is_expected = self.bound.asked.is_some() || board.trigger().is_some();
         if self.ends_by.is_some() || !is_expected {
+            // A drain may have ended without a stop.
+            self.late_at = None;
             return;
         }
         let (plan, now) = (board.plan(self.context.policy()), clock::now());
