@@ -30,7 +30,6 @@ pub struct Command {
 }
 
 impl Command {
-    ///
     /// # Errors
     /// An argument that no program can get.
     pub fn prepare(words: &[OsString]) -> Result<Self, Error> {
@@ -132,11 +131,11 @@ fn directories_of_path() -> Vec<OsString> {
 /// be made. `directory`: the working directory in which it was to be executed.
 pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
     let shown = Shown(name);
-    match failure {
+    let (status, cause, message) = match failure {
         Failure::NotFound => {
             let why = error::describe(Errno::NOENT);
             let message = format!("cannot find '{shown}': {why}{}", hint(name));
-            not_executed(status::NOT_FOUND, Errno::NOENT, message)
+            (status::NOT_FOUND, Errno::NOENT, message)
         }
         Failure::NotSearched(at) => {
             let directories = directories_of_path();
@@ -144,7 +143,7 @@ pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
             let message = format!(
                 "cannot find '{shown}' in PATH: treaper is not permitted to search the directory '{directory}'"
             );
-            not_executed(status::NOT_FOUND, Errno::ACCESS, message)
+            (status::NOT_FOUND, Errno::ACCESS, message)
         }
         Failure::NotExecutable(errno) => {
             // The kernel does not say so.
@@ -153,16 +152,21 @@ pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
                 _ => errno,
             };
             let message = format!("cannot execute '{shown}': {}", error::describe(why));
-            not_executed(status::NOT_EXECUTABLE, errno, message)
+            (status::NOT_EXECUTABLE, errno, message)
         }
         Failure::NoInterpreter(at) => {
             let path = candidates(name).into_iter().nth(at).unwrap_or_default();
             let missing = missing(&interpreter(&directory.join(path)));
             let message = format!("cannot execute '{shown}': {missing}");
-            not_executed(status::NOT_EXECUTABLE, Errno::NOENT, message)
+            (status::NOT_EXECUTABLE, Errno::NOENT, message)
         }
-        Failure::Clone(errno) => Error::no_process(&format!("start '{shown}'"), errno),
-        Failure::Orphaned => Error::Gone("the monitor is gone, so COMMAND was not started"),
+        Failure::Clone(errno) => return Error::no_process(&format!("start '{shown}'"), errno),
+        Failure::Orphaned => return Error::Gone("the monitor is gone, so COMMAND was not started"),
+    };
+    Error::NotExecuted {
+        status,
+        cause,
+        message,
     }
 }
 
@@ -181,14 +185,6 @@ fn hint(name: &OsStr) -> &'static str {
         "; it is a command of the shell, so write: treaper sh -c 'LINE'"
     } else {
         ""
-    }
-}
-
-fn not_executed(status: u8, cause: Errno, message: String) -> Error {
-    Error::NotExecuted {
-        status,
-        cause,
-        message,
     }
 }
 

@@ -100,9 +100,10 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// The server was suspended by `signal`.
-    pub fn server_suspended(&mut self, signal: Signal) {
+    /// The server `pid` was suspended by `signal`.
+    pub fn server_suspended(&mut self, signal: Signal, pid: Option<Pid>) {
         self.server = Some(signal);
+        self.follow(pid);
     }
 
     /// The server was resumed.
@@ -111,13 +112,14 @@ impl Alone {
     }
 
     /// The terminal has sent SIGTSTP, SIGTTIN or SIGTTOU to the job.
-    pub fn terminal_suspends(&mut self) {
+    pub fn terminal_suspends(&mut self, pid: Option<Pid>) {
         self.terminal = clock::now() + RESTORE_TIME;
+        self.follow(pid);
     }
 
     /// Suspends this process if the server `pid` is suspended and a shell is expected to resume
     /// both.
-    pub fn follow(&mut self, pid: Option<Pid>) {
+    fn follow(&mut self, pid: Option<Pid>) {
         let followed = |signal: &Signal| signal.suspends_job() || clock::now() < self.terminal;
         if let Some(signal) = self.server.filter(followed) {
             // Once for each suspension: if a process resumes treaper alone, treaper stays resumed.

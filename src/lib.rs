@@ -17,8 +17,6 @@
 //!
 //! Semantic versioning covers [`dispatch`], [`command`] and [`find`], and what `TREAPER_*` variables
 //! mean. The rest of the crate belongs to the program, is hidden, and can change in any release.
-// Data flows one way: `settings` → `origin` → `command` → the loop (`plan::supervise`: `streams` →
-// `plan` → `tree`) → `output`.
 
 #[doc(hidden)]
 pub mod command;

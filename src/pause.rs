@@ -68,7 +68,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         plan,
         Some(Event::Trigger(Trigger::Terminate)),
     );
-    Ok(match plan.state() {
+    Ok(match plan.state {
         State::Survived => status::SURVIVORS,
         _ => 0,
     })

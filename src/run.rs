@@ -112,9 +112,7 @@ fn print(text: &str) -> Result<(), Error> {
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush());
     written.map_err(|error| {
-        Error::kernel(
-            "write to stdout",
-            Errno::from_io_error(&error).unwrap_or(Errno::IO),
-        )
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        Error::kernel("write to stdout", errno)
     })
 }

@@ -8,9 +8,9 @@ use crate::origin::place::Place;
 use crate::origin::unit;
 use crate::output::error::{self, Error};
 use crate::output::report::{Facts, Report};
+use crate::pair;
 use crate::pair::board::Board;
-use crate::pair::context::{Context, Front, Prepared, Request};
-use crate::pair::{self, alone};
+use crate::pair::context::{Context, Prepared, Request};
 use crate::relay;
 use crate::streams::idle;
 use crate::sys::{fd, pid};
@@ -23,10 +23,9 @@ use crate::tree::spare::Spare;
 /// The server was not started.
 pub fn run(request: Request<'_>) -> Result<u8, Error> {
     let mut inherited = fd::inherited();
-    let report = match &request.config.report {
-        Some(to) => Some(Report::prepare(to, &mut inherited)?),
-        None => None,
-    };
+    let to = request.config.report.as_ref();
+    let report = to.map(|to| Report::prepare(to, &mut inherited));
+    let report = report.transpose()?;
     let result = start(request, report.as_ref(), inherited);
     if let (Err(error), Some(report)) = (&result, &report) {
         report.write(&Facts {
@@ -51,13 +50,23 @@ fn start<'a>(
     }
     let relay = relay::start(request.config, &context.place, prepared.hosts.parent)?;
     let (front, _sockets) = relay.unzip();
-    settle(&mut context, &mut prepared, front)?;
+    if front.is_some() {
+        // That process is the parent by now. It has seen that the host lives, and reports the end
+        // of it.
+        prepared.hosts.parent = None;
+        context.place.strangers.clear();
+    }
+    context.front = front;
+    context.adopt_orphans()?;
+    // The process in front sees what is written.
+    let idle = context.config.idle.filter(|_| context.front.is_none());
+    prepared.writes = idle.map(|_| idle::open()).transpose()?;
     // The users of another init expect one process there.
     let is_alone = !request.config.guard || pid::own() == 1 && context.manner.is_other_init;
     if prepared.containment.is_namespace() || !is_alone {
         pair::run(&context, prepared)
     } else {
-        alone::run(&context, prepared)
+        pair::run_alone(&context, prepared)
     }
 }
 
@@ -70,12 +79,7 @@ fn prepare<'a>(
     report: Option<&'a Report>,
     descriptors: Vec<i32>,
 ) -> Result<(Context<'a>, Prepared), Error> {
-    let Request {
-        config,
-        manner,
-        voice,
-        inherited,
-    } = request;
+    let config = request.config;
     if let Err(errno) = unit::ask_manager() {
         let why = error::describe(errno);
         log::warn!(
@@ -83,17 +87,17 @@ fn prepare<'a>(
         );
     }
     let command = Command::prepare(&config.command)?;
-    let hosts = hosts::find(config, inherited.sighup_ignored)?;
+    let hosts = hosts::find(config, request.inherited.sighup_ignored)?;
     hosts.watch_parent()?;
     let spare = Spare::prepare(config.spare, config.contain)?;
-    let place = Place::examine(inherited, config, manner, descriptors)?;
+    let place = Place::examine(request.inherited, config, request.manner, descriptors)?;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = Containment::prepare(config.contain)?;
     let context = Context {
         config,
-        manner,
-        voice,
-        inherited,
+        manner: request.manner,
+        voice: request.voice,
+        inherited: request.inherited,
         place,
         board,
         report,
@@ -107,24 +111,4 @@ fn prepare<'a>(
         writes: None,
     };
     Ok((context, prepared))
-}
-
-/// What has to be done in the process that becomes the shim, or the only one. `front`: another
-/// process of treaper that is the parent of this one by now. It has seen that the host lives, and
-/// reports the end of it.
-fn settle(
-    context: &mut Context<'_>,
-    prepared: &mut Prepared,
-    front: Option<Front>,
-) -> Result<(), Error> {
-    if front.is_some() {
-        prepared.hosts.parent = None;
-        context.place.strangers.clear();
-    }
-    context.front = front;
-    context.adopt_orphans()?;
-    // The other one sees what is written.
-    let idle = context.config.idle.filter(|_| context.front.is_none());
-    prepared.writes = idle.map(|_| idle::open()).transpose()?;
-    Ok(())
 }

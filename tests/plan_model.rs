@@ -129,12 +129,12 @@ fn moments(plan: &Plan, policy: Policy) -> Vec<Duration> {
 }
 
 /// The same situation, with all times moved so that `now` is [`NOW`].
-fn moved(node: Node, now: Duration, policy: Policy) -> Node {
+fn moved(node: Node, now: Duration) -> Node {
     let to = |time: Duration| match time {
         NEVER => NEVER,
         time => (time + NOW).saturating_sub(now),
     };
-    let state = match node.plan.state() {
+    let state = match node.plan.state {
         State::Draining {
             until,
             check,
@@ -177,21 +177,21 @@ fn moved(node: Node, now: Duration, policy: Policy) -> Node {
     for time in times {
         *time = time.map(to);
     }
-    let plan = Plan::resume(policy, state, node.plan.trigger(), node.plan.server_gone());
+    let plan = Plan { state, ..node.plan };
     Node { plan, seen }
 }
 
 /// Stdin has a writer again, in a drain that began with its hang-up.
 fn resumes(edge: &Edge) -> bool {
     let again = matches!(edge.event, Event::Deadline { hung_up: false, .. });
-    let drains = rank(edge.before.plan.state()) == 1;
+    let drains = rank(edge.before.plan.state) == 1;
     again && drains && edge.before.seen.trigger == Some(Trigger::StdinEof)
 }
 
 /// All that was seen, this edge included.
 fn note(edge: &Edge) -> Seen {
     let mut seen = edge.before.seen;
-    let (from, to) = (edge.before.plan.state(), edge.plan.state());
+    let (from, to) = (edge.before.plan.state, edge.plan.state);
     if let Event::Reaped { server_gone, .. } = edge.event {
         seen.server_gone |= server_gone;
     }
@@ -248,7 +248,7 @@ fn note(edge: &Edge) -> Seen {
 /// When SIGKILL and the steps before it are due, as the manual says.
 fn note_deadlines(edge: &Edge, seen: &mut Seen) {
     let set = &edge.policy;
-    let begins = rank(edge.before.plan.state()) < 2;
+    let begins = rank(edge.before.plan.state) < 2;
     let grace = match edge.event {
         Event::Trigger(Trigger::ShimKilled | Trigger::RelayKilled) => Some(set.grace.min(ms(2000))),
         Event::Trigger(Trigger::Terminate) if begins => {
@@ -302,7 +302,7 @@ fn search(policy: Policy) -> (usize, u64) {
             if let Some(promise) = promises::broken(&edge, &seen) {
                 panic!("broken: {promise}\n{edge:#?}\nnow seen: {seen:#?}");
             }
-            let next = moved(Node { plan, seen }, now, policy);
+            let next = moved(Node { plan, seen }, now);
             if known.insert(next) {
                 pending.push(next);
             }
@@ -314,10 +314,10 @@ fn search(policy: Policy) -> (usize, u64) {
 /// From every state the stop ends in time, if no other events than deadlines come.
 fn comes_to_an_end(node: &Node, set: &Policy) {
     let (mut plan, mut now, mut steps) = (node.plan, NOW, 0);
-    let running = node.plan.state() == State::Running;
+    let running = node.plan.state == State::Running;
     let waits = node.seen.due == Some(NEVER);
     let named = !matches!(
-        node.plan.state(),
+        node.plan.state,
         State::Terminating {
             name_at: Some(_),
             ..
@@ -349,7 +349,7 @@ fn comes_to_an_end(node: &Node, set: &Policy) {
         assert!(steps < 1000, "no end in sight: {node:?}");
     }
     if !running && !node.plan.is_over() {
-        assert_eq!(plan.state(), State::Survived, "{node:?}");
+        assert_eq!(plan.state, State::Survived, "{node:?}");
         // The drain counts twice: the next look may show that input was taken.
         let longest = set.drain * 2 + set.grace + set.kill_timeout;
         assert!(now <= NOW + longest, "ends too late: {node:?}");

@@ -283,7 +283,7 @@ fn a_drain_looks_at_its_input_at_once_and_every_50_ms_while_some_is_left() {
 /// How long the plan pauses after a kill round with this `progress`.
 fn pause_after(plan: Plan, progress: bool, now: Duration) -> (Plan, Duration) {
     let (plan, _) = plan.step(Event::Swept { progress }, now);
-    let State::Killing { next, .. } = plan.state() else {
+    let State::Killing { next, .. } = plan.state else {
         panic!("{plan:?}");
     };
     (plan, next.saturating_sub(now))
@@ -325,15 +325,15 @@ fn kill_rounds_pause_for_200_us_that_double_up_to_10_ms_until_one_meets_a_new_pr
 fn a_cancel_timeout_is_the_reason_of_the_stop_also_if_a_drain_has_begun() {
     for first in Trigger::ALL {
         let mut stop = Stop::by(first, POLICY);
-        let drains = matches!(stop.plan.state(), State::Draining { .. });
+        let drains = matches!(stop.plan.state, State::Draining { .. });
         stop.on(ms(1000), Event::Trigger(Trigger::CancelTimeout));
         let reported = if drains {
             Trigger::CancelTimeout
         } else {
             first
         };
-        assert_eq!(stop.plan.trigger(), Some(reported));
-        assert!(!drains || matches!(stop.plan.state(), State::Terminating { .. }));
+        assert_eq!(stop.plan.trigger, Some(reported));
+        assert!(!drains || matches!(stop.plan.state, State::Terminating { .. }));
     }
 }
 
@@ -346,6 +346,6 @@ fn an_heir_orders_the_stop_signal_at_once_and_not_only_before_sigkill() {
         let (plan, actions) = plan.inherit(gone, false, ms(1)).step(killed, ms(1));
         let ordered = actions.iter().any(|action| action == Action::StopServer);
         assert_eq!(ordered, expected, "the server is gone: {gone}");
-        assert_eq!(plan.trigger(), Some(Trigger::Idle));
+        assert_eq!(plan.trigger, Some(Trigger::Idle));
     }
 }

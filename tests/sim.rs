@@ -190,7 +190,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
     let end = sim.table.now;
     let (asked, trigger) = sim.triggered.unwrap();
     assert_eq!(
-        plan.trigger(),
+        plan.trigger,
         Some(trigger),
         "the trigger that stops the server is reported"
     );
@@ -204,7 +204,7 @@ fn check(sim: &Sim, plan: &Plan, policy: &Policy, kind: Kind, inherited: bool) {
     let first_kill = times(Action::KillAll).min();
 
     // The end: no process is left, or only those that nothing can end.
-    match plan.state() {
+    match plan.state {
         State::Done => assert!(sim.table.is_empty(), "done, but some are left"),
         State::Survived => {
             assert!(
@@ -322,7 +322,7 @@ fn run(seed: u64) -> (State, bool) {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let (plan, inherited) = play(&mut sim, policy);
         check(&sim, &plan, &policy, kind, inherited);
-        (plan.state(), inherited)
+        (plan.state, inherited)
     }));
     outcome.unwrap_or_else(|cause| {
         let last: Vec<_> = sim.done.iter().rev().take(8).rev().collect();

@@ -5,7 +5,7 @@
 //! the shim goes on with it if the monitor is killed.
 
 use std::array;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
@@ -21,17 +21,22 @@ use crate::sys::wait::Ended;
 shared_words! {
     /// The words. In each, zero means "not yet".
     pub struct Board {
-        server: Word,
-        leader: Word,
+        /// The new process writes its pid (in the monitor's PID namespace) before its exec.
+        pub server: Word,
+        /// The first leader of the server's session writes its pid.
+        pub leader: Word,
+        /// The new process writes why it could not become the server, before it ends.
+        pub failure: Word,
         ended: Word,
         plan: Word,
         times: Words<{ 2 * TIMES }>,
         suspension: Word,
-        early_status: Word,
-        failure: Word,
         finally: Word,
         finally_until: Word,
         finally_status: Word,
+        /// Set by the monitor when some of the tree could not be killed, and all that it had to do is
+        /// done. So the shim has to exit, and the monitor may have to stay. Never cleared.
+        pub gave_up: Flag,
         /// Set by the monitor when it has sent the stop signal to the server, never cleared. (The
         /// kernel may send that signal, too.)
         pub stop_sent: Flag,
@@ -97,21 +102,10 @@ impl Board {
     pub fn set_monitor_ending(self, policy: Policy, now: Duration) -> Duration {
         let plan = self.plan(policy).end_namespace(now);
         self.set_plan(&plan);
-        match plan.state() {
+        match plan.state {
             State::Killing { survivors_at, .. } => survivors_at,
             _ => now + policy.kill_timeout,
         }
-    }
-
-    /// The word in which the new process writes its pid (in the monitor's PID namespace) before its
-    /// exec.
-    pub fn server_word(self) -> &'static AtomicU64 {
-        self.server.atomic()
-    }
-
-    /// The word in which the first leader of the server's session writes its pid.
-    pub fn leader_word(self) -> &'static AtomicU64 {
-        self.leader.atomic()
     }
 
     /// The first leader of the server's session, if that was another process.
@@ -119,13 +113,7 @@ impl Board {
         Pid::new(self.leader.get() as i32)
     }
 
-    /// The word in which the new process writes why it could not become the server.
-    pub fn failure_word(self) -> &'static AtomicU64 {
-        self.failure.atomic()
-    }
-
-    /// Why the new process could not become the server, if it could not. It is written before that
-    /// process ends.
+    /// Why the new process could not become the server, if it could not.
     pub fn failure(self) -> Option<Failure> {
         Failure::decode(self.failure.get())
     }
@@ -148,14 +136,12 @@ impl Board {
     /// The process that has ended the run: the command of `--finally` is about to be started, and
     /// has time until then.
     pub fn set_finally_until(self, until: Duration) {
-        let nanos = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
-        self.finally_until.set(nanos);
+        self.finally_until.set(record::word(Some(until)));
     }
 
     /// Until when the command of `--finally` has time, if one was to be started.
     pub fn finally_until(self) -> Option<Duration> {
-        let nanos = self.finally_until.get();
-        (nanos != 0).then(|| Duration::from_nanos(nanos))
+        record::time(self.finally_until.get())
     }
 
     /// What [`Self::claim_finally`] has to find.
@@ -172,24 +158,22 @@ impl Board {
             .is_ok()
     }
 
-    /// Shim: the monitor was killed. Whether the command of `--finally` has begun; if not, the shim
-    /// is to start it.
-    pub fn take_over_finally(self) -> bool {
+    /// Shim: the monitor was killed. Whether the command of `--finally` runs, or has ended. If it
+    /// has not begun, the shim is to start it. `namespace`: it was in a PID namespace, which is
+    /// gone.
+    pub fn take_over_finally(self, namespace: bool) -> bool {
         let is_free = self.claim_finally(0, TAKEN_OVER);
         if is_free {
             self.finally_until.set(0);
+        } else if namespace {
+            self.finally.set(TAKEN_OVER as u64);
         }
-        !is_free
+        !is_free && !namespace
     }
 
     /// The command of `--finally`, if it has begun.
     pub fn finally(self) -> Option<Pid> {
         Pid::new(self.finally.get() as i32)
-    }
-
-    /// Shim: the command was in a PID namespace, which is gone.
-    pub fn forget_finally(self) {
-        self.finally.set(TAKEN_OVER as u64);
     }
 
     /// The exit status of the command of `--finally`.
@@ -219,19 +203,6 @@ impl Board {
     /// Shim: the last order to suspend itself.
     pub fn suspension(self) -> Suspension {
         Suspension(self.suspension.get())
-    }
-
-    /// Monitor: the shim has to exit with `status` now, though some of the tree could not be
-    /// killed.
-    pub fn set_early_status(self, status: u8) {
-        self.early_status.set(0x100 + u64::from(status));
-    }
-
-    /// Shim: that status, if there is one.
-    pub fn early_status(self) -> Option<u8> {
-        Some(self.early_status.get())
-            .filter(|n| *n != 0)
-            .map(|n| n as u8)
     }
 }
 

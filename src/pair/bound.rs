@@ -36,7 +36,7 @@ impl Bound {
         finally_until: Duration,
         now: Duration,
     ) -> Option<Duration> {
-        let due = match plan.state() {
+        let due = match plan.state {
             State::Running => self.asked.map(|(_, at)| at),
             State::Done | State::Survived => {
                 Some((*self.over.get_or_insert(now)).max(finally_until))

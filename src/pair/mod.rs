@@ -1,8 +1,7 @@
-//! The processes of treaper: a pair of shim and monitor, or one process in both roles. Each has a
-//! file that is its life from its first step to its last: `shim`, `monitor` and `alone`. The loop
-//! that stops the tree is `supervisor`, whichever of them runs it.
+//! The processes of treaper: a pair of shim and monitor, or one process in both roles. `shim` and
+//! `monitor` are the lives of the pair, from their first step to their last. The loop that stops the
+//! tree is `supervisor`, whichever process runs it.
 
-pub mod alone;
 pub mod board;
 pub mod bound;
 pub mod context;
@@ -17,11 +16,13 @@ use crate::contain::pidns;
 use crate::origin::hosts::Watched;
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
+use crate::plan::machine::Plan;
 use crate::sys::clone::{self, Fork};
 use crate::sys::signal::Signal;
 use crate::sys::{fd, pid, pidfd};
 use context::{Context, Prepared};
 use link::Link;
+use supervisor::Role;
 
 /// The shim, and in its child the monitor.
 ///
@@ -29,13 +30,11 @@ use link::Link;
 /// The server was not started.
 pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
     let namespace = prepared.containment.is_namespace();
-    if namespace {
+    let (bell, shim, watched) = if namespace {
         // The monitor will not see the processes outside.
         prepared.hosts.hold_stdin();
-    }
-    let (bell, shim, watched) = if namespace {
-        let made = fd::signalling_pipe(Signal::CONT);
-        let (read, write) = made.map_err(|errno| Error::kernel("make a pipe", errno))?;
+        let pipe = fd::signalling_pipe(Signal::CONT);
+        let (read, write) = pipe.map_err(|errno| Error::kernel("make a pipe", errno))?;
         (Some(read), Link::Bell(write), None)
     } else {
         let (pid, trigger) = (pid::own(), Trigger::ShimKilled);
@@ -61,4 +60,22 @@ pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
             monitor::run(context, prepared, shim)
         }
     }
+}
+
+/// The only process, with `--no-guard` or as PID 1 under the name of another init. Returns the exit
+/// status of treaper.
+///
+/// # Errors
+/// The server was not started.
+pub fn run_alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
+    let role = Role::Alone {
+        parent: prepared.hosts.parent,
+    };
+    let strangers = context.place.strangers.clone();
+    let mut supervisor = monitor::start_server(context, prepared, role, strangers)?;
+    let (_, status) = supervisor.run(Plan::new(context.policy()), None)?;
+    // It removes the control group.
+    drop(supervisor);
+    end::end_treaper(context, status);
+    Ok(status)
 }

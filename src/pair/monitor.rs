@@ -29,7 +29,16 @@ use std::os::fd::AsFd;
 /// # Errors
 /// The server was not started.
 pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, Error> {
-    separate_from_shim(context)?;
+    // Signals to the shim's group or by its name do not reach the monitor. It gets no session: the
+    // scheduler divides processor time between sessions (autogroup), so a new one would wait behind
+    // every busy one. With job control the monitor leaves the session and the group later, after it
+    // has started the server.
+    if !context.place.job_control {
+        let _ = prctl::new_group();
+    }
+    context.adopt_orphans()?;
+    let _ = prctl::signal_on_parent_exit(Signal::CONT);
+    startup::set_names(hosts::MONITOR);
     // A shim that ended before the parent-death signal was set causes no signal, so its pid is
     // compared.
     if !matches!(shim, Link::Bell(_)) && shim.is_gone() {
@@ -40,28 +49,13 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
     }
     // Other children of the shim are not children of the monitor, so it has no strangers.
     let mut supervisor = start_server(context, prepared, Role::Monitor { shim }, Vec::new())?;
-    let plan = Plan::new(context.policy());
-    let (plan, status) = supervisor.run(plan, None)?;
-    let stays = plan.state() == State::Survived && supervisor.release_shim(status);
+    let (plan, status) = supervisor.run(Plan::new(context.policy()), None)?;
+    let stays = plan.state == State::Survived && supervisor.release_shim();
     stderr::write_deferred();
     if stays {
         supervisor.reap_to_the_end();
     }
     Ok(status)
-}
-
-/// Signals to the shim's group or by its name do not reach the monitor.
-fn separate_from_shim(context: &Context<'_>) -> Result<(), Error> {
-    // A process group of its own, but no session: the scheduler divides processor time between
-    // sessions (autogroup), so a new one would wait behind every busy one. With job control the
-    // monitor leaves the session later, after it has started the server.
-    if !context.place.job_control {
-        let _ = prctl::new_group();
-    }
-    context.adopt_orphans()?;
-    let _ = prctl::signal_on_parent_exit(Signal::CONT);
-    startup::set_names(hosts::MONITOR);
-    Ok(())
 }
 
 /// Starts the server, in the monitor or in the only process. Returns what runs the loop.
@@ -87,9 +81,9 @@ pub fn start_server<'a>(
         standing,
         parent_death_signal: context.config.signal,
         no_new_privs: context.config.no_new_privs,
-        announce: context.board.server_word(),
-        leader: context.board.leader_word(),
-        failure: context.board.failure_word(),
+        announce: context.board.server.atomic(),
+        leader: context.board.leader.atomic(),
+        failure: context.board.failure.atomic(),
     };
     let (name, cgroup) = (context.command(), containment.cgroup());
     let inside = cgroup.map(|cgroup| cgroup.dir.as_fd());

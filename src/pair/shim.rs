@@ -4,7 +4,7 @@
 use crate::contain::Containment;
 use crate::job_control;
 use crate::output::error::Error;
-use crate::output::{progress, stderr};
+use crate::output::{progress, status, stderr};
 use crate::pair::board::Suspension;
 use crate::pair::bound::Bound;
 use crate::pair::context::{Context, Prepared};
@@ -37,7 +37,21 @@ pub fn run(
     let (parent, containment) = (prepared.hosts.parent, prepared.containment);
     drop((prepared.hosts.watched, prepared.command, prepared.writes));
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
-    let mut shim = Shim::new(context, monitor, parent, bell);
+    let strangers = &context.place.strangers;
+    let mut shim = Shim {
+        context,
+        monitor,
+        parent,
+        bell,
+        ends_by: None,
+        bound: Bound::default(),
+        late_at: None,
+        server: None,
+        real_time_by_monitor: false,
+        obeyed: Suspension::default(),
+        strangers: (!strangers.is_empty()).then(|| strangers.clone()),
+        helpers: Vec::new(),
+    };
     apart::give_up(fd::STDIN, &mut shim.helpers);
     apart::give_up(fd::STDOUT, &mut shim.helpers);
     end::release_inherited(&context.place, &mut shim.helpers);
@@ -73,7 +87,7 @@ fn take_over(
     let ending = shim.ending_init();
     if namespace && board.ended().is_none() {
         // The monitor was the init of a namespace. With it the kernel kills all processes in it.
-        let trigger = board.plan(policy).step(killed, clock::now()).0.trigger();
+        let trigger = board.plan(policy).step(killed, clock::now()).0.trigger;
         let by = (trigger, broken, board.server());
         if let (Some(Trigger::MonitorKilled), None, Some(_)) = by {
             progress::stopped_unasked(Trigger::MonitorKilled, Signal::KILL);
@@ -82,7 +96,11 @@ fn take_over(
             board.set_ended(Ended::Killed(Signal::KILL.number()));
         }
     }
-    let strangers = shim.into_strangers();
+    let mut strangers = shim.strangers.unwrap_or_default();
+    if strangers.try_reserve(shim.helpers.len()).is_ok() {
+        strangers.extend(shim.helpers);
+    }
+    drop((shim.server, shim.bell));
     // In a namespace, its pid means nothing here. If it is not a child of this process by now, its
     // pid may belong to another process.
     let server = board.server().filter(|_| !namespace).map(|pid| Server {
@@ -106,13 +124,10 @@ fn take_over(
     if let Some((what, errno)) = broken {
         supervisor.give_up(what, errno);
     }
-    let has_begun = context.config.finally.is_some() && board.take_over_finally();
-    if has_begun && namespace {
-        board.forget_finally();
-    }
+    let has_begun = context.config.finally.is_some() && board.take_over_finally(namespace);
     // Once the command of `--finally` runs, nothing else is left to do.
     let last = board.plan(policy);
-    let (plan, first) = if has_begun && !namespace && last.is_over() {
+    let (plan, first) = if has_begun && last.is_over() {
         (last, None)
     } else {
         (board.resume(policy, clock::now()), Some(killed))
@@ -124,18 +139,6 @@ fn take_over(
 /// How long the shim waits for the end of a monitor that it has killed. One that cannot end is left
 /// behind, and its tree is stopped all the same.
 const DYING: Duration = Duration::from_millis(500);
-
-/// Which process sends a forwarded signal to the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sender {
-    /// The shim, by a pidfd.
-    Direct,
-    /// The shim, but the monitor sends real-time signals: it had to send one, and later ones must
-    /// not overtake that one.
-    RealTimeByMonitor,
-    /// The monitor, since the kernel has no pidfds (before Linux 5.3).
-    AllByMonitor,
-}
 
 /// The shim's side of the pair.
 #[derive(Debug)]
@@ -155,7 +158,8 @@ struct Shim<'a> {
     late_at: Option<Duration>,
     /// A pidfd of the server, opened for the first signal.
     server: Option<OwnedFd>,
-    sender: Sender,
+    /// The monitor had to send a real-time signal, and later ones must not overtake that one.
+    real_time_by_monitor: bool,
     /// The last order to suspend itself that the shim has obeyed.
     obeyed: Suspension,
     /// Children of the shim that are not of the tree: children that this process had before it
@@ -163,42 +167,6 @@ struct Shim<'a> {
     strangers: Option<Vec<i32>>,
     /// Children that close files for the shim.
     helpers: Vec<i32>,
-}
-
-impl<'a> Shim<'a> {
-    /// `parent`: the host, if its end is a trigger. `bell`: if the monitor is in a PID namespace of
-    /// its own.
-    fn new(
-        context: &'a Context<'a>,
-        monitor: Pid,
-        parent: Option<i32>,
-        bell: Option<OwnedFd>,
-    ) -> Self {
-        let strangers = &context.place.strangers;
-        Self {
-            context,
-            monitor,
-            parent,
-            bell,
-            ends_by: None,
-            bound: Bound::default(),
-            late_at: None,
-            server: None,
-            sender: Sender::Direct,
-            obeyed: Suspension::default(),
-            strangers: (!strangers.is_empty()).then(|| strangers.clone()),
-            helpers: Vec::new(),
-        }
-    }
-
-    /// The children that are not of the tree, for the heir.
-    fn into_strangers(self) -> Vec<i32> {
-        let mut all = self.strangers.unwrap_or_default();
-        if all.try_reserve(self.helpers.len()).is_ok() {
-            all.extend(self.helpers);
-        }
-        all
-    }
 }
 
 impl Shim<'_> {
@@ -240,6 +208,8 @@ impl Shim<'_> {
         let board = self.context.board;
         let is_expected = self.bound.asked.is_some() || board.trigger().is_some();
         if self.ends_by.is_some() || !is_expected {
+            // A drain may have ended without a stop.
+            self.late_at = None;
             return;
         }
         let (plan, now) = (board.plan(self.context.policy()), clock::now());
@@ -279,13 +249,14 @@ impl Shim<'_> {
     }
 
     fn look_at_monitor(&mut self) -> Result<Option<Ended>, Errno> {
+        // Emptied, it sends a signal again at the next byte.
         let closed = |bell: &OwnedFd| fd::empty(bell.as_fd());
         if self.bell.as_ref().is_some_and(closed) && self.ends_by.is_none() {
             let (board, policy) = (self.context.board, self.context.policy());
             self.ends_by = Some(board.set_monitor_ending(policy, clock::now()));
         }
-        if let Some(status) = self.context.board.early_status() {
-            return Ok(Some(Ended::Exited(status)));
+        if self.context.board.gave_up.get() {
+            return Ok(Some(Ended::Exited(status::SURVIVORS)));
         }
         loop {
             match Wait::any().ended().suspended().resumed().take()? {
@@ -384,10 +355,8 @@ impl Shim<'_> {
     /// A signal from inside the tree never goes back there. What the server sends to its parent
     /// reaches the monitor.
     fn handle(&mut self, arrival: &Arrival) {
-        if let Some(front) = &self.context.front {
-            if arrival.signal == Signal::CONT {
-                front.resume();
-            }
+        if let (Signal::CONT, Some(front)) = (arrival.signal, &self.context.front) {
+            front.resume();
         }
         let by_treaper = [pid::own(), self.monitor.get()].map(Origin::Process);
         if by_treaper.contains(&arrival.origin) && arrival.signal == Signal::CONT {
@@ -414,7 +383,7 @@ impl Shim<'_> {
             Route::Forward(to) => self.forward(to, arrival),
             Route::Trigger(trigger) => {
                 self.bound.ask(trigger, clock::now());
-                self.inform_monitor(arrival);
+                self.signal_monitor(arrival.signal, arrival.value);
             }
             Route::Drop => self.context.report_forwarding(arrival.signal, None),
             Route::Delivered | Route::Child => {}
@@ -445,22 +414,15 @@ impl Shim<'_> {
         {
             self.context.report_forwarding(arrival.signal, Some(signal));
         } else {
-            self.inform_monitor(arrival);
+            self.signal_monitor(arrival.signal, arrival.value);
         }
-    }
-
-    /// Sends the monitor what has arrived here.
-    fn inform_monitor(&self, arrival: &Arrival) {
-        self.signal_monitor(arrival.signal, arrival.value);
     }
 
     /// Sends the signal to the server directly, which wakes one process less. Returns false if the
     /// monitor has to send it.
     fn signal_server(&mut self, signal: Signal, value: Option<u64>) -> bool {
-        match self.sender {
-            Sender::Direct => {}
-            Sender::RealTimeByMonitor if !signal.is_real_time() => {}
-            Sender::RealTimeByMonitor | Sender::AllByMonitor => return false,
+        if self.real_time_by_monitor && signal.is_real_time() {
+            return false;
         }
         if self.server.is_none() {
             self.server = self.open_server();
@@ -473,20 +435,14 @@ impl Shim<'_> {
             ),
             None => false,
         };
-        if signal.is_real_time() && !sent && self.sender == Sender::Direct {
-            self.sender = Sender::RealTimeByMonitor;
-        }
+        self.real_time_by_monitor |= signal.is_real_time() && !sent;
         sent
     }
 
     /// A pidfd of the server, if the process with its pid is proven to be a child of the monitor.
-    fn open_server(&mut self) -> Option<OwnedFd> {
+    fn open_server(&self) -> Option<OwnedFd> {
         let pid = self.server_pid()?;
-        let opened = pidfd::open(pid.get());
-        if matches!(opened, Err(Errno::NOSYS)) {
-            self.sender = Sender::AllByMonitor;
-        }
-        let server = opened.ok()?;
+        let server = pidfd::open(pid.get()).ok()?;
         let parent = pidfd::parent(server.as_fd())
             .or_else(|_| proc::stat(pid.get()).map(|stat| stat.parent))
             .ok()?;

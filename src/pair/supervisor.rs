@@ -8,9 +8,8 @@ mod signals;
 use std::mem::discriminant;
 use std::time::Duration;
 
-use reaping::NextReap;
-
 use crate::command;
+use crate::contain::Level;
 use crate::job_control;
 use crate::output::error::Error;
 use crate::output::progress::{self, Seconds, Step};
@@ -40,6 +39,18 @@ pub enum Role {
     Heir,
 }
 
+impl Role {
+    /// The shim, if it is the parent.
+    const fn shim(&self) -> Option<i32> {
+        match self {
+            Self::Monitor {
+                shim: Link::Parent { pid, .. },
+            } => Some(*pid),
+            _ => None,
+        }
+    }
+}
+
 /// The state of the process that runs the loop.
 #[derive(Debug)]
 pub struct Supervisor<'a> {
@@ -48,9 +59,11 @@ pub struct Supervisor<'a> {
     watch: Watch<'a>,
     tree: Tree,
     alone: job_control::Alone,
-    next_reap: NextReap,
-    /// Whether neither a stop nor a drain has begun.
-    is_running: bool,
+    /// Whether children are reaped before anything else.
+    reaps_first: bool,
+    /// When children are reaped after everything else was looked at; `None`: when a signal reports
+    /// that one has changed.
+    next_reap: Option<Duration>,
     /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
     stopping_since: Option<Duration>,
     /// When the server was seen to be gone, if a process may be spared.
@@ -60,12 +73,7 @@ pub struct Supervisor<'a> {
 impl<'a> Supervisor<'a> {
     pub fn new(context: &'a Context<'a>, role: Role, watch: Watch<'a>, mut tree: Tree) -> Self {
         tree.spare = context.spare;
-        if let Role::Monitor {
-            shim: Link::Parent { pid, .. },
-        } = &role
-        {
-            tree.treaper[1] = *pid;
-        }
+        tree.treaper[1] = role.shim().unwrap_or(0);
         let front = context.front.as_ref().and_then(|front| front.pid);
         tree.treaper[2] = front.map_or(0, Pid::get);
         Self {
@@ -74,8 +82,8 @@ impl<'a> Supervisor<'a> {
             watch,
             tree,
             alone: job_control::Alone::default(),
-            next_reap: NextReap::OnSignal,
-            is_running: true,
+            reaps_first: false,
+            next_reap: None,
             stopping_since: None,
             server_gone_at: None,
         }
@@ -84,7 +92,7 @@ impl<'a> Supervisor<'a> {
     /// A process that has to stop what it has adopted: the shim after the end of the monitor.
     pub fn heir(context: &'a Context<'a>, tree: Tree) -> Self {
         Self {
-            next_reap: NextReap::Now,
+            reaps_first: true,
             ..Self::new(context, Role::Heir, Watch::signals_only(), tree)
         }
     }
@@ -101,12 +109,12 @@ impl Supervisor<'_> {
         let board = self.context.board;
         let is_missing = board.server().is_none();
         let failure = board.failure().or(is_missing.then_some(Failure::Orphaned));
-        if let Some(failure) = failure.filter(|_| plan.state() == State::Done) {
+        if let Some(failure) = failure.filter(|_| plan.state == State::Done) {
             let directory = &self.context.place.directory;
             return Err(command::error(failure, self.context.command(), directory));
         }
         let status = self.finish(&plan);
-        self.end_run(plan.trigger(), status);
+        self.end_run(plan.trigger, status);
         Ok((plan, status))
     }
 }
@@ -118,7 +126,45 @@ impl World for Supervisor<'_> {
 
     fn next_event(&mut self, deadline: Option<Duration>) -> Event {
         self.count_signalled();
-        self.wait_for_event(deadline)
+        loop {
+            if self.reaps_first {
+                return self.reap();
+            }
+            let now = clock::now();
+            let is_due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
+            // Deadlines come first: many other events must not delay them.
+            if is_due(deadline) {
+                return Event::Deadline {
+                    unread: fd::unread(fd::STDIN),
+                    hung_up: !self.watch.stdin_is_back(),
+                };
+            }
+            if is_due(self.tree.continues_at()) {
+                self.tree.continue_stop();
+            }
+            let times = [deadline, self.tree.continues_at(), self.next_reap];
+            let event = match self.watch.wait(times.iter().flatten().min().copied()) {
+                // The relay's clock does not stand during a drain, as that of the watch does.
+                Some(Woken::Trigger(Trigger::Idle)) if self.context.board.trigger().is_some() => {
+                    None
+                }
+                Some(Woken::Trigger(trigger)) => Some(Event::Trigger(trigger)),
+                Some(Woken::Signal(arrival)) => self.on_signal(arrival),
+                Some(Woken::Broken(what, errno)) => self.give_up(what, errno),
+                Some(Woken::CgroupChanged) => {
+                    self.read_cgroup_events();
+                    Some(self.reap())
+                }
+                None => {
+                    let now = clock::now();
+                    let reaps = self.next_reap.is_some_and(|at| at <= now);
+                    reaps.then(|| self.reap())
+                }
+            };
+            if let Some(event) = event {
+                return event;
+            }
+        }
     }
 
     fn planned(&mut self, event: Event, before: &Plan, after: &Plan) {
@@ -134,15 +180,15 @@ impl World for Supervisor<'_> {
         if after != before {
             self.context.board.set_plan(after);
         }
-        if discriminant(&before.state()) != discriminant(&after.state()) {
+        if discriminant(&before.state) != discriminant(&after.state) {
             self.enter_state(before, after);
         }
         if before.is_running() != after.is_running() {
-            self.is_running = after.is_running();
-            self.watch.set_running(self.is_running);
+            self.watch.set_running(after.is_running());
         }
         if before.is_running() && !after.is_running() {
-            self.wake_shim();
+            // A suspended shim could not report to the host how the server ended.
+            self.signal_shim(Signal::CONT);
         }
     }
 
@@ -157,14 +203,14 @@ impl World for Supervisor<'_> {
             Action::StopRest => {
                 let signal = self.stop_signal(plan);
                 let daemons = self.tree.stop_rest(signal);
-                if plan.trigger() == Some(Trigger::ServerExit) {
+                if plan.trigger == Some(Trigger::ServerExit) {
                     self.name_daemons(&daemons, signal);
                 }
             }
             Action::KillAll => {
                 let progress = self.tree.kill_round();
                 // SIGCHLD signals may have been merged, so a child may have ended without one.
-                self.next_reap = NextReap::Now;
+                self.reaps_first = true;
                 return Some(Event::Swept { progress });
             }
             Action::NameWaiting => self.name_waiting(plan),
@@ -177,47 +223,8 @@ impl World for Supervisor<'_> {
 }
 
 impl Supervisor<'_> {
-    /// Does what is due, and then waits for the next event or the next time at which something is
-    /// due.
-    fn wait_for_event(&mut self, deadline: Option<Duration>) -> Event {
-        loop {
-            if self.next_reap == NextReap::Now {
-                return self.reap();
-            }
-            let now = clock::now();
-            let is_due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
-            // Deadlines come first: many other events must not delay them.
-            if is_due(deadline) {
-                return self.deadline_event();
-            }
-            if is_due(self.tree.continues_at()) {
-                self.tree.continue_stop();
-            }
-            let times = [deadline, self.tree.continues_at(), self.next_reap.time()];
-            let event = match self.watch.wait(times.iter().flatten().min().copied()) {
-                // The relay's clock does not stand during a drain, as that of the watch does.
-                Some(Woken::Trigger(Trigger::Idle)) if !self.is_running => None,
-                Some(Woken::Trigger(trigger)) => Some(Event::Trigger(trigger)),
-                Some(Woken::Signal(arrival)) => self.on_signal(arrival),
-                Some(Woken::Broken(what, errno)) => self.give_up(what, errno),
-                Some(Woken::CgroupChanged) => {
-                    self.read_cgroup_events();
-                    Some(self.reap())
-                }
-                None => {
-                    let now = clock::now();
-                    let reaps = self.next_reap.time().is_some_and(|at| at <= now);
-                    reaps.then(|| self.reap())
-                }
-            };
-            if let Some(event) = event {
-                return event;
-            }
-        }
-    }
-
     fn enter_state(&mut self, before: &Plan, after: &Plan) {
-        let (state, now) = (after.state(), clock::now());
+        let (state, now) = (after.state, clock::now());
         if matches!(state, State::Terminating { .. }) {
             self.stopping_since = Some(now);
         }
@@ -229,28 +236,20 @@ impl Supervisor<'_> {
         }
     }
 
-    /// A deadline has come.
-    fn deadline_event(&self) -> Event {
-        Event::Deadline {
-            unread: fd::unread(fd::STDIN),
-            hung_up: !self.watch.stdin_is_back(),
-        }
-    }
-
     /// The exit status after the loop. Logs a line if processes had to be killed.
-    pub fn finish(&mut self, plan: &Plan) -> u8 {
+    fn finish(&mut self, plan: &Plan) -> u8 {
         self.report_killed(plan);
         if self.tree.spare.is_some() {
             self.tree.name_spared();
         }
-        if plan.state() == State::Survived {
+        if plan.state == State::Survived {
             log::error!(
                 "{} after SIGKILL some processes are left, see above: one in state D ends when what it waits for answers, one in state t when its debugger lets go",
                 Seconds(self.context.config.policy.kill_timeout)
             );
             return status::SURVIVORS;
         }
-        if plan.trigger() == Some(Trigger::CancelTimeout) {
+        if plan.trigger == Some(Trigger::CancelTimeout) {
             return self.context.config.exit_status(status::CANCEL_TIMEOUT);
         }
         let Some(ended) = self.context.board.ended() else {
@@ -279,30 +278,26 @@ impl Supervisor<'_> {
         }
         self.context.board.stop_sent.set(self.tree.has_sent_stop());
         // After the signal, so that the message does not delay the stop.
-        if let Some(trigger) = plan.trigger() {
+        if let Some(trigger) = plan.trigger {
             progress::stopped_unasked(trigger, signal);
         }
     }
 
     fn stop_signal(&self, plan: &Plan) -> Signal {
         match self.context.manner.parent_signal {
-            Some(signal) if plan.trigger() == Some(Trigger::ParentExit) => signal,
+            Some(signal) if plan.trigger == Some(Trigger::ParentExit) => signal,
             _ => self.context.config.signal,
         }
     }
 
-    /// Lets the shim exit with `status`. Returns whether the monitor has to stay, to reap the
-    /// processes that are left. The init of a PID namespace need not stay: when it exits, the
-    /// kernel reaps them.
-    pub fn release_shim(&self, status: u8) -> bool {
-        let Role::Monitor { shim } = &self.role else {
-            return false;
-        };
-        self.context.board.set_early_status(status);
+    /// Lets the shim exit. Returns whether the monitor has to stay, to reap the processes that are
+    /// left. The init of a PID namespace need not stay: when it exits, the kernel reaps them.
+    pub fn release_shim(&self) -> bool {
+        self.context.board.gave_up.set(true);
         // Not SIGCHLD: the shim may be suspended, and the end of the monitor, which would resume
         // it, does not come now.
-        self.wake_shim();
-        !matches!(shim, Link::Bell(_))
+        self.signal_shim(Signal::CONT);
+        self.context.config.contain != Level::Pidns
     }
 
     /// A call on which the loop rests has failed in a way that its manual does not foresee. Only
@@ -336,23 +331,14 @@ impl Supervisor<'_> {
         matches!(&self.role, Role::Monitor { shim } if shim.is_gone())
     }
 
-    /// Resumes the shim. A suspended shim could not report to the host how the server ended.
-    fn wake_shim(&self) {
-        self.signal_shim(Signal::CONT);
-    }
-
     /// Resumes the shim if it is suspended, or is about to be. A SIGCONT harms a shim that runs: it
     /// removes the SIGTSTP of a Ctrl-Z that the shim has not read yet. The shim then forwards an
     /// older SIGCONT, which undoes the Ctrl-Z.
     fn resume_suspended_shim(&self) {
-        let runs = match &self.role {
-            Role::Monitor {
-                shim: Link::Parent { pid, .. },
-            } => proc::stat(*pid).is_ok_and(|stat| stat.state != b'T'),
-            _ => false,
-        };
+        let runs = |pid| proc::stat(pid).is_ok_and(|stat| stat.state != b'T');
+        let runs = self.role.shim().is_some_and(runs);
         if self.context.board.suspending.get() || !runs {
-            self.wake_shim();
+            self.signal_shim(Signal::CONT);
         }
     }
 

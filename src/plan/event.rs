@@ -128,7 +128,7 @@ pub enum Action {
 }
 
 /// What has to be done now, in this order. Never more than three.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Actions(pub [Option<Action>; 3]);
 
 impl Actions {
@@ -136,10 +136,6 @@ impl Actions {
 
     pub const fn only(first: Action) -> Self {
         Self([Some(first), None, None])
-    }
-
-    pub const fn both(first: Action, second: Action) -> Self {
-        Self([Some(first), Some(second), None])
     }
 
     pub fn iter(self) -> impl Iterator<Item = Action> {

@@ -15,7 +15,7 @@ use crate::plan::event::{Action, Actions, Event, Trigger};
 use crate::plan::policy::{KillMode, Policy, Until};
 
 /// At a terminal: how long a stop may take without a message.
-pub const NAME_AFTER: Duration = Duration::from_secs(1);
+const NAME_AFTER: Duration = Duration::from_secs(1);
 /// The time of something that has no deadline.
 pub const NEVER: Duration = Duration::MAX;
 
@@ -64,12 +64,12 @@ pub enum State {
 /// The state of the stop, with what it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
-    policy: Policy,
-    state: State,
-    server_gone: bool,
+    pub policy: Policy,
+    pub state: State,
+    pub server_gone: bool,
     /// The first trigger, or one after it that has ended its drain. Later ones can only make a
     /// deadline earlier.
-    trigger: Option<Trigger>,
+    pub trigger: Option<Trigger>,
 }
 
 impl Plan {
@@ -79,21 +79,6 @@ impl Plan {
             state: State::Running,
             server_gone: false,
             trigger: None,
-        }
-    }
-
-    /// A plan in the middle of its course.
-    pub const fn resume(
-        policy: Policy,
-        state: State,
-        trigger: Option<Trigger>,
-        server_gone: bool,
-    ) -> Self {
-        Self {
-            policy,
-            state,
-            server_gone,
-            trigger,
         }
     }
 
@@ -143,21 +128,9 @@ impl Plan {
         plan
     }
 
-    pub const fn state(&self) -> State {
-        self.state
-    }
-
     /// Whether neither a stop nor a drain has begun.
     pub const fn is_running(&self) -> bool {
         matches!(self.state, State::Running)
-    }
-
-    pub const fn trigger(&self) -> Option<Trigger> {
-        self.trigger
-    }
-
-    pub const fn server_gone(&self) -> bool {
-        self.server_gone
     }
 
     /// Whether there is nothing more to do.
@@ -204,11 +177,9 @@ impl Plan {
         match self.state {
             State::Running if trigger.drains() => {
                 self.trigger = Some(trigger);
-                // Whether input is left is only known after a look, so the first look comes at
-                // once.
-                let until = now + self.policy.drain;
                 self.state = State::Draining {
-                    until,
+                    until: now + self.policy.drain,
+                    // Whether input is left is only known after a look.
                     check: Some(now),
                     unread: None,
                 };
@@ -246,43 +217,33 @@ impl Plan {
             return Actions::NONE;
         }
         if empty {
-            if self.trigger.is_none() {
-                self.trigger = Some(Trigger::ServerExit);
-            }
+            self.trigger = self.trigger.or(Some(Trigger::ServerExit));
             self.state = State::Done;
             return Actions::NONE;
         }
         if !gone_just_now {
             return Actions::NONE;
         }
-        match self.state {
+        match &mut self.state {
             State::Running | State::Draining { .. } if self.policy.until == Until::Tree => {
                 Actions::NONE
             }
             // A drain is for the server alone, so it ends with the server.
             State::Running | State::Draining { .. } => self.terminate(Trigger::ServerExit, now),
-            State::Terminating { .. } => self.server_is_gone(),
+            // Now the rest gets the stop signal, unless it has got it. The deadline stays: where a
+            // manager has one, treaper sets none for the rest either.
+            State::Terminating {
+                server_at, rest_at, ..
+            } => {
+                *server_at = None;
+                Actions([rest_at.take().map(|_| Action::StopRest), None, None])
+            }
             State::Killing { .. } | State::Done | State::Survived => Actions::NONE,
         }
     }
 
-    /// The server has ended in [`State::Terminating`]. Now the rest gets the stop signal, unless it
-    /// has got it. The deadline stays: where a manager has one, treaper sets none for the rest
-    /// either.
-    fn server_is_gone(&mut self) -> Actions {
-        let State::Terminating {
-            server_at, rest_at, ..
-        } = &mut self.state
-        else {
-            return Actions::NONE;
-        };
-        *server_at = None;
-        let waiting = rest_at.take();
-        waiting.map_or(Actions::NONE, |_| Actions::only(Action::StopRest))
-    }
-
     fn on_deadline(&mut self, unread: u64, hung_up: bool, now: Duration) -> Actions {
-        match self.state {
+        match &mut self.state {
             // The FIFO has its next writer before any signal was sent: there is no reason to stop.
             State::Draining { .. } if !hung_up && self.trigger == Some(Trigger::StdinEof) => {
                 self.trigger = None;
@@ -291,70 +252,47 @@ impl Plan {
             }
             State::Draining {
                 until,
+                check,
                 unread: before,
-                ..
             } => {
                 // The drain begins again while the server still reads its last input. With another
                 // trigger stdin is open, and its unread bytes mean nothing.
                 let last_input = self.trigger == Some(Trigger::StdinEof);
-                let taken = last_input && before.is_some_and(|before| unread < before);
-                let until = if taken {
-                    now + self.policy.drain
-                } else {
-                    until
-                };
-                if now >= until {
-                    let trigger = self.trigger.unwrap_or(Trigger::StdinEof);
-                    return self.terminate(trigger, now);
+                if last_input && before.is_some_and(|before| unread < before) {
+                    *until = now + self.policy.drain;
                 }
-                let check = (last_input && unread > 0).then_some(now + INPUT_CHECK);
-                self.state = State::Draining {
-                    until,
-                    check,
-                    unread: Some(unread),
-                };
-                Actions::NONE
+                *check = (last_input && unread > 0).then_some(now + INPUT_CHECK);
+                *before = Some(unread);
+                if now < *until {
+                    return Actions::NONE;
+                }
+                self.terminate(self.trigger.unwrap_or(Trigger::StdinEof), now)
             }
-            State::Terminating { kill_at, .. } if now >= kill_at => self.kill(now),
-            State::Terminating { .. } => self.do_what_is_due(now),
-            State::Killing { survivors_at, .. } if now >= survivors_at => {
+            State::Terminating { kill_at, .. } if now >= *kill_at => self.kill(now),
+            State::Terminating {
+                server_at,
+                rest_at,
+                name_at,
+                ..
+            } => {
+                let take_due =
+                    |at: &mut Option<Duration>, action| at.take_if(|at| now >= *at).map(|_| action);
+                Actions([
+                    take_due(server_at, Action::EnsureServerStop),
+                    take_due(rest_at, Action::StopRest),
+                    take_due(name_at, Action::NameWaiting),
+                ])
+            }
+            State::Killing { survivors_at, .. } if now >= *survivors_at => {
                 self.state = State::Survived;
                 Actions::only(Action::NameSurvivors)
             }
-            State::Killing {
-                next,
-                pause,
-                survivors_at,
-            } if now >= next => {
-                self.state = State::Killing {
-                    next: now + pause,
-                    pause,
-                    survivors_at,
-                };
+            State::Killing { next, pause, .. } if now >= *next => {
+                *next = now + *pause;
                 Actions::only(Action::KillAll)
             }
             State::Running | State::Killing { .. } | State::Done | State::Survived => Actions::NONE,
         }
-    }
-
-    /// The steps before SIGKILL whose time has come.
-    fn do_what_is_due(&mut self, now: Duration) -> Actions {
-        let State::Terminating {
-            server_at,
-            rest_at,
-            name_at,
-            ..
-        } = &mut self.state
-        else {
-            return Actions::NONE;
-        };
-        let take_due =
-            |at: &mut Option<Duration>, action| at.take_if(|at| now >= *at).map(|_| action);
-        Actions([
-            take_due(server_at, Action::EnsureServerStop),
-            take_due(rest_at, Action::StopRest),
-            take_due(name_at, Action::NameWaiting),
-        ])
     }
 
     fn on_kill_now(&mut self, now: Duration) -> Actions {
@@ -375,22 +313,13 @@ impl Plan {
     }
 
     fn on_swept(&mut self, progress: bool, now: Duration) -> Actions {
-        if let State::Killing {
-            pause,
-            survivors_at,
-            ..
-        } = self.state
-        {
-            let pause = if progress {
+        if let State::Killing { next, pause, .. } = &mut self.state {
+            *pause = if progress {
                 ROUND_MIN
             } else {
-                (pause * 2).min(ROUND_MAX)
+                (*pause * 2).min(ROUND_MAX)
             };
-            self.state = State::Killing {
-                next: now + pause,
-                pause,
-                survivors_at,
-            };
+            *next = now + *pause;
         }
         Actions::NONE
     }
@@ -409,12 +338,13 @@ impl Plan {
         if !(self.policy.manager_has_deadline && asked) {
             self.shorten_deadlines(self.policy.grace_for(trigger), now);
         }
-        match (mode, lives) {
-            (KillMode::Staged | KillMode::Mixed, true) => Actions::only(Action::StopServer),
-            (KillMode::Staged | KillMode::Tree, false) => Actions::only(Action::StopRest),
-            (KillMode::Tree, true) => Actions::both(Action::StopServer, Action::StopRest),
-            (KillMode::Mixed, false) => Actions::NONE,
-        }
+        let rest = match mode {
+            KillMode::Staged => !lives,
+            KillMode::Tree => true,
+            KillMode::Mixed => false,
+        };
+        let server = lives.then_some(Action::StopServer);
+        Actions([server, rest.then_some(Action::StopRest), None])
     }
 
     /// Sets SIGKILL to `now + grace`, and the steps before it to their times, unless they are

@@ -1,5 +1,4 @@
-//! How long each part of a stop takes, and in which order the tree is signalled. `core` only, as
-//! the plan is.
+//! How long each part of a stop takes, and in which order the tree is signalled.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The plan in words, from which another process can go on with it. `core` only, as the plan is.
+//! The plan in words, from which another process can go on with it.
 
 use core::time::Duration;
 
@@ -18,7 +18,7 @@ impl Plan {
     /// The head, and the times of the state in the order of its fields. The policy is not in it.
     /// A plan that has just begun is all zeroes.
     pub fn encode(&self) -> (u64, [u64; TIMES]) {
-        let (number, times) = match self.state() {
+        let (number, times) = match self.state {
             State::Running => (0, [0; TIMES]),
             State::Draining {
                 until,
@@ -45,8 +45,8 @@ impl Plan {
             State::Done => (4, [0; TIMES]),
             State::Survived => (5, [0; TIMES]),
         };
-        let trigger = self.trigger().map_or(0, |trigger| trigger as u64);
-        let gone = if self.server_gone() { SERVER_GONE } else { 0 };
+        let trigger = self.trigger.map_or(0, |trigger| trigger as u64);
+        let gone = if self.server_gone { SERVER_GONE } else { 0 };
         (trigger | number << STATE | gone, times)
     }
 
@@ -75,23 +75,28 @@ impl Plan {
             5 => State::Survived,
             _ => return None,
         };
-        let gone = head & SERVER_GONE != 0;
-        Some(Self::resume(policy, state, trigger(head), gone))
+        Some(Self {
+            policy,
+            state,
+            server_gone: head & SERVER_GONE != 0,
+            trigger: trigger(head),
+        })
     }
 }
 
 /// The trigger in the head of a plan.
 pub fn trigger(head: u64) -> Option<Trigger> {
-    Trigger::ALL.into_iter().find(|t| *t as u64 == head & 0xff)
+    Trigger::from_number(head & 0xff)
 }
 
 /// Zero is no time, and the greatest word is [`NEVER`].
-fn word(time: Option<Duration>) -> u64 {
+pub fn word(time: Option<Duration>) -> u64 {
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     time.map_or(0, |time| nanos(time).saturating_add(1))
 }
 
-fn time(word: u64) -> Option<Duration> {
+/// The reverse of [`word`].
+pub fn time(word: u64) -> Option<Duration> {
     match word {
         u64::MAX => Some(NEVER),
         _ => word.checked_sub(1).map(Duration::from_nanos),

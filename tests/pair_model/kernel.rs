@@ -317,7 +317,7 @@ impl Kernel {
                     "plan",
                     "a time",
                     "suspension",
-                    "early_status",
+                    "gave_up",
                     "stop_sent",
                     "named",
                     "in_foreground",
@@ -333,7 +333,7 @@ impl Kernel {
                 );
                 let last = is_word(*word, &by_monitor) && !self.is_alive(MONITOR);
                 let unused = !job && is_word(*word, &["suspension"])
-                    || !scene.hopeless && is_word(*word, &["early_status"]);
+                    || !scene.hopeless && is_word(*word, &["gave_up"]);
                 own_word || last || unused
             }
             // Only the heir reads these.
@@ -562,7 +562,7 @@ impl Kernel {
                 self.breaks("the plan on the board can be read");
                 State::Running
             },
-            |plan| plan.state(),
+            |plan| plan.state,
         )
     }
 

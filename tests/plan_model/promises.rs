@@ -19,7 +19,7 @@ type Checks = Vec<(bool, &'static str)>;
 
 /// The course of a stop, its reason and its end.
 fn order(edge: &Edge, seen: &Seen) -> Checks {
-    let (from, to) = (edge.before.plan.state(), edge.plan.state());
+    let (from, to) = (edge.before.plan.state, edge.plan.state);
     let was_over = edge.before.plan.is_over();
     let empty = matches!(edge.event, Event::Reaped { empty: true, .. });
     let gives_up = !was_over && to == State::Survived;
@@ -57,7 +57,7 @@ fn order(edge: &Edge, seen: &Seen) -> Checks {
             "survivors are named when they are given up",
         ),
         (
-            edge.plan.trigger() != seen.trigger,
+            edge.plan.trigger != seen.trigger,
             "the trigger that stops the server is reported",
         ),
         (
@@ -65,7 +65,7 @@ fn order(edge: &Edge, seen: &Seen) -> Checks {
             "a trigger and nothing else begins the stop",
         ),
         (
-            edge.plan.server_gone() != seen.server_gone && !was_over,
+            edge.plan.server_gone != seen.server_gone && !was_over,
             "it is known whether the server is gone",
         ),
         (
@@ -103,7 +103,7 @@ fn signals(edge: &Edge, seen: &Seen) -> Checks {
         count(Action::KillAll),
     );
     let was = &edge.before.seen;
-    let (from, to) = (rank(edge.before.plan.state()), rank(edge.plan.state()));
+    let (from, to) = (rank(edge.before.plan.state), rank(edge.plan.state));
     let mode = edge.policy.kill_mode;
     let begins = from < 2 && to == 2;
     let staged = mode == KillMode::Staged && !seen.server_gone;
@@ -190,7 +190,7 @@ fn signals(edge: &Edge, seen: &Seen) -> Checks {
 fn times(edge: &Edge, seen: &Seen) -> Checks {
     let set = &edge.policy;
     let was = &edge.before.seen;
-    let (from, to) = (edge.before.plan.state(), edge.plan.state());
+    let (from, to) = (edge.before.plan.state, edge.plan.state);
     let from_rank = rank(from);
     let kills = edge.actions.contains(&Action::KillAll);
     let due = was.due;

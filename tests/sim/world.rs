@@ -95,7 +95,7 @@ impl Sim {
         self.killed_at_call = None;
         self.reap_first = true;
         // The death of the monitor ends a drain as well.
-        let last = self.plan.take().map(|plan| plan.state());
+        let last = self.plan.take().map(|plan| plan.state);
         if matches!(last, Some(State::Draining { .. })) {
             self.triggered = Some((self.table.now, Trigger::MonitorKilled));
         }
@@ -234,17 +234,17 @@ impl World for Sim {
         }
         self.plan = Some(*after);
         self.board.set_plan(after);
-        if after.trigger().is_none() {
+        if after.trigger.is_none() {
             self.triggered = None;
         }
         // A trigger that ends a drain replaces the one that began it.
-        match (before.state(), event, &mut self.triggered) {
+        match (before.state, event, &mut self.triggered) {
             (State::Draining { .. }, Event::Trigger(by), Some((_, trigger))) if !by.drains() => {
                 *trigger = by;
             }
             _ => {}
         }
-        if let (None, Some(trigger)) = (before.trigger(), after.trigger()) {
+        if let (None, Some(trigger)) = (before.trigger, after.trigger) {
             self.triggered = self.triggered.or(Some((self.table.now, trigger)));
         }
         self.call();

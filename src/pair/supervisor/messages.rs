@@ -3,16 +3,13 @@
 use super::{Role, Supervisor};
 use crate::contain::Level;
 use crate::output::ledger::Lost;
-use crate::output::progress::{Named, Seconds, Step};
+use crate::output::progress::{Named, Seconds};
 use crate::output::report::Facts;
-use crate::pair::context::Context;
-use crate::pair::link::Link;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc;
 use crate::sys::signal::Signal;
-use crate::sys::wait::Ended;
 
 impl Supervisor<'_> {
     /// Logs which processes the stop waits for. From then on Ctrl-C kills them, if it reaches
@@ -28,7 +25,7 @@ impl Supervisor<'_> {
         } else {
             ""
         };
-        let trigger = plan.trigger().map_or("?", Trigger::name);
+        let trigger = plan.trigger.map_or("?", Trigger::name);
         log::warn!("{trigger}: waiting for {waiting} to end{offer}");
     }
 
@@ -39,13 +36,11 @@ impl Supervisor<'_> {
         if self.shim_is_gone() {
             return false;
         }
-        let known = match &self.role {
-            Role::Alone { .. } | Role::Heir => pid::own(),
-            Role::Monitor {
-                shim: Link::Parent { pid, .. },
-            } => *pid,
+        let known = match (&self.role, self.role.shim()) {
+            (_, Some(shim)) => shim,
+            (Role::Alone { .. } | Role::Heir, None) => pid::own(),
             // Its own PID namespace hides the shim.
-            Role::Monitor { .. } => return self.context.board.in_foreground.get(),
+            (Role::Monitor { .. }, None) => return self.context.board.in_foreground.get(),
         };
         let is_in_front = |stat: proc::Stat| stat.foreground == stat.group;
         proc::stat(known).is_ok_and(is_in_front)
@@ -71,7 +66,7 @@ impl Supervisor<'_> {
         if sigkill.ended == 0 {
             return;
         }
-        let trigger = plan.trigger().map_or("?", Trigger::name);
+        let trigger = plan.trigger.map_or("?", Trigger::name);
         let mut victims = sigkill.victims;
         victims.count = sigkill.ended as usize;
         let (signal, since) = (self.stop_signal(plan), self.stopping_since);
@@ -125,25 +120,12 @@ impl Supervisor<'_> {
     }
 }
 
-/// Reports the end of a child. If the exec of the server has failed, that is reported as an error
-/// after the loop.
-pub(super) fn report_end(context: &Context<'_>, pid: i32, ended: Ended, server: bool) {
-    if server && context.board.failure().is_some() {
-        return;
-    }
-    context.voice.report(&Step::Reaped { pid, ended, server });
-    if server {
-        let signal = context.config.signal;
-        context.voice.report(&Step::StoppingRest { signal });
-    }
-}
-
 /// Logs each new state of the plan, for `-v`.
 pub(super) fn log_state(before: &Plan, after: &Plan) {
-    if before.trigger().is_none() && after.trigger() == Some(Trigger::ServerExit) {
+    if before.trigger.is_none() && after.trigger == Some(Trigger::ServerExit) {
         log::info!("trigger: {}", Trigger::ServerExit);
     }
-    match after.state() {
+    match after.state {
         State::Done | State::Survived => {}
         State::Running => log::info!("stdin has a writer again, so the server goes on"),
         State::Draining { .. } => log::info!("draining: the server may exit by itself"),

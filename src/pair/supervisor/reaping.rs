@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Role, Supervisor, messages};
+use super::{Role, Supervisor};
+use crate::output::progress::Step;
 use crate::plan::event::Event;
 use crate::streams::watch::Woken;
 use crate::sys::signal::Signal;
@@ -10,41 +11,29 @@ use crate::sys::wait::Change;
 use crate::sys::{clock, pid, proc};
 use crate::tree::reap::Left;
 
-/// When children are reaped the next time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextReap {
-    /// Before anything else.
-    Now,
-    /// At this time, after everything else was looked at.
-    At(Duration),
-    /// When a signal reports that a child has changed.
-    OnSignal,
-}
-
-impl NextReap {
-    pub(super) const fn time(self) -> Option<Duration> {
-        match self {
-            Self::Now => Some(Duration::ZERO),
-            Self::At(time) => Some(time),
-            Self::OnSignal => None,
-        }
-    }
-}
-
 /// The pause between two looks at a cgroup without a descriptor that reports the end of its
 /// members.
 const REAP_PAUSE: Duration = Duration::from_millis(10);
 
 impl Supervisor<'_> {
     pub(super) fn reap(&mut self) -> Event {
+        self.reaps_first = false;
         self.note_foreground();
         let context = self.context;
-        let reaped = self.tree.reap(&mut |pid, ended, is_server| {
+        let reaped = self.tree.reap(&mut |pid, ended, server| {
             // At once: if this process is killed now, no other one learns it.
-            if is_server {
+            if server {
                 context.board.set_ended(ended);
             }
-            messages::report_end(context, pid, ended, is_server);
+            // If its exec has failed, that is reported as an error after the loop.
+            if server && context.board.failure().is_some() {
+                return;
+            }
+            context.voice.report(&Step::Reaped { pid, ended, server });
+            if server {
+                let signal = context.config.signal;
+                context.voice.report(&Step::StoppingRest { signal });
+            }
         });
         let left = reaped.left;
         if let Left::Unknown(errno) = left {
@@ -56,18 +45,18 @@ impl Supervisor<'_> {
         let populated = left == Left::Empty && self.tree.has_members();
         let empty = left == Left::Empty && !populated;
         self.next_reap = match left {
-            Left::More => NextReap::At(Duration::ZERO),
+            Left::More => Some(Duration::ZERO),
             Left::Empty if populated && matches!(self.role, Role::Heir) => {
-                NextReap::At(clock::now() + REAP_PAUSE)
+                Some(clock::now() + REAP_PAUSE)
             }
             // The kernel does not report that a process begins to lead a session or gets a name. So
             // it is looked for again, after twice the time.
             Left::Living if self.tree.spare.is_some() && self.tree.living_server().is_none() => {
                 let now = clock::now();
                 let since = *self.server_gone_at.get_or_insert(now);
-                NextReap::At(now + REAP_PAUSE.max(now.saturating_sub(since)))
+                Some(now + REAP_PAUSE.max(now.saturating_sub(since)))
             }
-            Left::Empty | Left::Living | Left::Unknown(_) => NextReap::OnSignal,
+            Left::Empty | Left::Living | Left::Unknown(_) => None,
         };
         match reaped.server_job.filter(|_| self.context.place.job_control) {
             // During a stop treaper must not be suspended: no shell would resume it.
@@ -101,7 +90,7 @@ impl Supervisor<'_> {
     /// After giving up: reaps the survivors until no process is left.
     pub fn reap_to_the_end(&mut self) {
         while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
-            if let Some(Woken::CgroupChanged) = self.watch.wait(self.next_reap.time()) {
+            if let Some(Woken::CgroupChanged) = self.watch.wait(self.next_reap) {
                 self.read_cgroup_events();
             }
         }

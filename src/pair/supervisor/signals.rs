@@ -1,6 +1,5 @@
 //! What the monitor does with an arriving signal.
 
-use super::reaping::NextReap;
 use super::{Role, Supervisor};
 use crate::job_control;
 use crate::pair::link::Link;
@@ -14,12 +13,12 @@ use crate::sys::{pid, pidfd};
 impl Supervisor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
         if self.is_kill_key(&arrival) {
-            self.next_reap = NextReap::Now;
+            self.reaps_first = true;
             return Some(Event::KillNow);
         }
         let gone = self.check_parent();
         if gone.is_some() {
-            self.next_reap = NextReap::Now;
+            self.reaps_first = true;
         }
         let is_cont = arrival.signal == Signal::CONT;
         if is_cont {
@@ -52,7 +51,13 @@ impl Supervisor<'_> {
         }
         // The request to suspend was for the shim, not for the monitor.
         if matches!(self.role, Role::Alone { .. }) && self.context.board.trigger().is_none() {
-            self.suspend_after(&arrival);
+            let rules = self.context.rules();
+            if rules.suspends_treaper(&arrival) {
+                job_control::suspend_self(Signal::STOP, &|| true);
+            }
+            if rules.is_for_job(&arrival) && arrival.signal.suspends_job() {
+                self.alone.terminal_suspends(self.context.board.server());
+            }
         }
         gone.map(Event::Trigger)
     }
@@ -87,17 +92,6 @@ impl Supervisor<'_> {
         self.context.report_forwarding(arrival.signal, to);
     }
 
-    fn suspend_after(&mut self, arrival: &Arrival) {
-        let rules = self.context.rules();
-        if rules.suspends_treaper(arrival) {
-            job_control::suspend_self(Signal::STOP, &|| true);
-        }
-        if rules.is_for_job(arrival) && arrival.signal.suspends_job() {
-            self.alone.terminal_suspends();
-            self.alone.follow(self.context.board.server());
-        }
-    }
-
     /// If another process than the shim has resumed the monitor, the monitor resumes the shim:
     /// while both are suspended, neither can resume the other.
     fn resume_shim(&self, arrival: &Arrival) {
@@ -105,7 +99,7 @@ impl Supervisor<'_> {
             front.resume();
         }
         if arrival.origin != Origin::Process(pid::parent()) {
-            self.wake_shim();
+            self.signal_shim(Signal::CONT);
         }
     }
 
@@ -113,14 +107,8 @@ impl Supervisor<'_> {
     /// shim gets the signal as well, and forwards it. In a PID namespace of its own, the monitor
     /// cannot see who has sent a signal.
     fn is_also_for_shim(&self, arrival: &Arrival) -> bool {
-        let Role::Monitor {
-            shim: Link::Parent { .. },
-        } = &self.role
-        else {
-            return false;
-        };
-        let manager = self.context.place.manager;
-        manager.is_some_and(|manager| arrival.origin == Origin::Process(manager))
+        let manager = self.context.place.manager.map(Origin::Process);
+        self.role.shim().is_some() && manager == Some(arrival.origin)
     }
 
     /// The parent-death signal is SIGCONT. It is only a hint, since it also comes when a thread of
@@ -134,9 +122,7 @@ impl Supervisor<'_> {
                 self.role = Role::Alone { parent: None };
                 Some(Trigger::ParentExit)
             }
-            Role::Monitor {
-                shim: Link::Parent { pid, .. },
-            } if pid::parent() != *pid => {
+            Role::Monitor { .. } if self.role.shim().is_some_and(|pid| pid::parent() != pid) => {
                 self.role = Role::Monitor { shim: Link::Gone };
                 Some(Trigger::ShimKilled)
             }
@@ -164,8 +150,8 @@ impl Supervisor<'_> {
                 self.signal_shim(Signal::CHLD);
             }
             Role::Alone { .. } => {
-                self.alone.server_suspended(signal);
-                self.alone.follow(self.context.board.server());
+                self.alone
+                    .server_suspended(signal, self.context.board.server());
             }
             // The heir always stops the tree.
             Role::Heir => {}
