@@ -464,11 +464,11 @@ fn a_folder_that_may_not_be_written_to_is_an_error_before_the_start() {
 fn without_shim_and_monitor_the_relay_removes_the_socket() {
     let (mut run, path) = start(&[], &["cat"]);
     until("the socket", || path.exists());
-    let monitor = run.monitor();
+    let (shim, monitor) = (run.shim(), run.monitor());
     until("a server", || !run.named("cat").is_empty());
     sys::kill(monitor, libc::SIGKILL).unwrap();
     // On one processor, the shim may have stopped the server and ended before the test goes on.
-    let killed = sys::kill(run.main, libc::SIGKILL);
+    let killed = sys::kill(shim, libc::SIGKILL);
     assert!(killed.is_ok() || killed.unwrap_err().raw_os_error() == Some(libc::ESRCH));
     run.wait_empty();
     assert!(!path.exists());

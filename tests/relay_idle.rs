@@ -113,9 +113,9 @@ fn input_that_the_server_does_not_read_is_no_silence() {
 /// A server that reads no more has not lost its host.
 #[test]
 fn a_server_that_closes_its_input_is_not_silent_at_once() {
-    let (mut run, _) = start(&["--idle=2s"], "sleep 3; exec 0</dev/null; exec sleep 1000");
+    let (mut run, _) = start(&["--idle=2s"], "sleep 6; exec 0</dev/null; exec sleep 1000");
     run.write_stdin(&vec![b'x'; 150_000]);
-    // The clock stands while the host may be waiting, and begins when the server reads no more.
+    // The clock stands while the host may be waiting, and begins when the server reads no more: 8 s after its start.
     assert!(
         !run.ends_within(Duration::from_millis(4000)),
         "{}",
