@@ -158,6 +158,7 @@ pub const SUSPENSIONS: &[Scene] = &[
     },
     Scene {
         pidfds: false,
+        long: true,
         ..scene(
             "the monitor is suspended, the host dies, no pidfds",
             &[(SuspendMonitor, 1), (HostDies, 1)],
@@ -180,10 +181,13 @@ pub const SUSPENSIONS: &[Scene] = &[
         "the server is suspended twice, resumed twice",
         &[(SuspendServer, 2), (ResumeServer, 2)],
     ),
-    job(
-        "the server is suspended, SIGTERM",
-        &[(SuspendServer, 1), (Terminate, 1)],
-    ),
+    Scene {
+        long: true,
+        ..job(
+            "the server is suspended, SIGTERM",
+            &[(SuspendServer, 1), (Terminate, 1)],
+        )
+    },
     job(
         "the server is suspended, the server exits",
         &[(SuspendServer, 1), (ResumeServer, 1), (ServerExits, 1)],
@@ -208,7 +212,10 @@ pub const SUSPENSIONS: &[Scene] = &[
             &[(CtrlZ, 1), (KillMonitor, 1)],
         )
     },
-    job("Ctrl-Z, SIGTERM", &[(CtrlZ, 1), (Terminate, 1)]),
+    Scene {
+        long: true,
+        ..job("Ctrl-Z, SIGTERM", &[(CtrlZ, 1), (Terminate, 1)])
+    },
     Scene {
         long: true,
         ..scene(
