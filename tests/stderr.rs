@@ -234,14 +234,6 @@ fn a_stdout_on_a_file_system_that_hangs_keeps_no_trigger_waiting() {
     }
 }
 
-/// The start looks at the descriptors of the parent, to find out who holds the other end of stdin.
-#[test]
-fn a_parent_whose_stdin_is_on_a_file_system_that_hangs_keeps_no_start_waiting() {
-    for hangs in ["hangs", "works"] {
-        on_a_file_system("parent", hangs, &[], 0);
-    }
-}
-
 /// As with a lock or a log that the host has left open.
 #[test]
 fn a_lock_on_a_file_system_that_hangs_keeps_no_trigger_waiting() {
