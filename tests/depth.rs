@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::process::Command;
 
 use common::log::Line;
-use common::{ACTOR, Run, Scene, Wrap, skip, sys, until};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, sys, until};
 
 const USER: u32 = 65534;
 
@@ -137,6 +137,31 @@ fn a_slow_walk_that_has_missed_a_process_is_followed_by_another() {
     run.log.ready("server");
     sys::kill(run.shim(), libc::SIGTERM).unwrap();
     assert_eq!(run.wait_clean().code(), Some(0), "{}", run.stderr());
+}
+
+/// Of what is walked again, the processes that were born during the stop are left alone.
+#[test]
+fn a_command_by_which_the_server_cleans_up_is_not_taken_for_one_that_was_missed() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    // Each `sleep 0.05` ends while it is looked at, so each walk may have missed a process.
+    let script = "trap 'sleep 2 && exit 3; exit 4' TERM; echo ready; while :; do sleep 0.05; done";
+    let slow = "inject=pidfd_open:delay_enter=100000";
+    let strace = ["strace", "-f", "-qq", "-b", "execve", "-o", "/dev/null"];
+    let rule = ["-e", "trace=pidfd_open", "-e", slow];
+    let treaper = [
+        TREAPER,
+        "--grace=1h",
+        "--kill-mode=tree",
+        "sh",
+        "-c",
+        script,
+    ];
+    let mut run = Scene::new().start(&[&strace[..], &rule, &treaper].concat());
+    until("a server", || run.stdout().contains("ready"));
+    sys::kill(run.shim(), libc::SIGTERM).unwrap();
+    assert_eq!(run.wait_clean().code(), Some(3), "{}", run.stderr());
 }
 
 #[test]

@@ -22,6 +22,14 @@ pub fn now() -> Duration {
         .map_or(Duration::ZERO, Duration::from)
 }
 
+/// The time since boot in clock ticks, as `proc_pid_stat(5)` has the start of a process: Linux has
+/// 100 of them a second (`USER_HZ`) on every processor of treaper.
+pub fn ticks() -> u64 {
+    ClockId::CLOCK_BOOTTIME.now().map_or(u64::MAX, |time| {
+        Duration::from(time).as_millis() as u64 / 10
+    })
+}
+
 /// The time of day, since 1970 in UTC. Another process can set it. Zero if a filter refuses the
 /// call, and on a 32-bit processor before Linux 5.1. With the libc, the time of a 32-bit processor
 /// can end in 2038.

@@ -38,10 +38,12 @@ pub(super) struct FirstStep {
     /// The group, if one call has reached it.
     group: Option<i32>,
     since: Duration,
+    /// The same in clock ticks, but before the first signal.
+    began: u64,
     /// When the rest of the tree is walked next; `None`: all of it was reached.
     walk_at: Option<Duration>,
-    /// How long no walk begins after one that may have missed a process.
-    pause: Duration,
+    /// How long no walk began before the next one; `None` before the first one.
+    pause: Option<Duration>,
     /// How many processes had been reaped when that time was set.
     reaped: u64,
 }
@@ -68,7 +70,7 @@ impl Tree {
     ///
     /// Returns the daemons that a server that is gone has left.
     pub fn stop_rest(&mut self, signal: Signal) -> Named {
-        let mut daemons = Named::default();
+        let (mut daemons, began) = (Named::default(), clock::ticks());
         if let Some(cgroup) = self.cgroup() {
             cgroup.expel(&self.treaper);
         }
@@ -91,8 +93,9 @@ impl Tree {
             signal,
             group,
             since,
+            began,
             walk_at: Some(since + QUIET_TIME),
-            pause: FIRST_STEP_TIME,
+            pause: None,
             reaped: self.reaped,
         });
         if server.is_some() {
@@ -123,29 +126,32 @@ impl Tree {
 
     /// Sends the stop signal to each process that has not got it yet. If the last walk may have
     /// missed some, because it was cut short or processes ended meanwhile, walks follow after a
-    /// pause. Each pause is twice as long as the one before, as long as nothing more is found.
+    /// pause, which doubles until more are found. These walks leave alone what was born during the
+    /// stop, such as the commands by which a server cleans up.
     fn signal_rest(&mut self, signal: Signal) {
         let (mut count, mut missed) = (0, false);
-        let group = self.first_step.and_then(|step| step.group);
+        let Some(mut step) = self.first_step else {
+            return;
+        };
+        let is_meant = |pid| step.pause.is_none() || was_born_before(pid, step.began);
         walk::repeat(&clock::now, STOP_WALKS, &mut || {
             let before = count;
-            missed =
-                self.each_reporting_gaps(&mut |member| count += send_stop(member, signal, group));
+            missed = self.each_reporting_gaps(&mut |member| {
+                if is_meant(member.pid) {
+                    count += send_stop(member, signal, step.group);
+                }
+            });
             // The list of a namespace lacks processes that were born while it was read.
             missed |= self.containment.is_namespace() && count > before;
             missed
         });
         log_count(signal, count);
-        missed |= self.cut_short;
-        if let Some(step) = &mut self.first_step {
-            let quiet = if count == 0 {
-                step.pause.saturating_mul(2)
-            } else {
-                FIRST_STEP_TIME
-            };
-            step.pause = quiet;
-            step.walk_at = missed.then(|| clock::now() + quiet);
-        }
+        let before = step.pause.filter(|_| count == 0);
+        let pause = before.map_or(FIRST_STEP_TIME, |pause| pause.saturating_mul(2));
+        let again = missed || self.cut_short;
+        step.walk_at = again.then(|| clock::now() + pause);
+        step.pause = Some(pause);
+        self.first_step = Some(step);
     }
 
     /// Sends SIGKILL to all processes, once. Returns whether it found one that no earlier round has
@@ -287,6 +293,11 @@ impl Tree {
 /// Whether the process has been sent the stop signal or SIGKILL.
 pub(super) fn has_signalled(pid: Pid) -> bool {
     STOP_SENT.contains(pid) || KILLED.contains(pid)
+}
+
+/// Whether a process was started before this clock tick; if that is unknown, yes.
+fn was_born_before(pid: Pid, tick: u64) -> bool {
+    proc::stat(pid.get()).map_or(true, |stat| stat.started < tick)
 }
 
 /// The name of a living process that has left the session in which it was started: it leads one, or
