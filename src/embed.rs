@@ -23,12 +23,13 @@ static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
 
 /// Lets this executable act as treaper. Call it first in `main`.
 ///
-/// In a process that [`command`] started, whose arguments begin with exactly `treaper --`, this runs
-/// treaper and exits with its status. In every other process it returns at once.
+/// In a process that [`command`] started, whose arguments begin with exactly `treaper --`, this
+/// runs treaper and exits with its status. In every other process it returns at once.
 ///
 /// treaper forks without an exec, so it needs a process with a single thread. If there are more, it
-/// writes an error to stderr and exits with 125. The body of an async `main` runs beside the threads
-/// of its runtime, so move `#[tokio::main]` to a function that `main` calls after `dispatch()`.
+/// writes an error to stderr and exits with 125. The body of an async `main` runs beside the
+/// threads of its runtime, so move `#[tokio::main]` to a function that `main` calls after
+/// `dispatch()`.
 #[allow(clippy::disallowed_methods, reason = "main does not go on")]
 pub fn dispatch() {
     let words: Vec<OsString> = std::env::args_os().collect();
@@ -54,16 +55,16 @@ fn run_treaper(words: &[OsString]) -> i32 {
 
 /// A command that runs `program` behind treaper, in this executable.
 ///
-/// All that you add is for `program`, which runs as it would with `Command::new(program)`. For tokio
-/// there is `tokio::process::Command::from(treaper::command(program))`.
+/// All that you add is for `program`, which runs as it would with `Command::new(program)`. For
+/// tokio there is `tokio::process::Command::from(treaper::command(program))`.
 ///
 /// - Options of treaper are variables, which `program` inherits: `.env("TREAPER_GRACE", "3s")`.
 /// - `spawn()` also succeeds if `program` cannot be started. Then the exit status is 127 (not
 ///   found), 126 (not executable) or 125 (treaper failed), and the reason is on stderr.
 /// - SIGTERM to [`Child::id`](std::process::Child::id), which is treaper, stops `program` and all
 ///   that it started, and so does [`Child::kill`](std::process::Child::kill).
-/// - treaper stops `program` 2 s after a piped stdin closes, except in the first second. If that only
-///   means that the input is complete, set `TREAPER_STDIN` to `ignore`.
+/// - treaper stops `program` 2 s after a piped stdin closes, except in the first second. If that
+///   only means that the input is complete, set `TREAPER_STDIN` to `ignore`.
 ///
 /// If this process has not called [`dispatch`], as in a unit test, `spawn()` fails with
 /// `NotADirectory`, and `Debug` of the command and an error in the `log` crate say why.

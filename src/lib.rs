@@ -1,7 +1,7 @@
 //! treaper runs a server, and stops it with everything it ever started once it is no longer needed.
 //!
-//! A program that starts servers can use this crate instead of an installed `treaper`: it starts its
-//! own executable again, which then acts as treaper.
+//! A program that starts servers can use this crate instead of an installed `treaper`: it starts
+//! its own executable again, which then acts as treaper.
 //!
 //! ```standalone_crate
 //! fn main() -> std::io::Result<()> {
@@ -15,8 +15,9 @@
 //! When this program exits, crashes or is killed, the server and everything that it started is
 //! stopped. The crate compiles on Linux alone.
 //!
-//! Semantic versioning covers [`dispatch`], [`command`] and [`find`], and what `TREAPER_*` variables
-//! mean. The rest of the crate belongs to the program, is hidden, and can change in any release.
+//! Semantic versioning covers [`dispatch`], [`command`] and [`find`], and what `TREAPER_*`
+//! variables mean. The rest of the crate belongs to the program, is hidden, and can change in any
+//! release.
 
 #[doc(hidden)]
 pub mod command;

@@ -91,8 +91,8 @@ impl Cgroup {
         }
     }
 
-    /// Sends SIGKILL to every member, also of the groups below. Returns whether one call has reached
-    /// all of them.
+    /// Sends SIGKILL to every member, also of the groups below. Returns whether one call has
+    /// reached all of them.
     pub fn kill(&self) -> bool {
         match fd::write_file(self.dir.as_fd(), c"cgroup.kill", b"1") {
             Ok(()) => return true,
@@ -111,8 +111,8 @@ impl Cgroup {
         });
     }
 
-    /// For Linux before 5.14. Frozen members cannot fork while they are signalled. The write returns
-    /// before all of them are frozen.
+    /// For Linux before 5.14. Frozen members cannot fork while they are signalled. The write
+    /// returns before all of them are frozen.
     fn kill_by_freezing(&self) {
         let freeze = |text| fd::write_file(self.dir.as_fd(), c"cgroup.freeze", text);
         if let Err(errno) = freeze(b"1") {

@@ -120,8 +120,8 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
 }
 
 /// The processes that have passed stdin on, the nearest first, and the one that has another stdin,
-/// so it has given it to them. `None`: that one cannot be known, or is an init, which passes on what
-/// others have made.
+/// so it has given it to them. `None`: that one cannot be known, or is an init, which passes on
+/// what others have made.
 fn chain_of_stdin(starter: i32) -> Option<Vec<i32>> {
     let proc = proc::view().ok()?;
     let own = proc.target(pid::own(), STDIN).ok()?;

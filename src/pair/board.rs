@@ -34,8 +34,8 @@ shared_words! {
         finally: Word,
         finally_until: Word,
         finally_status: Word,
-        /// Set by the monitor when some of the tree could not be killed, and all that it had to do is
-        /// done. So the shim has to exit, and the monitor may have to stay. Never cleared.
+        /// Set by the monitor when some of the tree could not be killed, and all that it had to do
+        /// is done. So the shim has to exit, and the monitor may have to stay. Never cleared.
         pub gave_up: Flag,
         /// Set by the monitor when it has sent the stop signal to the server, never cleared. (The
         /// kernel may send that signal, too.)

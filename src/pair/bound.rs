@@ -1,5 +1,5 @@
-//! How long the monitor may take. A monitor that is held (by a debugger, in a frozen group, by a file
-//! system) would keep the shim, and so the host, waiting for ever.
+//! How long the monitor may take. A monitor that is held (by a debugger, in a frozen group, by a
+//! file system) would keep the shim, and so the host, waiting forever.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The life of the shim: it forwards signals and guards the monitor, and if that is killed, it stops
-//! the tree itself.
+//! The life of the shim: it forwards signals and guards the monitor, and if that is killed, it
+//! stops the tree itself.
 
 use crate::contain::Containment;
 use crate::job_control;

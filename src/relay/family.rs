@@ -1,10 +1,10 @@
 //! Which processes may inject: those of the relay's own uid that are not of the tree.
 //!
 //! A process of the tree descends from the child of the relay, since that one is a subreaper. So a
-//! writer is of the tree if the chain of its parents leads there. The chain is read twice, with the time at which each of its processes was started. If both are the
-//! same, and the writer still lives, it was the chain of this writer at one moment in between. A
-//! writer that has ended before cannot be looked at, and is refused: it might have been of the
-//! tree.
+//! writer is of the tree if the chain of its parents leads there. The chain is read twice, with the
+//! time at which each of its processes was started. If both are the same, and the writer still
+//! lives, it was the chain of this writer at one moment in between. A writer that has ended before
+//! cannot be looked at, and is refused: it might have been of the tree.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

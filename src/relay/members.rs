@@ -38,8 +38,8 @@ pub fn read(line: &[u8], wanted: &[Match]) -> Option<Members> {
 }
 
 /// Which of `wanted` an object has, one bit each, if the first `level` names of their paths have
-/// led to it. Only those of `among` are looked for: however many there are, each part of the object is
-/// read once for each level. `each` gets every member.
+/// led to it. Only those of `among` are looked for: however many there are, each part of the object
+/// is read once for each level. `each` gets every member.
 fn find<'a>(
     object: &'a [u8],
     wanted: &[Match],

@@ -1,13 +1,13 @@
-//! What may have to wait for a file system, and is done by another process, so that treaper does not
-//! wait.
+//! What may have to wait for a file system, and is done by another process, so that treaper does
+//! not wait.
 
 use super::clone::{self, Fork};
 use super::wait::Wait;
 use super::{fd, std_fd};
 
-/// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies of
-/// stderr, so their numbers stay in use, and nothing that is opened later gets them. Not before an
-/// exec, which would keep these copies.
+/// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies
+/// of stderr, so their numbers stay in use, and nothing that is opened later gets them. Not before
+/// an exec, which would keep these copies.
 ///
 /// To close a file can take as long as its file system wants (`flush` of FUSE and NFS), so another
 /// process does that, which shares the descriptors: the file leaves them before the wait begins. If

@@ -135,8 +135,8 @@ pub fn pass_on(arrival: &Arrival, to: Pid) {
 const BY_PROCESS: i32 = libc::SI_ASYNCIO;
 const BY_KERNEL: i32 = libc::SI_ASYNCNL;
 
-/// Sends a signal with what is to be known of it. See `rt_sigqueueinfo(2)`, which lets a process use
-/// negative codes alone for another one.
+/// Sends a signal with what is to be known of it. See `rt_sigqueueinfo(2)`, which lets a process
+/// use negative codes alone for another one.
 fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
     let number = libc::SYS_rt_sigqueueinfo;
     // SAFETY: the siginfo is live, and the kernel only reads it.

@@ -62,8 +62,8 @@ pub fn kind(fd: i32) -> Kind {
 }
 
 /// Whether one of the processes `pids` has the other end of stdin. The answer is also yes if that
-/// cannot be known: one of them cannot be read in `/proc`, or the other end is a FIFO or socket with
-/// a name, which any process may open.
+/// cannot be known: one of them cannot be read in `/proc`, or the other end is a FIFO or socket
+/// with a name, which any process may open.
 pub fn other_end_is_of(pids: &[i32]) -> bool {
     let Ok((proc, own)) = proc::view().and_then(|proc| Ok((proc, proc.target(pid::own(), STDIN)?)))
     else {

@@ -3,8 +3,8 @@
 //! No policy, no messages, no configuration. Each function is one system call, or one idiom of a
 //! few, and names its man page. A call that can fail in a way that matters returns its [`Errno`].
 //! Where a failure means the same as "no" or "nothing", the function returns a `bool` or an
-//! `Option`. Without a free descriptor (`EMFILE`, `ENFILE`) or memory (`ENOMEM`) each call that needs
-//! one can fail. Nothing allocates unless its documentation says so, since the kill path runs
+//! `Option`. Without a free descriptor (`EMFILE`, `ENFILE`) or memory (`ENOMEM`) each call that
+//! needs one can fail. Nothing allocates unless its documentation says so, since the kill path runs
 //! through these calls.
 #![allow(
     unsafe_code,

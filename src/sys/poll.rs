@@ -45,8 +45,8 @@ pub fn has_hung_up(fd: RawFd) -> bool {
 pub const HANG_UP: Events = Events::HUP.union(Events::RDHUP);
 
 /// Whether the peer of a TCP socket can still send. Then a POLLRDHUP was caused by
-/// `shutdown(SHUT_RD)` on this end. With a Unix socket it is unknown which end was shut down, as with
-/// MPTCP, where `TCP_INFO` is that of one subflow. See `tcp(7)`.
+/// `shutdown(SHUT_RD)` on this end. With a Unix socket it is unknown which end was shut down, as
+/// with MPTCP, where `TCP_INFO` is that of one subflow. See `tcp(7)`.
 pub fn peer_can_send(fd: i32) -> bool {
     const ESTABLISHED: u8 = 1;
     const FIN_WAIT: [u8; 2] = [4, 5];

@@ -61,8 +61,8 @@ pub fn is_of_first_namespace() -> bool {
     rustix::fs::stat(c"/proc/self/ns/pid").is_ok_and(|stat| stat.st_ino == 0xEFFF_FFFC)
 }
 
-/// The text of a link to an open file, filled up with zero bytes: `pipe:[123]`, `socket:[123]`, or a
-/// path, of which the rest is cut off. Unlike `stat`, reading it asks no file system, which might
+/// The text of a link to an open file, filled up with zero bytes: `pipe:[123]`, `socket:[123]`, or
+/// a path, of which the rest is cut off. Unlike `stat`, reading it asks no file system, which might
 /// hang.
 pub type Target = [u8; 256];
 
@@ -189,8 +189,8 @@ pub fn may_be_suspended(pid: i32) -> bool {
     }
 }
 
-/// As [`View::children`], or [`FOREIGN`]. Without such lists (`ENOSYS`), all processes are asked for
-/// their parent.
+/// As [`View::children`], or [`FOREIGN`]. Without such lists (`ENOSYS`), all processes are asked
+/// for their parent.
 pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let view = view()?;
     let listed = view.children(pid, each);
@@ -253,8 +253,9 @@ impl View {
         Ok(stat)
     }
 
-    /// The start of a file of a process, as much of it as `buffer` can hold: of `cmdline`, where each
-    /// word ends with a zero byte, or of `cgroup`. See `proc_pid_cmdline(5)`, `proc_pid_cgroup(5)`.
+    /// The start of a file of a process, as much of it as `buffer` can hold: of `cmdline`, where
+    /// each word ends with a zero byte, or of `cgroup`. See `proc_pid_cmdline(5)`,
+    /// `proc_pid_cgroup(5)`.
     pub fn start_of<'a>(
         self,
         pid: i32,
@@ -285,8 +286,8 @@ impl View {
     }
 
     /// Whether the first argument of a process is called `name`. Not for a process of the tree: the
-    /// kernel reads it from the memory of the process, which can keep the reader waiting forever, as
-    /// when a thread of it maps a file of a file system that hangs.
+    /// kernel reads it from the memory of the process, which can keep the reader waiting forever,
+    /// as when a thread of it maps a file of a file system that hangs.
     pub fn is_started_as(self, pid: i32, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
         self.start_of(pid, "cmdline", &mut buffer)
