@@ -44,6 +44,11 @@ pub mod clock {
         Duration::from_nanos(call(Op::Now).number())
     }
 
+    /// No process of the model is born during a stop.
+    pub fn ticks() -> u64 {
+        1
+    }
+
     pub fn pause(time: Duration) {
         call(Op::Pause {
             until: from_now(time),
@@ -409,6 +414,7 @@ pub mod proc {
         pub parent: i32,
         pub group: i32,
         pub foreground: i32,
+        pub started: u64,
     }
 
     pub fn stat(pid: i32) -> Result<Stat, Errno> {
@@ -421,6 +427,7 @@ pub mod proc {
             parent: actor::number(found >> 8),
             group: actor::group(of),
             foreground: actor::group(actor::SHIM),
+            started: 0,
         })
     }
 
