@@ -47,7 +47,7 @@ complete -c treaper -n __treaper_options -l term -x -a "stop forward" -d 'What S
 complete -c treaper -n __treaper_options -l forward-to -x -a "server group tree" -d 'Forward other signals to: server, group, tree [server]'
 complete -c treaper -n __treaper_options -l rewrite -x -d 'Treat signal FROM as TO; TO 0 drops it'
 complete -c treaper -n __treaper_options -l contain -x -a "group cgroup pidns" -d 'Hold the tree by: group, cgroup, pidns [group]'
-complete -c treaper -n __treaper_options -l spare -x -d 'Let the daemon NAME of the tree live on'
+complete -c treaper -n __treaper_options -l spare -x -d 'Keep the daemon NAME of the tree running'
 complete -c treaper -n __treaper_options -l no-guard -d 'One process instead of two; leaks if SIGKILLed'
 complete -c treaper -n __treaper_options -l no-new-privs -d 'Deny setuid programs to the whole tree'
 complete -c treaper -n __treaper_options -l inject -x -d 'Other processes write messages to the server by a socket'

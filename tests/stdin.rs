@@ -708,6 +708,6 @@ fn the_messages_of_a_stop_name_one_trigger_when_stdin_and_stdout_lose_their_peer
     drop(read);
     run.wait_clean();
     let stderr = run.stderr();
-    assert!(stderr.contains("stdin-eof: the other end"), "{stderr}");
+    assert!(stderr.contains("stdin-eof: stdin has closed"), "{stderr}");
     assert!(stderr.contains("stdin-eof: had to SIGKILL"), "{stderr}");
 }

@@ -45,7 +45,7 @@ export interface Settings {
   rewrite?: string | readonly (string)[];
   /** Hold the tree by: group, cgroup, pidns [group] */
   contain?: "group" | "cgroup" | "pidns";
-  /** Let the daemon NAME of the tree live on */
+  /** Keep the daemon NAME of the tree running */
   spare?: string | readonly (string)[];
   /** One process instead of two; leaks if SIGKILLed */
   noGuard?: boolean;

@@ -77,7 +77,7 @@ impl Voice for Own {
 pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
     let why = match trigger {
         Trigger::ParentExit => "the process that started treaper is gone",
-        Trigger::StdinEof => "the other end of stdin has hung up and the drain has ended",
+        Trigger::StdinEof => "stdin has closed and the drain has ended",
         Trigger::Hangup => "the terminal is gone or SIGHUP was sent",
         Trigger::WatchedExit => "a process of --watch-pid or --watch-ancestor is gone",
         Trigger::Idle => "nothing was written to the server's stdin for the time of --idle",

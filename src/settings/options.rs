@@ -186,7 +186,7 @@ const CONTAINMENT: &[Opt] = &[
     opt("contain", |arg| one(arg, "LEVEL", Word(&Level::NAMES)))
         .help("Hold the tree by: group, cgroup, pidns [group]"),
     rare("spare", |arg| many(arg, "NAME", Bytes(value::command_name)))
-        .help("Let the daemon NAME of the tree live on"),
+        .help("Keep the daemon NAME of the tree running"),
     rare("no-guard", switch).help("One process instead of two; leaks if SIGKILLed"),
     rare("no-new-privs", switch).help("Deny setuid programs to the whole tree"),
 ];

@@ -32,7 +32,7 @@ class Settings(TypedDict, total=False):
     forward_to: Literal["server", "group", "tree"]  # Forward other signals to: server, group, tree [server]
     rewrite: Union[str, Sequence[str]]  # Treat signal FROM as TO; TO 0 drops it
     contain: Literal["group", "cgroup", "pidns"]  # Hold the tree by: group, cgroup, pidns [group]
-    spare: Union[str, Sequence[str]]  # Let the daemon NAME of the tree live on
+    spare: Union[str, Sequence[str]]  # Keep the daemon NAME of the tree running
     no_guard: bool  # One process instead of two; leaks if SIGKILLed
     no_new_privs: bool  # Deny setuid programs to the whole tree
     inject: Union[str, Sequence[str]]  # Other processes write messages to the server by a socket
