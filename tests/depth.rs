@@ -145,8 +145,9 @@ fn a_command_by_which_the_server_cleans_up_is_not_taken_for_one_that_was_missed(
     if Command::new("strace").arg("-V").output().is_err() {
         return skip("needs strace");
     }
-    // Each `sleep 0.05` ends while it is looked at, so each walk may have missed a process.
-    let script = "trap 'sleep 2 && exit 3; exit 4' TERM; echo ready; while :; do sleep 0.05; done";
+    // Each `sleep 0.05` ends while it is looked at, so each walk may have missed a process. The one in the trap lets the
+    // clock tick pass in which the stop begins.
+    let script = "trap 'sleep 0.05; sleep 2 && exit 3; exit 4' TERM; echo ready; while :; do sleep 0.05; done";
     let slow = "inject=pidfd_open:delay_enter=100000";
     let strace = ["strace", "-f", "-qq", "-b", "execve", "-o", "/dev/null"];
     let rule = ["-e", "trace=pidfd_open", "-e", slow];

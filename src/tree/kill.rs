@@ -133,7 +133,7 @@ impl Tree {
         let Some(mut step) = self.first_step else {
             return;
         };
-        let is_meant = |pid| step.pause.is_none() || was_born_before(pid, step.began);
+        let is_meant = |pid| step.pause.is_none() || was_born_by(pid, step.began);
         walk::repeat(&clock::now, STOP_WALKS, &mut || {
             let before = count;
             missed = self.each_reporting_gaps(&mut |member| {
@@ -295,9 +295,10 @@ pub(super) fn has_signalled(pid: Pid) -> bool {
     STOP_SENT.contains(pid) || KILLED.contains(pid)
 }
 
-/// Whether a process was started before this clock tick; if that is unknown, yes.
-fn was_born_before(pid: Pid, tick: u64) -> bool {
-    proc::stat(pid.get()).map_or(true, |stat| stat.started < tick)
+/// Whether a process was started before the end of this clock tick; if that is unknown, yes. A tick
+/// is 10 ms: what is as old as the stop cannot be told from what was there before it.
+fn was_born_by(pid: Pid, tick: u64) -> bool {
+    proc::stat(pid.get()).map_or(true, |stat| stat.started <= tick)
 }
 
 /// The name of a living process that has left the session in which it was started: it leads one, or
