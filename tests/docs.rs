@@ -296,13 +296,13 @@ fn readme_and_manual_have_the_guarantees_of_the_doctor() {
     manual += ".El\n";
     same_between(
         "README.md",
-        "<!-- Written by `UPDATE=1 cargo test --features fixtures --test docs`, from src/doctor/guarantees.rs. -->\n",
+        "<!-- Written by `UPDATE=1 tests/run --test docs`, from src/doctor/guarantees.rs. -->\n",
         "<!-- The end of what was written. -->\n",
         &format!("\n{readme}\n"),
     );
     same_between(
         "man/treaper.1",
-        ".\\\" Written by `UPDATE=1 cargo test --features fixtures --test docs`, from src/doctor/guarantees.rs.\n",
+        ".\\\" Written by `UPDATE=1 tests/run --test docs`, from src/doctor/guarantees.rs.\n",
         ".\\\" The end of what was written.\n",
         &manual,
     );
@@ -596,7 +596,7 @@ fn the_costs_in_the_readme_were_measured() {
     let machine = below.lines().find(|line| line.contains(", load ")).unwrap();
     same_between(
         "README.md",
-        "<!-- Written by `UPDATE=1 cargo test --features fixtures --test docs`, from benches/results.md. -->\n",
+        "<!-- Written by `UPDATE=1 tests/run --test docs`, from benches/results.md. -->\n",
         "<!-- The end of what was written. -->\n",
         &format!("\n{table}\nStart-up measured on {machine}.\n\n"),
     );
@@ -619,9 +619,9 @@ fn installation(address: Option<&str>) -> String {
         return format!(
             "treaper has not been released yet. In this source tree, with Rust {rust} or later, type:\n\n\
              ```console\n$ cargo install --path . --locked\n```\n\n\
-             That puts the binary into `~/.cargo/bin`; copy it to `/usr/bin` for a system service. A container image needs the static\n\
-             binary that `packaging/static/build` makes (on Debian, as root). `packaging/release` builds\n\
-             packages for apt, dnf, apk, pacman, pip and npm.\n"
+             That puts the binary into `~/.cargo/bin`; copy it to `/usr/bin` for a system service. On Debian, as root, you can also build\n\
+             a static binary for containers (`packaging/static/build`), and packages for apt, dnf, apk, pacman, pip and npm\n\
+             (`packaging/release`).\n"
         );
     };
     let version = env!("CARGO_PKG_VERSION");
@@ -685,7 +685,7 @@ fn the_readme_says_how_to_install_what_is_published() {
     let text = installation(address().as_deref());
     same_between(
         "README.md",
-        "<!-- Written by `UPDATE=1 cargo test --features fixtures --test docs`: how to install. -->\n",
+        "<!-- Written by `UPDATE=1 tests/run --test docs`: how to install. -->\n",
         "<!-- The end of what was written. -->\n",
         &format!("\n{text}\n"),
     );
@@ -889,7 +889,7 @@ fn the_numbers_of_the_tests_are_those_of_the_files() {
             "{output:?}"
         );
         let before = format!(
-            "<!-- Written by `UPDATE=1 cargo test --features fixtures --test docs`: {part}. -->\n"
+            "<!-- Written by `UPDATE=1 tests/run --test docs`: {part}. -->\n"
         );
         let numbers = format!("\n{}\n", String::from_utf8(output.stdout).unwrap());
         same_between(

@@ -244,7 +244,7 @@ impl Supervisor<'_> {
         }
         if plan.state == State::Survived {
             log::error!(
-                "{} after SIGKILL some processes are left, see above: one in state D ends when what it waits for answers, one in state t when its debugger lets go",
+                "{} after SIGKILL some processes are left, see above: one with another uid needs root, one in state D ends when what it waits for answers, one in state t when its debugger lets go",
                 Seconds(self.context.config.policy.kill_timeout)
             );
             return status::SURVIVORS;
