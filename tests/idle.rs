@@ -120,7 +120,7 @@ fn a_write_that_the_server_has_read_while_treaper_was_suspended_restarts_the_clo
         let scene = Scene::new().with(|treaper| {
             treaper.stdin(stdin);
         });
-        let options = ["--idle", "1s", "--no-guard"];
+        let options = ["--idle", "2s", "--no-guard"];
         let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
         host.write_all(b"1").unwrap();
         common::until("the first", || run.stdout() == "1");
@@ -130,11 +130,11 @@ fn a_write_that_the_server_has_read_while_treaper_was_suspended_restarts_the_clo
         host.write_all(b"2").unwrap();
         let last = sys::now_ms();
         common::until("the second", || run.stdout() == "12");
-        sys::pause_for(Duration::from_millis(1000));
+        sys::pause_for(Duration::from_millis(2000));
         run.signal(libc::SIGCONT);
         assert_eq!(run.wait_clean().code(), Some(143), "{kind}");
         let time = sys::now_ms() - last;
-        assert!(time >= 2000, "{kind}: {time} ms");
+        assert!(time >= 4000, "{kind}: {time} ms");
     }
 }
 

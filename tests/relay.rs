@@ -220,7 +220,7 @@ fn a_message_that_is_not_written_is_not_acknowledged() {
         line_begins(&mut run, "half");
         let mut writer = connect(&path);
         writer.write_all(b"waits\n").unwrap();
-        let relay = run.named("tree-relay")[0].pid;
+        let relay = run.relay();
         common::until_it_rests(relay);
         match victim {
             "none" => run.close_stdin(),
@@ -577,8 +577,7 @@ fn with_both_directions_full_each_byte_arrives_and_the_relay_takes_little_memory
             host
         });
         // The output is read when everything on the way is full.
-        until("a relay", || !run.named("tree-relay").is_empty());
-        let relay = run.named("tree-relay")[0].pid;
+        let relay = run.relay();
         common::until_it_rests(relay);
         assert!(!writer.is_finished());
         let output = run.take_stdout();
@@ -621,7 +620,7 @@ fn an_error_queue_ends_no_stream_and_keeps_no_processor_busy() {
     near.write_all(b"hello\n").unwrap();
     near.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"hello\n");
-    common::until_it_rests(run.named("tree-relay")[0].pid);
+    common::until_it_rests(run.relay());
     // The output is read only when the relay cannot write any more.
     let size = 32 << 20;
     let mut host = near.try_clone().unwrap();
@@ -629,7 +628,7 @@ fn an_error_queue_ends_no_stream_and_keeps_no_processor_busy() {
         host.write_all(&vec![b'x'; size]).unwrap();
         host.shutdown(Shutdown::Write).unwrap();
     });
-    common::until_it_rests(run.named("tree-relay")[0].pid);
+    common::until_it_rests(run.relay());
     assert!(!writer.is_finished());
     let found = read_all(File::from(OwnedFd::from(near)), false);
     assert_eq!(found.len(), size);

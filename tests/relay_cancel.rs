@@ -380,7 +380,7 @@ fn a_cancel_that_is_refused_stops_no_turn() {
     let mut socket = connect(&path);
     socket.write_all(format!("{CANCEL}\n").as_bytes()).unwrap();
     socket.shutdown(std::net::Shutdown::Write).unwrap();
-    let relay = run.named("tree-relay")[0].pid;
+    let relay = run.relay();
     until_it_rests(relay);
     run.close_stdin();
     assert_eq!(answered(socket), "error: stdin has ended\n");

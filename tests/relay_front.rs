@@ -45,7 +45,7 @@ fn the_host_knows_the_relay_which_has_the_rest_below_it() {
         names.len() == 4 && names.iter().any(|name| name == "tree-monitor")
     });
     let parent_of = |name: &str| run.named(name)[0].ppid;
-    assert_eq!(run.named("tree-relay")[0].pid, run.main);
+    assert_eq!(run.relay(), run.main);
     assert_eq!(parent_of("treaper"), run.main);
     assert_eq!(parent_of("tree-monitor"), run.named("treaper")[0].pid);
     assert_eq!(parent_of("cat"), run.monitor());
@@ -186,7 +186,7 @@ fn a_killed_shim_ends_the_tree_and_then_the_relay() {
 fn a_lowered_limit_of_descriptors_ends_no_relay() {
     let (mut run, path) = start(&[], &["cat"]);
     until("a server", || !run.named("cat").is_empty());
-    let relay = run.named("tree-relay")[0].pid;
+    let relay = run.relay();
     special::limit_of(relay, libc::RLIMIT_NOFILE, 1);
     run.write_stdin(b"a line\n");
     sys::pause_for(Duration::from_millis(300));

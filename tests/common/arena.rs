@@ -187,6 +187,11 @@ impl Run {
         self.topmost("treaper")
     }
 
+    /// The relay, as soon as it has its name.
+    pub fn relay(&self) -> i32 {
+        self.topmost("tree-relay")
+    }
+
     /// The process of this name whose parent has another name. (Until a child sets a name or executes a program, it has
     /// the name of its parent.)
     fn topmost(&self, comm: &str) -> i32 {
