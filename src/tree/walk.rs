@@ -18,8 +18,8 @@ mod member;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::sys::Errno;
 use crate::sys::pid::Pid;
+use crate::sys::{Errno, proc};
 pub use kernel::Kernel;
 use kernel::Linux;
 pub use member::Member;
@@ -32,10 +32,12 @@ const MAX_WALKS: u32 = 16;
 /// so with a low limit of open files it ends higher up.
 const LEVELS: usize = 256;
 
-/// The pids that are still to be visited. Static, since a walk must not need an allocation.
-static PENDING: Mutex<[i32; 64 * 1024]> = Mutex::new([0; 64 * 1024]);
-/// One scan of `/proc`: (pid, parent).
-static SCANNED: Mutex<[(i32, i32); 64 * 1024]> = Mutex::new([(0, 0); 64 * 1024]);
+/// For how many processes there is room.
+const ROOM: usize = 64 * 1024;
+
+/// The two parts of [`Room`]. Static, since a walk must not need an allocation.
+static MEMORY: Mutex<Memory> = Mutex::new(([0; ROOM], [(0, 0); ROOM]));
+type Memory = ([i32; ROOM], [(i32, i32); ROOM]);
 
 /// How the children of a process are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +91,18 @@ pub struct Scope<'a> {
     pub reach: Reach,
 }
 
+impl Scope<'_> {
+    /// Those of a walk that has not begun.
+    const fn no_gaps(&self) -> Gaps {
+        Gaps {
+            errno: None,
+            search: self.start,
+            disturbed: !self.watchful,
+            cut_short: false,
+        }
+    }
+}
+
 /// The memory of a walk.
 #[derive(Debug)]
 pub struct Room<'a> {
@@ -100,25 +114,18 @@ pub struct Room<'a> {
 
 /// Visits every process of the tree, parents first, each right after its children were read.
 pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
-    let (Ok(mut pending), Ok(mut scanned)) = (PENDING.try_lock(), SCANNED.try_lock()) else {
-        return Gaps {
-            errno: None,
-            search: scope.start,
-            disturbed: false,
-            cut_short: false,
-        };
+    let Ok(mut memory) = MEMORY.try_lock() else {
+        return scope.no_gaps();
     };
+    let (pending, scanned) = &mut *memory;
     // `/proc` is tried again at each walk, even if it could not be used the last time.
-    let kernel = Linux::new();
+    let kernel = Linux(proc::view());
     let start = match scope.start {
-        _ if !kernel.has_proc() => Search::Wait,
+        _ if kernel.0.is_err() => Search::Wait,
         Search::Wait => Search::Files,
         other => other,
     };
-    let room = Room {
-        pending: &mut pending[..],
-        scanned: &mut scanned[..],
-    };
+    let room = Room { pending, scanned };
     walk_in(&kernel, room, Scope { start, ..scope }, visit)
 }
 
@@ -129,31 +136,17 @@ pub fn walk_in<K: Kernel>(
     scope: Scope<'_>,
     visit: &mut dyn FnMut(&Member<K::Handle>),
 ) -> Gaps {
-    let Room { pending, scanned } = room;
     let mut walk = Walk {
         kernel,
-        strangers: scope.strangers,
-        spares: scope.spares,
-        pending,
+        gaps: scope.no_gaps(),
+        scope,
+        room,
         len: 0,
-        table: scanned,
         scanned: 0,
-        search: scope.start,
         own: kernel.own(),
-        errno: None,
-        disturbed: !scope.watchful,
-        cut_short: false,
     };
-    match scope.reach {
-        Reach::Tree => walk.run(visit),
-        Reach::Children => walk.run_flat(visit),
-    }
-    Gaps {
-        errno: walk.errno,
-        search: walk.search,
-        disturbed: walk.disturbed,
-        cut_short: walk.cut_short,
-    }
+    walk.run(visit);
+    walk.gaps
 }
 
 /// Calls `walk` again and again while it returns that it may have missed a process, within limits.
@@ -178,35 +171,40 @@ struct Frame<H> {
 
 struct Walk<'a, K> {
     kernel: &'a K,
-    strangers: &'a [i32],
-    spares: &'a dyn Fn(Pid, bool) -> bool,
-    pending: &'a mut [i32],
+    scope: Scope<'a>,
+    room: Room<'a>,
+    /// How many processes are pending.
     len: usize,
-    table: &'a mut [(i32, i32)],
-    /// How many entries of `table` the scan has filled; 0 before it.
+    /// How many the scan has found; 0 before it.
     scanned: usize,
-    search: Search,
     own: i32,
-    errno: Option<Errno>,
-    disturbed: bool,
-    cut_short: bool,
+    gaps: Gaps,
 }
 
 impl<K: Kernel> Walk<'_, K> {
     fn run(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
-        if self.search == Search::Namespace {
-            if self.visit_all(visit) {
+        let is_deep = self.scope.reach == Reach::Tree;
+        if self.gaps.search == Search::Namespace {
+            if is_deep && self.visit_all(visit) {
                 return;
             }
-            self.search = Search::Files;
+            // The init of a namespace has a list of children, too, which is shorter.
+            self.gaps.search = Search::Files;
         }
         // Without memory a walk visits only the children of this process. As these end, their
         // orphans become children of this process, so all are visited in the end.
         let mut path: Vec<Frame<K::Handle>> = Vec::new();
         let _ = path.try_reserve_exact(LEVELS);
         self.find_children(self.own);
-        if self.search == Search::Wait {
-            return self.visit_own(visit);
+        if self.gaps.search == Search::Wait {
+            // Each child is visited as soon as it is found: the search takes so long that it may
+            // have been replaced by the end.
+            return self.kernel.own_children(&mut |pid| {
+                let is_stranger = self.scope.strangers.contains(&pid.get());
+                if !is_stranger && !(self.scope.spares)(pid, false) {
+                    visit(&Member { pid, handle: None });
+                }
+            });
         }
         let children = self.len;
         let mut first = 0;
@@ -218,20 +216,23 @@ impl<K: Kernel> Walk<'_, K> {
                 first = frame.outer;
             }
             self.len -= 1;
-            let number = self.pending[self.len];
+            let number = self.room.pending[self.len];
             let parent = path.last();
             let below = parent.is_some_and(|parent| parent.spared);
             let Some(member) = self.prove(number, parent.map(|parent| &parent.member)) else {
-                self.disturbed |= !self.cut_short && !self.strangers.contains(&number);
+                self.gaps.disturbed |=
+                    !self.gaps.cut_short && !self.scope.strangers.contains(&number);
                 continue;
             };
-            let spared = (self.spares)(member.pid, below);
+            let spared = (self.scope.spares)(member.pid, below);
             let len = self.len;
-            self.find_children(member.pid.get());
+            if is_deep {
+                self.find_children(member.pid.get());
+            }
             // The orphans of a child become children of this process, and are counted in the end.
             // Those of a deeper process can become children of a subreaper in between.
             let ended = |handle| self.kernel.has_ended(handle);
-            self.disturbed = self.disturbed || member.handle.as_ref().is_some_and(ended);
+            self.gaps.disturbed = self.gaps.disturbed || member.handle.as_ref().is_some_and(ended);
             if !spared {
                 visit(&member);
             }
@@ -248,28 +249,7 @@ impl<K: Kernel> Walk<'_, K> {
             } else {
                 // Too deep for one walk.
                 self.len = len;
-                self.cut_short = true;
-            }
-        }
-    }
-
-    /// Visits the children of this process.
-    fn run_flat(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
-        // The init of a namespace has a list of children, too, and it is shorter than that of all
-        // processes.
-        if self.search == Search::Namespace {
-            self.search = Search::Files;
-        }
-        self.find_children(self.own);
-        if self.search == Search::Wait {
-            return self.visit_own(visit);
-        }
-        while let Some(last) = self.len.checked_sub(1) {
-            self.len = last;
-            let child = Pid::new(self.pending[last]);
-            let member = child.and_then(|pid| self.own_child(pid));
-            if let Some(member) = member.filter(|member| !(self.spares)(member.pid, false)) {
-                visit(&member);
+                self.gaps.cut_short = true;
             }
         }
     }
@@ -278,10 +258,10 @@ impl<K: Kernel> Walk<'_, K> {
     /// that this process has more children than the `before` at the begin of the walk: none of them
     /// is reaped during a walk.
     fn count_again(&mut self, before: usize) {
-        if !self.disturbed {
+        if !self.gaps.disturbed {
             self.scanned = 0;
             self.find_children(self.own);
-            self.disturbed = self.len != before;
+            self.gaps.disturbed = self.len != before;
         }
     }
 
@@ -296,42 +276,43 @@ impl<K: Kernel> Walk<'_, K> {
         let Some(parent) = parent else {
             return self.own_child(pid);
         };
-        let (member, parent_now) = match self.open(pid) {
-            Ok(found) => found,
-            Err(errno) => {
-                self.record_gap(errno);
-                return None;
-            }
-        };
+        let opened = self.open(pid).inspect_err(|errno| self.record_gap(*errno));
+        let (member, parent_now) = opened.ok()?;
         if parent_now == self.own {
             // Its parent has ended meanwhile, and it has become a child of this process.
-            self.disturbed = true;
+            self.gaps.disturbed = true;
             return self.own_child(pid);
         }
-        (parent_now == parent.pid.get() && self.is_unreaped(parent)).then_some(member)
+        // The pid of the parent has to be its own still.
+        let is_unreaped = |handle| self.kernel.is_unreaped(handle);
+        let is_its_child =
+            parent_now == parent.pid.get() && parent.handle.as_ref().is_none_or(is_unreaped);
+        is_its_child.then_some(member)
     }
 
     /// `pid`, if it is a child of this process. wait says so, since `/proc` may be that of another
     /// PID namespace.
     fn own_child(&self, pid: Pid) -> Option<Member<K::Handle>> {
-        let is_member = !self.strangers.contains(&pid.get()) && self.kernel.is_child(pid);
+        let is_member = !self.scope.strangers.contains(&pid.get()) && self.kernel.is_child(pid);
         is_member.then_some(Member { pid, handle: None })
     }
 
     /// Appends the children of `pid` to the pending ones.
     fn find_children(&mut self, pid: i32) {
-        let own = pid == self.own;
-        let len = self.len;
-        let mut is_hidden = false;
-        while self.search == Search::Files && !is_hidden {
-            let each = &mut |child| self.cut_short |= !push(self.pending, &mut self.len, child);
-            match self.kernel.children(pid, each) {
+        let (own, len) = (pid == self.own, self.len);
+        let each = &mut |child| {
+            self.gaps.cut_short |= !push(self.room.pending, &mut self.len, child);
+        };
+        match self.gaps.search {
+            Search::Files => match self.kernel.children(pid, each) {
                 Ok(()) | Err(Errno::SRCH) => return,
                 Err(Errno::NOENT) if !own => return,
                 // Only this one is scanned for: a scan finds no process that is hidden itself, but
                 // a list does.
-                Err(Errno::PERM) if !own => is_hidden = true,
-                Err(Errno::NOSYS | Errno::NOENT | Errno::PERM | Errno::ACCESS) => {}
+                Err(Errno::PERM) if !own => {}
+                Err(Errno::NOSYS | Errno::NOENT | Errno::PERM | Errno::ACCESS) => {
+                    self.gaps.search = Search::Scan;
+                }
                 Err(errno) => {
                     // Out of descriptors or memory. Children that were read so far are kept, but
                     // those of this process must all be found.
@@ -339,54 +320,39 @@ impl<K: Kernel> Walk<'_, K> {
                     if !own {
                         return;
                     }
+                    self.gaps.search = Search::Scan;
                 }
-            }
-            self.len = len;
-            if !is_hidden {
-                self.search = Search::Scan;
+            },
+            Search::Scan => {}
+            Search::Wait | Search::Namespace => return,
+        }
+        self.len = len;
+        if self.scanned == 0 {
+            self.scan();
+        }
+        for (child, parent) in &self.room.scanned[..self.scanned] {
+            if *parent == pid {
+                self.gaps.cut_short |= !push(self.room.pending, &mut self.len, *child);
             }
         }
-        if is_hidden || self.search == Search::Scan {
-            if self.scanned == 0 {
-                self.scan();
-            }
-            let scanned = self.table[..self.scanned].iter();
-            for (child, _) in scanned.filter(|(_, parent)| *parent == pid) {
-                self.cut_short |= !push(self.pending, &mut self.len, *child);
-            }
-        }
-    }
-
-    /// Without any list. Each child of this process is visited as soon as it is found: the search
-    /// takes so long that it may have been replaced by the end.
-    fn visit_own(&self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
-        self.kernel.own_children(&mut |pid| {
-            if !self.strangers.contains(&pid.get()) && !(self.spares)(pid, false) {
-                visit(&Member { pid, handle: None });
-            }
-        });
     }
 
     /// Visits all processes of the namespace. If a pid is recycled meanwhile, its new process is of
     /// the tree as well. Returns false if the list could not be read to its end.
     fn visit_all(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) -> bool {
-        let own = self.own;
         let result = self.kernel.processes(&mut |number| {
-            if let Some(pid) = Pid::new(number).filter(|pid| pid.get() != own) {
+            if let Some(pid) = Pid::new(number).filter(|pid| pid.get() != self.own) {
                 visit(&Member { pid, handle: None });
             }
         });
-        if let Err(errno) = result {
-            self.record_gap(errno);
-        }
-        result.is_ok()
+        result.inspect_err(|errno| self.record_gap(*errno)).is_ok()
     }
 
     fn scan(&mut self) {
         let mut len = 0;
         let result = self.kernel.processes(&mut |number| {
-            if let (Ok(parent), Some(slot)) = (self.kernel.parent(number), self.table.get_mut(len))
-            {
+            let slot = self.room.scanned.get_mut(len);
+            if let (Ok(parent), Some(slot)) = (self.kernel.parent(number), slot) {
                 *slot = (number, parent);
                 len += 1;
             }
@@ -397,8 +363,8 @@ impl<K: Kernel> Walk<'_, K> {
         }
         // An empty list cannot be right: `/proc` is not there, or hides even this process. Further
         // down the walk may only be out of descriptors.
-        if len == 0 && self.search == Search::Scan {
-            self.search = Search::Wait;
+        if len == 0 && self.gaps.search == Search::Scan {
+            self.gaps.search = Search::Wait;
         }
     }
 
@@ -418,16 +384,10 @@ impl<K: Kernel> Walk<'_, K> {
         Ok((Member { pid, handle }, parent))
     }
 
-    /// Whether its pid is still its own.
-    fn is_unreaped(&self, member: &Member<K::Handle>) -> bool {
-        let handle = member.handle.as_ref();
-        handle.is_none_or(|handle| self.kernel.is_unreaped(handle))
-    }
-
     fn record_gap(&mut self, errno: Errno) {
         if !matches!(errno, Errno::SRCH | Errno::NOENT) {
-            self.errno = Some(errno);
-            self.cut_short |= matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM);
+            self.gaps.errno = Some(errno);
+            self.gaps.cut_short |= matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM);
         }
     }
 }

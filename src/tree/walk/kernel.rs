@@ -1,10 +1,10 @@
 //! What a walk asks the kernel. Tests put a simulated process table here.
 
-use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::sys::pid::{self, Pid};
-use crate::sys::proc::{self, View};
+use crate::sys::proc::View;
 use crate::sys::{Errno, pidfd, wait};
 
 /// What a walk needs of a kernel. The type is known at compile time, so each call is direct.
@@ -12,7 +12,6 @@ pub trait Kernel {
     /// Refers to one process, and never to its successor with the same number.
     type Handle;
 
-    /// The pid of this process.
     fn own(&self) -> i32;
 
     /// Calls `each` with every child of `pid`.
@@ -57,33 +56,11 @@ pub trait Kernel {
     fn is_child(&self, pid: Pid) -> bool;
 }
 
-thread_local! {
-    /// Whether this kernel reports the parent through a pidfd (Linux 6.13). Otherwise `/proc` is
-    /// used.
-    static PIDFD_INFO: Cell<bool> = const { Cell::new(true) };
-}
+/// Whether this kernel reports the parent through a pidfd (Linux 6.13). Otherwise `/proc` is used.
+static PIDFD_INFO: AtomicBool = AtomicBool::new(true);
 
-/// The real kernel.
-pub struct Linux {
-    /// `None` if `/proc` cannot be used.
-    view: Option<View>,
-}
-
-impl Linux {
-    pub fn new() -> Self {
-        Self {
-            view: proc::view().ok(),
-        }
-    }
-
-    pub const fn has_proc(&self) -> bool {
-        self.view.is_some()
-    }
-
-    fn view(&self) -> Result<View, Errno> {
-        self.view.ok_or(proc::FOREIGN)
-    }
-}
+/// The real kernel, and its `/proc` if that can be used.
+pub struct Linux(pub Result<View, Errno>);
 
 impl Kernel for Linux {
     type Handle = OwnedFd;
@@ -93,7 +70,7 @@ impl Kernel for Linux {
     }
 
     fn children(&self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-        match self.view()?.children(pid, each) {
+        match self.0?.children(pid, each) {
             // `hidepid=invisible` hides living processes of other users.
             Err(Errno::NOENT) if pid::session(pid).is_ok() => Err(Errno::PERM),
             other => other,
@@ -101,7 +78,7 @@ impl Kernel for Linux {
     }
 
     fn processes(&self, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-        self.view()?.processes(each)
+        self.0?.processes(each)
     }
 
     fn own_children(&self, each: &mut dyn FnMut(Pid)) {
@@ -110,24 +87,24 @@ impl Kernel for Linux {
 
     fn open(&self, pid: Pid) -> Result<OwnedFd, Errno> {
         match pidfd::open(pid.get()) {
-            Err(Errno::NOSYS) => self.view()?.open_dir(pid.get()),
+            Err(Errno::NOSYS) => self.0?.open_dir(pid.get()),
             other => other,
         }
     }
 
     fn parent_of(&self, handle: &OwnedFd) -> Result<i32, Errno> {
-        if PIDFD_INFO.get() {
+        if PIDFD_INFO.load(Relaxed) {
             let parent = pidfd::parent(handle.as_fd());
             if matches!(parent, Ok(_) | Err(Errno::SRCH)) {
                 return parent;
             }
-            PIDFD_INFO.set(false);
+            PIDFD_INFO.store(false, Relaxed);
         }
         Err(Errno::NOTTY)
     }
 
     fn parent(&self, pid: i32) -> Result<i32, Errno> {
-        self.view()?.stat(pid).map(|stat| stat.parent)
+        self.0?.stat(pid).map(|stat| stat.parent)
     }
 
     fn is_unreaped(&self, handle: &OwnedFd) -> bool {
