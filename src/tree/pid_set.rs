@@ -1,12 +1,12 @@
 //! A set of pids that needs no memory of its own when it grows.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::sys::pid::Pid;
 
 /// One bit for each possible pid. To be static, since it must not need an allocation. Pages that
 /// are never touched cost no memory.
-pub struct PidSet(Mutex<[u64; PidSet::WORDS]>);
+pub struct PidSet([AtomicU64; PidSet::WORDS]);
 
 impl PidSet {
     /// For 4 Mi pids, the most that a kernel assigns.
@@ -15,28 +15,26 @@ impl PidSet {
     /// An empty set, for a static.
     #[allow(clippy::large_stack_arrays, reason = "made at compile time")]
     pub const fn new() -> Self {
-        Self(Mutex::new([0; Self::WORDS]))
+        Self([const { AtomicU64::new(0) }; Self::WORDS])
     }
 
     /// Whether `pid` is in the set.
     pub fn contains(&self, pid: Pid) -> bool {
-        let (word, bit) = (pid.get() as usize / 64, 1 << (pid.get() % 64));
-        let words = self.0.try_lock();
-        words.is_ok_and(|words| words.get(word).is_some_and(|word| word & bit != 0))
+        let (word, bit) = Self::place(pid);
+        let word = self.0.get(word);
+        word.is_some_and(|word| word.load(Relaxed) & bit != 0)
     }
 
     /// Adds `pid`. Returns whether it was not in the set before.
     pub fn insert(&self, pid: Pid) -> bool {
-        let (word, bit) = (pid.get() as usize / 64, 1 << (pid.get() % 64));
-        let Ok(mut words) = self.0.try_lock() else {
-            return true;
-        };
-        let Some(word) = words.get_mut(word) else {
-            return true;
-        };
-        let new = *word & bit == 0;
-        *word |= bit;
-        new
+        let (word, bit) = Self::place(pid);
+        let word = self.0.get(word);
+        word.is_none_or(|word| word.fetch_or(bit, Relaxed) & bit == 0)
+    }
+
+    /// The index of its word, and its bit there.
+    fn place(pid: Pid) -> (usize, u64) {
+        (pid.get() as usize / 64, 1 << (pid.get() % 64))
     }
 }
 
@@ -52,11 +50,8 @@ mod tests {
         let pids: Vec<Pid> = pids.filter_map(Pid::new).collect();
         for before in [false, true] {
             for pid in &pids {
-                assert_eq!(
-                    (SET.contains(*pid), SET.insert(*pid)),
-                    (before, !before),
-                    "{pid}"
-                );
+                let found = (SET.contains(*pid), SET.insert(*pid));
+                assert_eq!(found, (before, !before), "{pid}");
             }
         }
         // There is no such pid.
