@@ -12,7 +12,7 @@ use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{Change, Wait};
 use crate::sys::{Errno, clock, namespace, pid, pidfd};
 use crate::tree::pid_set::PidSet;
-use crate::tree::walk::{self, Member};
+use crate::tree::walk::{self, Member, Reach};
 use crate::tree::{Server, StopSent, Tree};
 
 /// The processes that have been sent SIGKILL. A wrong entry (a recycled pid) only makes the pause
@@ -81,7 +81,7 @@ impl Tree {
             STOP_SENT.insert(server);
         } else {
             let mut count = 0;
-            self.each_child(&mut |member| {
+            self.walk(false, Reach::Children, &mut |member| {
                 let name = name_of_daemon(member.pid, sessions.unwrap_or_default());
                 name.inspect(|name| daemons.add(member.pid, *name));
                 count += send_stop(member, signal, group);
@@ -89,7 +89,7 @@ impl Tree {
             log_count(signal, count);
         }
         let since = clock::now();
-        self.first_step = Some(FirstStep {
+        let step = FirstStep {
             signal,
             group,
             since,
@@ -97,9 +97,10 @@ impl Tree {
             walk_at: Some(since + QUIET_TIME),
             pause: None,
             reaped: self.reaped,
-        });
+        };
+        self.first_step = Some(step);
         if server.is_some() {
-            self.signal_rest(signal);
+            self.signal_rest(step);
         }
         daemons
     }
@@ -112,33 +113,30 @@ impl Tree {
     /// The second step of [`Self::stop_rest`], once processes no longer end one after the other.
     pub fn continue_stop(&mut self) {
         let now = clock::now();
-        let waits = |stop: &&mut FirstStep| stop.walk_at.is_some();
-        let Some(stop) = self.first_step.as_mut().filter(waits) else {
+        let Some(mut step) = self.first_step.filter(|step| step.walk_at.is_some()) else {
             return;
         };
-        if self.reaped != stop.reaped && now < stop.since + FIRST_STEP_TIME {
-            (stop.reaped, stop.walk_at) = (self.reaped, Some(now + QUIET_TIME));
-            return;
+        if self.reaped != step.reaped && now < step.since + FIRST_STEP_TIME {
+            (step.reaped, step.walk_at) = (self.reaped, Some(now + QUIET_TIME));
+            self.first_step = Some(step);
+        } else {
+            self.signal_rest(step);
         }
-        let signal = stop.signal;
-        self.signal_rest(signal);
     }
 
     /// Sends the stop signal to each process that has not got it yet. If the last walk may have
     /// missed some, because it was cut short or processes ended meanwhile, walks follow after a
     /// pause, which doubles until more are found. These walks leave alone what was born during the
     /// stop, such as the commands by which a server cleans up.
-    fn signal_rest(&mut self, signal: Signal) {
+    fn signal_rest(&mut self, mut step: FirstStep) {
+        let FirstStep { signal, group, .. } = step;
         let (mut count, mut missed) = (0, false);
-        let Some(mut step) = self.first_step else {
-            return;
-        };
         let is_meant = |pid| step.pause.is_none() || was_born_by(pid, step.began);
         walk::repeat(&clock::now, STOP_WALKS, &mut || {
             let before = count;
-            missed = self.each_reporting_gaps(&mut |member| {
+            missed = self.walk(true, Reach::Tree, &mut |member: &Member| {
                 if is_meant(member.pid) {
-                    count += send_stop(member, signal, step.group);
+                    count += send_stop(member, signal, group);
                 }
             });
             // The list of a namespace lacks processes that were born while it was read.
@@ -217,11 +215,11 @@ impl Tree {
     /// Sends `signal` to the server. Returns whether the server was there. `value`: that of
     /// `sigqueue(3)`.
     pub fn signal_server(&self, signal: Signal, value: Option<u64>) -> bool {
-        let Some(server) = self.server.as_ref().filter(|server| !server.reaped) else {
+        let Some(server) = self.living_server() else {
             return false;
         };
         // It is not reaped, so the pid is still its own.
-        log_sent(server.pid, signal, signal::send(server.pid, signal, value));
+        log_sent(server, signal, signal::send(server, signal, value));
         true
     }
 

@@ -35,12 +35,10 @@ pub struct Server {
     /// Whether it is suspended, by the last change that `wait` has reported; `None`: another
     /// process has got that report.
     pub suspended: Option<bool>,
-    /// Who has sent it the stop signal.
     pub stop_sent: StopSent,
 }
 
 impl Server {
-    /// A server that was just started.
     pub fn new(spawned: Spawned, standing: Standing) -> Self {
         Self {
             pid: spawned.pid,
@@ -63,7 +61,7 @@ impl Server {
         }
     }
 
-    /// The sessions in which it can be, if they were made for it.
+    /// The sessions in which it can be, if they were made for it; 0: there is no second one.
     fn sessions(&self) -> [i32; 2] {
         let leader = self.leader.as_ref().map_or(0, |(leader, _)| leader.get());
         [self.pid.get(), leader]
@@ -72,11 +70,8 @@ impl Server {
     /// Whether `session` is one that was made for it, or that it has made itself. No other process
     /// can have made one of that number as long as it is the server's.
     fn has_session(&self, session: i32) -> bool {
-        let is_own = session == self.pid.get();
-        let is_first = |(leader, _): &(Pid, _)| leader.get() == session;
-        is_own && !self.reaped
-            || (is_own || self.leader.as_ref().is_some_and(is_first))
-                && proc::stat(session).is_err()
+        session == self.pid.get() && !self.reaped
+            || self.sessions().contains(&session) && proc::stat(session).is_err()
     }
 }
 
@@ -173,17 +168,6 @@ impl Tree {
         self.walk(false, Reach::Tree, visit);
     }
 
-    /// Visits each process. Returns whether some may have been missed, because processes ended or
-    /// moved meanwhile.
-    pub fn each_reporting_gaps(&mut self, visit: &mut dyn FnMut(&Member)) -> bool {
-        self.walk(true, Reach::Tree, visit)
-    }
-
-    /// Visits each child of this process.
-    pub fn each_child(&mut self, visit: &mut dyn FnMut(&Member)) {
-        self.walk(false, Reach::Children, visit);
-    }
-
     /// Whether `--spare` leaves the process alone. `below`: the process was started by such a one.
     fn spares(&self, pid: Pid, below: bool) -> bool {
         let server = self.server.as_ref();
@@ -191,6 +175,8 @@ impl Tree {
             .is_some_and(|spare| spare.covers(pid, below, server))
     }
 
+    /// Returns whether some processes may have been missed, because they ended or moved meanwhile:
+    /// always, if the walk is not `watchful`.
     fn walk(&mut self, watchful: bool, reach: Reach, visit: &mut dyn FnMut(&Member)) -> bool {
         self.note_daemons();
         // The list of the namespace is tried again, even if it could not be read last time.

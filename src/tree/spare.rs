@@ -9,7 +9,6 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::Ordering::SeqCst;
 
 use crate::contain::Level;
 use crate::output::error::Error;
@@ -74,12 +73,12 @@ impl Spare {
         }
         let leader = proc::stat(session).ok();
         if let Some(at) = self.place(session) {
-            let started = self.known.started.0[at].load(SeqCst);
+            let started = self.known.started.get(at);
             // The number of a session that has members is not used again, also without its leader.
             if leader.is_none_or(|leader| leader.started == started) {
                 return true;
             }
-            self.known.leaders.0[at].store(0, SeqCst);
+            self.known.leaders.set(at, 0);
         }
         // A session that has lost its leader by this stop is not that of a daemon.
         let is_stopped = Pid::new(session).is_some_and(kill::has_signalled);
@@ -91,17 +90,14 @@ impl Spare {
             return below;
         };
         if let Some(at) = self.place(0) {
-            self.known.started.0[at].store(daemon.started, SeqCst);
-            self.known.leaders.0[at].store(session as u64, SeqCst);
+            self.known.started.set(at, daemon.started);
+            self.known.leaders.set(at, session as u64);
         }
         true
     }
 
     fn place(self, session: i32) -> Option<usize> {
-        let leaders = &self.known.leaders.0;
-        leaders
-            .iter()
-            .position(|known| known.load(SeqCst) == session as u64)
+        (0..MAX_KNOWN).find(|at| self.known.leaders.get(*at) == session as u64)
     }
 
     fn is_named(self, pid: i32, command: Name) -> bool {

@@ -7,8 +7,9 @@ use crate::output::ledger::{List, Process};
 use crate::output::progress::Named;
 use crate::sys::pid::{self, Pid};
 use crate::sys::{clock, proc};
+use crate::tree::Tree;
 use crate::tree::pid_set::PidSet;
-use crate::tree::{Tree, walk};
+use crate::tree::walk::{self, Reach};
 
 /// How long the processes may be counted, since a stop goes on only after that.
 const COUNT_WALKS: Duration = Duration::from_millis(5);
@@ -34,7 +35,7 @@ impl Tree {
     pub fn count_signalled(&mut self) -> u64 {
         let (mut count, own) = (0, pid::own());
         walk::repeat(&clock::now, COUNT_WALKS, &mut || {
-            self.each_reporting_gaps(&mut |member| {
+            self.walk(true, Reach::Tree, &mut |member| {
                 let counts = match proc::stat(member.pid.get()) {
                     Ok(stat) => !proc::is_dead(stat.state) || stat.parent == own,
                     Err(errno) => errno == proc::FOREIGN,
