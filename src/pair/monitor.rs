@@ -14,14 +14,14 @@ use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::settings::config::StdinMode;
 use crate::streams::idle::Idle;
-use crate::streams::watch::Watch;
+use crate::streams::watch::{Source, Watch};
 use crate::sys::clone::{self, Setup};
 use crate::sys::exec::Failure;
 use crate::sys::signal::Signal;
 use crate::sys::startup::Standing;
 use crate::sys::{apart, arrival, fd, prctl, startup};
 use crate::tree::{Server, Tree};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Starts the server, and stops everything that it has started. `shim` is from before the fork.
 /// Returns the exit status of the monitor.
@@ -119,10 +119,10 @@ pub fn start_server<'a>(
     let mut watch = Watch::new(signals);
     // First of all: with that process stdin ends, and a launcher that waits for it.
     if let Some(front) = &context.front {
-        watch.add_front(front.line.as_fd());
+        watch.add(Source::Front(front.line.as_fd()));
     }
     for watched in hosts.watched {
-        watch.add_process(watched.fd, watched.trigger);
+        watch.add(Source::Process(watched.fd, watched.trigger));
     }
     // treaper's copies of stdin and stdout must not keep a pipe open that the server has closed.
     match stdin {
@@ -137,16 +137,16 @@ pub fn start_server<'a>(
         apart::give_up(fd::STDOUT, &mut strangers);
     }
     if let Some(cgroup) = cgroup {
-        watch.add_cgroup_events(cgroup.events.as_fd());
+        watch.add(Source::Cgroup(cgroup.events.as_raw_fd()));
     }
     if let Some((writes, time)) = writes.zip(context.config.idle) {
-        watch.add_idle(Idle::start(writes, time));
+        watch.add(Source::Idle(Idle::start(writes, time)));
     }
     if let Role::Monitor {
         shim: Link::Bell(bell),
     } = &role
     {
-        watch.add_bell(bell.as_fd());
+        watch.add(Source::Bell(bell.as_raw_fd()));
     }
     let server = Server::new(spawned, standing);
     let ledger = context.report.map(|report| report.ledger);

@@ -4,7 +4,7 @@
 //! ended, or a descriptor has hung up. Stdin is never read, and without `--idle` data on it does
 //! not wake treaper.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
@@ -15,7 +15,7 @@ use crate::sys::poll::{self, Events, HANG_UP, News, Polled};
 use crate::sys::{Errno, apart, clock, stream};
 
 /// The pause before poll is tried again, if it had no memory.
-const RETRY: Duration = Duration::from_millis(10);
+pub const RETRY: Duration = Duration::from_millis(10);
 
 /// An end of input in this time is that of a complete input (`echo x | treaper job`), not that of a
 /// host. Otherwise the result would depend on the load of the machine. The time begins when treaper
@@ -33,19 +33,20 @@ pub enum Woken {
     Broken(&'static str, Errno),
 }
 
-/// What one descriptor of the poll is watched for.
+/// What one descriptor of the poll is watched for. A number alone means that the caller keeps that
+/// descriptor open.
 #[derive(Debug)]
-enum Source<'a> {
+pub enum Source<'a> {
     /// A pidfd, which is readable when its process has ended.
-    Process { pidfd: OwnedFd, trigger: Trigger },
+    Process(OwnedFd, Trigger),
     /// The write end of the bell. It hangs up when the shim, which reads it, is gone. Every kernel
     /// can do this. In a PID namespace of its own, the monitor has no other way to notice that.
-    Bell,
+    Bell(RawFd),
     /// The line to the process in front of treaper. A byte is a trigger, and a hang-up is the end
     /// of that process.
     Front(BorrowedFd<'a>),
     /// The `cgroup.events` of the cgroup.
-    Cgroup,
+    Cgroup(RawFd),
     /// Stdin or stdout.
     Stream(StandardStream),
     /// Stdin, for `--idle`.
@@ -54,8 +55,8 @@ enum Source<'a> {
 
 /// The hang-up of stdin or stdout. An error on these is no event.
 #[derive(Debug)]
-struct StandardStream {
-    fd: i32,
+pub struct StandardStream {
+    fd: RawFd,
     trigger: Trigger,
     /// What poll does not report without being asked.
     asked: Events,
@@ -105,44 +106,21 @@ impl<'a> Watch<'a> {
         Self {
             polled: vec![Polled::new(signals.as_raw_fd(), Events::IN)],
             signals: Some(signals),
-            sources: Vec::new(),
+            ..Self::signals_only()
         }
     }
 
-    fn add(&mut self, source: Source<'a>, fd: i32, events: Events) {
+    pub fn add(&mut self, source: Source<'a>) {
+        self.polled.push(source.polled());
         self.sources.push(source);
-        self.polled.push(Polled::new(fd, events));
-    }
-
-    /// Makes the end of the process behind a pidfd a `trigger`.
-    pub fn add_process(&mut self, pidfd: OwnedFd, trigger: Trigger) {
-        let fd = pidfd.as_raw_fd();
-        let process = Source::Process { pidfd, trigger };
-        self.add(process, fd, Events::IN);
     }
 
     /// The parent of treaper, if its end is a trigger.
     pub fn host(&self) -> Option<BorrowedFd<'_>> {
         self.sources.iter().find_map(|source| match source {
-            Source::Process { pidfd, trigger } if *trigger == Trigger::ParentExit => {
-                Some(pidfd.as_fd())
-            }
+            Source::Process(pidfd, Trigger::ParentExit) => Some(pidfd.as_fd()),
             _ => None,
         })
-    }
-
-    /// The caller keeps the bell open.
-    pub fn add_bell(&mut self, bell: BorrowedFd<'_>) {
-        self.add(Source::Bell, bell.as_raw_fd(), Events::empty());
-    }
-
-    pub fn add_front(&mut self, line: BorrowedFd<'a>) {
-        self.add(Source::Front(line), line.as_raw_fd(), Events::IN);
-    }
-
-    /// The tree owns the descriptor, which must stay open.
-    pub fn add_cgroup_events(&mut self, events: BorrowedFd<'_>) {
-        self.add(Source::Cgroup, events.as_raw_fd(), Events::PRI);
     }
 
     /// Makes the hang-up of stdin a `trigger`. `lenient`: except in the first second.
@@ -153,8 +131,16 @@ impl<'a> Watch<'a> {
             true if poll::has_hung_up(fd::STDIN) => Some(Duration::MAX),
             true => Some(clock::now() + FIRST_SECOND),
         };
-        // A half-closed socket reports only POLLRDHUP, and only if that is asked for.
-        self.add_stream(fd::STDIN, trigger, Events::RDHUP, HANG_UP, complete_until);
+        self.add(Source::Stream(StandardStream {
+            fd: fd::STDIN,
+            trigger,
+            // A half-closed socket reports only POLLRDHUP, and only if that is asked for.
+            asked: Events::RDHUP,
+            hang_up: HANG_UP,
+            complete_until,
+            news: None,
+            ended: None,
+        }));
     }
 
     /// Makes the loss of stdout's reader a trigger. A pipe reports it as POLLERR. POLLRDHUP does
@@ -164,39 +150,15 @@ impl<'a> Watch<'a> {
             Kind::Pipe => Events::HUP | Events::ERR,
             _ => Events::HUP,
         };
-        self.add_stream(
-            fd::STDOUT,
-            Trigger::StdoutClosed,
-            Events::empty(),
+        self.add(Source::Stream(StandardStream {
+            fd: fd::STDOUT,
+            trigger: Trigger::StdoutClosed,
+            asked: Events::empty(),
             hang_up,
-            None,
-        );
-    }
-
-    fn add_stream(
-        &mut self,
-        fd: i32,
-        trigger: Trigger,
-        asked: Events,
-        hang_up: Events,
-        complete_until: Option<Duration>,
-    ) {
-        let stream = StandardStream {
-            fd,
-            trigger,
-            asked,
-            hang_up,
-            complete_until,
+            complete_until: None,
             news: None,
             ended: None,
-        };
-        self.add(Source::Stream(stream), fd, asked);
-    }
-
-    /// Makes the silence of all writers of stdin a trigger.
-    pub fn add_idle(&mut self, idle: Idle) {
-        let fd = idle.fd();
-        self.add(Source::Idle(idle), fd, Events::IN);
+        }));
     }
 
     fn idle(&mut self) -> Option<&mut Idle> {
@@ -214,7 +176,7 @@ impl<'a> Watch<'a> {
                 Source::Idle(idle) => idle.set_running(running),
                 Source::Stream(stream) if running && stream.ended.is_some() => {
                     (stream.ended, stream.complete_until, stream.news) = (None, None, None);
-                    *polled = Polled::new(stream.fd, stream.asked);
+                    *polled = source.polled();
                 }
                 _ => {}
             }
@@ -224,12 +186,10 @@ impl<'a> Watch<'a> {
     /// Whether stdin has had another writer since it hung up, as a FIFO can: one that is still
     /// there, or one that has written something and closed it.
     pub fn stdin_is_back(&self) -> bool {
+        let is_new =
+            |written| !poll::has_hung_up(fd::STDIN) || fd::last_write(fd::STDIN) != written;
         self.sources.iter().any(|source| match source {
-            Source::Stream(stream) if stream.fd == fd::STDIN => {
-                let is_new =
-                    |written| !poll::has_hung_up(fd::STDIN) || fd::last_write(fd::STDIN) != written;
-                stream.ended.is_some_and(is_new)
-            }
+            Source::Stream(stream) if stream.fd == fd::STDIN => stream.ended.is_some_and(is_new),
             _ => false,
         })
     }
@@ -238,7 +198,7 @@ impl<'a> Watch<'a> {
     /// again and again.
     pub fn forget_cgroup_events(&mut self) {
         for (source, polled) in self.sources.iter().zip(self.polled.iter_mut().skip(1)) {
-            if matches!(source, Source::Cgroup) {
+            if matches!(source, Source::Cgroup(_)) {
                 *polled = IGNORED;
             }
         }
@@ -246,8 +206,7 @@ impl<'a> Watch<'a> {
 
     /// Waits for the next event, at most until `until` (`None`: without a limit). May return
     /// earlier without an event.
-    pub fn wait(&mut self, until: Option<Duration>) -> Option<Woken> {
-        let mut until = until;
+    pub fn wait(&mut self, mut until: Option<Duration>) -> Option<Woken> {
         if let Some(idle) = self.idle() {
             if idle.is_over() {
                 return Some(Woken::Trigger(Trigger::Idle));
@@ -305,6 +264,19 @@ fn woken_by(signal: Result<Option<Arrival>, Errno>) -> Option<Woken> {
 }
 
 impl Source<'_> {
+    /// How it is polled at first.
+    fn polled(&self) -> Polled {
+        let (fd, events) = match self {
+            Self::Process(pidfd, _) => (pidfd.as_raw_fd(), Events::IN),
+            Self::Bell(bell) => (*bell, Events::empty()),
+            Self::Front(line) => (line.as_raw_fd(), Events::IN),
+            Self::Cgroup(events) => (*events, Events::PRI),
+            Self::Stream(stream) => (stream.fd, stream.asked),
+            Self::Idle(idle) => (idle.fd(), Events::IN),
+        };
+        Polled::new(fd, events)
+    }
+
     /// What the report in `polled` means. A report that would come again at once and again is the
     /// last one.
     fn verify(&mut self, polled: &mut Polled) -> Meaning {
@@ -312,8 +284,8 @@ impl Source<'_> {
             return Meaning::Nothing;
         }
         let trigger = match self {
-            Self::Process { trigger, .. } => Some(*trigger),
-            Self::Bell => Some(Trigger::ShimKilled),
+            Self::Process(_, trigger) => *trigger,
+            Self::Bell(_) => Trigger::ShimKilled,
             Self::Front(line) => match stream::receive(*line) {
                 Ok(Some(byte)) => {
                     let trigger = Trigger::from_number(byte.into());
@@ -321,9 +293,9 @@ impl Source<'_> {
                     return trigger.map_or(Meaning::Nothing, event);
                 }
                 Err(Errno::AGAIN | Errno::INTR) => return Meaning::Nothing,
-                Ok(None) | Err(_) => Some(Trigger::RelayKilled),
+                Ok(None) | Err(_) => Trigger::RelayKilled,
             },
-            Self::Cgroup => return Meaning::Event(Woken::CgroupChanged),
+            Self::Cgroup(_) => return Meaning::Event(Woken::CgroupChanged),
             Self::Stream(stream) => return stream.verify(polled),
             Self::Idle(idle) => {
                 idle.take_writes();
@@ -331,9 +303,7 @@ impl Source<'_> {
             }
         };
         *polled = IGNORED;
-        trigger.map_or(Meaning::Nothing, |trigger| {
-            Meaning::Event(Woken::Trigger(trigger))
-        })
+        Meaning::Event(Woken::Trigger(trigger))
     }
 }
 
@@ -345,10 +315,8 @@ impl StandardStream {
         let only_half = is_input && !reported.contains(Events::HUP);
         if reported.intersects(self.hang_up) && !(only_half && poll::peer_can_send(self.fd)) {
             *polled = IGNORED;
-            if self
-                .complete_until
-                .is_some_and(|until| clock::now() < until)
-            {
+            let in_time = |until| clock::now() < until;
+            if self.complete_until.is_some_and(in_time) {
                 return Meaning::CompleteInput;
             }
             self.ended = Some(fd::last_write(self.fd));
