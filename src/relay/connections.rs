@@ -6,11 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use crate::relay::family::{self, Family};
+use crate::relay::family;
 use crate::relay::inbox::{CHUNK, Inbox};
 use crate::relay::turns::{Message, Turns};
 use crate::relay::wanted::{Awaited, Wanted};
 use crate::sys::fd::Kind;
+use crate::sys::pid::Pid;
 use crate::sys::poll::Events;
 use crate::sys::stream::{self, Stream};
 use crate::sys::{Errno, clock};
@@ -32,7 +33,6 @@ pub struct ListeningSocket {
     pub listener: UnixListener,
 }
 
-/// One writer.
 #[derive(Debug)]
 struct Connection {
     stream: Stream,
@@ -68,34 +68,32 @@ impl Connection {
     }
 }
 
-/// All writers other than the host.
 #[derive(Debug)]
 pub struct Connections {
     sources: Vec<ListeningSocket>,
     places: [Option<Connection>; MAX_CONNECTIONS],
-    family: Family,
+    /// The child of the relay.
+    child: Pid,
     /// No connection is accepted before this time. Zero: the last one could be accepted.
     paused_until: Duration,
 }
 
 impl Connections {
-    pub fn new(sources: Vec<ListeningSocket>, family: Family) -> Self {
+    pub fn new(sources: Vec<ListeningSocket>, child: Pid) -> Self {
         Self {
             sources,
             places: [const { None }; MAX_CONNECTIONS],
-            family,
+            child,
             paused_until: Duration::ZERO,
         }
     }
 
-    /// Adds what poll has to wait for.
     pub fn list(&self, wanted: &mut Wanted, now: Duration) {
-        for (at, connection) in self.places.iter().enumerate() {
-            let Some(Connection { stream, inbox, .. }) = connection else {
-                continue;
-            };
-            if inbox.message().is_none() && !inbox.ended {
-                wanted.add(Awaited::Other(at), stream, Events::IN);
+        let is_read =
+            |writer: &&Connection| writer.inbox.message().is_none() && !writer.inbox.ended;
+        for (at, writer) in self.places.iter().enumerate() {
+            if let Some(writer) = writer.as_ref().filter(is_read) {
+                wanted.add(Awaited::Other(at), &writer.stream, Events::IN);
             }
         }
         // Last: a writer that has just sent something keeps its place.
@@ -143,14 +141,15 @@ impl Connections {
             // An error of the connection is its end.
             result => Some(result.unwrap_or(0)),
         });
-        match result {
-            Ok(()) => self.after_message(place, turns),
-            Err(fault) => self.refuse(place, fault),
-        }
+        self.go_on(place, result, turns);
     }
 
-    /// Looks at the next message, if it is complete. A writer that is done is answered.
-    fn after_message(&mut self, place: usize, turns: &mut Turns) {
+    /// Looks at the next message, if it is complete. A writer that is done is answered, and so is
+    /// one with a fault.
+    fn go_on(&mut self, place: usize, result: Result<(), &str>, turns: &mut Turns) {
+        if let Err(fault) = result {
+            return self.refuse(place, fault);
+        }
         let Some(connection) = &mut self.places[place] else {
             return;
         };
@@ -195,7 +194,7 @@ impl Connections {
             }
         };
         self.paused_until = Duration::ZERO;
-        let refusal = family::check(stream.as_fd(), self.family).err();
+        let refusal = family::check(stream.as_fd(), self.child).err();
         self.refuse(place, TOO_SILENT);
         self.places[place] = Some(Connection {
             stream,
@@ -221,17 +220,13 @@ impl Connections {
         let Some(connection) = &mut self.places[place] else {
             return true;
         };
-        let now = clock::now();
         let result = connection.inbox.written(count);
         if result == Ok(false) {
             return false;
         }
-        connection.active = now;
-        turns.written(std::mem::take(&mut connection.message), now);
-        match result {
-            Ok(_) => self.after_message(place, turns),
-            Err(fault) => self.refuse(place, fault),
-        }
+        connection.active = clock::now();
+        turns.written(std::mem::take(&mut connection.message), connection.active);
+        self.go_on(place, result.map(drop), turns);
         true
     }
 

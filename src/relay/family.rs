@@ -18,56 +18,12 @@ const MAX_LOOKS: usize = 16;
 /// Longer than any chain of parents.
 const MAX_CHAIN: usize = 10_000;
 
-/// A process, and the time of its start.
-type Link = (i32, u64);
-
-/// What is known of the tree: the process from which all of it descends, the child of the relay.
-#[derive(Clone, Copy, Debug)]
-pub struct Family(pub Pid);
-
-impl Family {
-    /// Whether the process `pid`, which has connected `socket`, is of the tree. `None`: it has
-    /// ended, or cannot be looked at.
-    fn has(self, pid: i32, socket: BorrowedFd<'_>) -> Option<bool> {
-        let process = match peer::process(socket) {
-            Ok(process) => Some(process),
-            // An older kernel knows the number alone.
-            Err(Errno::NOPROTOOPT) => None,
-            Err(_) => return None,
-        };
-        let mut chain = self.chain(pid)?;
-        let is_stable = (0..MAX_LOOKS).any(|_| {
-            let again = self.chain(pid);
-            again.is_some_and(|again| std::mem::replace(&mut chain, again) == chain)
-        });
-        let has_ended = process.is_some_and(|process| pidfd::has_ended(process.as_fd()));
-        // Without its child the relay does not know the tree.
-        let lives = wait::is_child(self.0) && !Wait::child(self.0).ended().has_come();
-        let is_known = is_stable && !has_ended && lives;
-        is_known.then_some(chain.1)
-    }
-
-    /// `pid` and its parents, and whether they are of the tree. `None`: it cannot be read to its
-    /// end.
-    fn chain(self, pid: i32) -> Option<(Vec<Link>, bool)> {
-        let (mut links, mut current) = (Vec::new(), pid);
-        while links.len() < MAX_CHAIN {
-            if [self.0.get(), 0].contains(&current) {
-                return Some((links, current != 0));
-            }
-            let (parent, started) = parent_and_start(current)?;
-            links.push((current, started));
-            current = parent;
-        }
-        None
-    }
-}
-
-/// Whether the process that has connected `socket` may inject.
+/// Whether the process that has connected `socket` may inject. `top`: the child of the relay, from
+/// which all of the tree descends.
 ///
 /// # Errors
 /// Why not.
-pub fn check(socket: BorrowedFd<'_>, family: Family) -> Result<(), String> {
+pub fn check(socket: BorrowedFd<'_>, top: Pid) -> Result<(), String> {
     let found = peer::credentials(socket).map_err(error::describe)?;
     let (pid, uid) = (found.pid(), found.uid());
     if uid != namespace::own_ids().0 {
@@ -77,7 +33,7 @@ pub fn check(socket: BorrowedFd<'_>, family: Family) -> Result<(), String> {
         // It is outside of the relay's PID namespace, which no process of the tree can leave.
         return Ok(());
     }
-    match family.has(pid, socket) {
+    match is_of_tree(pid, socket, top) {
         Some(false) => Ok(()),
         Some(true) => Err(format!("pid {pid} is a process of the server's own tree")),
         None => Err(format!(
@@ -86,12 +42,42 @@ pub fn check(socket: BorrowedFd<'_>, family: Family) -> Result<(), String> {
     }
 }
 
-/// The parent of a process, and the time of its start. If `/proc` hides the process, its pidfd
-/// still shows the parent.
-fn parent_and_start(number: i32) -> Option<(i32, u64)> {
-    if let Ok(stat) = proc::stat(number) {
-        return Some((stat.parent, stat.started));
+/// Whether the process `pid`, which has connected `socket`, is of the tree. `None`: it has ended,
+/// or cannot be looked at.
+fn is_of_tree(pid: i32, socket: BorrowedFd<'_>, top: Pid) -> Option<bool> {
+    let process = match peer::process(socket) {
+        Ok(process) => Some(process),
+        // An older kernel knows the number alone.
+        Err(Errno::NOPROTOOPT) => None,
+        Err(_) => return None,
+    };
+    let mut seen = chain(pid, top)?;
+    let is_stable = (0..MAX_LOOKS).any(|_| {
+        let again = chain(pid, top);
+        again.is_some_and(|again| std::mem::replace(&mut seen, again) == seen)
+    });
+    let has_ended = process.is_some_and(|process| pidfd::has_ended(process.as_fd()));
+    // Without its child the relay does not know the tree.
+    let lives = wait::is_child(top) && !Wait::child(top).ended().has_come();
+    let is_known = is_stable && !has_ended && lives;
+    is_known.then_some(seen.1)
+}
+
+/// `pid` and its parents, each with the time of its start, and whether they are of the tree.
+/// `None`: it cannot be read to its end.
+fn chain(pid: i32, top: Pid) -> Option<(Vec<(i32, u64)>, bool)> {
+    let (mut links, mut current) = (Vec::new(), pid);
+    while links.len() < MAX_CHAIN {
+        if [top.get(), 0].contains(&current) {
+            return Some((links, current != 0));
+        }
+        let (parent, started) = match proc::stat(current) {
+            Ok(stat) => (stat.parent, stat.started),
+            // If `/proc` hides the process, its pidfd still shows the parent.
+            Err(_) => (pidfd::parent(pidfd::open(current).ok()?.as_fd()).ok()?, 0),
+        };
+        links.push((current, started));
+        current = parent;
     }
-    let fd = pidfd::open(number).ok()?;
-    pidfd::parent(fd.as_fd()).ok().map(|parent| (parent, 0))
+    None
 }

@@ -39,7 +39,6 @@ use crate::sys::wait::Ended;
 use crate::sys::{Errno, apart, arrival, fd, prctl, proc, signal, startup};
 use child::Child;
 use connections::{Connections, ListeningSocket};
-use family::Family;
 use input::Input;
 use life::Relay;
 use output::Output;
@@ -78,8 +77,8 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
     Ok(())
 }
 
-/// The sockets, made.
 fn make_sockets(settings: &Writers) -> Result<(Vec<SocketFile>, Vec<ListeningSocket>), Error> {
+    // If one cannot be made, the others are closed first, in the reverse order, and then removed.
     let (mut files, mut sources) = (Vec::new(), Vec::new());
     for path in &settings.sockets {
         let made = SocketPath::open(path).and_then(SocketPath::make);
@@ -99,37 +98,33 @@ fn unmade(source: &str, path: &Path, why: &str) -> Error {
 /// The streams of the relay, and their other ends, which treaper gets.
 struct Streams {
     host: Stream,
-    to_server: Stream,
-    from_server: Option<Stream>,
-    to_host: Option<(Stream, Option<Pid>)>,
+    server: Stream,
+    output: Option<Output>,
     far: Vec<(OwnedFd, i32)>,
 }
 
 impl Streams {
     fn make(settings: &Writers, place: &Place) -> Result<Self, Errno> {
-        let kind = fd::kind;
-        // First of all: a courier keeps no end of another stream.
-        let mut to_host = None;
+        let (mut output, mut far) = (None, Vec::new());
         if settings.follow_turns() {
-            to_host = Some(match stream::of_standard(fd::STDOUT)? {
+            // First of all: a courier keeps no end of another stream.
+            let (to, courier) = match stream::of_standard(fd::STDOUT)? {
                 Some(own) => (own, None),
                 None => courier::start(place).map(|(own, pid)| (own, Some(pid)))?,
-            });
+            };
+            let (from, end) = stream::incoming(fd::kind(fd::STDOUT))?;
+            output = Some(Output::new(from, to, courier));
+            far.push((end, fd::STDOUT));
         }
-        let (to_server, far) = stream::outgoing(kind(fd::STDIN))?;
-        let mut streams = Self {
-            host: stream::of_standard(fd::STDIN)?.ok_or(Errno::BADF)?,
-            to_server,
-            from_server: None,
-            to_host,
-            far: vec![(far, fd::STDIN)],
-        };
-        if settings.follow_turns() {
-            let (near, far) = stream::incoming(kind(fd::STDOUT))?;
-            streams.far.push((far, fd::STDOUT));
-            streams.from_server = Some(near);
-        }
-        Ok(streams)
+        let (server, end) = stream::outgoing(fd::kind(fd::STDIN))?;
+        far.push((end, fd::STDIN));
+        let host = stream::of_standard(fd::STDIN)?.ok_or(Errno::BADF)?;
+        Ok(Self {
+            host,
+            server,
+            output,
+            far,
+        })
     }
 }
 
@@ -154,7 +149,6 @@ pub fn start(
     let signals = arrival::signal_fd().map_err(cannot)?;
     let (near_line, line) = stream::line().map_err(cannot)?;
     let (files, sources) = make_sockets(settings)?;
-    let turns = Turns::new(settings);
     let relay = Pid::new(pid::own());
     match clone::fork(place.job_control).map_err(cannot)? {
         Fork::Child => {
@@ -170,36 +164,25 @@ pub fn start(
             Ok(Some((Front { pid: relay, line }, files)))
         }
         Fork::Parent(pid) => {
-            drop(line);
-            let Streams {
-                host,
-                to_server,
-                from_server,
-                to_host,
-                far,
-            } = streams;
-            drop(far);
-            let output = from_server.zip(to_host);
-            become_relay(
-                Relay {
-                    input: Input::new(host, to_server, Connections::new(sources, Family(pid))),
-                    output: output.map(|(from, (to, courier))| Output::new(from, to, courier)),
-                    turns,
-                    idle: config.idle,
-                    signals,
-                    child: Child::new(pid, place.job_control, parent),
-                    line: Some(near_line),
-                    is_finishing: false,
-                },
-                place,
-                &files,
-            )
+            drop((line, streams.far));
+            let others = Connections::new(sources, pid);
+            let relay = Relay {
+                input: Input::new(streams.host, streams.server, others),
+                output: streams.output,
+                turns: Turns::new(settings),
+                idle: config.idle,
+                signals,
+                child: Child::new(pid, place.job_control, parent),
+                line: Some(near_line),
+                is_finishing: false,
+            };
+            become_relay(relay, place, files)
         }
     }
 }
 
 /// Runs the relay in the process that the host has started, and ends that as treaper has ended.
-fn become_relay(mut relay: Relay, place: &Place, files: &[SocketFile]) -> ! {
+fn become_relay(mut relay: Relay, place: &Place, files: Vec<SocketFile>) -> ! {
     startup::set_names(NAME);
     let helpers = &mut Vec::new();
     apart::give_up(fd::STDIN, helpers);
@@ -216,8 +199,7 @@ fn become_relay(mut relay: Relay, place: &Place, files: &[SocketFile]) -> ! {
         log::error!("the relay has failed: {}", error::describe(errno));
         Ended::Exited(status::OWN_FAILURE)
     });
-    drop(relay);
-    files.iter().for_each(SocketFile::remove);
+    drop((relay, files));
     if let Some(signal) = ended.signal() {
         signal::die_of(signal);
     }

@@ -5,8 +5,7 @@
 //! name once, so one process at a time makes a socket or replaces a stale one, and none waits for
 //! another one. Two gaps of microseconds are left: if a claim is stale too, since its process was
 //! killed before the socket got its name, two processes can remove it after each other. And a new
-//! socket is removed if it gets its name between the two calls of [`SocketFile::remove`] of a run
-//! that ends.
+//! socket is removed if it gets its name just after a run that ends has found its own there.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,7 +16,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, RenameFlags};
 
 use crate::output::error;
-use crate::sys::{Errno, peer};
+use crate::sys::Errno;
+use crate::sys::peer::{self, LONGEST_PATH};
 
 /// Where a socket is to be made. It stays the same whatever the working directory is.
 #[derive(Debug)]
@@ -46,10 +46,9 @@ impl SocketPath {
     /// Why no socket can be made there.
     pub fn open(path: &Path) -> Result<Self, String> {
         let length = path.as_os_str().len();
-        if length > peer::LONGEST_PATH {
+        if length > LONGEST_PATH {
             return Err(format!(
-                "the path has {length} bytes, and the name of a socket has at most {}",
-                peer::LONGEST_PATH
+                "the path has {length} bytes, and the name of a socket has at most {LONGEST_PATH}"
             ));
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -89,16 +88,9 @@ impl SocketPath {
             listener = peer::listen(&address);
         }
         let listener = listener.map_err(error::describe)?;
-        match self.take(&claim) {
-            Ok(identity) => {
-                let place = self;
-                Ok((SocketFile { place, identity }, listener))
-            }
-            Err(why) => {
-                self.unlink(&claim);
-                Err(why)
-            }
-        }
+        let identity = self.take(&claim).inspect_err(|_| self.unlink(&claim))?;
+        let place = self;
+        Ok((SocketFile { place, identity }, listener))
     }
 
     /// Gives the claimed socket its name, in the place of a stale one.
@@ -139,13 +131,10 @@ impl SocketPath {
     /// The name of the claim. It is short, since the address of a socket has room for 107 bytes.
     fn claim(&self) -> OsString {
         // FNV-1a, so that another version of treaper makes the same name.
-        let hash = self
-            .name
-            .as_bytes()
-            .iter()
-            .fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
-                (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3)
-            });
+        let mut hash = 0xCBF2_9CE4_8422_2325_u64;
+        for byte in self.name.as_bytes() {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3);
+        }
         format!(".treaper-{hash:016x}").into()
     }
 
@@ -159,10 +148,10 @@ impl SocketPath {
     }
 }
 
-impl SocketFile {
+impl Drop for SocketFile {
     /// Removes the socket, unless it was replaced, or a process still listens on it: the relay, or
     /// that of a later run whose socket has the same number. Leaves the working directory.
-    pub fn remove(&self) {
+    fn drop(&mut self) {
         let SocketPath { folder, name, .. } = &self.place;
         // A longer path to it may be no address of a socket.
         let _ = rustix::process::fchdir(folder);
@@ -171,11 +160,5 @@ impl SocketFile {
         {
             self.place.unlink(name);
         }
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        self.remove();
     }
 }
