@@ -26,8 +26,6 @@ pub enum ChildNews {
     HostGone,
     /// The signal asks for the end.
     EndAsked,
-    /// Something has happened to this other child of the relay.
-    OtherChild(i32, Change),
 }
 
 impl Child {
@@ -67,9 +65,10 @@ impl Child {
         }
     }
 
-    /// Looks at the children. A signal that suspends removes a SIGCONT that announces an end, and
-    /// then arrives itself, so this is asked after every signal.
-    pub fn look(&mut self) -> Option<ChildNews> {
+    /// Looks at the children. Returns what has happened to another child of the relay, if there is
+    /// more to look at. A signal that suspends removes a SIGCONT that announces an end, and then
+    /// arrives itself, so this is asked after every signal.
+    pub fn look(&mut self) -> Option<(i32, Change)> {
         loop {
             match Wait::any().ended().suspended().resumed().take() {
                 Ok(Some((pid, change))) if pid == self.pid.get() => match change {
@@ -77,7 +76,7 @@ impl Child {
                     Change::Suspended(by) => self.follow(by),
                     Change::Trapped | Change::Resumed => {}
                 },
-                Ok(Some((pid, change))) => return Some(ChildNews::OtherChild(pid, change)),
+                Ok(Some(other)) => return Some(other),
                 Ok(None) | Err(Errno::CHILD) => return None,
                 // A filter refuses the call, so the status will never be known.
                 Err(_) => {

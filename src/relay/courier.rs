@@ -49,12 +49,11 @@ pub fn start(place: &Place) -> Result<(Stream, Pid), Errno> {
 fn copy(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
     let mut bytes = vec![0; CHUNK];
     loop {
-        let mut left = match rustix::io::read(from, &mut bytes) {
-            Ok(0) => return Ok(()),
-            Ok(count) => &bytes[..count],
-            Err(Errno::INTR) => continue,
-            Err(errno) => return Err(errno),
-        };
+        let count = rustix::io::retry_on_intr(|| rustix::io::read(from, &mut bytes))?;
+        if count == 0 {
+            return Ok(());
+        }
+        let mut left = &bytes[..count];
         while !left.is_empty() {
             match rustix::io::write(to, left) {
                 Ok(count) => left = &left[count..],

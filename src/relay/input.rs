@@ -15,7 +15,6 @@ use crate::sys::{Errno, clock, fd};
 /// Why nothing more can be written.
 pub const NO_READER: &str = "the server is gone, or reads no more";
 
-/// Everything that is to be written to the server's stdin.
 #[derive(Debug)]
 pub struct Input {
     /// The stdin of treaper, until it has ended.
@@ -57,7 +56,6 @@ impl Input {
         }
     }
 
-    /// What is to be waited for.
     pub fn list(&self, wanted: &mut Wanted, now: Duration) {
         if let Some(host) = self.host.as_ref().filter(|_| self.inbox.rest().is_empty()) {
             wanted.add(Awaited::Host, host, Events::IN);
@@ -144,11 +142,6 @@ impl Input {
         (!self.is_complete && !waits).then_some(self.last)
     }
 
-    /// Writes what can be written now.
-    pub fn pump(&mut self, turns: &mut Turns) {
-        while self.write_some(turns) {}
-    }
-
     /// What is left of the bytes of a writer that can be written.
     fn bytes_of(&self, writer: usize) -> &[u8] {
         match writer.checked_sub(1) {
@@ -158,7 +151,7 @@ impl Input {
     }
 
     /// Writes once. Returns whether there may be more to write.
-    fn write_some(&mut self, turns: &mut Turns) -> bool {
+    pub fn write_some(&mut self, turns: &mut Turns) -> bool {
         let Some(server) = &self.server else {
             return false;
         };

@@ -9,13 +9,11 @@ use crate::relay::input::{Input, NO_READER};
 use crate::relay::output::Output;
 use crate::relay::turns::Turns;
 use crate::relay::wanted::{Awaited, Wanted};
-use crate::sys::arrival::{self, Arrival};
+use crate::streams::watch::RETRY;
+use crate::sys::arrival;
 use crate::sys::poll::Events;
 use crate::sys::wait::Ended;
 use crate::sys::{Errno, clock, stream};
-
-/// The pause before poll is tried again, if it had no memory.
-const RETRY: Duration = Duration::from_millis(10);
 
 pub struct Relay {
     pub input: Input,
@@ -40,7 +38,7 @@ impl Relay {
             if let Some(ended) = self.child.ended {
                 self.idle = None;
                 self.finish(ended);
-                if self.is_finishing && self.output.is_none() {
+                if self.is_finishing && self.output.as_ref().is_none_or(Output::is_over) {
                     return Ok(ended);
                 }
             }
@@ -93,7 +91,6 @@ impl Relay {
         silent.checked_add(self.idle?)
     }
 
-    /// What poll has reported.
     fn handle(&mut self, wanted: &Wanted) -> Result<(), Errno> {
         let now = clock::now();
         for (what, has_hung_up) in wanted.reported() {
@@ -118,7 +115,7 @@ impl Relay {
                 _ => {}
             }
         }
-        self.input.pump(&mut self.turns);
+        while self.input.write_some(&mut self.turns) {}
         if self.turns.is_over(now) {
             self.report(Trigger::CancelTimeout);
         }
@@ -129,11 +126,9 @@ impl Relay {
         if let Some(output) = &mut self.output {
             output.check_finish(now);
         }
-        self.output.take_if(|output| output.is_over());
         Ok(())
     }
 
-    /// Tells treaper of a trigger.
     fn report(&self, trigger: Trigger) {
         if let Some(line) = &self.line {
             stream::send(line.as_fd(), &[trigger as u8]);
@@ -162,26 +157,21 @@ impl Relay {
     }
 
     /// Takes all signals that have arrived, and waits for the first one.
-    fn take_signals(&mut self, time: Duration) -> Result<(), Errno> {
-        let mut time = time;
+    fn take_signals(&mut self, mut time: Duration) -> Result<(), Errno> {
         while let Some(arrival) = arrival::wait_any(Some(time))? {
-            self.take_signal(&arrival);
             time = Duration::ZERO;
-        }
-        Ok(())
-    }
-
-    fn take_signal(&mut self, arrival: &Arrival) {
-        match self.child.handle(arrival) {
-            Some(ChildNews::HostGone) => self.report(Trigger::ParentExit),
-            Some(ChildNews::EndAsked) if self.is_finishing => self.limit_output(clock::now()),
-            _ => {}
-        }
-        while let Some(ChildNews::OtherChild(pid, change)) = self.child.look() {
-            if let Some(output) = &mut self.output {
-                output.courier_changed(pid, change);
+            match self.child.handle(&arrival) {
+                Some(ChildNews::HostGone) => self.report(Trigger::ParentExit),
+                Some(ChildNews::EndAsked) if self.is_finishing => self.limit_output(clock::now()),
+                _ => {}
+            }
+            while let Some((pid, change)) = self.child.look() {
+                if let Some(output) = &mut self.output {
+                    output.courier_changed(pid, change);
+                }
             }
         }
+        Ok(())
     }
 
     /// Treaper has ended. If it was killed, its monitor first stops the tree.
@@ -195,6 +185,5 @@ impl Relay {
         if let Some(output) = &mut self.output {
             output.finish(&mut self.turns, clock::now());
         }
-        self.output.take_if(|output| output.is_over());
     }
 }

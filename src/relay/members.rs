@@ -26,14 +26,12 @@ pub struct Members {
 /// at its start.
 pub fn read(line: &[u8], wanted: &[Match]) -> Option<Members> {
     let mut members = Members::default();
-    let (mut id_found, mut is_answer) = (None, false);
     members.found = find(line, wanted, u64::MAX, 0, &mut |key, value| {
         if says(key, "id") {
-            id_found = id(value);
+            members.id = id(value);
         }
-        is_answer |= says(key, "result") || says(key, "error");
+        members.is_answer |= says(key, "result") || says(key, "error");
     })?;
-    (members.id, members.is_answer) = (id_found, is_answer);
     Some(members)
 }
 

@@ -19,8 +19,7 @@ use crate::sys::{Errno, clock, fd};
 /// this long.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The server's stdout on its way to that of treaper.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Output {
     /// Until it has ended.
     from: Option<Stream>,
@@ -42,12 +41,9 @@ impl Output {
     pub fn new(from: Stream, to: Stream, courier: Option<Pid>) -> Self {
         Self {
             from: Some(from),
-            left: None,
-            since: None,
-            is_limited: false,
             to: Some(to),
             courier,
-            buffer: Buffer::default(),
+            ..Self::default()
         }
     }
 
@@ -91,8 +87,7 @@ impl Output {
 
     /// Gives up if the host has read nothing of the last output for too long.
     pub fn check_finish(&mut self, now: Duration) {
-        let is_late = |since| self.is_limited && now >= since + FLUSH_PATIENCE;
-        if !self.is_over() && self.since.is_some_and(is_late) {
+        if !self.is_over() && self.deadline().is_some_and(|at| now >= at) {
             log::warn!(
                 "the end of the server's output is lost: the host has read nothing for {}",
                 Seconds(FLUSH_PATIENCE)

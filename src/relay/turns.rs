@@ -122,9 +122,8 @@ impl Turns {
     pub fn written(&mut self, message: Message, now: Duration) {
         let running = self.count();
         self.cancels -= u64::from(message.cancels);
-        if message.unanswered.is_some() {
-            self.ids
-                .retain(|id| Some(id) != message.unanswered.as_ref());
+        if let Some(cancelled) = message.unanswered {
+            self.ids.retain(|id| *id != cancelled);
         }
         if message.begins && self.boundaries.is_empty() {
             self.unknown |= self.ids.len() >= MAX_TURNS;

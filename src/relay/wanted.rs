@@ -9,9 +9,7 @@ use crate::sys::poll::{self, Events, HANG_UP};
 /// What a polled descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// The signals.
     Signals,
-    /// The line to treaper.
     Line,
     /// The stdin of treaper.
     Host,
@@ -23,7 +21,6 @@ pub enum Awaited {
     Output,
     /// That of treaper.
     HostOutput,
-    /// A socket that listens.
     Listener(usize),
     /// A connection.
     Other(usize),
