@@ -89,6 +89,10 @@ pub fn start_server<'a>(
     let inside = cgroup.map(|cgroup| cgroup.dir.as_fd());
     let spawned = clone::spawn(&setup, inside, || command.execute())
         .map_err(|errno| command::error(Failure::Clone(errno), name, &context.place.directory))?;
+    // At once, since the server may look at it, as the tests of dumb-init do.
+    if matches!(role, Role::Monitor { .. }) || !context.place.job_control {
+        fd::leave_directory();
+    }
     context.voice.report(&Step::Started {
         name,
         pid: spawned.pid.get(),
@@ -107,9 +111,6 @@ pub fn start_server<'a>(
         arrival::forget_resumption();
     }
     end::release_inherited(&context.place, &mut strangers);
-    if matches!(role, Role::Monitor { .. }) || !context.place.job_control {
-        fd::leave_directory();
-    }
     let mode = context.config.stdin;
     let mut stdin = context.place.stdin;
     if stdin == Some(Trigger::StdinEof) && mode == StdinMode::Auto && !hosts.hold_stdin() {
