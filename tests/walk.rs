@@ -232,17 +232,20 @@ fn scene_proc_again() {
 
 #[test]
 fn a_descendant_is_known_by_its_ancestors() {
-    let deeper = cell();
+    let (deeper, is_bound) = (cell(), cell());
     // None of them outlives the test, also if it fails.
     let top = child(None, || {
         sys::pdeathsig(libc::SIGKILL);
         child(Some(deeper), || {
             sys::pdeathsig(libc::SIGKILL);
+            is_bound.store(1, SeqCst);
             live();
         });
         live();
     });
     let deeper = is_set(deeper);
+    // Otherwise it could outlive its parent, with the output of the tests open.
+    is_set(is_bound);
     for pid in [sys::getpid(), top, deeper] {
         assert_eq!(is_descendant(pid), Ok(true));
     }
