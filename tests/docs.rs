@@ -888,9 +888,7 @@ fn the_numbers_of_the_tests_are_those_of_the_files() {
             output.status.success() && output.stderr.is_empty(),
             "{output:?}"
         );
-        let before = format!(
-            "<!-- Written by `UPDATE=1 tests/run --test docs`: {part}. -->\n"
-        );
+        let before = format!("<!-- Written by `UPDATE=1 tests/run --test docs`: {part}. -->\n");
         let numbers = format!("\n{}\n", String::from_utf8(output.stdout).unwrap());
         same_between(
             "docs/testing.md",
