@@ -226,6 +226,22 @@ fn an_ancestor_is_also_known_by_the_file_name_of_its_program() {
     assert!(run.stderr().contains("watched-exit"), "{}", run.stderr());
 }
 
+/// npm writes its new title, `npm run dev`, into the first word of its command line.
+#[test]
+fn an_ancestor_is_also_known_by_the_first_word_of_its_title() {
+    let treaper = format!("{TREAPER} --watch-ancestor=launcher true; exit $?");
+    for title in [
+        "launcher run dev",
+        "/some/launcher",
+        "/some folder/launcher",
+    ] {
+        let script = "title=$1; shift; exec -a \"$title\" sh -c \"$@\"";
+        let words = ["-c", script, "bash", title, &treaper];
+        let mut run = Scene::new().start(&[&["bash"][..], &words].concat());
+        assert_eq!(run.wait_clean().code(), Some(0), "{}", run.stderr());
+    }
+}
+
 #[test]
 fn without_an_ancestor_of_that_name_nothing_is_started() {
     let command = Wrap::Treaper(&["--watch-ancestor", "nobody"]).command(&["echo", "started"]);
