@@ -229,6 +229,28 @@ fn a_suspended_relay_hides_no_end_of_the_host() {
     assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
 }
 
+/// The kernel resumes the child of the host alone, which is the relay.
+#[test]
+fn the_end_of_the_host_resumes_both_processes_behind_a_relay() {
+    let scene = Scene::new();
+    let source = format!("unix:{}", scene.directory().join("socket").display());
+    let (read, _write) = sys::pipe().unwrap();
+    let scene = scene.with(|command| {
+        command.stdin(read);
+    });
+    let script = format!("exec 3<&0; {TREAPER} --inject {source} sleep 1000 <&3 & wait");
+    let mut run = scene.start(&["sh", "-c", &script]);
+    until("a server", || !run.named("sleep").is_empty());
+    let both = [run.shim(), run.monitor()];
+    for process in both {
+        sys::kill(process, libc::SIGSTOP).unwrap();
+    }
+    until_state(&both, 'T');
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
+}
+
 fn wait_for_child(run: &Run, name: &str) -> i32 {
     until(name, || !run.named(name).is_empty());
     run.named(name)[0].pid

@@ -43,6 +43,8 @@ impl Child {
         // The parent-death signal, a SIGCONT, is only a hint.
         if self.parent.is_some_and(|parent| pid::parent() != parent) {
             self.parent = None;
+            // The kernel resumes only its own child, which is this process.
+            self.resume();
             return Some(ChildNews::HostGone);
         }
         let by_treaper = [pid::own(), self.pid.get()].map(Origin::Process);
