@@ -331,6 +331,20 @@ fn options_that_do_not_belong_together_are_an_error() {
     }
 }
 
+/// Without treaper, a write fails. The server would not notice that nobody can read its answers.
+#[test]
+fn without_a_stdout_nothing_is_started() {
+    let script = "exec \"$@\" >&-";
+    let words = ["-c", script, "sh", TREAPER, "--turn=a=b", "--idle=1h"];
+    let mut command = Command::new("sh");
+    command.args(words).args(["sh", "-c", "echo >&2 started"]);
+    let output = command.stdin(Stdio::piped()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let text = "--turn: stdout is closed, so no answer can be passed on";
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    assert!(stderr.contains(text) && !stderr.contains("started"));
+}
+
 #[test]
 fn an_error_names_the_variable_that_was_set() {
     let many = "a=b ".repeat(33);

@@ -66,6 +66,10 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
             "{source}: stdin is not a pipe, FIFO or stream socket, so the relay cannot pass it on{hint}"
         )));
     }
+    if settings.follow_turns() && startup::was_closed(fd::STDOUT) {
+        let why = "stdout is closed, so no answer can be passed on";
+        return Err(Error::Misuse(format!("{source}: {why}")));
+    }
     if !settings.sockets.is_empty() && proc::view().is_err() {
         return Err(Error::Unavailable(format!(
             "{source}: cannot check which process connects: /proc is missing, or is that of another PID namespace"

@@ -150,11 +150,15 @@ pub fn capture() -> Inherited {
     }
 }
 
+/// Whether 0, 1 or 2 was closed when this process began.
+pub fn was_closed(fd: i32) -> bool {
+    CLOSED.load(SeqCst) & 1 << fd != 0
+}
+
 /// Puts a placeholder on each of 0, 1 and 2 that was closed. It is close-on-exec, so for the server
 /// it is closed again.
 fn fill_standard_descriptors() {
-    let closed = CLOSED.load(SeqCst);
-    for fd in (0..3).filter(|fd| closed & 1 << fd != 0) {
+    for fd in (0..3).filter(|fd| was_closed(*fd)) {
         // In a host, std has opened /dev/null there.
         if rustix::io::fcntl_setfd(std_fd(fd), FdFlags::CLOEXEC).is_ok() {
             continue;
