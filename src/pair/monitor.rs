@@ -89,6 +89,16 @@ pub fn start_server<'a>(
     let inside = cgroup.map(|cgroup| cgroup.dir.as_fd());
     let spawned = clone::spawn(&setup, inside, || command.execute())
         .map_err(|errno| command::error(Failure::Clone(errno), name, &context.place.directory))?;
+    if context.place.job_control && matches!(role, Role::Monitor { .. }) {
+        // The kernel takes a parent in another group of the same session for a shell, which resumes
+        // what the terminal suspends. The monitor does not do that, so it leaves the session. Then
+        // the kernel suspends the job only if there is a shell that can resume it. See
+        // `setpgid(2)`.
+        let _ = prctl::new_session();
+        // The shim has got the signals to the whole job as well. A SIGCONT would be late here, and
+        // undo a Ctrl-Z that came since then; `kill 0` of the server would go to the host.
+        arrival::forget_job();
+    }
     // At once, since the server may look at it, as the tests of dumb-init do.
     if matches!(role, Role::Monitor { .. }) || !context.place.job_control {
         fd::leave_directory();
@@ -100,16 +110,6 @@ pub fn start_server<'a>(
     });
     // From here on the only way out is an empty tree, whether the server's exec is done or not.
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
-    if context.place.job_control && matches!(role, Role::Monitor { .. }) {
-        // The kernel takes a parent in another group of the same session for a shell, which resumes
-        // what the terminal suspends. The monitor does not do that, so it leaves the session. Then
-        // the kernel suspends the job only if there is a shell that can resume it. See
-        // `setpgid(2)`.
-        let _ = prctl::new_session();
-        // The shim has got the SIGCONT of the whole job as well, and forwards it. This one would be
-        // late, and undo a Ctrl-Z that came since then.
-        arrival::forget_resumption();
-    }
     end::release_inherited(&context.place, &mut strangers);
     let mode = context.config.stdin;
     let mut stdin = context.place.stdin;

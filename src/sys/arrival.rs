@@ -143,12 +143,24 @@ fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
     check(unsafe { libc::syscall(number, to, info.si_signo, &raw const *info) }).map(drop)
 }
 
-/// Replaces a SIGCONT that has arrived by SIGCHLD: this process then looks at its parent and its
-/// children, and forwards nothing. All signals must be blocked.
-pub fn forget_resumption() {
-    let continued = Mask::of(&[libc::SIGCONT]);
-    if wait_for(continued, Some(Duration::ZERO), &mut no_info()).is_ok() {
-        kill_self(Signal::CHLD);
+/// Forgets what a process has sent to the whole job before this process left it: the parent has got
+/// that as well, and decides what it means. SIGCONT is replaced by SIGCHLD, so that this process
+/// looks at its parent and its children. All signals must be blocked.
+pub fn forget_job() {
+    let mut kept = Vec::new();
+    for number in signal::waiting().filter(|number| *number != libc::SIGCHLD) {
+        let mut info = no_info();
+        while wait_for(Mask::of(&[number]), Some(Duration::ZERO), &mut info).is_ok() {
+            let others = [0, pid::parent()];
+            if number == libc::SIGCONT {
+                kill_self(Signal::CHLD);
+            } else if info.si_code > 0 || others.contains(&sender(&info)) {
+                kept.push(info);
+            }
+        }
+    }
+    for info in kept {
+        let _ = queue(pid::own(), &info);
     }
 }
 

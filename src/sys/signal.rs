@@ -168,13 +168,17 @@ pub fn set_mask(mask: Mask) -> Mask {
 /// younger than each SIGCONT that was read before: the kernel removes it when a SIGCONT comes. See
 /// `rt_sigpending(2)`.
 pub fn waiting_job_stop() -> Option<Signal> {
+    let stops = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    let found = waiting().find(|number| stops.contains(number));
+    found.and_then(Signal::from_number)
+}
+
+/// The numbers of the signals that wait to be read by this process. See `rt_sigpending(2)`.
+pub(super) fn waiting() -> impl Iterator<Item = i32> {
     let mut waiting = Mask::NONE;
     // SAFETY: the mask is live, and of that size; the call fails only for bad arguments.
     unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut waiting, Mask::SIZE) };
-    [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU]
-        .into_iter()
-        .filter(|number| waiting.0 & bit(*number) != 0)
-        .find_map(Signal::from_number)
+    (1..=64).filter(move |number| waiting.0 & bit(*number) != 0)
 }
 
 /// Whether `signal` is ignored now. See `sigaction(2)`.

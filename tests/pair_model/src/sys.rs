@@ -28,7 +28,7 @@ pub mod arrival {
         }
     }
 
-    pub fn forget_resumption() {
+    pub fn forget_job() {
         if call(Op::TakeResumption).number() == 1 {
             signal::kill_self(Signal::CHLD);
         }
