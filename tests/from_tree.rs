@@ -13,14 +13,14 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
-use common::{Scene, TREAPER, Wrap, sys, until};
+use common::{Scene, TREAPER, Wrap, skip, sys, until};
 
 const WRAPS: [&[&str]; 3] = [&[], &[TREAPER], &[TREAPER, "--no-guard"]];
 
-/// What a shell prints that is the host of `server`, and reports each SIGUSR1.
-fn host_of(wrap: &[&str], server: &str) -> String {
-    let host = "trap 'echo got' USR1; \"$@\" & wait $!; wait $!; echo $?";
-    let words = [&["-c", host, "sh"][..], wrap, &["sh", "-c", server]].concat();
+/// What a shell prints that is the host of `server`, and reports each of these signals.
+fn host_of(wrap: &[&str], signal: &str, server: &str) -> String {
+    let host = format!("trap 'echo got' {signal}; \"$@\" & wait $!; wait $!; echo $?");
+    let words = [&["-c", &host, "sh"][..], wrap, &["sh", "-c", server]].concat();
     let out = Command::new("sh")
         .args(words)
         .stdin(Stdio::null())
@@ -34,7 +34,21 @@ fn host_of(wrap: &[&str], server: &str) -> String {
 fn what_the_server_sends_to_its_parent_reaches_the_host() {
     let server = "trap 'echo back' USR1; kill -USR1 $PPID; sleep 0.1; exit 3";
     for wrap in WRAPS {
-        assert_eq!(host_of(wrap, server), "got\n3\n", "{wrap:?}");
+        assert_eq!(host_of(wrap, "USR1", server), "got\n3\n", "{wrap:?}");
+    }
+}
+
+/// The kernel reports the end of the server before a signal with a higher number.
+#[test]
+fn what_the_server_sends_right_before_its_end_reaches_the_host() {
+    for signal in ["USR1", "URG", "WINCH"] {
+        for wrap in WRAPS {
+            for _ in 0..20 {
+                let server = format!("kill -{signal} $PPID; exit 3");
+                let said = host_of(wrap, signal, &server);
+                assert_eq!(said, "got\n3\n", "{wrap:?} {signal}");
+            }
+        }
     }
 }
 
@@ -44,7 +58,7 @@ fn a_server_does_not_stop_itself_by_way_of_treaper() {
     for name in ["TERM", "HUP"] {
         let server = format!("trap 'echo back' {name}; kill -{name} $PPID; sleep 0.1; exit 3");
         for wrap in &WRAPS[1..] {
-            assert_eq!(host_of(wrap, &server), "3\n", "{wrap:?} {name}");
+            assert_eq!(host_of(wrap, "USR1", &server), "3\n", "{wrap:?} {name}");
         }
     }
 }
@@ -117,6 +131,34 @@ fn at_a_terminal_a_signal_to_its_own_group_is_for_the_server_alone() {
             );
         }
     }
+}
+
+/// The monitor is in the group of the server until it has left the session. Here that takes half a second.
+#[test]
+fn a_signal_to_the_own_group_right_after_the_start_does_not_reach_the_host() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    // The tracer is in another group. The host is the arena, which SIGUSR1 would end.
+    let strace = [
+        "strace",
+        "-DD",
+        "-f",
+        "-qq",
+        "-b",
+        "execve",
+        "-o",
+        "/dev/null",
+    ];
+    let slow = "inject=setsid:delay_enter=500000";
+    let rule = ["-e", "trace=setsid", "-e", slow];
+    let script = "trap 'n=$((n+1))' USR1; kill -USR1 0; sleep 1; echo n=$n.";
+    let (scene, master) = Scene::new().terminal();
+    let treaper = [TREAPER, "sh", "-c", script];
+    let mut run = scene.start(&[&strace[..], &rule, &treaper].concat());
+    let text = shown(&master, "n=");
+    assert!(text.contains("n=1."), "{text}");
+    assert_eq!(run.wait_empty().code(), Some(0), "{text}");
 }
 
 /// The kernel counts the reaping for others as treaper's own time, so its signal and its limit

@@ -1,12 +1,14 @@
 //! What the monitor does with an arriving signal.
 
+use std::time::Duration;
+
 use super::{Role, Supervisor};
 use crate::job_control;
 use crate::pair::link::Link;
 use crate::plan::event::{Event, Trigger};
 use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
-use crate::sys::arrival::{Arrival, Origin};
+use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{pid, pidfd};
 
@@ -90,6 +92,18 @@ impl Supervisor<'_> {
         let to = host.map(|host| pidfd::send_value(host, arrival.signal, arrival.value));
         let to = to.and_then(Result::ok).map(|()| arrival.signal);
         self.context.report_forwarding(arrival.signal, to);
+    }
+
+    /// Passes on what the server has sent to its parent right before its end: of all signals that
+    /// wait, the kernel reports those with low numbers first, and one of these is SIGCHLD.
+    pub(super) fn pass_on_the_rest(&self) {
+        let next = |_| arrival::wait_any(Some(Duration::ZERO)).ok().flatten();
+        // Not for ever, if a process outside sends without a pause.
+        for arrival in (0..1000).map_while(next) {
+            if self.is_from_tree(&arrival) && !self.context.returns_signals() {
+                self.pass_to_host(&arrival);
+            }
+        }
     }
 
     /// If another process than the shim has resumed the monitor, the monitor resumes the shim:
