@@ -221,10 +221,17 @@ fn a_long_command_has_the_whole_grace_period() {
 
 #[test]
 fn what_it_leaves_behind_ends_with_it() {
-    let leaves = |place: &Path| format!("sleep 1000 & echo $! >{}/said", place.display());
-    let mut run = start(&[], leaves, "server:exit=3");
-    assert_eq!(run.wait_clean().code(), Some(3));
-    assert_eq!(lines(run.directory(), "said").len(), 1);
+    for form in FORMS.into_iter().filter(|form| !is_missing(form)) {
+        for wrap in ["", "setsid "] {
+            let leaves = |place: &Path| {
+                let said = place.join("said");
+                format!("{wrap}sleep 1000 & sleep 0.2; echo $! >{}", said.display())
+            };
+            let mut run = start(form, leaves, "server:exit=3");
+            assert_eq!(run.wait_clean().code(), Some(3), "{form:?} {wrap}");
+            assert_eq!(lines(run.directory(), "said").len(), 1, "{form:?} {wrap}");
+        }
+    }
 }
 
 #[test]

@@ -263,8 +263,12 @@ impl Supervisor<'_> {
     }
 
     /// What is left to do when the tree is gone, or was given up. `status`: the exit status.
-    fn end_run(&self, trigger: Option<Trigger>, status: u8) {
+    fn end_run(&mut self, trigger: Option<Trigger>, status: u8) {
         let finally = finally::run(self.context, trigger, status);
+        // What the command has left in other groups is not of its own group, which is gone.
+        if finally.is_some() && status != status::SURVIVORS {
+            self.kill_until_empty();
+        }
         self.write_report(trigger, status, finally);
     }
 
@@ -306,6 +310,14 @@ impl Supervisor<'_> {
     pub fn give_up(&mut self, what: &str, errno: Errno) -> ! {
         stderr::defer();
         log::error!("cannot {what}: {errno}; the tree gets SIGKILL");
+        self.kill_until_empty();
+        self.end_run(self.context.board.trigger(), status::OWN_FAILURE);
+        stderr::write_deferred();
+        clone::exit_child(status::OWN_FAILURE.into())
+    }
+
+    /// Sends SIGKILL until the tree is empty, or `--kill-timeout` is over.
+    fn kill_until_empty(&mut self) {
         let end = clock::now() + self.context.config.policy.kill_timeout;
         loop {
             let progress = self.tree.kill_round();
@@ -323,9 +335,6 @@ impl Supervisor<'_> {
             // Dying takes processor time.
             clock::pause(ROUND_MIN);
         }
-        self.end_run(self.context.board.trigger(), status::OWN_FAILURE);
-        stderr::write_deferred();
-        clone::exit_child(status::OWN_FAILURE.into())
     }
 
     fn shim_is_gone(&self) -> bool {
