@@ -152,7 +152,7 @@ pub fn shown_name(pid: i32, command: Name) -> Name {
 const LONGEST_PATH: usize = 1024;
 
 /// The start of a file, as much of it as `buffer` can hold.
-fn start_of<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+pub(super) fn start_of<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     let file = open(path.as_c_str(), OFlags::empty())?;
     let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer))?;
     Ok(&buffer[..len])

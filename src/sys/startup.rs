@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::FdFlags;
 
+use super::proc::{self, Path};
 use super::signal::{self, Mask, Signal};
 use super::{pid, std_fd};
 
@@ -78,8 +79,10 @@ pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<Os
 /// `PR_SET_NAME(2const)`.
 pub fn set_names(name: &CStr) {
     let _ = rustix::thread::set_name(name);
-    let fields = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let (path, mut buffer) = (Path::of(format_args!("/proc/self/stat")), [0; 1024]);
+    let fields = proc::start_of(&path, &mut buffer).unwrap_or_default();
     // Fields 48 and 49 of `proc_pid_stat(5)`: where the kernel has put it. `name` has no blanks.
+    let fields = std::str::from_utf8(fields).unwrap_or_default();
     let mut bounds = fields.split(' ').skip(47).flat_map(str::parse);
     let (Some(start), Some(end)) = (bounds.next(), bounds.next()) else {
         return;
