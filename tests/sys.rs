@@ -820,6 +820,7 @@ fn shell(standing: Standing, script: &str) -> Spawned {
             sighup_ignored: false,
             standing,
         },
+        leaves: None,
         standing,
         parent_death_signal: Signal::KILL,
         no_new_privs: false,

@@ -76,8 +76,11 @@ pub fn start_server<'a>(
     } = prepared;
     let signals = arrival::signal_fd().map_err(|errno| Error::kernel("make a signalfd", errno))?;
     let standing = context.place.standing;
+    let is_front = matches!(role, Role::Alone { .. }) && context.place.job_control;
     let setup = Setup {
         inherited: *context.inherited,
+        // Terminals open the next pane where the leader of the foreground job is.
+        leaves: (!is_front).then_some(&*context.place.directory),
         standing,
         parent_death_signal: context.config.signal,
         no_new_privs: context.config.no_new_privs,
@@ -98,10 +101,6 @@ pub fn start_server<'a>(
         // The shim has got the signals to the whole job as well. A SIGCONT would be late here, and
         // undo a Ctrl-Z that came since then; `kill 0` of the server would go to the host.
         arrival::forget_job();
-    }
-    // At once, since the server may look at it, as the tests of dumb-init do.
-    if matches!(role, Role::Monitor { .. }) || !context.place.job_control {
-        fd::leave_directory();
     }
     context.voice.report(&Step::Started {
         name,

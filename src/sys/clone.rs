@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_long};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -168,8 +169,11 @@ pub fn exit_child(status: i32) -> ! {
 
 /// How the new process is set up before exec.
 #[derive(Debug)]
-pub struct Setup {
+pub struct Setup<'a> {
     pub inherited: Inherited,
+    /// The working directory, if the parent leaves it: as early as it can, since the server may look
+    /// where its parent is.
+    pub leaves: Option<&'a Path>,
     pub standing: Standing,
     /// The server gets it when its parent ends.
     pub parent_death_signal: Signal,
@@ -202,7 +206,7 @@ pub struct Spawned {
 /// `EAGAIN` a limit of processes; `ENOMEM`; `ECHILD` the first leader was killed; any error that a
 /// filter gives.
 pub fn spawn(
-    setup: &Setup,
+    setup: &Setup<'_>,
     cgroup: Option<BorrowedFd<'_>>,
     execute: impl FnOnce() -> Failure,
 ) -> Result<Spawned, Errno> {
@@ -218,6 +222,7 @@ pub fn spawn(
         let Fork::Parent(leader) = forked else {
             lead_and_spawn(setup, parent, cgroup, execute);
         };
+        setup.leave_directory();
         if let Some(pid) = pid_announced(setup, leader, pidfd.as_ref())? {
             return Ok(Spawned {
                 pid,
@@ -235,13 +240,28 @@ pub fn spawn(
             if !in_job {
                 let _ = super::prctl::new_session();
             }
+            // After a first leader that has failed, the parent has left it.
+            if needs_leader {
+                let _ = setup.leaves.map(rustix::process::chdir);
+            }
             become_server(setup, parent, cgroup.filter(|_| !in_cgroup), execute)
         }
-        Fork::Parent(pid) => Ok(Spawned {
-            pid,
-            pidfd,
-            leader: None,
-        }),
+        Fork::Parent(pid) => {
+            setup.leave_directory();
+            Ok(Spawned {
+                pid,
+                pidfd,
+                leader: None,
+            })
+        }
+    }
+}
+
+impl Setup<'_> {
+    fn leave_directory(&self) {
+        if self.leaves.is_some() {
+            super::fd::leave_directory();
+        }
     }
 }
 
@@ -267,7 +287,7 @@ fn clone_with_pidfd(
 /// The first leader: it makes a session and a group, and in these the server, as another child of
 /// its own parent. Then it ends, so that the session and the group have no leader.
 fn lead_and_spawn(
-    setup: &Setup,
+    setup: &Setup<'_>,
     parent: c_int,
     cgroup: Option<BorrowedFd<'_>>,
     execute: impl FnOnce() -> Failure,
@@ -295,7 +315,7 @@ const LEADER_TIME: Duration = Duration::from_secs(5);
 /// The server that the first leader has made, once that one has ended. `None`: an emulator, or a
 /// filter of system calls, does not let it make another child of its parent.
 fn pid_announced(
-    setup: &Setup,
+    setup: &Setup<'_>,
     leader: Pid,
     pidfd: Option<&OwnedFd>,
 ) -> Result<Option<Pid>, Errno> {
@@ -321,7 +341,7 @@ fn pid_announced(
 /// The child: it becomes the server, or writes why it could not. `enter`: the cgroup, if it was not
 /// born there.
 fn become_server(
-    setup: &Setup,
+    setup: &Setup<'_>,
     parent: c_int,
     enter: Option<BorrowedFd<'_>>,
     execute: impl FnOnce() -> Failure,
@@ -335,7 +355,7 @@ fn become_server(
     exit_child(1)
 }
 
-fn set_up(setup: &Setup, parent: c_int, enter: Option<BorrowedFd<'_>>) -> Result<(), Failure> {
+fn set_up(setup: &Setup<'_>, parent: c_int, enter: Option<BorrowedFd<'_>>) -> Result<(), Failure> {
     if let Some(cgroup) = enter {
         // Only where it is needed: this write waits for an RCU grace period, which takes longer
         // than the rest of a start.

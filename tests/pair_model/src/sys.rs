@@ -100,8 +100,9 @@ pub mod clone {
     use treaper::sys::startup::Standing;
 
     #[derive(Debug)]
-    pub struct Setup {
+    pub struct Setup<'a> {
         pub inherited: Inherited,
+        pub leaves: Option<&'a std::path::Path>,
         pub standing: Standing,
         pub parent_death_signal: Signal,
         pub no_new_privs: bool,
@@ -111,7 +112,7 @@ pub mod clone {
     }
 
     pub fn spawn(
-        _: &Setup,
+        _: &Setup<'_>,
         _: Option<BorrowedFd<'_>>,
         _: impl FnOnce() -> Failure,
     ) -> Result<Spawned, Errno> {
