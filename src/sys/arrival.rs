@@ -149,8 +149,12 @@ fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
 pub fn forget_job() {
     let mut kept = Vec::new();
     for number in signal::waiting().filter(|number| *number != libc::SIGCHLD) {
-        let mut info = no_info();
-        while wait_for(Mask::of(&[number]), Some(Duration::ZERO), &mut info).is_ok() {
+        let (mask, mut info) = (Mask::of(&[number]), no_info());
+        // Bounded, since a process can send a real-time signal without a pause.
+        for _ in 0..1000 {
+            if wait_for(mask, Some(Duration::ZERO), &mut info).is_err() {
+                break;
+            }
             let others = [0, pid::parent()];
             if number == libc::SIGCONT {
                 kill_self(Signal::CHLD);
@@ -160,7 +164,11 @@ pub fn forget_job() {
         }
     }
     for info in kept {
-        let _ = queue(pid::own(), &info);
+        let is_lost = queue(pid::own(), &info).is_err();
+        // Where a filter refuses the call, a reason to stop must not be lost.
+        if let Some(signal) = Signal::from_number(info.si_signo).filter(|_| is_lost) {
+            kill_self(signal);
+        }
     }
 }
 
