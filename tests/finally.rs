@@ -232,6 +232,11 @@ fn what_it_leaves_behind_ends_with_it() {
             assert_eq!(lines(run.directory(), "said").len(), 1, "{form:?} {wrap}");
         }
     }
+    // The control: without treaper it outlives the command.
+    let command = "setsid sleep 1000 & sleep 0.2";
+    let mut run = Scene::new().start(&["sh", "-c", command]);
+    run.wait();
+    assert_eq!(run.named("sleep").len(), 1);
 }
 
 #[test]

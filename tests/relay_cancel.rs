@@ -331,7 +331,7 @@ fn options_that_do_not_belong_together_are_an_error() {
     }
 }
 
-/// Without treaper, a write fails. The server would not notice that nobody can read its answers.
+/// Without treaper, the server's writes fail. With a relay between they would succeed, although nobody can read them.
 #[test]
 fn without_a_stdout_nothing_is_started() {
     let script = "exec \"$@\" >&-";

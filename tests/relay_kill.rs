@@ -209,51 +209,44 @@ fn a_suspended_relay_ends_with_treaper() {
     }
 }
 
-#[test]
-fn a_suspended_relay_hides_no_end_of_the_host() {
-    let scene = Scene::new();
-    let source = format!("unix:{}", scene.directory().join("socket").display());
-    // The pipe outlives the host.
-    let (read, _write) = sys::pipe().unwrap();
+/// A host whose server is `server`, with a stdin that outlives the host.
+fn hosted(scene: Scene, server: &str) -> Run {
+    let (read, write) = sys::pipe().unwrap();
     let scene = scene.with(|command| {
         command.stdin(read);
     });
-    let script = format!("exec 3<&0; {TREAPER} --inject {source} sleep 1000 <&3 & wait");
+    let script = format!("exec 3<&0; {server} <&3 & wait");
     let mut run = scene.start(&["sh", "-c", &script]);
+    run.stdin = Some(write.into());
     until("a server", || !run.named("sleep").is_empty());
-    let relay = wait_for_child(&run, "tree-relay");
-    sys::kill(relay, libc::SIGSTOP).unwrap();
-    until_state(&[relay], 'T');
-    run.signal(libc::SIGKILL);
-    run.wait_empty();
-    assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
+    run
 }
 
 /// The kernel resumes the child of the host alone, which is the relay.
 #[test]
-fn the_end_of_the_host_resumes_both_processes_behind_a_relay() {
-    let scene = Scene::new();
-    let source = format!("unix:{}", scene.directory().join("socket").display());
-    let (read, _write) = sys::pipe().unwrap();
-    let scene = scene.with(|command| {
-        command.stdin(read);
-    });
-    let script = format!("exec 3<&0; {TREAPER} --inject {source} sleep 1000 <&3 & wait");
-    let mut run = scene.start(&["sh", "-c", &script]);
-    until("a server", || !run.named("sleep").is_empty());
-    let both = [run.shim(), run.monitor()];
-    for process in both {
-        sys::kill(process, libc::SIGSTOP).unwrap();
+fn what_is_suspended_hides_no_end_of_the_host() {
+    for behind_the_relay in [false, true] {
+        let scene = Scene::new();
+        let source = format!("unix:{}", scene.directory().join("socket").display());
+        let mut run = hosted(scene, &format!("{TREAPER} --inject {source} sleep 1000"));
+        let suspended = if behind_the_relay {
+            vec![run.shim(), run.monitor()]
+        } else {
+            vec![run.relay()]
+        };
+        for process in &suspended {
+            sys::kill(*process, libc::SIGSTOP).unwrap();
+        }
+        until_state(&suspended, 'T');
+        run.signal(libc::SIGKILL);
+        run.wait_empty();
+        assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
     }
-    until_state(&both, 'T');
+    // The control: without treaper the server outlives its host.
+    let mut run = hosted(Scene::new(), "sleep 1000");
     run.signal(libc::SIGKILL);
-    run.wait_empty();
-    assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
-}
-
-fn wait_for_child(run: &Run, name: &str) -> i32 {
-    until(name, || !run.named(name).is_empty());
-    run.named(name)[0].pid
+    run.wait();
+    assert_eq!(run.named("sleep").len(), 1);
 }
 
 #[test]
