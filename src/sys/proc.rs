@@ -286,9 +286,9 @@ impl View {
     }
 
     /// Whether the first argument of a process is called `name`, or begins so before a blank: a new
-    /// title, such as `npm run dev`, is in the first argument as a whole. Not for a process of the tree: the
-    /// kernel reads it from the memory of the process, which can keep the reader waiting forever,
-    /// as when a thread of it maps a file of a file system that hangs.
+    /// title, such as `npm run dev`, is in the first argument as a whole. Not for a process of the
+    /// tree: the kernel reads it from the memory of the process, which can keep the reader waiting
+    /// forever, as when a thread of it maps a file of a file system that hangs.
     pub fn is_started_as(self, pid: i32, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
         self.start_of(pid, "cmdline", &mut buffer)

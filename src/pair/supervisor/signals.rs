@@ -98,7 +98,7 @@ impl Supervisor<'_> {
     /// wait, the kernel reports those with low numbers first, and one of these is SIGCHLD.
     pub(super) fn pass_on_the_rest(&self) {
         let next = |_| arrival::wait_any(Some(Duration::ZERO)).ok().flatten();
-        // Not for ever, if a process outside sends without a pause.
+        // Bounded, since a process outside can send without a pause.
         for arrival in (0..1000).map_while(next) {
             if self.is_from_tree(&arrival) && !self.context.returns_signals() {
                 self.pass_to_host(&arrival);
