@@ -61,7 +61,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         front: None,
         spare: None,
     };
-    let mut supervisor = Supervisor::heir(&context, tree);
+    let mut supervisor = Supervisor::heir(&context, None, tree);
     let plan = Plan::new(context.policy()).inherit(true, false, clock::now());
     let plan = supervise::run(
         &mut supervisor,

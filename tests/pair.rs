@@ -649,19 +649,46 @@ fn a_server_that_is_stopped_gets_the_stop_signal_and_no_other() {
     }
 }
 
-/// The kernel reports the death of its parent to the loop by SIGCONT, which must not be forwarded either.
+/// The kernel reports the death of a parent by SIGCONT, which must not be forwarded either. Another signal may arrive
+/// before it.
 #[test]
 fn a_server_that_is_stopped_after_the_death_of_a_parent_gets_the_stop_signal_and_no_other() {
-    let host = [ACTOR, "host", "--stdin", "null", "--"].map(str::to_owned);
-    for (wrap, host) in [(QUICK, &[][..]), (ALONE, &host)] {
-        let mut run = Scene::new().start(&[host, &wrap.tree("server:record")].concat());
-        run.log.ready("server");
-        if !host.is_empty() {
-            run.log.wait("host", "spawned");
+    let scene = Scene::new();
+    let inbox = format!(
+        "--inject=unix:{}",
+        scene.directory().join("inbox").display()
+    );
+    let relay = ["--grace", "200ms", &inbox];
+    let host = |stdin| [ACTOR, "host", "--stdin", stdin, "--"].map(str::to_owned);
+    let (host, with_pipe) = (host("null"), host("pipe"));
+    let cases = [QUICK, ALONE, PIDNS].map(|wrap| (wrap, &host[..]));
+    let others = [(QUICK, &[][..]), (Wrap::Treaper(&relay), &with_pipe)];
+    for (wrap, host) in cases.into_iter().chain(others) {
+        for first in [None, Some(libc::SIGCHLD)] {
+            let mut run = Scene::new().start(&[host, &wrap.tree("server:record")].concat());
+            run.log.ready("server");
+            if !host.is_empty() {
+                run.log.wait("host", "spawned");
+            }
+            if let Some(first) = first {
+                let child = match wrap {
+                    Wrap::Treaper(options) if options.contains(&&*inbox) => run.relay(),
+                    // The shim resumes a suspended monitor.
+                    _ if host.is_empty() => continue,
+                    _ => run.shim(),
+                };
+                sys::kill(child, libc::SIGSTOP).unwrap();
+                until_state(&[child], 'T');
+                sys::kill(child, first).unwrap();
+            }
+            run.signal(libc::SIGKILL);
+            run.wait_empty();
+            assert_eq!(
+                run.received("server"),
+                [libc::SIGTERM],
+                "{wrap:?} {host:?} {first:?}"
+            );
         }
-        run.signal(libc::SIGKILL);
-        run.wait_empty();
-        assert_eq!(run.received("server"), [libc::SIGTERM], "{wrap:?} {host:?}");
     }
 }
 

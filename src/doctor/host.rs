@@ -29,7 +29,7 @@ pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> ([Check; 2], [b
 fn describe(config: &Config, hosts: &Hosts) -> (Option<bool>, String) {
     let pids = pids_watched_for(hosts, Trigger::ParentExit);
     let (ok, mut detail) = match hosts.parent {
-        Some(parent) => (Some(true), chain(&pids, parent)),
+        Some(parent) => (Some(true), chain(&pids, parent.pid)),
         None if pid::parent() == 0 => (
             Some(false),
             "in another PID namespace: treaper sees only the end of stdin".to_owned(),

@@ -13,6 +13,7 @@ use crate::output::error::{self, Error};
 use crate::plan::event::Trigger;
 use crate::settings::config::Config;
 use crate::sys::fd::{self, Kind, STDERR, STDIN};
+use crate::sys::parent::Parent;
 use crate::sys::proc::{Target, View};
 use crate::sys::signal::Signal;
 use crate::sys::{pid, pidfd, poll, prctl, proc};
@@ -32,8 +33,8 @@ pub struct Watched {
 #[derive(Debug, Default)]
 pub struct Hosts {
     pub watched: Vec<Watched>,
-    /// The pid of the parent, if its end is a trigger.
-    pub parent: Option<i32>,
+    /// The parent, if its end is a trigger.
+    pub parent: Option<Parent>,
     /// The parent, also if its end is no trigger; 0 if it is outside of this PID namespace.
     starter: i32,
     /// See [`Hosts::hold_stdin`].
@@ -52,7 +53,7 @@ impl Hosts {
         // SIGCONT reaches this process even if it is suspended.
         let _ = prctl::signal_on_parent_exit(Signal::CONT);
         // If the parent ended before the call above, no signal comes.
-        if self.gone || pid::parent() != parent {
+        if self.gone || parent.is_gone() {
             return Err(Error::Gone(
                 "parent-exit: the process that started treaper is gone, so COMMAND was not started; --no-parent starts it",
             ));
@@ -105,7 +106,7 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     let Some(parent) = parent_that_counts(sighup_ignored) else {
         return;
     };
-    hosts.parent = Some(parent);
+    hosts.parent = Some(Parent::new(parent));
     // Before it is opened, the pid may get to another process. So `watch_parent` compares getppid()
     // again. Without a pidfd, the parent-death signal and getppid() are still there.
     if let Ok(fd) = pidfd::open(parent) {

@@ -68,11 +68,8 @@ pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
 /// # Errors
 /// The server was not started.
 pub fn run_alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
-    let role = Role::Alone {
-        parent: prepared.hosts.parent,
-    };
     let strangers = context.place.strangers.clone();
-    let mut supervisor = monitor::start_server(context, prepared, role, strangers)?;
+    let mut supervisor = monitor::start_server(context, prepared, Role::Alone, strangers)?;
     let (_, status) = supervisor.run(Plan::new(context.policy()), None)?;
     // It removes the control group.
     drop(supervisor);

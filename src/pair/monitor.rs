@@ -76,7 +76,7 @@ pub fn start_server<'a>(
     } = prepared;
     let signals = arrival::signal_fd().map_err(|errno| Error::kernel("make a signalfd", errno))?;
     let standing = context.place.standing;
-    let is_front = matches!(role, Role::Alone { .. }) && context.place.job_control;
+    let is_front = matches!(role, Role::Alone) && context.place.job_control;
     let setup = Setup {
         inherited: *context.inherited,
         // Terminals open the next pane where the leader of the foreground job is.
@@ -151,5 +151,6 @@ pub fn start_server<'a>(
     let server = Server::new(spawned, standing);
     let ledger = context.report.map(|report| report.ledger);
     let tree = Tree::new(Some(server), strangers, containment, ledger);
-    Ok(Supervisor::new(context, role, watch, tree))
+    let parent = hosts.parent.filter(|_| matches!(role, Role::Alone));
+    Ok(Supervisor::new(context, role, parent, watch, tree))
 }

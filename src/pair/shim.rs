@@ -14,6 +14,7 @@ use crate::plan::event::{Event, Trigger};
 use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
 use crate::sys::arrival::{self, Arrival, Origin};
+use crate::sys::parent::Parent;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, Ended, Wait};
@@ -120,7 +121,7 @@ fn take_over(
     let ledger = context.report.map(|report| report.ledger);
     let mut tree = Tree::new(server, strangers, containment, ledger);
     tree.ending_init = ending;
-    let mut supervisor = Supervisor::heir(context, tree);
+    let mut supervisor = Supervisor::heir(context, shim.parent, tree);
     if let Some((what, errno)) = broken {
         supervisor.give_up(what, errno);
     }
@@ -146,7 +147,7 @@ struct Shim<'a> {
     context: &'a Context<'a>,
     monitor: Pid,
     /// The host, if its end is a trigger.
-    parent: Option<i32>,
+    parent: Option<Parent>,
     /// If the monitor is in a PID namespace of its own: from there it cannot signal the shim, and
     /// its pids mean nothing here.
     bell: Option<OwnedFd>,
@@ -237,11 +238,8 @@ impl Shim<'_> {
         self.context.board.server().filter(|_| self.bell.is_none())
     }
 
-    /// The parent-death signal, a SIGCONT, is only a hint: `getppid()` shows whether the parent is
-    /// gone.
     fn check_parent(&mut self) {
-        if self.parent.is_some_and(|parent| pid::parent() != parent) {
-            self.parent = None;
+        if self.parent.as_mut().is_some_and(Parent::ends) {
             self.context.board.host_gone.set(true);
             self.bound.ask(Trigger::ParentExit, clock::now());
             self.signal_monitor(Signal::CHLD, None);
@@ -359,8 +357,12 @@ impl Shim<'_> {
             front.resume();
         }
         let by_treaper = [pid::own(), self.monitor.get()].map(Origin::Process);
-        if by_treaper.contains(&arrival.origin) && arrival.signal == Signal::CONT {
-            // The monitor has resumed the shim.
+        let resumed = by_treaper.contains(&arrival.origin) && arrival.signal == Signal::CONT;
+        if resumed
+            || self
+                .parent
+                .is_some_and(|parent| parent.has_announced_its_end(arrival))
+        {
             return;
         }
         let server = self.server_pid().map(|pid| Origin::Process(pid.get()));

@@ -22,17 +22,18 @@ use crate::plan::machine::{Plan, ROUND_MIN, State};
 use crate::plan::supervise::{self, World};
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::exec::Failure;
+use crate::sys::parent::Parent;
 use crate::sys::pid::Pid;
 use crate::sys::signal::Signal;
 use crate::sys::{Errno, clock, clone, fd, proc};
 use crate::tree::Tree;
 use crate::tree::reap::Left;
 
-/// Which process runs the loop, and which parent it watches by `getppid()`.
+/// Which process runs the loop.
 #[derive(Debug)]
 pub enum Role {
-    /// The only process of treaper. `parent`: the host, if its end is a trigger.
-    Alone { parent: Option<i32> },
+    /// The only process of treaper.
+    Alone,
     /// The child of the shim.
     Monitor { shim: Link },
     /// The shim after the end of the monitor.
@@ -56,6 +57,8 @@ impl Role {
 pub struct Supervisor<'a> {
     context: &'a Context<'a>,
     role: Role,
+    /// The host, if it is the parent of this process, and its end is a trigger.
+    parent: Option<Parent>,
     watch: Watch<'a>,
     tree: Tree,
     alone: job_control::Alone,
@@ -71,7 +74,13 @@ pub struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    pub fn new(context: &'a Context<'a>, role: Role, watch: Watch<'a>, mut tree: Tree) -> Self {
+    pub fn new(
+        context: &'a Context<'a>,
+        role: Role,
+        parent: Option<Parent>,
+        watch: Watch<'a>,
+        mut tree: Tree,
+    ) -> Self {
         tree.spare = context.spare;
         tree.treaper[1] = role.shim().unwrap_or(0);
         let front = context.front.as_ref().and_then(|front| front.pid);
@@ -79,6 +88,7 @@ impl<'a> Supervisor<'a> {
         Self {
             context,
             role,
+            parent,
             watch,
             tree,
             alone: job_control::Alone::default(),
@@ -90,10 +100,10 @@ impl<'a> Supervisor<'a> {
     }
 
     /// A process that has to stop what it has adopted: the shim after the end of the monitor.
-    pub fn heir(context: &'a Context<'a>, tree: Tree) -> Self {
+    pub fn heir(context: &'a Context<'a>, parent: Option<Parent>, tree: Tree) -> Self {
         Self {
             reaps_first: true,
-            ..Self::new(context, Role::Heir, Watch::signals_only(), tree)
+            ..Self::new(context, Role::Heir, parent, Watch::signals_only(), tree)
         }
     }
 }

@@ -4,6 +4,7 @@
 use crate::job_control;
 use crate::output::status;
 use crate::sys::arrival::{self, Arrival, Origin};
+use crate::sys::parent::Parent;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{Change, Ended, Wait};
@@ -14,8 +15,8 @@ pub struct Child {
     pid: Pid,
     /// The child is in the process group of the relay, which the terminal signals as a whole.
     job_control: bool,
-    /// The host, if its end is a trigger, until it is gone.
-    parent: Option<i32>,
+    /// The host, if its end is a trigger.
+    parent: Option<Parent>,
     pub ended: Option<Ended>,
 }
 
@@ -29,7 +30,7 @@ pub enum ChildNews {
 }
 
 impl Child {
-    pub const fn new(pid: Pid, job_control: bool, parent: Option<i32>) -> Self {
+    pub const fn new(pid: Pid, job_control: bool, parent: Option<Parent>) -> Self {
         Self {
             pid,
             job_control,
@@ -40,16 +41,17 @@ impl Child {
 
     /// Acts on a signal, and looks at the parent.
     pub fn handle(&mut self, arrival: &Arrival) -> Option<ChildNews> {
-        // The parent-death signal, a SIGCONT, is only a hint.
-        if self.parent.is_some_and(|parent| pid::parent() != parent) {
-            self.parent = None;
+        if self.parent.as_mut().is_some_and(Parent::ends) {
             // The kernel resumes only its own child, which is this process.
             self.resume();
             return Some(ChildNews::HostGone);
         }
         let by_treaper = [pid::own(), self.pid.get()].map(Origin::Process);
         let reached_all = self.job_control && arrival.origin == Origin::Terminal;
-        let is_news = arrival.origin == Origin::ChildOrDescriptor;
+        let is_news = arrival.origin == Origin::ChildOrDescriptor
+            || self
+                .parent
+                .is_some_and(|parent| parent.has_announced_its_end(arrival));
         match arrival.signal {
             _ if by_treaper.contains(&arrival.origin) || reached_all || is_news => None,
             Signal::CHLD => None,

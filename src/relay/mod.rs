@@ -33,6 +33,7 @@ use crate::settings::config::Config;
 use crate::settings::writers::Writers;
 use crate::sys::clone::{self, Fork};
 use crate::sys::fd::Kind;
+use crate::sys::parent::Parent;
 use crate::sys::pid::{self, Pid};
 use crate::sys::stream::{self, Stream};
 use crate::sys::wait::Ended;
@@ -141,7 +142,7 @@ impl Streams {
 pub fn start(
     config: &Config,
     place: &Place,
-    parent: Option<i32>,
+    parent: Option<Parent>,
 ) -> Result<Option<(Front, Vec<SocketFile>)>, Error> {
     let settings = &config.writers;
     if !settings.are_used() {

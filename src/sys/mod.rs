@@ -20,6 +20,7 @@ pub mod exec;
 pub mod fd;
 pub mod namespace;
 pub mod notify;
+pub mod parent;
 pub mod peer;
 pub mod pid;
 pub mod pidfd;

@@ -38,7 +38,7 @@ impl Supervisor<'_> {
         }
         let known = match (&self.role, self.role.shim()) {
             (_, Some(shim)) => shim,
-            (Role::Alone { .. } | Role::Heir, None) => pid::own(),
+            (Role::Alone | Role::Heir, None) => pid::own(),
             // Its own PID namespace hides the shim.
             (Role::Monitor { .. }, None) => return self.context.board.in_foreground.get(),
         };

@@ -9,6 +9,7 @@ use crate::plan::event::{Event, Trigger};
 use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
 use crate::sys::arrival::{self, Arrival, Origin};
+use crate::sys::parent::Parent;
 use crate::sys::signal::{self, Signal};
 use crate::sys::{pid, pidfd};
 
@@ -31,8 +32,8 @@ impl Supervisor<'_> {
             return gone.map(Event::Trigger);
         }
         match self.context.rules().route(&arrival) {
-            // This signal has only announced the end of the parent.
-            Route::Forward(Signal::CONT) | Route::Child if gone.is_some() => {}
+            Route::Child if gone.is_some() => {}
+            Route::Forward(_) if self.has_announced_an_end(&arrival) => {}
             // Ctrl-Z may have suspended the server meanwhile, and this would undo it.
             Route::Forward(_) if is_cont && self.context.board.resumes_monitor.take() => {}
             Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
@@ -52,7 +53,7 @@ impl Supervisor<'_> {
             Route::Drop => self.context.report_forwarding(arrival.signal, None),
         }
         // The request to suspend was for the shim, not for the monitor.
-        if matches!(self.role, Role::Alone { .. }) && self.context.board.trigger().is_none() {
+        if matches!(self.role, Role::Alone) && self.context.board.trigger().is_none() {
             let rules = self.context.rules();
             if rules.suspends_treaper(&arrival) {
                 job_control::suspend_self(Signal::STOP, &|| true);
@@ -76,7 +77,7 @@ impl Supervisor<'_> {
     /// job. It never goes back there.
     fn is_from_tree(&self, arrival: &Arrival) -> bool {
         let server = self.context.board.server();
-        let is_alone = matches!(self.role, Role::Alone { .. }) && self.context.place.job_control;
+        let is_alone = matches!(self.role, Role::Alone) && self.context.place.job_control;
         server.is_some_and(|pid| arrival.origin == Origin::Process(pid.get()))
             && arrival.signal != Signal::CHLD
             || is_alone && job_control::is_from_within(arrival)
@@ -86,7 +87,7 @@ impl Supervisor<'_> {
     /// server says by SIGUSR1 that it is ready). Not if it would be a trigger, and not at a
     /// terminal if this process is in the job: then the server may have signalled its own group.
     fn pass_to_host(&self, arrival: &Arrival) {
-        let is_alone = matches!(self.role, Role::Alone { .. }) && self.context.place.job_control;
+        let is_alone = matches!(self.role, Role::Alone) && self.context.place.job_control;
         let is_trigger = matches!(self.context.rules().route(arrival), Route::Trigger(_));
         let host = self.watch.host().filter(|_| !is_alone && !is_trigger);
         let to = host.map(|host| pidfd::send_value(host, arrival.signal, arrival.value));
@@ -109,7 +110,7 @@ impl Supervisor<'_> {
     /// If another process than the shim has resumed the monitor, the monitor resumes the shim:
     /// while both are suspended, neither can resume the other.
     fn resume_shim(&self, arrival: &Arrival) {
-        if let (Role::Alone { .. }, Some(front)) = (&self.role, &self.context.front) {
+        if let (Role::Alone, Some(front)) = (&self.role, &self.context.front) {
             front.resume();
         }
         if arrival.origin != Origin::Process(pid::parent()) {
@@ -125,17 +126,19 @@ impl Supervisor<'_> {
         self.role.shim().is_some() && manager == Some(arrival.origin)
     }
 
-    /// The parent-death signal is SIGCONT. It is only a hint, since it also comes when a thread of
-    /// the parent ends: `getppid()` shows whether the parent is gone. That is checked after every
-    /// signal, since a signal that suspends removes a pending SIGCONT.
+    /// Whether it is only the parent-death signal, a SIGCONT, of the host or of the shim.
+    fn has_announced_an_end(&self, arrival: &Arrival) -> bool {
+        let of_shim = arrival.signal == Signal::CONT && self.shim_is_gone();
+        of_shim
+            || self
+                .parent
+                .is_some_and(|parent| parent.has_announced_its_end(arrival))
+    }
+
     fn check_parent(&mut self) -> Option<Trigger> {
+        let host_ends = self.parent.as_mut().is_some_and(Parent::ends);
         match &self.role {
-            Role::Alone {
-                parent: Some(parent),
-            } if pid::parent() != *parent => {
-                self.role = Role::Alone { parent: None };
-                Some(Trigger::ParentExit)
-            }
+            Role::Alone if host_ends => Some(Trigger::ParentExit),
             Role::Monitor { .. } if self.role.shim().is_some_and(|pid| pid::parent() != pid) => {
                 self.role = Role::Monitor { shim: Link::Gone };
                 Some(Trigger::ShimKilled)
@@ -143,7 +146,7 @@ impl Supervisor<'_> {
             Role::Monitor { .. } if self.context.board.host_gone.take() => {
                 Some(Trigger::ParentExit)
             }
-            Role::Alone { .. } | Role::Monitor { .. } | Role::Heir => None,
+            Role::Alone | Role::Monitor { .. } | Role::Heir => None,
         }
     }
 
@@ -163,7 +166,7 @@ impl Supervisor<'_> {
                 self.context.board.order_suspension(signal.number());
                 self.signal_shim(Signal::CHLD);
             }
-            Role::Alone { .. } => {
+            Role::Alone => {
                 self.alone
                     .server_suspended(signal, self.context.board.server());
             }

@@ -183,6 +183,9 @@ pub mod namespace {
     }
 }
 
+#[path = "../../../src/sys/parent.rs"]
+pub mod parent;
+
 pub mod pid {
     pub use treaper::sys::pid::Pid;
 

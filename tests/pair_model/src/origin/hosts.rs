@@ -6,6 +6,7 @@ use crate::actor;
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
 use crate::settings::config::Config;
+use crate::sys::parent::Parent;
 use crate::sys::signal::Signal;
 use crate::sys::{pid, pidfd, prctl};
 
@@ -21,7 +22,7 @@ pub struct Watched {
 #[derive(Debug, Default)]
 pub struct Hosts {
     pub watched: Vec<Watched>,
-    pub parent: Option<i32>,
+    pub parent: Option<Parent>,
 }
 
 impl Hosts {
@@ -34,7 +35,7 @@ impl Hosts {
         if !actor::scene().relay {
             let _ = prctl::signal_on_parent_exit(Signal::CONT);
         }
-        if self.parent != Some(pid::parent()) {
+        if self.parent.is_none_or(Parent::is_gone) {
             return Err(Error::Gone("parent-exit"));
         }
         Ok(())
@@ -45,7 +46,7 @@ pub fn find(_: &Config, _: bool) -> Result<Hosts, Error> {
     let pid = pid::parent();
     let mut hosts = Hosts {
         watched: Vec::new(),
-        parent: Some(pid),
+        parent: Some(Parent::new(pid)),
     };
     if let Ok(fd) = pidfd::open(pid) {
         let trigger = Trigger::ParentExit;

@@ -7,11 +7,12 @@ use crate::origin::place::Place;
 use crate::output::error::Error;
 use crate::pair::context::Front;
 use crate::settings::config::Config;
+use crate::sys::parent::Parent;
 
 pub fn start(
     _: &Config,
     _: &Place,
-    _: Option<i32>,
+    _: Option<Parent>,
 ) -> Result<Option<(Front, Option<Infallible>)>, Error> {
     let line = || actor::open(Object::Line);
     // It is never suspended, so it has no pid.
