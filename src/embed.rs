@@ -48,6 +48,7 @@ fn run_treaper(words: &[OsString]) -> i32 {
         stderr::line(format_args!("cannot run beside other threads: {how}"));
         return status::OWN_FAILURE.into();
     }
+    startup::find_arguments();
     // Otherwise it would be `exe`, the name of the link.
     let _ = rustix::thread::set_name(c"treaper");
     run::main(words)

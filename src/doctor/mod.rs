@@ -255,7 +255,7 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
             };
             let status = start::run(request)
                 .unwrap_or_else(|error| Own.report_failure(&error, OsStr::new("")));
-            clone::exit_child(status.into())
+            clone::exit_now(status.into())
         }
     }
 }

@@ -64,7 +64,9 @@ pub fn bare_line(text: fmt::Arguments<'_>) {
     let bytes = line.finish();
     if APART.load(Relaxed) {
         apart::write_message_apart(bytes);
-    } else if !DEFERRED.try_lock().is_ok_and(|mut lines| lines.add(bytes)) {
+    } else if let (true, Ok(mut lines)) = (DEFERS.load(Relaxed), DEFERRED.try_lock()) {
+        lines.add(bytes);
+    } else {
         fd::write_message(bytes);
     }
 }
@@ -79,44 +81,39 @@ struct Deferred {
     len: usize,
     /// How many lines had no room.
     lost: usize,
-    /// Whether lines are added.
-    on: bool,
 }
 
 static DEFERRED: Mutex<Deferred> = Mutex::new(Deferred {
     bytes: [0; ROOM],
     len: 0,
     lost: 0,
-    on: false,
 });
 
+/// Whether lines are deferred.
+static DEFERS: AtomicBool = AtomicBool::new(false);
+
 impl Deferred {
-    /// Returns whether the line needs no write now.
-    fn add(&mut self, line: &[u8]) -> bool {
+    fn add(&mut self, line: &[u8]) {
         match self.bytes.get_mut(self.len..self.len + line.len()) {
-            Some(room) if self.on => {
+            Some(room) => {
                 room.copy_from_slice(line);
                 self.len += line.len();
             }
-            _ => self.lost += usize::from(self.on),
+            None => self.lost += 1,
         }
-        self.on
     }
 }
 
 /// A stop begins, so from now on no message waits for a file system. To be called as often as
 /// needed.
 pub fn defer() {
-    if let Ok(mut lines) = DEFERRED.try_lock() {
-        lines.on = fd::may_wait(fd::STDERR);
-    }
+    DEFERS.store(fd::may_wait(fd::STDERR), Relaxed);
 }
 
 /// The stop is over: writes the deferred lines.
 pub fn write_deferred() {
     let mut lost = 0;
-    if let Ok(mut lines) = DEFERRED.try_lock() {
-        lines.on = false;
+    if let (true, Ok(mut lines)) = (DEFERS.swap(false, Relaxed), DEFERRED.try_lock()) {
         lost = std::mem::take(&mut lines.lost);
         let len = std::mem::take(&mut lines.len);
         if len > 0 {
@@ -205,12 +202,10 @@ mod tests {
     #[test]
     fn deferred_lines_without_room_are_counted() {
         let mut lines = DEFERRED.try_lock().unwrap();
-        lines.on = true;
-        let kept = (0..100).filter(|_| lines.add(&[b'x'; 1024])).count();
-        assert_eq!((kept, lines.len, lines.lost), (100, ROOM, 68));
-        lines.on = false;
-        assert!(!lines.add(b"x"));
-        assert_eq!(std::mem::take(&mut lines.lost), 68);
-        lines.len = 0;
+        for _ in 0..100 {
+            lines.add(&[b'x'; 1024]);
+        }
+        assert_eq!((lines.len, lines.lost), (ROOM, 68));
+        (lines.len, lines.lost) = (0, 0);
     }
 }

@@ -63,7 +63,7 @@ fn start(context: &Context<'_>, text: &OsStr, reason: &str, status: u8) -> Resul
     // The parent may have been killed. Then the other process of treaper starts the command, unless
     // this one has begun.
     if !context.board.claim_finally(claim, pid::own()) {
-        clone::exit_child(status::OWN_FAILURE.into());
+        clone::exit_now(status::OWN_FAILURE.into());
     }
     let _ = prctl::new_group();
     signal::set_mask(context.inherited.mask);
@@ -73,7 +73,7 @@ fn start(context: &Context<'_>, text: &OsStr, reason: &str, status: u8) -> Resul
     ];
     let errno = command::execute_last(text, &context.place.directory, &variables);
     log::warn!("cannot execute /bin/sh for --finally: {errno}");
-    clone::exit_child(status::NOT_EXECUTABLE.into())
+    clone::exit_now(status::NOT_EXECUTABLE.into())
 }
 
 /// Waits for the end of `pid`. Its group gets SIGKILL at `until`.

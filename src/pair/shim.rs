@@ -20,6 +20,7 @@ use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, Ended, Wait};
 use crate::sys::{Errno, apart, clock, fd, pidfd, proc};
 use crate::tree::{Server, StopSent, Tree};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -34,9 +35,11 @@ pub fn run(
     monitor: Pid,
     bell: Option<OwnedFd>,
 ) -> Result<u8, Error> {
-    // The shim keeps no pidfd of the host, and starts nothing.
+    // The shim keeps no pidfd of the host, and starts nothing. To free the memory of the command
+    // would take the time of a few copied pages.
     let (parent, containment) = (prepared.hosts.parent, prepared.containment);
-    drop((prepared.hosts.watched, prepared.command, prepared.writes));
+    drop((prepared.hosts.watched, prepared.writes));
+    let _kept = ManuallyDrop::new(prepared.command);
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
     let strangers = &context.place.strangers;
     let mut shim = Shim {

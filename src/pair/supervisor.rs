@@ -197,7 +197,7 @@ impl World for Supervisor<'_> {
         if before.is_running() != after.is_running() {
             self.watch.set_running(after.is_running());
         }
-        if before.is_running() && !after.is_running() {
+        if before.is_running() && !after.is_running() && !after.is_over() {
             // A suspended shim could not report to the host how the server ended.
             self.signal_shim(Signal::CONT);
         }
@@ -323,7 +323,7 @@ impl Supervisor<'_> {
         self.kill_until_empty();
         self.end_run(self.context.board.trigger(), status::OWN_FAILURE);
         stderr::write_deferred();
-        clone::exit_child(status::OWN_FAILURE.into())
+        clone::exit_now(status::OWN_FAILURE.into())
     }
 
     /// Sends SIGKILL until the tree is empty, or `--kill-timeout` is over.

@@ -43,7 +43,7 @@ pub fn start(place: &Place) -> Result<(Stream, Pid), Errno> {
             log::warn!("the server's output is lost, since stdout cannot be written: {why}");
         }
     }
-    clone::exit_child(0);
+    clone::exit_now(0);
 }
 
 fn copy(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {

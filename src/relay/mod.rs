@@ -208,5 +208,5 @@ fn become_relay(mut relay: Relay, place: &Place, files: Vec<SocketFile>) -> ! {
     if let Some(signal) = ended.signal() {
         signal::die_of(signal);
     }
-    clone::exit_child(ended.code().into())
+    clone::exit_now(ended.code().into())
 }

@@ -20,7 +20,7 @@ pub fn give_up(fd: i32, helpers: &mut Vec<i32>) {
     match clone::fork_sharing_descriptors() {
         Ok(Fork::Child) => {
             close(fd);
-            clone::exit_child(0)
+            clone::exit_now(0)
         }
         Ok(Fork::Parent(helper)) if helpers.try_reserve(1).is_ok() => helpers.push(helper.get()),
         Ok(Fork::Parent(_)) | Err(_) => {}
@@ -50,7 +50,7 @@ pub fn write_message_apart(bytes: &[u8]) {
                 fd::inherited().into_iter().for_each(close);
                 fd::write_message(bytes);
             }
-            clone::exit_child(0)
+            clone::exit_now(0)
         }
         Err(_) => {}
     }

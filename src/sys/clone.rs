@@ -1,6 +1,7 @@
 //! Starting processes: a fork, and the server as a child that begins as a copy of its parent.
 
-use std::ffi::{c_int, c_long};
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_long, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -160,9 +161,10 @@ pub fn has_clone3() -> Result<(), Errno> {
     }
 }
 
-/// Ends a forked child at once. Unlike `exit`, it runs no exit handlers, which belong to the
-/// parent. See `_exit(2)`.
-pub fn exit_child(status: i32) -> ! {
+/// Ends this process at once. Unlike `exit`, it runs no exit handlers: a forked child has none of
+/// its own, and in both processes of the pair they would write to pages that only they need. See
+/// `_exit(2)`.
+pub fn exit_now(status: i32) -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(status) }
 }
@@ -211,17 +213,17 @@ pub fn spawn(
     execute: impl FnOnce() -> Failure,
 ) -> Result<Spawned, Errno> {
     let parent = super::pid::own();
+    let mut job = Job {
+        setup,
+        parent,
+        cgroup,
+        execute: Some(execute),
+    };
     let needs_leader = matches!(
         setup.standing,
         Standing::LeadsGroup | Standing::LeadsNothing
     );
-    // It shares the descriptors: with copies of them its end would wait for a file system that
-    // hangs.
-    let leader = needs_leader.then(|| clone_with_pidfd(libc::CLONE_FILES, None));
-    if let Some(Ok((forked, pidfd, _))) = leader {
-        let Fork::Parent(leader) = forked else {
-            lead_and_spawn(setup, parent, cgroup, execute);
-        };
+    if let Some(Ok((leader, pidfd))) = needs_leader.then(|| clone_leader(&mut job)) {
         setup.leave_directory();
         if let Some(pid) = pid_announced(setup, leader, pidfd.as_ref())? {
             return Ok(Spawned {
@@ -244,7 +246,7 @@ pub fn spawn(
             if needs_leader {
                 let _ = setup.leaves.map(rustix::process::chdir);
             }
-            become_server(setup, parent, cgroup.filter(|_| !in_cgroup), execute)
+            job.become_server(in_cgroup)
         }
         Fork::Parent(pid) => {
             setup.leave_directory();
@@ -277,35 +279,92 @@ fn clone_with_pidfd(
         Err(Errno::INVAL) => clone(flags, libc::SIGCHLD, &mut pidfd).map(|fork| (fork, false)),
         other => other,
     }?;
-    let is_parent = matches!(fork, Fork::Parent(_));
-    // SAFETY: in the parent, the kernel has just opened this descriptor (close-on-exec), and
-    // nothing else owns it.
-    let pidfd = (is_parent && pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
+    // The child has no copy of it.
+    let pidfd = match fork {
+        Fork::Parent(_) => just_opened(pidfd),
+        Fork::Child => None,
+    };
     Ok((fork, pidfd, in_cgroup))
+}
+
+/// What has to be known to become the server.
+struct Job<'a, F> {
+    setup: &'a Setup<'a>,
+    parent: c_int,
+    cgroup: Option<BorrowedFd<'a>>,
+    /// Not used up before the exec.
+    execute: Option<F>,
+}
+
+/// The stack of the first leader, and of the server until its exec.
+/// On pages of its own: a page that this process writes to is no longer shared with the other one.
+#[repr(C, align(4096))]
+struct Stack(UnsafeCell<[u8; 64 << 10]>);
+
+// SAFETY: only one process runs on it at a time, see `clone_leader`.
+unsafe impl Sync for Stack {}
+
+static STACK: Stack = Stack(UnsafeCell::new([0; 64 << 10]));
+
+/// Makes the first leader. It has the memory of this process, since to copy that would take longer
+/// than all that it does. And it has the descriptors: with copies of them its end would wait for a
+/// file system that hangs. See `clone(2)`.
+///
+/// # Errors
+/// As [`spawn`].
+fn clone_leader<F: FnOnce() -> Failure>(
+    job: &mut Job<'_, F>,
+) -> Result<(Pid, Option<OwnedFd>), Errno> {
+    match clone_with(job, libc::CLONE_VM | libc::CLONE_PIDFD) {
+        // Emulators know neither of the two flags.
+        Err(Errno::INVAL) => clone_with(job, 0),
+        other => other,
+    }
+}
+
+fn clone_with<F: FnOnce() -> Failure>(
+    job: &mut Job<'_, F>,
+    flags: c_int,
+) -> Result<(Pid, Option<OwnedFd>), Errno> {
+    let top = STACK.0.get().wrapping_add(1).cast();
+    // SIGCHLD: the server inherits this signal of its end, and keeps it until its exec.
+    let flags = libc::CLONE_FILES | libc::SIGCHLD | flags;
+    let job = std::ptr::from_mut(job).cast();
+    let mut pidfd = -1;
+    // SAFETY: no other process with this memory is on `STACK`. The caller keeps the job, and does
+    // not use it, until the leader has ended. Besides it both write only `errno`, and neither reads
+    // that meanwhile.
+    let pid = unsafe { libc::clone(lead::<F>, top, flags, job, &raw mut pidfd) };
+    let pid = Pid::new(check(pid.into())? as i32).ok_or(Errno::CHILD)?;
+    Ok((pid, just_opened(pidfd)))
+}
+
+/// Takes over the pidfd that the kernel has just opened (close-on-exec), if it has.
+fn just_opened(pidfd: c_int) -> Option<OwnedFd> {
+    // SAFETY: nothing else owns it.
+    (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) })
 }
 
 /// The first leader: it makes a session and a group, and in these the server, as another child of
 /// its own parent. Then it ends, so that the session and the group have no leader.
-fn lead_and_spawn(
-    setup: &Setup<'_>,
-    parent: c_int,
-    cgroup: Option<BorrowedFd<'_>>,
-    execute: impl FnOnce() -> Failure,
-) -> ! {
+extern "C" fn lead<F: FnOnce() -> Failure>(job: *mut c_void) -> c_int {
+    // SAFETY: `clone_leader` passes a live job, which its caller does not use meanwhile.
+    let job = unsafe { &mut *job.cast::<Job<'_, F>>() };
+    let setup = job.setup;
     let _ = super::prctl::new_session();
     setup.leader.store(super::pid::own() as u64, SeqCst);
-    match any_clone(libc::CLONE_PARENT, 0, &mut -1, cgroup) {
+    match any_clone(libc::CLONE_PARENT, 0, &mut -1, job.cgroup) {
         Ok((Fork::Child, in_cgroup)) => {
             if setup.standing == Standing::LeadsGroup {
                 let _ = super::prctl::new_group();
             }
-            become_server(setup, parent, cgroup.filter(|_| !in_cgroup), execute);
+            job.become_server(in_cgroup);
         }
         // The server may not have run yet.
         Ok((Fork::Parent(server), _)) => setup.announce.store(server.get() as u64, SeqCst),
         Err(_) => setup.leader.store(0, SeqCst),
     }
-    exit_child(0)
+    exit_now(0)
 }
 
 /// How long the first leader may take, which needs a tenth of a millisecond. One that is held (by a
@@ -338,21 +397,20 @@ fn pid_announced(
     }
 }
 
-/// The child: it becomes the server, or writes why it could not. `enter`: the cgroup, if it was not
-/// born there.
-fn become_server(
-    setup: &Setup<'_>,
-    parent: c_int,
-    enter: Option<BorrowedFd<'_>>,
-    execute: impl FnOnce() -> Failure,
-) -> ! {
-    setup.announce.store(super::pid::own() as u64, SeqCst);
-    let failure = match set_up(setup, parent, enter) {
-        Ok(()) => execute(),
-        Err(failure) => failure,
-    };
-    setup.failure.store(failure.encode(), SeqCst);
-    exit_child(1)
+impl<F: FnOnce() -> Failure> Job<'_, F> {
+    /// The child: it becomes the server, or writes why it could not. `in_cgroup`: it was born there.
+    fn become_server(&mut self, in_cgroup: bool) -> ! {
+        let setup = self.setup;
+        setup.announce.store(super::pid::own() as u64, SeqCst);
+        let enter = self.cgroup.filter(|_| !in_cgroup);
+        let failure = match (set_up(setup, self.parent, enter), self.execute.take()) {
+            (Ok(()), Some(execute)) => execute(),
+            (Ok(()), None) => Failure::Orphaned,
+            (Err(failure), _) => failure,
+        };
+        setup.failure.store(failure.encode(), SeqCst);
+        exit_now(1)
+    }
 }
 
 fn set_up(setup: &Setup<'_>, parent: c_int, enter: Option<BorrowedFd<'_>>) -> Result<(), Failure> {

@@ -267,8 +267,11 @@ pub fn leave_directory() {
 /// Lets this process use as much of `resource` as it may. See `getrlimit(2)`.
 pub fn raise_limit(resource: Resource) {
     // Not by rustix, which panics if a filter refuses the call.
-    if let Ok((_, most)) = nix::sys::resource::getrlimit(resource) {
-        let _ = nix::sys::resource::setrlimit(resource, most, most);
+    match nix::sys::resource::getrlimit(resource) {
+        Ok((now, most)) if now != most => {
+            let _ = nix::sys::resource::setrlimit(resource, most, most);
+        }
+        Ok(_) | Err(_) => {}
     }
 }
 

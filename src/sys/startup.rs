@@ -3,7 +3,7 @@
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::FdFlags;
@@ -28,7 +28,8 @@ macro_rules! entry_point {
             arguments: *const *const ::std::ffi::c_char,
         ) -> ::std::ffi::c_int {
             // SAFETY: the arguments are those that the C runtime passes to `main`.
-            $run(&unsafe { $crate::sys::startup::arguments(count, arguments) })
+            let arguments = unsafe { $crate::sys::startup::arguments(count, arguments) };
+            $crate::sys::clone::exit_now($run(&arguments))
         }
     };
 }
@@ -66,27 +67,40 @@ pub fn executable() -> Option<&'static OsStr> {
 pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<OsString> {
     // SAFETY: the caller says so.
     let pointers = unsafe { std::slice::from_raw_parts(arguments, count.max(0) as usize) };
-    let copy = |pointer: &*const c_char| {
-        // SAFETY: a NUL-terminated string.
-        let text = unsafe { CStr::from_ptr(*pointer) };
-        OsString::from_vec(text.to_bytes().to_vec())
-    };
+    // SAFETY: a NUL-terminated string.
+    let text = |pointer: &*const c_char| unsafe { CStr::from_ptr(*pointer) };
+    if let (Some(first), Some(last)) = (pointers.first(), pointers.last()) {
+        note_place(first.addr(), last.addr() + text(last).count_bytes() + 1);
+    }
+    let copy = |pointer| OsString::from_vec(text(pointer).to_bytes().to_vec());
     pointers.iter().map(copy).collect()
 }
 
-/// Sets the command name of this process, cut to 15 bytes, and replaces the command line that `ps`
-/// and `pkill -f` see, cut to the length of the old one. Without `/proc` only the former. See
-/// `PR_SET_NAME(2const)`.
-pub fn set_names(name: &CStr) {
-    let _ = rustix::thread::set_name(name);
+/// Where the kernel has put the arguments of this process, one after the other.
+static PLACE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+fn note_place(start: usize, end: usize) {
+    PLACE[0].store(start, SeqCst);
+    PLACE[1].store(end, SeqCst);
+}
+
+/// Finds the arguments of this process for [`set_names`], if [`arguments`] did not get them. See
+/// the fields 48 and 49 in `proc_pid_stat(5)`.
+pub fn find_arguments() {
     let (path, mut buffer) = (Path::of(format_args!("/proc/self/stat")), [0; 1024]);
     let fields = proc::start_of(&path, &mut buffer).unwrap_or_default();
-    // Fields 48 and 49 of `proc_pid_stat(5)`: where the kernel has put it. `name` has no blanks.
     let fields = std::str::from_utf8(fields).unwrap_or_default();
     let mut bounds = fields.split(' ').skip(47).flat_map(str::parse);
-    let (Some(start), Some(end)) = (bounds.next(), bounds.next()) else {
-        return;
-    };
+    if let (Some(start), Some(end)) = (bounds.next(), bounds.next()) {
+        note_place(start, end);
+    }
+}
+
+/// Sets the command name of this process, cut to 15 bytes, and replaces the command line that `ps`
+/// and `pkill -f` see, cut to the length of the old one. See `PR_SET_NAME(2const)`.
+pub fn set_names(name: &CStr) {
+    let _ = rustix::thread::set_name(name);
+    let [start, end] = PLACE.each_ref().map(|place| place.load(SeqCst));
     let len = usize::saturating_sub(end, start);
     if len == 0 {
         return;

@@ -92,7 +92,7 @@ pub mod clone {
         Err(Errno::NOSYS)
     }
 
-    pub fn exit_child(status: i32) -> ! {
+    pub fn exit_now(status: i32) -> ! {
         actor::exit(status as u8)
     }
 
