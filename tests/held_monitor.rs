@@ -45,6 +45,64 @@ fn a_monitor_that_a_tracer_holds_is_killed_and_the_tree_is_stopped() {
     }
 }
 
+/// A memory group (v1) without an OOM killer. It gets memory again, and is removed, when it is dropped.
+struct Full(String);
+
+impl Full {
+    fn make() -> std::io::Result<Self> {
+        let group = Self(format!(
+            "/sys/fs/cgroup/memory/treaper-test-{}",
+            std::process::id()
+        ));
+        std::fs::create_dir(&group.0)?;
+        group.write("memory.limit_in_bytes", "24M")?;
+        group.write("memory.oom_control", "1")?;
+        Ok(group)
+    }
+
+    fn write(&self, name: &str, text: &str) -> std::io::Result<()> {
+        std::fs::write(format!("{}/{name}", self.0), text)
+    }
+
+    fn is_full(&self) -> bool {
+        let text = std::fs::read_to_string(format!("{}/memory.oom_control", self.0));
+        text.unwrap().contains("under_oom 1")
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        let _ = self.write("memory.limit_in_bytes", "-1");
+        until("an empty group", || std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// It touches a page for the first time, waits for memory, and so does the server, which has all of it.
+#[test]
+fn a_monitor_that_waits_for_memory_is_killed_and_the_tree_is_stopped() {
+    let server = "trap '' TERM; setsid sleep 1000 & exec tail /dev/zero";
+    for wrap in [Wrap::Treaper(&["--grace=1s"]), Wrap::Bare] {
+        let Ok(group) = Full::make() else {
+            return skip("no memory group whose OOM killer can be turned off");
+        };
+        let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0);
+        let words = ["sh", "-c", &enter, "sh"].map(str::to_owned).to_vec();
+        let command = wrap.command(&["sh", "-c", server]);
+        let mut run = Scene::new().start(&[words, command].concat());
+        until("a full group", || group.is_full());
+        run.signal(libc::SIGTERM);
+        if matches!(wrap, Wrap::Treaper(_)) {
+            run.wait_empty();
+        } else {
+            assert!(
+                !run.ends_within(Duration::from_secs(2)),
+                "the scene shows nothing"
+            );
+            assert_eq!(run.survivors().len(), 2);
+        }
+    }
+}
+
 /// A busy machine is no reason.
 #[test]
 fn a_process_that_waits_for_the_processor_is_not_held() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::sys::pid::Pid;
-use crate::sys::proc;
+use crate::sys::{Errno, proc};
 
 /// How long the monitor may be late. It needs less than a millisecond.
 const LATE: Duration = Duration::from_secs(5);
@@ -49,9 +49,12 @@ impl Bound {
     }
 
     /// Whether the monitor, which is late, is held, and does not only wait for the processor. If
-    /// that is unknown, it is not.
+    /// that is unknown, it is not; but without memory for the answer it waits for memory as well.
     pub fn is_held(&mut self, monitor: Pid, now: Duration) -> bool {
         self.extended = now + LATE;
-        proc::stat(monitor.get()).is_ok_and(|stat| stat.state != b'R')
+        match proc::stat(monitor.get()) {
+            Ok(stat) => stat.state != b'R',
+            Err(errno) => errno == Errno::NOMEM,
+        }
     }
 }

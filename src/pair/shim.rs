@@ -221,6 +221,12 @@ impl Shim<'_> {
         self.late_at = self.bound.late_at(&plan, finally_until, now);
         if self.late_at.is_some_and(|at| at <= now) && self.bound.is_held(self.monitor, now) {
             let _ = signal::kill(self.monitor, Signal::KILL);
+            // The monitor, which can no longer reap it, may wait for memory in a full group. This
+            // frees some before this process needs more.
+            let server = self.server_pid().filter(|_| plan.kills(now));
+            if let Some(server) = server.filter(|_| board.ended().is_none()) {
+                let _ = signal::kill(server, Signal::KILL);
+            }
             self.ends_by = Some(now + DYING);
             // The file system of stderr may be what holds it.
             stderr::defer();

@@ -138,6 +138,15 @@ impl Plan {
         matches!(self.state, State::Done | State::Survived)
     }
 
+    /// Whether all that is left of the tree gets SIGKILL.
+    pub fn kills(&self, now: Duration) -> bool {
+        match self.state {
+            State::Terminating { kill_at, .. } => kill_at <= now,
+            State::Killing { .. } => true,
+            _ => false,
+        }
+    }
+
     /// When [`Event::Deadline`] is due; `None`: never.
     pub fn deadline(&self) -> Option<Duration> {
         match self.state {
