@@ -619,9 +619,9 @@ fn installation(address: Option<&str>) -> String {
         return format!(
             "treaper has not been released yet. In this source tree, with Rust {rust} or later, type:\n\n\
              ```console\n$ cargo install --path . --locked\n```\n\n\
-             That puts the binary into `~/.cargo/bin`; copy it to `/usr/bin` for a system service. On Debian, as root, you can also build\n\
-             a static binary for containers (`packaging/static/build`), and packages for apt, dnf, apk, pacman, pip and npm\n\
-             (`packaging/release`).\n"
+             That puts the binary into `~/.cargo/bin`; copy it to `/usr/bin` for a system service. Two scripts need Debian and root:\n\
+             `packaging/static/build` makes a static binary for containers, `packaging/release` makes packages for apt, dnf, apk,\n\
+             pacman, pip and npm.\n"
         );
     };
     let version = env!("CARGO_PKG_VERSION");
