@@ -38,6 +38,22 @@ fn what_the_server_sends_to_its_parent_reaches_the_host() {
     }
 }
 
+/// A child of the server that knows the server's parent. treaper must be able to see who it is.
+#[test]
+fn what_a_child_of_the_server_sends_to_its_parent_reaches_the_host() {
+    let send = "kill -USR1 $P; while [ ! -e $END ]; do sleep 0.01; done";
+    for daemon in ["", "setsid "] {
+        let server = format!(
+            "END=$(mktemp -u); P=$PPID; export P END; trap 'echo back' USR1; \
+             {daemon}sh -c '{send}' & sleep 0.5; echo >$END; wait; rm $END; exit 3"
+        );
+        for wrap in &WRAPS[..2] {
+            let said = host_of(wrap, "USR1", &server);
+            assert_eq!(said, "got\n3\n", "{wrap:?} {daemon}");
+        }
+    }
+}
+
 /// The kernel reports the end of the server before a signal with a higher number.
 #[test]
 fn what_the_server_sends_right_before_its_end_reaches_the_host() {

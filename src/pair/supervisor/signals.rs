@@ -10,8 +10,9 @@ use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
 use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::parent::Parent;
+use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
-use crate::sys::{pid, pidfd};
+use crate::sys::{pidfd, proc};
 
 impl Supervisor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
@@ -74,13 +75,22 @@ impl Supervisor<'_> {
     }
 
     /// Whether it comes from the server, or from a process of the tree that has signalled the whole
-    /// job. It never goes back there.
+    /// job. It never goes back there. Only the tree knows the monitor, as the parent of the server.
+    /// The only process is also the one that the host knows: other processes of the tree may mean
+    /// the server by it.
     fn is_from_tree(&self, arrival: &Arrival) -> bool {
-        let server = self.context.board.server();
-        let is_alone = matches!(self.role, Role::Alone) && self.context.place.job_control;
-        server.is_some_and(|pid| arrival.origin == Origin::Process(pid.get()))
-            && arrival.signal != Signal::CHLD
-            || is_alone && job_control::is_from_within(arrival)
+        let Origin::Process(sender) = arrival.origin else {
+            return false;
+        };
+        let is_server = self.context.board.server().map(Pid::get) == Some(sender);
+        let is_of_tree = match &self.role {
+            Role::Monitor { .. } if sender != pid::parent() => {
+                proc::is_descendant(sender) == Ok(true)
+            }
+            Role::Alone if self.context.place.job_control => job_control::is_from_within(arrival),
+            Role::Alone | Role::Monitor { .. } | Role::Heir => false,
+        };
+        (is_server || is_of_tree) && arrival.signal != Signal::CHLD
     }
 
     /// What the server sends to its parent goes to the host, as it would without treaper (an X
