@@ -294,3 +294,19 @@ fn an_option_that_has_taken_the_command_is_named() {
         "treaper: cannot write to stdout: No space left on device\n"
     );
 }
+
+/// Behind `unshare --pid`, the next child is the init of another namespace.
+#[test]
+fn a_monitor_that_would_be_pid_1_says_what_unshare_needs() {
+    if !sys::is_root() {
+        return skip("only root makes a PID namespace alone");
+    }
+    for (fork, status, needs_fork) in [(&[][..], 125, true), (&["--fork"], 0, false)] {
+        let mut command = Command::new("unshare");
+        command.arg("--pid").args(fork).args([TREAPER, "true"]);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        assert_eq!(said.contains("unshare needs --fork"), needs_fork, "{said}");
+    }
+}

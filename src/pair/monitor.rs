@@ -19,7 +19,7 @@ use crate::sys::clone::{self, Setup};
 use crate::sys::exec::Failure;
 use crate::sys::signal::Signal;
 use crate::sys::startup::Standing;
-use crate::sys::{apart, arrival, fd, prctl, startup};
+use crate::sys::{apart, arrival, fd, pid, prctl, startup};
 use crate::tree::{Server, Tree};
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -45,7 +45,12 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
         if let Some(report) = context.report {
             report.ledger.set_lost(Lost::Shim);
         }
-        return Err(Error::Gone("the shim is gone, so COMMAND was not started"));
+        return Err(Error::Gone(match pid::own() {
+            1 => {
+                "the monitor would be PID 1 of a PID namespace, so COMMAND was not started; unshare needs --fork"
+            }
+            _ => "the shim is gone, so COMMAND was not started",
+        }));
     }
     // Other children of the shim are not children of the monitor, so it has no strangers.
     let mut supervisor = start_server(context, prepared, Role::Monitor { shim }, Vec::new())?;
