@@ -297,8 +297,7 @@ struct Job<'a, F> {
 }
 
 /// The stack of the first leader, and of the server until its exec.
-/// On pages of its own: a page that this process writes to is no longer shared with the other one.
-#[repr(C, align(4096))]
+#[repr(C, align(16))]
 struct Stack(UnsafeCell<[u8; 64 << 10]>);
 
 // SAFETY: only one process runs on it at a time, see `clone_leader`.
