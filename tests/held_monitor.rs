@@ -50,11 +50,9 @@ struct Full(String);
 
 impl Full {
     fn make() -> std::io::Result<Self> {
-        let group = Self(format!(
-            "/sys/fs/cgroup/memory/treaper-test-{}",
-            std::process::id()
-        ));
-        std::fs::create_dir(&group.0)?;
+        let path = format!("/sys/fs/cgroup/memory/treaper-test-{}", std::process::id());
+        std::fs::create_dir(&path)?;
+        let group = Self(path);
         group.write("memory.limit_in_bytes", "24M")?;
         group.write("memory.oom_control", "1")?;
         Ok(group)
