@@ -331,7 +331,7 @@ fn options_that_do_not_belong_together_are_an_error() {
     }
 }
 
-/// Without treaper, the server's writes fail. With a relay between they would succeed, although nobody can read them.
+/// Without treaper, the server's writes fail. With a relay in between, they would succeed although nobody reads them.
 #[test]
 fn without_a_stdout_nothing_is_started() {
     let script = "exec \"$@\" >&-";

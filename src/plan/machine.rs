@@ -138,7 +138,7 @@ impl Plan {
         matches!(self.state, State::Done | State::Survived)
     }
 
-    /// Whether all that is left of the tree gets SIGKILL.
+    /// Whether it is time for SIGKILL to the rest of the tree.
     pub fn kills(&self, now: Duration) -> bool {
         match self.state {
             State::Terminating { kill_at, .. } => kill_at <= now,

@@ -331,8 +331,9 @@ fn clone_with<F: FnOnce() -> Failure>(
     let job = std::ptr::from_mut(job).cast();
     let mut pidfd = -1;
     // SAFETY: no other process with this memory is on `STACK`. The caller keeps the job, and does
-    // not use it, until the leader has ended. Besides it both write only `errno`, and neither reads
-    // that meanwhile.
+    // not use it, until the leader has ended. Besides it both write only `errno`. If both calls
+    // fail at once, a wrong one decides at most that the server gets a session without a leader's
+    // help.
     let pid = unsafe { libc::clone(lead::<F>, top, flags, job, &raw mut pidfd) };
     let pid = Pid::new(check(pid.into())? as i32).ok_or(Errno::CHILD)?;
     Ok((pid, just_opened(pidfd)))

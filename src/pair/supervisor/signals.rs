@@ -84,7 +84,8 @@ impl Supervisor<'_> {
         };
         let is_server = self.context.board.server().map(Pid::get) == Some(sender);
         let is_of_tree = match &self.role {
-            Role::Monitor { .. } if sender != pid::parent() => {
+            // What it has sent to itself is a signal that it has put back.
+            Role::Monitor { .. } if ![pid::parent(), pid::own()].contains(&sender) => {
                 proc::is_descendant(sender) == Ok(true)
             }
             Role::Alone if self.context.place.job_control => job_control::is_from_within(arrival),
