@@ -1,12 +1,15 @@
 //! Writes every message as one line to stderr. It never waits and never allocates.
 
 use std::fmt::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use log::{LevelFilter, Log, Metadata, Record};
 
-use crate::sys::{apart, fd};
+use crate::sys::pid::Pid;
+use crate::sys::wait::Wait;
+use crate::sys::{apart, clock, fd};
 
 /// The filter of `--log`, if there is one.
 static FILTER: OnceLock<env_logger::Logger> = OnceLock::new();
@@ -14,9 +17,25 @@ static FILTER: OnceLock<env_logger::Logger> = OnceLock::new();
 /// Whether each line is written by a process of its own, if the write may wait.
 static APART: AtomicBool = AtomicBool::new(false);
 
+/// The last of these processes, or 0.
+static LAST_WRITER: AtomicI32 = AtomicI32::new(0);
+
+/// How long the end of this process waits for the last line, which a file system can keep for ever.
+const LAST_LINE_TIME: Duration = Duration::from_secs(2);
+
 /// From now on this process, which must not wait, writes its messages at once all the same.
 pub fn write_apart() {
     APART.store(true, Relaxed);
+}
+
+/// This process ends. Who has waited for that finds the last line.
+pub fn finish_apart() {
+    let end = clock::now() + LAST_LINE_TIME;
+    if let Some(writer) = Pid::new(LAST_WRITER.load(Relaxed)) {
+        while matches!(Wait::child(writer).ended().take(), Ok(None)) && clock::now() < end {
+            clock::pause(Duration::from_millis(1));
+        }
+    }
 }
 
 struct Stderr;
@@ -63,7 +82,8 @@ pub fn bare_line(text: fmt::Arguments<'_>) {
     let _ = line.write_fmt(text);
     let bytes = line.finish();
     if APART.load(Relaxed) {
-        apart::write_message_apart(bytes);
+        let writer = apart::write_message_apart(bytes).map_or(0, Pid::get);
+        LAST_WRITER.store(writer, Relaxed);
     } else if let (true, Ok(mut lines)) = (DEFERS.load(Relaxed), DEFERRED.try_lock()) {
         lines.add(bytes);
     } else {

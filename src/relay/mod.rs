@@ -205,6 +205,7 @@ fn become_relay(mut relay: Relay, place: &Place, files: Vec<SocketFile>) -> ! {
         Ended::Exited(status::OWN_FAILURE)
     });
     drop((relay, files));
+    stderr::finish_apart();
     if let Some(signal) = ended.signal() {
         signal::die_of(signal);
     }

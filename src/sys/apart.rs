@@ -2,7 +2,7 @@
 //! not wait.
 
 use super::clone::{self, Fork};
-use super::wait::Wait;
+use super::pid::Pid;
 use super::{fd, std_fd};
 
 /// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies
@@ -36,22 +36,20 @@ fn close(fd: i32) {
     }
 }
 
-/// As [`fd::write_message`], by another process if it may wait: an orphan, which this process does
-/// not have to reap, and which keeps nothing else open. The process between shares the descriptors:
-/// its own copy of stderr would be closed at its end, and that may wait.
-pub fn write_message_apart(bytes: &[u8]) {
+/// As [`fd::write_message`], by a child if it may wait, which keeps nothing else open. It is not
+/// waited for.
+pub fn write_message_apart(bytes: &[u8]) -> Option<Pid> {
     if !fd::may_wait(fd::STDERR) {
-        return fd::write_message(bytes);
+        fd::write_message(bytes);
+        return None;
     }
-    match clone::fork_sharing_descriptors() {
-        Ok(Fork::Parent(child)) => drop(Wait::child(child).ended().block()),
+    match clone::fork_plainly() {
         Ok(Fork::Child) => {
-            if let Ok(Fork::Child) = clone::fork_plainly() {
-                fd::inherited().into_iter().for_each(close);
-                fd::write_message(bytes);
-            }
+            fd::inherited().into_iter().for_each(close);
+            fd::write_message(bytes);
             clone::exit_now(0)
         }
-        Err(_) => {}
+        Ok(Fork::Parent(child)) => Some(child),
+        Err(_) => None,
     }
 }
