@@ -242,6 +242,14 @@ fn a_lock_on_a_file_system_that_hangs_keeps_no_trigger_waiting() {
     }
 }
 
+/// Who has the other end of stdin is found out by what the parent has open.
+#[test]
+fn a_stdin_of_the_parent_on_a_file_system_that_hangs_does_not_delay_the_start() {
+    for hangs in ["hangs", "works"] {
+        on_a_file_system("parent", hangs, &[], 0);
+    }
+}
+
 /// A message of the relay, about a writer that it refuses, waits until the end.
 #[test]
 fn a_stderr_on_a_file_system_that_hangs_keeps_no_writer_waiting() {
