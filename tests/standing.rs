@@ -130,3 +130,28 @@ fn as_pid_1_treaper_is_not_the_parent_of_the_server() {
         assert_eq!(text.trim() == "1", is_init, "{name} {options:?}: {text}");
     }
 }
+
+/// The scheduler divides processor time between sessions, so a nice value alone has no effect beyond
+/// the session of the server.
+#[test]
+fn the_servers_session_has_the_share_that_its_nice_value_asks_for() {
+    if std::fs::metadata("/proc/self/autogroup").is_err() {
+        return skip("needs a kernel with autogroup");
+    }
+    let share = |host: &Host, words: &[&str]| {
+        let words = [words, &["cat", "/proc/self/autogroup"]].concat();
+        let output = host.1(&words).stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.trim().split_once(' ').unwrap().1.to_owned()
+    };
+    let nice = ["nice", "-n", "7"];
+    for level in &LEVELS[..2] {
+        let niced = [&nice[..], level].concat();
+        assert_eq!(share(&HOSTS[0], level), "nice 0", "{level:?}");
+        assert_eq!(share(&HOSTS[0], &niced), "nice 7", "{level:?}");
+        assert_eq!(share(&HOSTS[3], &niced), "nice 7", "{level:?}");
+        // Alone in its session, the command has all of its share also without treaper.
+        assert_eq!(share(&HOSTS[2], &nice), "nice 0");
+        assert_eq!(share(&HOSTS[2], &niced), "nice 0", "{level:?}");
+    }
+}

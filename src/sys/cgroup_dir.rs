@@ -1,7 +1,6 @@
 //! Control groups, version 2, by directory descriptors. See `cgroups(7)`.
 
 use std::ffi::{CStr, CString};
-use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
@@ -59,11 +58,7 @@ pub fn may_move(group: BorrowedFd<'_>) -> Result<(), Errno> {
 
 /// Moves a process into `group`; 0: the calling one.
 pub fn admit(group: BorrowedFd<'_>, pid: i32) -> Result<(), Errno> {
-    let mut text = [0; 11];
-    let mut rest = &mut text[..];
-    let _ = write!(rest, "{pid}");
-    let left = rest.len();
-    super::fd::write_file(group, c"cgroup.procs", &text[..text.len() - left])
+    super::fd::write_number(group, c"cgroup.procs", pid)
 }
 
 /// Opens `cgroup.events`, which polls as `POLLPRI` when it changes.

@@ -244,6 +244,7 @@ pub fn spawn(
             }
             // After a first leader that has failed, the parent has left it.
             if needs_leader {
+                super::prctl::weigh_session();
                 let _ = setup.leaves.map(rustix::process::chdir);
             }
             job.become_server(in_cgroup)
@@ -352,6 +353,7 @@ extern "C" fn lead<F: FnOnce() -> Failure>(job: *mut c_void) -> c_int {
     let job = unsafe { &mut *job.cast::<Job<'_, F>>() };
     let setup = job.setup;
     let _ = super::prctl::new_session();
+    super::prctl::weigh_session();
     setup.leader.store(super::pid::own() as u64, SeqCst);
     match any_clone(libc::CLONE_PARENT, 0, &mut -1, job.cgroup) {
         Ok((Fork::Child, in_cgroup)) => {

@@ -1,6 +1,7 @@
 //! Descriptors: what stdin is, which were inherited, messages that never block.
 
 use std::ffi::{CStr, CString, OsStr};
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -324,6 +325,15 @@ pub fn write_file(dir: BorrowedFd<'_>, path: &CStr, text: &[u8]) -> Result<(), E
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, path, flags, Mode::empty())?;
     rustix::io::retry_on_intr(|| rustix::io::write(&file, text)).map(drop)
+}
+
+/// As [`write_file`]. Allocates nothing.
+pub fn write_number(dir: BorrowedFd<'_>, path: &CStr, number: i32) -> Result<(), Errno> {
+    let mut text = [0; 11];
+    let mut rest = &mut text[..];
+    let _ = write!(rest, "{number}");
+    let left = rest.len();
+    write_file(dir, path, &text[..text.len() - left])
 }
 
 /// Opens a directory below another one.

@@ -1,9 +1,10 @@
 //! Attributes of this process.
 
+use rustix::fs::CWD;
 use rustix::thread::{self, CapabilitySet};
 
 use super::signal::Signal;
-use super::{Errno, check};
+use super::{Errno, check, fd};
 
 /// From now on orphaned descendants become children of this process. See
 /// `PR_SET_CHILD_SUBREAPER(2const)`.
@@ -49,6 +50,16 @@ pub fn uids_out_of_reach() -> bool {
 /// `EPERM` if this process leads a process group.
 pub fn new_session() -> Result<(), Errno> {
     rustix::process::setsid().map(drop)
+}
+
+/// Gives the session of this process the share of the processors that its nice value asks for. In
+/// a session of its own, that value has no effect on others, since the scheduler divides processor
+/// time between sessions. See `sched(7)`, "The autogroup feature".
+pub fn weigh_session() {
+    let nice = rustix::process::getpriority_process(None).unwrap_or(0);
+    if nice != 0 {
+        let _ = fd::write_number(CWD, c"/proc/self/autogroup", nice);
+    }
 }
 
 /// Moves this process into a new process group in the same session. See `setpgid(2)`.
