@@ -308,7 +308,7 @@ fn a_host_that_a_session_hides_is_named_with_the_option_that_watches_it() {
 #[test]
 fn where_no_host_is_watched_the_reason_is_named() {
     let (named, _, _) = hosted("null", &["nohup"], &[]);
-    assert_eq!(named, "none: nohup lets the server outlive it");
+    assert_eq!(named, "none: nohup lets the server outlive its host");
     let (named, _, _) = hosted("null", &[], &["--no-parent"]);
     assert_eq!(named, "not watched (--no-parent)");
 }

@@ -37,7 +37,10 @@ fn a_monitor_that_a_tracer_holds_is_killed_and_the_tree_is_stopped() {
         run.signal(libc::SIGTERM);
         let exit = run.wait();
         let said = run.stderr();
-        assert!(said.contains("was held"), "{wrap:?}: {exit:?} {said}");
+        assert!(
+            said.contains("was kept from running"),
+            "{wrap:?}: {exit:?} {said}"
+        );
         until("the end of the tree", || {
             run.survivors().iter().all(|process| process.pid == monitor)
         });

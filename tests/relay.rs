@@ -210,7 +210,10 @@ fn each_writer_is_told_at_once_what_became_of_its_messages() {
 fn a_message_that_is_not_written_is_not_acknowledged() {
     for (victim, expected) in [
         ("none", "error: stdin has ended\n"),
-        ("server", "error: the server is gone, or reads no more\n"),
+        (
+            "server",
+            "error: the server is gone or no longer reads stdin\n",
+        ),
         ("tree-relay", ""),
     ] {
         let (mut run, path) = start(&["--grace", "100ms"], &["cat"]);
@@ -233,7 +236,8 @@ fn a_message_that_is_not_written_is_not_acknowledged() {
         assert_eq!(run.stdout(), "half");
         // The user learns how many messages were lost, and why.
         if let Some(why) = expected.strip_prefix("error: ") {
-            let lost = format!("that were not written, since {}: 1\n", why.trim_end());
+            let why = why.trim_end();
+            let lost = format!("undelivered messages of other writers: 1, because {why}\n");
             assert!(run.stderr().contains(&lost), "{}", run.stderr());
         }
     }
@@ -779,7 +783,7 @@ fn a_connection_that_cannot_be_accepted_is_reported_once_and_tried_again() {
     );
     let stderr = run.stderr();
     assert_eq!(
-        stderr.matches("cannot take a writer").count(),
+        stderr.matches("cannot accept a writer").count(),
         1,
         "{stderr}"
     );

@@ -223,7 +223,7 @@ fn a_server_that_reads_nothing_is_stopped_in_time() {
     times_out(run);
     assert_eq!(
         answered(socket),
-        "error: the server is gone, or reads no more\n"
+        "error: the server is gone or no longer reads stdin\n"
     );
 }
 

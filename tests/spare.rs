@@ -720,7 +720,7 @@ fn where_nothing_can_be_spared_the_option_is_an_error_before_the_start() {
     }
     let mut run = Scene::new().pidns().start(&tree);
     assert_eq!(run.wait_clean().code(), Some(125));
-    let text = format!("treaper: {source}not possible as PID 1: with it the kernel ends all\n");
+    let text = format!("treaper: {source}not possible as PID 1, whose exit kills all\n");
     assert_eq!((run.stdout(), run.stderr()), (String::new(), text));
 }
 

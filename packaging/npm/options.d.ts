@@ -13,7 +13,7 @@ export interface Settings {
   watchPid?: number | string | readonly (number | string)[];
   /** Stop when the nearest ancestor NAME is gone */
   watchAncestor?: string | readonly (string)[];
-  /** Stop when stdin hangs up: auto, watch, ignore [auto] */
+  /** Stop when stdin closes: auto, watch, ignore [auto] */
   stdin?: "auto" | "watch" | "ignore";
   /** Stop when the host writes nothing to stdin for TIME */
   idle?: Time;
@@ -33,7 +33,7 @@ export interface Settings {
   stage?: Time;
   /** Give up on survivors this long after SIGKILL [5s] */
   killTimeout?: Time;
-  /** Run COMMAND by /bin/sh when the tree is gone */
+  /** Run COMMAND with /bin/sh when the tree is gone */
   finally?: string;
   /** What SIGHUP does: auto, stop, forward [auto] */
   hup?: "auto" | "stop" | "forward";
@@ -51,7 +51,7 @@ export interface Settings {
   noGuard?: boolean;
   /** Deny setuid programs to the whole tree */
   noNewPrivs?: boolean;
-  /** Other processes write messages to the server by a socket */
+  /** Other processes write messages to the server through a socket */
   inject?: string | readonly (string)[];
   /** The messages to the server that begin a turn */
   turn?: string | readonly (string)[];

@@ -34,7 +34,10 @@ fn describe(config: &Config, hosts: &Hosts) -> (Option<bool>, String) {
             Some(false),
             "in another PID namespace: treaper sees only the end of stdin".to_owned(),
         ),
-        None if config.parent => (None, "none: nohup lets the server outlive it".to_owned()),
+        None if config.parent => (
+            None,
+            "none: nohup lets the server outlive its host".to_owned(),
+        ),
         None => (None, "not watched (--no-parent)".to_owned()),
     };
     let asked = pids_watched_for(hosts, Trigger::WatchedExit);
@@ -94,7 +97,7 @@ fn stdin(config: &Config, inherited: &Inherited, hosts: Option<Hosts>) -> Check 
     let is_of_host = || hosts.is_none_or(|hosts| hosts.hold_stdin());
     let (ok, watched) = match place::stdin_trigger(inherited, config) {
         Ok(Some(Trigger::StdinEof)) if config.stdin == StdinMode::Auto && !is_of_host() => {
-            let why = "not watched: no process that started treaper has its other end";
+            let why = "not watched: no process that started treaper holds the other end";
             (None, why.to_owned())
         }
         Ok(Some(_)) => (Some(true), "watched".to_owned()),

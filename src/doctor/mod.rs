@@ -92,8 +92,8 @@ fn yes_no(name: &'static str, result: Result<(), Errno>, detail: &str) -> Check 
 /// Calls of the kernel, and what treaper does by them.
 const FEATURES: [(&str, &str); 6] = [
     ("subreaper", "treaper adopts the orphans of the tree"),
-    ("signalfd", "treaper reads signals by it"),
-    ("pidfd_open", "treaper watches the host by it"),
+    ("signalfd", "treaper reads signals with it"),
+    ("pidfd_open", "treaper watches the host with it"),
     ("pidfd_send_signal", "a recycled pid is never signalled"),
     ("PIDFD_GET_INFO", "treaper checks parents without /proc"),
     ("clone3", "the server can be born in a cgroup"),
@@ -317,7 +317,7 @@ impl Findings {
         let verdict = if available { "chosen" } else { "NOT available" };
         let _ = writeln!(
             text,
-            "\n{verdict}: {name}. What happens, and what is then left of the tree"
+            "\n{verdict}: {name}. What survives of the tree after each event"
         );
         for (event, left) in &self.left {
             let _ = writeln!(text, "  {event:40} {left}");

@@ -118,7 +118,7 @@ pub fn start_server<'a>(
     let mode = context.config.stdin;
     let mut stdin = context.place.stdin;
     if stdin == Some(Trigger::StdinEof) && mode == StdinMode::Auto && !hosts.hold_stdin() {
-        log::info!("stdin is not watched: no process that started treaper has its other end");
+        log::info!("stdin is not watched: no process that started treaper holds the other end");
         stdin = None;
     }
     let mut watch = Watch::new(signals);

@@ -230,7 +230,7 @@ impl Shim<'_> {
             self.ends_by = Some(now + DYING);
             // The file system of stderr may be what holds it.
             stderr::defer();
-            log::warn!("the monitor process of treaper was held, so it was killed");
+            log::warn!("the monitor process of treaper was kept from running, so it was killed");
         }
     }
 

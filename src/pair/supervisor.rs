@@ -255,7 +255,7 @@ impl Supervisor<'_> {
         }
         if plan.state == State::Survived {
             log::error!(
-                "{} after SIGKILL some processes are left, see above: one with another uid needs root, one in state D ends when what it waits for answers, one in state t when its debugger lets go",
+                "{} after SIGKILL, some processes still exist (listed above): only root can kill one with another uid, one in state D ends when what it is waiting for responds, and one in state t when its debugger detaches",
                 Seconds(self.context.config.policy.kill_timeout)
             );
             return status::SURVIVORS;

@@ -187,7 +187,7 @@ impl Connections {
                 }
                 if self.paused_until.is_zero() {
                     let name = &socket.name;
-                    log::warn!("cannot take a writer of {name}, and tries again: {error}");
+                    log::warn!("cannot accept a writer of {name} (will try again): {error}");
                 }
                 self.paused_until = now + ACCEPT_PAUSE;
                 return;
@@ -256,7 +256,7 @@ impl Connections {
             }
         }
         if left > 0 {
-            log::warn!("messages of other writers that were not written, since {why}: {left}");
+            log::warn!("undelivered messages of other writers: {left}, because {why}");
         }
     }
 }

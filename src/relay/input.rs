@@ -13,7 +13,7 @@ use crate::sys::stream::Stream;
 use crate::sys::{Errno, clock, fd};
 
 /// Why nothing more can be written.
-pub const NO_READER: &str = "the server is gone, or reads no more";
+pub const NO_READER: &str = "the server is gone or no longer reads stdin";
 
 #[derive(Debug)]
 pub struct Input {

@@ -117,7 +117,7 @@ const WHEN_TO_STOP: &[Opt] = &[
         ];
         one(arg, "MODE", Word(modes))
     })
-    .help("Stop when stdin hangs up: auto, watch, ignore [auto]"),
+    .help("Stop when stdin closes: auto, watch, ignore [auto]"),
     opt("idle", |arg| one(arg, "TIME", Text(value::timeout)))
         .help("Stop when the host writes nothing to stdin for TIME"),
     opt("stdout", |arg| {
@@ -151,7 +151,7 @@ const HOW_TO_STOP: &[Opt] = &[
     rare("finally", |arg| {
         one(arg, "COMMAND", ValueParser::os_string())
     })
-    .help("Run COMMAND by /bin/sh when the tree is gone"),
+    .help("Run COMMAND with /bin/sh when the tree is gone"),
 ];
 
 const SIGNALS: &[Opt] = &[
@@ -193,7 +193,7 @@ const CONTAINMENT: &[Opt] = &[
 
 const STREAMS: &[Opt] = &[
     opt("inject", |arg| many(arg, "unix:PATH", Bytes(value::socket)))
-        .help("Other processes write messages to the server by a socket"),
+        .help("Other processes write messages to the server through a socket"),
     rare("turn", messages).help("The messages to the server that begin a turn"),
     rare("cancel", messages).help("The messages to the server that cancel the turn that runs"),
     rare("boundary", messages).help("The messages from the server that end a turn"),

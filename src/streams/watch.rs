@@ -241,7 +241,7 @@ impl<'a> Watch<'a> {
                 Meaning::Event(woken) => return Some(woken),
                 Meaning::CompleteInput => {
                     log::info!(
-                        "stdin ended in the first second, so it is a complete input, and no trigger"
+                        "stdin ended within the first second, so it is complete input and not a trigger"
                     );
                     // No process of the host is left that could write.
                     if let Some(idle) = self.idle() {

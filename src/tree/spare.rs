@@ -49,7 +49,7 @@ impl Spare {
         let why = match level {
             _ if names.is_empty() => return Ok(None),
             Level::Cgroup | Level::Pidns => "only possible with --contain=group",
-            Level::Group if pid::own() == 1 => "not possible as PID 1: with it the kernel ends all",
+            Level::Group if pid::own() == 1 => "not possible as PID 1, whose exit kills all",
             Level::Group if proc::view().is_err() => "not possible without the /proc of this place",
             Level::Group => {
                 let map = |errno| Error::kernel("map memory", errno);

@@ -16,7 +16,7 @@ class Settings(TypedDict, total=False):
     no_parent: bool  # Do not stop when the parent process is gone
     watch_pid: Union[Union[int, str], Sequence[Union[int, str]]]  # Stop when process PID is gone
     watch_ancestor: Union[str, Sequence[str]]  # Stop when the nearest ancestor NAME is gone
-    stdin_: Literal["auto", "watch", "ignore"]  # Stop when stdin hangs up: auto, watch, ignore [auto]
+    stdin_: Literal["auto", "watch", "ignore"]  # Stop when stdin closes: auto, watch, ignore [auto]
     idle: Time  # Stop when the host writes nothing to stdin for TIME
     stdout_: Literal["watch", "ignore"]  # Stop when stdout has no reader: watch, ignore [ignore]
     until: Literal["server", "tree"]  # Run until the end of: server, tree [server]
@@ -26,7 +26,7 @@ class Settings(TypedDict, total=False):
     grace: Time  # Time from the stop signal to SIGKILL [10s]
     stage: Time  # Signal the rest of the tree this long before SIGKILL [2s]
     kill_timeout: Time  # Give up on survivors this long after SIGKILL [5s]
-    finally_: str  # Run COMMAND by /bin/sh when the tree is gone
+    finally_: str  # Run COMMAND with /bin/sh when the tree is gone
     hup: Literal["auto", "stop", "forward"]  # What SIGHUP does: auto, stop, forward [auto]
     term: Literal["stop", "forward"]  # What SIGTERM does: stop, forward [stop]
     forward_to: Literal["server", "group", "tree"]  # Forward other signals to: server, group, tree [server]
@@ -35,7 +35,7 @@ class Settings(TypedDict, total=False):
     spare: Union[str, Sequence[str]]  # Keep the daemon NAME of the tree running
     no_guard: bool  # One process instead of two; leaks if SIGKILLed
     no_new_privs: bool  # Deny setuid programs to the whole tree
-    inject: Union[str, Sequence[str]]  # Other processes write messages to the server by a socket
+    inject: Union[str, Sequence[str]]  # Other processes write messages to the server through a socket
     turn: Union[str, Sequence[str]]  # The messages to the server that begin a turn
     cancel: Union[str, Sequence[str]]  # The messages to the server that cancel the turn that runs
     boundary: Union[str, Sequence[str]]  # The messages from the server that end a turn
