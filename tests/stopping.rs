@@ -1,8 +1,10 @@
 //! The stop: terminate, grace, kill, done. Each step ends early if no process is left.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod common;
 
+use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use common::log::Line;
@@ -43,6 +45,44 @@ fn a_server_that_ignores_term_is_killed_after_the_grace_and_not_before() {
     let stderr = run.stderr();
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert!(stderr.starts_with("treaper: "), "{stderr}");
+}
+
+/// As under faketime. A program that is linked statically loads no such library.
+#[test]
+fn a_clock_of_a_preloaded_library_that_stands_still_keeps_no_sigkill_waiting() {
+    let scene = Scene::new();
+    let (source, library) = (
+        scene.directory().join("c.c"),
+        scene.directory().join("c.so"),
+    );
+    let text = "#include <time.h>\nint clock_gettime(clockid_t clock, struct timespec *time)\n\
+        { time->tv_sec = 1000000000; time->tv_nsec = 0; return 0; }\n";
+    fs::write(&source, text).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source);
+    assert!(compiler.status().unwrap().success());
+    let preload = format!("LD_PRELOAD={}", library.display());
+    let date = Command::new("env")
+        .args([&*preload, "date", "+%s"])
+        .output();
+    assert_eq!(date.unwrap().stdout, b"1000000000\n");
+    let script = "trap '' TERM; echo up; while :; do sleep 0.1; done";
+    let words = [
+        "env",
+        &preload,
+        TREAPER,
+        "--grace=100ms",
+        "sh",
+        "-c",
+        script,
+    ];
+    let mut run = scene.start(&Wrap::Bare.command(&words));
+    until("the server", || run.stdout() == "up\n");
+    run.signal(libc::SIGTERM);
+    assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
 }
 
 #[test]

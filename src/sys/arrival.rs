@@ -1,6 +1,5 @@
 //! Signals that have arrived: read one by one, each with its origin.
 
-use std::ffi::c_long;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
@@ -10,7 +9,7 @@ use libc::{SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU};
 
 use super::pid::{self, Pid};
 use super::signal::{self, Mask, Signal, kill_self};
-use super::{Errno, check, pidfd};
+use super::{Errno, check, clock, pidfd};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
@@ -179,11 +178,7 @@ fn wait_for(
     timeout: Option<Duration>,
     info: &mut libc::siginfo_t,
 ) -> Result<i32, Errno> {
-    // Under this number, seconds and nanoseconds are a C long on every architecture.
-    let limit = timeout.map(|time| {
-        let parts = [time.as_secs().min(1 << 30), time.subsec_nanos().into()];
-        parts.map(|part| part as c_long)
-    });
+    let limit = timeout.map(clock::limit);
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
     let number = libc::SYS_rt_sigtimedwait;
     // SAFETY: the mask is live, and of that size; the siginfo is live; the limit is null or live.

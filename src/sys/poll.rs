@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::ptr;
 use std::time::Duration;
 
 pub use rustix::event::PollFlags as Events;
@@ -9,8 +10,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::net::{ipproto, sockopt};
 
-use super::clock::timespec;
-use super::{Errno, check, std_fd};
+use super::{Errno, check, clock, std_fd};
 
 /// A descriptor that [`poll`] looks at, and what it has reported. poll ignores a negative
 /// descriptor.
@@ -105,19 +105,14 @@ impl AsRawFd for News {
 /// `EINTR` after this process was suspended and resumed; `ENOMEM`; `EINVAL` if
 /// there are more descriptors than `RLIMIT_NOFILE` allows.
 pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errno> {
-    let limit = timeout.map(timespec);
-    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // By the system call, which writes the time that is left: see `clock`.
+    let mut limit = timeout.map(clock::limit);
+    let limit = limit.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    let (number, no_mask, len) = (libc::SYS_ppoll, ptr::null::<u64>(), fds.len());
     // SAFETY: the array is live, of the kernel's type, and the length is its own; the time-out is
-    // null or live; no mask is given.
-    let ret = unsafe {
-        libc::ppoll(
-            fds.as_mut_ptr().cast(),
-            fds.len() as libc::nfds_t,
-            limit,
-            std::ptr::null(),
-        )
-    };
-    check(ret.into()).map(|count| count as usize)
+    // null or live.
+    let ret = unsafe { libc::syscall(number, fds.as_mut_ptr(), len, limit, no_mask, 0_usize) };
+    check(ret).map(|count| count as usize)
 }
 
 /// What is reported of one descriptor within this time. Nothing is reported also if a signal has
