@@ -3,12 +3,16 @@
 
 mod common;
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::proc::{Process, state};
-use common::{Scene, Wrap, skip, special, sys, until};
+use common::{Run, Scene, Wrap, skip, special, sys, until};
 use treaper::pair::bound::Bound;
+use treaper::plan::event::Trigger;
+use treaper::plan::machine::Plan;
+use treaper::plan::policy::{KillMode, Policy, Until};
 use treaper::sys::pid::Pid;
 
 const WRAPS: [Wrap; 2] = [
@@ -104,6 +108,68 @@ fn a_monitor_that_waits_for_memory_is_killed_and_the_tree_is_stopped() {
     }
 }
 
+/// A control group (v2) that can be frozen. It is thawed and removed when it is dropped.
+struct Freezer(String);
+
+impl Freezer {
+    fn make() -> Option<Self> {
+        let mut roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].into_iter();
+        let root = roots.find(|root| Path::new(root).join("cgroup.controllers").exists())?;
+        let path = format!("{root}/treaper-freeze-{}", std::process::id());
+        std::fs::create_dir(&path).ok().map(|()| Self(path))
+    }
+
+    fn freeze(&self, text: &str) -> std::io::Result<()> {
+        std::fs::write(format!("{}/cgroup.freeze", self.0), text)
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let _ = self.freeze("0");
+        until("an empty group", || std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// Both were held. The shim may be the first one to run again.
+#[test]
+fn after_a_pause_of_all_of_treaper_the_monitor_goes_on() {
+    let Some(group) = Freezer::make() else {
+        return skip("no control group that can be frozen");
+    };
+    let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0);
+    let server = "trap '' TERM; echo up; while :; do sleep 0.2; done";
+    let words = ["sh", "-c", &enter, "sh"].map(str::to_owned).to_vec();
+    let command = Wrap::Treaper(&["--grace=1s"]).command(&["sh", "-c", server]);
+    let words = [words, command].concat();
+    let mut runs: Vec<Run> = (0..8).map(|_| Scene::new().start(&words)).collect();
+    for run in &mut runs {
+        until("the server", || run.stdout() == "up\n");
+        run.signal(libc::SIGTERM);
+    }
+    group.freeze("1").unwrap();
+    // Longer than the grace period, and than a monitor may be late.
+    sys::pause_for(Duration::from_secs(8));
+    group.freeze("0").unwrap();
+    for run in &mut runs {
+        assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGKILL));
+        let said = run.stderr();
+        assert!(said.contains("had to SIGKILL"), "{said}");
+        assert!(!said.contains("kept from running"), "{said}");
+    }
+}
+
+const POLICY: Policy = Policy {
+    drain: Duration::ZERO,
+    grace: Duration::ZERO,
+    stage: None,
+    kill_timeout: Duration::ZERO,
+    kill_mode: KillMode::Staged,
+    until: Until::Server,
+    manager_has_deadline: false,
+    at_terminal: false,
+};
+
 /// A busy machine is no reason.
 #[test]
 fn a_process_that_waits_for_the_processor_is_not_held() {
@@ -120,7 +186,12 @@ fn a_process_that_waits_for_the_processor_is_not_held() {
             Process::read(number).is_some_and(|it| it.comm == "sh" && it.state == state_now)
         });
         let pid = Pid::new(number).unwrap();
-        let found = Bound::default().is_held(pid, Duration::ZERO);
+        let (mut bound, now) = (Bound::default(), Duration::from_secs(9));
+        bound.ask(Trigger::Terminate, Duration::ZERO);
+        bound.late_at(&Plan::new(POLICY), Duration::ZERO, now);
+        // One look is not enough.
+        assert!(!bound.is_held(pid, now), "{script}");
+        let found = bound.is_held(pid, now);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found, is_held, "{script}");

@@ -9,7 +9,10 @@ use crate::sys::pid::Pid;
 use crate::sys::{Errno, proc};
 
 /// How long the monitor may be late. It needs less than a millisecond.
-const LATE: Duration = Duration::from_secs(5);
+const LATE: Duration = Duration::from_secs(4);
+/// How long it is given after that. If both processes were held and are released (`docker pause`),
+/// the shim can be the first one to run.
+const MORE: Duration = Duration::from_secs(1);
 
 /// What the shim knows of what the monitor has to do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,7 +21,11 @@ pub struct Bound {
     pub asked: Option<(Trigger, Duration)>,
     /// When there was nothing left to do but to exit.
     over: Option<Duration>,
-    /// On a busy machine, the monitor has time until then in any case.
+    /// When the last step was due that the monitor has to do.
+    due: Option<Duration>,
+    /// The step that was due then has not been done, and the monitor was held at the last look.
+    suspected: Option<Duration>,
+    /// After a look, the monitor has time until then in any case.
     extended: Duration,
 }
 
@@ -36,7 +43,7 @@ impl Bound {
         finally_until: Duration,
         now: Duration,
     ) -> Option<Duration> {
-        let due = match plan.state {
+        self.due = match plan.state {
             State::Running => self.asked.map(|(_, at)| at),
             State::Done | State::Survived => {
                 Some((*self.over.get_or_insert(now)).max(finally_until))
@@ -45,16 +52,19 @@ impl Bound {
                 plan.deadline()
             }
         };
-        due.map(|due| (due + LATE).max(self.extended))
+        self.due.map(|due| (due + LATE).max(self.extended))
     }
 
-    /// Whether the monitor, which is late, is held, and does not only wait for the processor. If
-    /// that is unknown, it is not; but without memory for the answer it waits for memory as well.
+    /// Whether the monitor, which is late, is held, and does not only wait for the processor, and
+    /// was held at the last look as well. If that is unknown, it is not; but without memory for the
+    /// answer it waits for memory as well.
     pub fn is_held(&mut self, monitor: Pid, now: Duration) -> bool {
-        self.extended = now + LATE;
-        match proc::stat(monitor.get()) {
+        self.extended = now + MORE;
+        let is_held = match proc::stat(monitor.get()) {
             Ok(stat) => stat.state != b'R',
             Err(errno) => errno == Errno::NOMEM,
-        }
+        };
+        let before = std::mem::replace(&mut self.suspected, self.due.filter(|_| is_held));
+        is_held && before == self.due
     }
 }
