@@ -332,6 +332,44 @@ fn a_resumption_of_the_whole_job_at_the_start_does_not_undo_the_next_suspension(
     run.wait_empty();
 }
 
+/// The shim has passed it on before the monitor leaves the job, and a filter refuses the call that puts it back.
+#[test]
+fn a_request_to_stop_at_the_start_is_not_lost_if_it_cannot_be_put_back() {
+    const STRACE: [&str; 12] = [
+        "strace",
+        "-DDD",
+        "-f",
+        "-bexecve",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=setsid,rt_sigqueueinfo",
+        "-e",
+        "inject=setsid:delay_enter=3000000",
+        "-e",
+        "inject=rt_sigqueueinfo:error=EPERM",
+    ];
+    if std::process::Command::new("strace").output().is_err() {
+        return skip("strace is not installed");
+    }
+    let words: Vec<String> = STRACE.map(str::to_owned).to_vec();
+    let (scene, master) = Scene::new().terminal();
+    let mut run = scene.start(&[words, WRAPS[0].tree("server:on=TERM/3")].concat());
+    run.log.ready("server");
+    let monitor = run.monitor();
+    run.signal(libc::SIGTERM);
+    let waiting = || u64::from_str_radix(&proc::status(monitor, "ShdPnd").unwrap(), 16).unwrap();
+    until("a signal that waits", || {
+        waiting() & (1 << (libc::SIGTERM - 1)) != 0
+    });
+    assert_ne!(Process::read(monitor).unwrap().sid, monitor, "too late");
+    assert_eq!(run.wait_clean().code(), Some(3));
+    // Otherwise the shim takes the monitor for one that is held, 5 s later, and says so.
+    let mut shown = Vec::new();
+    let _ = File::from(master).read_to_end(&mut shown);
+    assert_eq!(String::from_utf8_lossy(&shown), "");
+}
+
 /// The shim is slow: Ctrl-Z comes before it forwards the SIGCONT, and the monitor sees what that does before the shim
 /// looks for Ctrl-Z again.
 #[test]
