@@ -37,6 +37,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("getcwd", &["ENOENT", "EPERM"]),
     ("getdents64", &["ENOMEM", "EPERM"]),
     ("getpgid", &["EPERM"]),
+    ("getpriority", &["EPERM", "ENOSYS"]),
     ("getsid", &["EPERM"]),
     ("ioctl", &["ENOTTY", "EPERM"]),
     ("kill", &["EPERM", "EAGAIN"]),
