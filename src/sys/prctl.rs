@@ -54,7 +54,8 @@ pub fn new_session() -> Result<(), Errno> {
 
 /// Gives the session of this process the share of the processors that its nice value asks for. In
 /// a session of its own, that value has no effect on others, since the scheduler divides processor
-/// time between sessions. See `sched(7)`, "The autogroup feature".
+/// time between sessions. Without privileges, the kernel allows this once in 100 ms. See
+/// `sched(7)`, "The autogroup feature".
 pub fn weigh_session() {
     let nice = rustix::process::getpriority_process(None).unwrap_or(0);
     if nice != 0 {

@@ -472,6 +472,17 @@ pub fn pipe() -> Result<(File, File)> {
     Ok((own(ends[0]).into(), own(ends[1]).into()))
 }
 
+/// Leaves the terminal at which a contributor may have started the tests: there treaper starts a server differently. Not if
+/// this process leads the session, which would end with its terminal.
+pub fn leave_terminal() {
+    // SAFETY: a plain system call on integers.
+    let leads = unsafe { libc::getsid(0) } == std::process::id() as i32;
+    if let Some(terminal) = File::open("/dev/tty").ok().filter(|_| !leads) {
+        // SAFETY: a plain system call on integers.
+        unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY as _) };
+    }
+}
+
 /// Wraps an inherited descriptor.
 pub fn own(fd: RawFd) -> OwnedFd {
     // SAFETY: the caller got the number from its parent and owns it from here on.
