@@ -20,6 +20,7 @@ use common::{ACTOR, Scene, TREAPER, Wrap, special, sys, until};
 
 /// Without an arena, for servers that only print and exit.
 fn output<S: AsRef<OsStr>>(words: &[S]) -> Output {
+    sys::leave_terminal();
     Command::new(TREAPER)
         .args(words)
         .stdin(Stdio::null())

@@ -11,6 +11,7 @@ use common::{ACTOR, Scene, TREAPER, Wrap, signals, sys};
 
 /// Without an arena: no process is left in these tests, and each status needs a start of its own.
 fn code(options: &[&str], command: &[&str]) -> Option<i32> {
+    sys::leave_terminal();
     let status = Command::new(TREAPER)
         .args(options)
         .arg("--")

@@ -94,6 +94,7 @@ impl Default for Scene {
 
 impl Scene {
     pub fn new() -> Scene {
+        sys::leave_terminal();
         let directory = Directory::new();
         let log = Log::new(&directory.0);
         let mut command = Command::new(ACTOR);
