@@ -1,7 +1,7 @@
-//! Writes every message as one line to stderr. It never waits and never allocates.
+//! Writes every message as one line to stderr. That never waits and never allocates.
 
 use std::fmt::{self, Write};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
@@ -17,21 +17,23 @@ static FILTER: OnceLock<env_logger::Logger> = OnceLock::new();
 /// Whether each line is written by a process of its own, if the write may wait.
 static APART: AtomicBool = AtomicBool::new(false);
 
-/// The last of these processes, or 0.
-static LAST_WRITER: AtomicI32 = AtomicI32::new(0);
+/// The last ones of these processes; 0: none. The next one takes the place of the oldest.
+static WRITERS: [AtomicI32; 16] = [const { AtomicI32::new(0) }; 16];
+/// How many of these processes there were.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// How long the end of this process waits for the last line, which a file system can keep for ever.
-const LAST_LINE_TIME: Duration = Duration::from_secs(2);
+/// How long this process waits for them at its end. A file system that hangs does not let them end.
+const LAST_LINES_TIME: Duration = Duration::from_secs(2);
 
 /// From now on this process, which must not wait, writes its messages at once all the same.
 pub fn write_apart() {
     APART.store(true, Relaxed);
 }
 
-/// This process ends. Who has waited for that finds the last line.
+/// To be called at the end of this process, so that its last lines are there when it is gone.
 pub fn finish_apart() {
-    let end = clock::now() + LAST_LINE_TIME;
-    if let Some(writer) = Pid::new(LAST_WRITER.load(Relaxed)) {
+    let end = clock::now() + LAST_LINES_TIME;
+    for writer in WRITERS.iter().filter_map(|pid| Pid::new(pid.load(Relaxed))) {
         while matches!(Wait::child(writer).ended().take(), Ok(None)) && clock::now() < end {
             clock::pause(Duration::from_millis(1));
         }
@@ -82,8 +84,10 @@ pub fn bare_line(text: fmt::Arguments<'_>) {
     let _ = line.write_fmt(text);
     let bytes = line.finish();
     if APART.load(Relaxed) {
-        let writer = apart::write_message_apart(bytes).map_or(0, Pid::get);
-        LAST_WRITER.store(writer, Relaxed);
+        if let Some(writer) = apart::write_message_apart(bytes) {
+            let at = COUNT.fetch_add(1, Relaxed) % WRITERS.len();
+            WRITERS[at].store(writer.get(), Relaxed);
+        }
     } else if let (true, Ok(mut lines)) = (DEFERS.load(Relaxed), DEFERRED.try_lock()) {
         lines.add(bytes);
     } else {

@@ -36,8 +36,8 @@ fn close(fd: i32) {
     }
 }
 
-/// As [`fd::write_message`], by a child if it may wait, which keeps nothing else open. It is not
-/// waited for.
+/// As [`fd::write_message`]. If the write may wait, a child does it, which keeps nothing else open:
+/// returns its pid, and does not wait for it.
 pub fn write_message_apart(bytes: &[u8]) -> Option<Pid> {
     if !fd::may_wait(fd::STDERR) {
         fd::write_message(bytes);
