@@ -288,32 +288,30 @@ fn a_late_resumption_does_not_undo_the_next_suspension() {
     }
 }
 
+/// The words that put strace in front of treaper, with faults in these calls. The tracer is no parent of treaper, and does
+/// not trace the server.
+fn strace(calls: &str, faults: [&str; 2]) -> Option<Vec<String>> {
+    std::process::Command::new("strace").output().ok()?;
+    let words = ["strace", "-DDD", "-f", "-bexecve", "-o", "/dev/null"].map(str::to_owned);
+    let asked = [format!("-etrace={calls}")].into_iter();
+    let asked = asked.chain(faults.map(|fault| format!("-einject={fault}")));
+    Some(words.into_iter().chain(asked).collect())
+}
+
 /// Right after the start the monitor still is in the group of the job, and gets the SIGCONT of a shell, too.
 #[test]
 fn a_resumption_of_the_whole_job_at_the_start_does_not_undo_the_next_suspension() {
-    // The tracer is no parent of treaper, and does not trace the server.
-    const STRACE: [&str; 12] = [
-        "strace",
-        "-DDD",
-        "-f",
-        "-bexecve",
-        "-o",
-        "/dev/null",
-        "-e",
-        "trace=setsid,ppoll",
-        "-e",
-        "inject=setsid:delay_enter=3000000",
-        "-e",
-        "inject=ppoll:delay_enter=3000000:when=1",
+    let faults = [
+        "setsid:delay_enter=3000000",
+        "ppoll:delay_enter=3000000:when=1",
     ];
-    if std::process::Command::new("strace").output().is_err() {
+    let Some(words) = strace("setsid,ppoll", faults) else {
         return skip("strace is not installed");
-    }
+    };
     let resumed = |pid| {
         let waiting = proc::status(pid, "ShdPnd").unwrap();
         u64::from_str_radix(&waiting, 16).unwrap() & (1 << (libc::SIGCONT - 1)) != 0
     };
-    let words: Vec<String> = STRACE.map(str::to_owned).to_vec();
     let (scene, master) = Scene::new().terminal();
     let mut run = scene.start(&[words, WRAPS[0].tree("server")].concat());
     let (main, server) = (run.main, run.log.ready("server"));
@@ -335,24 +333,10 @@ fn a_resumption_of_the_whole_job_at_the_start_does_not_undo_the_next_suspension(
 /// The shim has passed it on before the monitor leaves the job, and a filter refuses the call that puts it back.
 #[test]
 fn a_request_to_stop_at_the_start_is_not_lost_if_it_cannot_be_put_back() {
-    const STRACE: [&str; 12] = [
-        "strace",
-        "-DDD",
-        "-f",
-        "-bexecve",
-        "-o",
-        "/dev/null",
-        "-e",
-        "trace=setsid,rt_sigqueueinfo",
-        "-e",
-        "inject=setsid:delay_enter=3000000",
-        "-e",
-        "inject=rt_sigqueueinfo:error=EPERM",
-    ];
-    if std::process::Command::new("strace").output().is_err() {
+    let faults = ["setsid:delay_enter=3000000", "rt_sigqueueinfo:error=EPERM"];
+    let Some(words) = strace("setsid,rt_sigqueueinfo", faults) else {
         return skip("strace is not installed");
-    }
-    let words: Vec<String> = STRACE.map(str::to_owned).to_vec();
+    };
     let (scene, master) = Scene::new().terminal();
     let mut run = scene.start(&[words, WRAPS[0].tree("server:on=TERM/3")].concat());
     run.log.ready("server");
