@@ -105,7 +105,7 @@ impl AsRawFd for News {
 /// `EINTR` after this process was suspended and resumed; `ENOMEM`; `EINVAL` if
 /// there are more descriptors than `RLIMIT_NOFILE` allows.
 pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errno> {
-    // By the system call, which writes the time that is left: see `clock`.
+    // By the system call, as in `clock`. It writes what is left of the time.
     let mut limit = timeout.map(clock::limit);
     let limit = limit.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     let (number, no_mask, len) = (libc::SYS_ppoll, ptr::null::<u64>(), fds.len());
