@@ -133,7 +133,7 @@ fn the_stage_can_be_set_and_one_longer_than_the_grace_signals_all_at_once() {
 #[test]
 fn a_server_that_finishes_its_work_is_not_disturbed_by_the_end_of_its_workers() {
     let tree = "server:on=TERM/0:slow=3000[worker:setsid:record]";
-    let mut run = treaper(&["--grace", "20s"], tree, &["server", "worker"]);
+    let mut run = treaper(&["--grace", "2m"], tree, &["server", "worker"]);
     run.signal(libc::SIGTERM);
     let left = at(&run.log.wait("server", "leaving"));
     let signalled = at(&run.log.wait("worker", "signal"));
