@@ -5,7 +5,6 @@
 pub mod board;
 pub mod bound;
 pub mod context;
-pub mod end;
 mod finally;
 pub mod link;
 mod monitor;
@@ -13,41 +12,33 @@ mod shim;
 pub mod supervisor;
 
 use crate::contain::pidns;
-use crate::origin::hosts::Watched;
-use crate::output::error::Error;
-use crate::plan::event::Trigger;
-use crate::plan::machine::Plan;
+use crate::origin::{hosts::Watched, place::Place};
+use crate::output::{error::Error, stderr};
+use crate::plan::{event::Trigger, machine::Plan};
 use crate::sys::clone::{self, Fork};
-use crate::sys::signal::Signal;
-use crate::sys::{fd, pid, pidfd};
+use crate::sys::signal::{self, Signal};
+use crate::sys::{apart, fd, pid, pidfd, tty, wait::Ended};
 use context::{Context, Prepared};
 use link::Link;
 use supervisor::Role;
 
-/// The shim, and in its child the monitor.
-///
-/// # Errors
-/// The server was not started.
+/// The shim, and in its child the monitor. An error: the server was not started.
 pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
-    let namespace = prepared.containment.is_namespace();
-    let (bell, shim, watched) = if namespace {
+    let in_job = context.place.job_control;
+    let (forked, bell, shim, watched) = if prepared.containment.is_namespace() {
         // The monitor will not see the processes outside.
         prepared.hosts.hold_stdin();
         let pipe = fd::signalling_pipe(Signal::CONT);
         let (read, write) = pipe.map_err(|errno| Error::kernel("make a pipe", errno))?;
-        (Some(read), Link::Bell(write), None)
+        (pidns::fork(in_job)?, Some(read), Link::Bell(write), None)
     } else {
         let (pid, trigger) = (pid::own(), Trigger::ShimKilled);
         // Both are opened before the fork, so they cannot be those of another process.
         let pidfd = pidfd::open(pid).ok();
         let watched = pidfd::open(pid).map(|fd| Watched { pid, fd, trigger });
-        (None, Link::Parent { pid, pidfd }, watched.ok())
-    };
-    let in_job = context.place.job_control;
-    let forked = if namespace {
-        pidns::fork(in_job)?
-    } else {
-        clone::fork(in_job).map_err(|errno| Error::no_process("start the monitor", errno))?
+        let forked = clone::fork(in_job);
+        let forked = forked.map_err(|errno| Error::no_process("start the monitor", errno))?;
+        (forked, None, Link::Parent { pid, pidfd }, watched.ok())
     };
     match forked {
         Fork::Parent(monitor) => {
@@ -63,16 +54,41 @@ pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
 }
 
 /// The only process, with `--no-guard` or as PID 1 under the name of another init. Returns the exit
-/// status of treaper.
-///
-/// # Errors
-/// The server was not started.
+/// status of treaper. An error: the server was not started.
 pub fn run_alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
     let strangers = context.place.strangers.clone();
     let mut supervisor = monitor::start_server(context, prepared, Role::Alone, strangers)?;
     let (_, status) = supervisor.run(Plan::new(context.policy()), None)?;
     // It removes the control group.
     drop(supervisor);
-    end::end_treaper(context, status);
+    end_treaper(context, status);
     Ok(status)
+}
+
+/// Closes the inherited descriptors, once the server has its own copies: otherwise sockets and
+/// pipes would stay open after the server has closed them. `helpers`: see [`apart::give_up`].
+pub fn release_inherited(place: &Place, helpers: &mut Vec<i32>) {
+    for descriptor in &place.server_descriptors {
+        apart::give_up(*descriptor, helpers);
+    }
+}
+
+/// Ends treaper as the shell or the manager expects it, in its last process. A shell gets its
+/// terminal back, whose foreground group may be a group of the tree that is gone. Not if the job is
+/// in the background, since the shell may take the terminal at any moment then.
+///
+/// If a signal has ended the server, the same signal ends treaper: so a shell prints "Terminated"
+/// or ends a loop at Ctrl-C, and systemd can distinguish a crash from a stop. `$?` is 128 + n in
+/// both cases.
+fn end_treaper(context: &Context<'_>, status: u8) {
+    stderr::write_deferred();
+    let (board, place) = (context.board, &context.place);
+    if board.in_foreground.get() {
+        tty::reclaim_foreground(place.group);
+    }
+    let dies = |ended: &Ended| place.dies_as_server && ended.code() == status;
+    let ended = board.ended().filter(dies);
+    if let Some(signal) = ended.and_then(Ended::signal) {
+        signal::die_of(signal);
+    }
 }

@@ -7,7 +7,6 @@ use crate::output::ledger::Lost;
 use crate::output::progress::Step;
 use crate::output::stderr;
 use crate::pair::context::{Context, Prepared};
-use crate::pair::end;
 use crate::pair::link::Link;
 use crate::pair::supervisor::{Role, Supervisor};
 use crate::plan::event::Trigger;
@@ -114,7 +113,7 @@ pub fn start_server<'a>(
     });
     // From here on the only way out is an empty tree, whether the server's exec is done or not.
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
-    end::release_inherited(&context.place, &mut strangers);
+    super::release_inherited(&context.place, &mut strangers);
     let mode = context.config.stdin;
     let mut stdin = context.place.stdin;
     if stdin == Some(Trigger::StdinEof) && mode == StdinMode::Auto && !hosts.hold_stdin() {

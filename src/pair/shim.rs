@@ -8,8 +8,8 @@ use crate::output::{progress, status, stderr};
 use crate::pair::board::Suspension;
 use crate::pair::bound::Bound;
 use crate::pair::context::{Context, Prepared};
+use crate::pair::link;
 use crate::pair::supervisor::Supervisor;
-use crate::pair::{end, link};
 use crate::plan::event::{Event, Trigger};
 use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
@@ -58,7 +58,7 @@ pub fn run(
     };
     apart::give_up(fd::STDIN, &mut shim.helpers);
     apart::give_up(fd::STDOUT, &mut shim.helpers);
-    end::release_inherited(&context.place, &mut shim.helpers);
+    super::release_inherited(&context.place, &mut shim.helpers);
     // Terminals open the next pane where the leader of the foreground job is.
     if !context.place.job_control {
         fd::leave_directory();
@@ -68,7 +68,7 @@ pub fn run(
         Ok(Ended::Killed(_)) => take_over(shim, context, containment, None)?,
         Err(broken) => take_over(shim, context, containment, Some(broken))?,
     };
-    end::end_treaper(context, status);
+    super::end_treaper(context, status);
     Ok(status)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::origin::place::Place;
 use crate::output::error;
-use crate::pair::end;
+use crate::pair;
 use crate::relay::inbox::CHUNK;
 use crate::sys::clone::{self, Fork};
 use crate::sys::fd::{self, Kind};
@@ -37,7 +37,7 @@ pub fn start(place: &Place) -> Result<(Stream, Pid), Errno> {
         apart::give_up(fd::STDIN, helpers);
         apart::give_up(fd::STDOUT, helpers);
         drop(near);
-        end::release_inherited(place, helpers);
+        pair::release_inherited(place, helpers);
         if let Err(errno) = copy(&far, &standard) {
             let why = error::describe(errno);
             log::warn!("the server's output is lost, since stdout cannot be written: {why}");

@@ -27,8 +27,7 @@ use std::path::Path;
 use crate::origin::place::Place;
 use crate::output::error::{self, Error};
 use crate::output::{status, stderr};
-use crate::pair::context::Front;
-use crate::pair::end;
+use crate::pair::{self, context::Front};
 use crate::settings::config::Config;
 use crate::settings::writers::Writers;
 use crate::sys::clone::{self, Fork};
@@ -192,7 +191,7 @@ fn become_relay(mut relay: Relay, place: &Place, files: Vec<SocketFile>) -> ! {
     let helpers = &mut Vec::new();
     apart::give_up(fd::STDIN, helpers);
     apart::give_up(fd::STDOUT, helpers);
-    end::release_inherited(place, helpers);
+    pair::release_inherited(place, helpers);
     if !place.job_control {
         fd::leave_directory();
     }
