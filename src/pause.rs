@@ -8,10 +8,11 @@ use crate::output::error::Error;
 use crate::output::status;
 use crate::pair::board::Board;
 use crate::pair::context::{Context, Request};
-use crate::pair::supervisor::Supervisor;
+use crate::pair::supervisor::{Role, Supervisor};
 use crate::plan::event::{Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
+use crate::streams::watch::Watch;
 use crate::sys::signal::Signal;
 use crate::sys::wait::Wait;
 use crate::sys::{Errno, arrival, clock, fd, pid, prctl};
@@ -61,7 +62,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         front: None,
         spare: None,
     };
-    let mut supervisor = Supervisor::heir(&context, None, tree);
+    let mut supervisor = Supervisor::new(&context, Role::Heir, None, Watch::signals_only(), tree);
     let plan = Plan::new(context.policy()).inherit(true, false, clock::now());
     let plan = supervise::run(
         &mut supervisor,

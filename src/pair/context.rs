@@ -1,25 +1,23 @@
 //! What is the same for every process of treaper in one run.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
+use super::board::Board;
 use crate::command::Command;
 use crate::contain::Containment;
-use crate::origin::hosts::Hosts;
-use crate::origin::place::Place;
+use crate::origin::{hosts::Hosts, place::Place};
 use crate::output::error::Error;
+use crate::output::ledger::Lost;
 use crate::output::progress::{Step, Voice};
 use crate::output::report::Report;
-use crate::pair::board::Board;
+use crate::plan::event::Trigger;
 use crate::plan::policy::Policy;
-use crate::settings::config::Config;
-use crate::settings::manner::Manner;
+use crate::settings::{config::Config, manner::Manner};
 use crate::streams::forward::Rules;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
-use crate::sys::startup::Inherited;
-use crate::sys::writes::Writes;
-use crate::sys::{prctl, stream};
+use crate::sys::{prctl, startup::Inherited, writes::Writes};
 use crate::tree::spare::Spare;
 
 /// What the user asked for, and the state in which this process was started.
@@ -60,7 +58,7 @@ pub struct Prepared {
 pub struct Front {
     /// `None`: it is PID 1, which is never suspended.
     pub pid: Option<Pid>,
-    /// From there come triggers, one byte each, and it hangs up when that process is gone.
+    /// Brings triggers, one byte each, and hangs up when that process is gone.
     pub line: OwnedFd,
 }
 
@@ -72,20 +70,11 @@ impl Front {
             let _ = signal::kill(front, Signal::CONT);
         }
     }
-
-    /// The server gets the stop signal, so that process no longer has to wait for the host.
-    pub fn announce_stop(&self) {
-        stream::send(self.line.as_fd(), b"!");
-    }
 }
 
 impl Context<'_> {
-    /// From now on this process adopts the orphans among its descendants. PID 1 does so anyway.
-    /// Where that is impossible, as under some emulators, other inits go on, and so does treaper in
-    /// their place.
-    ///
-    /// # Errors
-    /// `EINVAL` the system call is missing; any error that a filter gives.
+    /// Makes this process adopt the orphans among its descendants, as PID 1 does anyway. Where that
+    /// is impossible, as under some emulators, other inits go on, and so does treaper in their place.
     pub fn adopt_orphans(&self) -> Result<(), Error> {
         let errno = match prctl::become_subreaper() {
             Err(errno) if pid::own() != 1 => errno,
@@ -99,7 +88,6 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// How a stop goes: what was asked for, completed by what was found.
     pub fn policy(&self) -> Policy {
         Policy {
             manager_has_deadline: self.place.manager_has_deadline,
@@ -108,7 +96,6 @@ impl Context<'_> {
         }
     }
 
-    /// The rules for an arriving signal.
     pub fn rules(&self) -> Rules<'_> {
         Rules {
             config: self.config,
@@ -118,19 +105,25 @@ impl Context<'_> {
         }
     }
 
-    /// Whether a signal from inside the tree may go back there: the other inits forward each.
-    pub fn returns_signals(&self) -> bool {
-        self.manner.is_other_init
-    }
-
     /// The name of COMMAND, as it was given.
     pub fn command(&self) -> &OsStr {
-        let name = self.config.command.first();
-        name.map_or(OsStr::new(""), |name| name)
+        self.config.command.first().map_or("".as_ref(), |name| name)
     }
 
     /// A signal that arrives as `from` is forwarded as `to`, or is dropped.
     pub fn report_forwarding(&self, from: Signal, to: Option<Signal>) {
         self.voice.report(&Step::Forwarding { from, to });
+    }
+
+    /// Notes for the report that a process of treaper was killed, if `trigger` says so.
+    pub fn record_loss(&self, trigger: Trigger) {
+        let lost = match trigger {
+            Trigger::ShimKilled => Lost::Shim,
+            Trigger::MonitorKilled => Lost::Monitor,
+            _ => return,
+        };
+        if let Some(report) = self.report {
+            report.ledger.set_lost(lost);
+        }
     }
 }

@@ -6,7 +6,6 @@ use crate::sys::arrival::{Arrival, Origin};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{Errno, fd, pid, pidfd};
 
-/// The way from the monitor to the shim.
 #[derive(Debug)]
 pub enum Link {
     /// The shim is the parent. It may be PID 1.
@@ -15,16 +14,15 @@ pub enum Link {
         /// Missing before Linux 5.3, or without a free descriptor.
         pidfd: Option<OwnedFd>,
     },
-    /// The monitor is in a PID namespace of its own. From there it cannot signal the shim. But the
-    /// shim reads this pipe, and each byte sends it SIGCONT, which also resumes it.
+    /// From a PID namespace of its own, the monitor cannot signal the shim. But the shim reads this
+    /// pipe, and each byte sends it SIGCONT, which also resumes it.
     Bell(OwnedFd),
     /// The shim has ended.
     Gone,
 }
 
 impl Link {
-    /// Makes the shim look at the board. By a bell the shim always gets SIGCONT, whatever `signal`
-    /// is.
+    /// Makes the shim look at the board. A bell always sends SIGCONT, whatever `signal` is.
     pub fn signal(&self, signal: Signal) {
         match self {
             Self::Parent {

@@ -1,32 +1,26 @@
 //! The life of the monitor: a child of the shim that starts the server, and runs the loop.
 
+use std::os::fd::{AsFd, AsRawFd};
+
+use super::context::{Context, Prepared};
+use super::link::Link;
+use super::supervisor::{Role, Supervisor};
 use crate::command;
 use crate::origin::hosts;
-use crate::output::error::Error;
-use crate::output::ledger::Lost;
-use crate::output::progress::Step;
-use crate::output::stderr;
-use crate::pair::context::{Context, Prepared};
-use crate::pair::link::Link;
-use crate::pair::supervisor::{Role, Supervisor};
+use crate::output::{error::Error, progress::Step, stderr};
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::settings::config::StdinMode;
 use crate::streams::idle::Idle;
 use crate::streams::watch::{Source, Watch};
 use crate::sys::clone::{self, Setup};
-use crate::sys::exec::Failure;
 use crate::sys::signal::Signal;
-use crate::sys::startup::Standing;
-use crate::sys::{apart, arrival, fd, pid, prctl, startup};
+use crate::sys::startup::{self, Standing};
+use crate::sys::{apart, arrival, exec::Failure, fd, pid, prctl};
 use crate::tree::{Server, Tree};
-use std::os::fd::{AsFd, AsRawFd};
 
 /// Starts the server, and stops everything that it has started. `shim` is from before the fork.
-/// Returns the exit status of the monitor.
-///
-/// # Errors
-/// The server was not started.
+/// Returns the exit status of the monitor. An error: the server was not started.
 pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, Error> {
     // Signals to the shim's group or by its name do not reach the monitor. It gets no session: the
     // scheduler divides processor time between sessions (autogroup), so a new one would wait behind
@@ -38,12 +32,9 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
     context.adopt_orphans()?;
     let _ = prctl::signal_on_parent_exit(Signal::CONT);
     startup::set_names(hosts::MONITOR);
-    // A shim that ended before the parent-death signal was set causes no signal, so its pid is
-    // compared.
+    // A shim that ended before the parent-death signal was set causes none, so its pid is compared.
     if !matches!(shim, Link::Bell(_)) && shim.is_gone() {
-        if let Some(report) = context.report {
-            report.ledger.set_lost(Lost::Shim);
-        }
+        context.record_loss(Trigger::ShimKilled);
         return Err(Error::Gone(match pid::own() {
             1 => {
                 "the monitor would be PID 1 of a PID namespace, so COMMAND was not started; unshare needs --fork"
@@ -52,7 +43,7 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
         }));
     }
     // Other children of the shim are not children of the monitor, so it has no strangers.
-    let mut supervisor = start_server(context, prepared, Role::Monitor { shim }, Vec::new())?;
+    let mut supervisor = start_server(context, prepared, Role::Monitor(shim), Vec::new())?;
     let (plan, status) = supervisor.run(Plan::new(context.policy()), None)?;
     let stays = plan.state == State::Survived && supervisor.release_shim();
     stderr::write_deferred();
@@ -62,45 +53,37 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
     Ok(status)
 }
 
-/// Starts the server, in the monitor or in the only process. Returns what runs the loop.
-///
-/// # Errors
-/// No process could be made.
+/// Starts the server, in the monitor or in the only process. Returns what runs the loop. An error:
+/// no process could be made.
 pub fn start_server<'a>(
     context: &'a Context<'a>,
-    prepared: Prepared,
+    mut prepared: Prepared,
     role: Role,
     mut strangers: Vec<i32>,
 ) -> Result<Supervisor<'a>, Error> {
-    let Prepared {
-        hosts,
-        mut command,
-        containment,
-        writes,
-    } = prepared;
+    let (config, place) = (context.config, &context.place);
     let signals = arrival::signal_fd().map_err(|errno| Error::kernel("make a signalfd", errno))?;
-    let standing = context.place.standing;
-    let is_front = matches!(role, Role::Alone) && context.place.job_control;
+    let standing = place.standing;
+    let is_alone = matches!(role, Role::Alone);
     let setup = Setup {
         inherited: *context.inherited,
         // Terminals open the next pane where the leader of the foreground job is.
-        leaves: (!is_front).then_some(&*context.place.directory),
+        leaves: (!is_alone || !place.job_control).then_some(&*place.directory),
         standing,
-        parent_death_signal: context.config.signal,
-        no_new_privs: context.config.no_new_privs,
+        parent_death_signal: config.signal,
+        no_new_privs: config.no_new_privs,
         announce: context.board.server.atomic(),
         leader: context.board.leader.atomic(),
         failure: context.board.failure.atomic(),
     };
-    let (name, cgroup) = (context.command(), containment.cgroup());
+    let (name, cgroup) = (context.command(), prepared.containment.cgroup());
     let inside = cgroup.map(|cgroup| cgroup.dir.as_fd());
-    let spawned = clone::spawn(&setup, inside, || command.execute())
-        .map_err(|errno| command::error(Failure::Clone(errno), name, &context.place.directory))?;
-    if context.place.job_control && matches!(role, Role::Monitor { .. }) {
+    let spawned = clone::spawn(&setup, inside, || prepared.command.execute())
+        .map_err(|errno| command::error(Failure::Clone(errno), name, &place.directory))?;
+    if place.job_control && !is_alone {
         // The kernel takes a parent in another group of the same session for a shell, which resumes
         // what the terminal suspends. The monitor does not do that, so it leaves the session. Then
-        // the kernel suspends the job only if there is a shell that can resume it. See
-        // `setpgid(2)`.
+        // the kernel suspends the job only if there is a shell that can resume it. See `setpgid(2)`.
         let _ = prctl::new_session();
         // The shim has got the signals to the whole job as well. A SIGCONT would be late here, and
         // undo a Ctrl-Z that came since then; `kill 0` of the server would go to the host.
@@ -113,10 +96,10 @@ pub fn start_server<'a>(
     });
     // From here on the only way out is an empty tree, whether the server's exec is done or not.
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
-    super::release_inherited(&context.place, &mut strangers);
-    let mode = context.config.stdin;
-    let mut stdin = context.place.stdin;
-    if stdin == Some(Trigger::StdinEof) && mode == StdinMode::Auto && !hosts.hold_stdin() {
+    super::release_inherited(place, &mut strangers);
+    let is_auto = config.stdin == StdinMode::Auto;
+    let mut stdin = place.stdin;
+    if stdin == Some(Trigger::StdinEof) && is_auto && !prepared.hosts.hold_stdin() {
         log::info!("stdin is not watched: no process that started treaper holds the other end");
         stdin = None;
     }
@@ -125,17 +108,17 @@ pub fn start_server<'a>(
     if let Some(front) = &context.front {
         watch.add(Source::Front(front.line.as_fd()));
     }
-    for watched in hosts.watched {
+    for watched in prepared.hosts.watched {
         watch.add(Source::Process(watched.fd, watched.trigger));
     }
     // treaper's copies of stdin and stdout must not keep a pipe open that the server has closed.
     match stdin {
-        Some(trigger) => watch.add_stdin(trigger, mode == StdinMode::Auto),
+        Some(trigger) => watch.add_stdin(trigger, is_auto),
         // treaper needs its copy of stdin to ask how many bytes are unread.
-        None if writes.is_some() => {}
+        None if prepared.writes.is_some() => {}
         None => apart::give_up(fd::STDIN, &mut strangers),
     }
-    if context.config.stdout {
+    if config.stdout {
         watch.add_stdout();
     } else {
         apart::give_up(fd::STDOUT, &mut strangers);
@@ -143,18 +126,15 @@ pub fn start_server<'a>(
     if let Some(cgroup) = cgroup {
         watch.add(Source::Cgroup(cgroup.events.as_raw_fd()));
     }
-    if let Some((writes, time)) = writes.zip(context.config.idle) {
+    if let Some((writes, time)) = prepared.writes.zip(config.idle) {
         watch.add(Source::Idle(Idle::start(writes, time)));
     }
-    if let Role::Monitor {
-        shim: Link::Bell(bell),
-    } = &role
-    {
+    if let Role::Monitor(Link::Bell(bell)) = &role {
         watch.add(Source::Bell(bell.as_raw_fd()));
     }
     let server = Server::new(spawned, standing);
     let ledger = context.report.map(|report| report.ledger);
-    let tree = Tree::new(Some(server), strangers, containment, ledger);
-    let parent = hosts.parent.filter(|_| matches!(role, Role::Alone));
+    let tree = Tree::new(Some(server), strangers, prepared.containment, ledger);
+    let parent = prepared.hosts.parent.filter(|_| is_alone);
     Ok(Supervisor::new(context, role, parent, watch, tree))
 }

@@ -9,10 +9,11 @@ use crate::pair::board::Suspension;
 use crate::pair::bound::Bound;
 use crate::pair::context::{Context, Prepared};
 use crate::pair::link;
-use crate::pair::supervisor::Supervisor;
+use crate::pair::supervisor::{Role, Supervisor};
 use crate::plan::event::{Event, Trigger};
 use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
+use crate::streams::watch::Watch;
 use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::parent::Parent;
 use crate::sys::pid::{self, Pid};
@@ -124,7 +125,8 @@ fn take_over(
     let ledger = context.report.map(|report| report.ledger);
     let mut tree = Tree::new(server, strangers, containment, ledger);
     tree.ending_init = ending;
-    let mut supervisor = Supervisor::heir(context, shim.parent, tree);
+    let watch = Watch::signals_only();
+    let mut supervisor = Supervisor::new(context, Role::Heir, shim.parent, watch, tree);
     if let Some((what, errno)) = broken {
         supervisor.give_up(what, errno);
     }
@@ -136,7 +138,7 @@ fn take_over(
     } else {
         (board.resume(policy, clock::now()), Some(killed))
     };
-    supervisor.record_loss(Trigger::MonitorKilled);
+    context.record_loss(Trigger::MonitorKilled);
     supervisor.run(plan, first).map(|(_, status)| status)
 }
 
@@ -378,7 +380,7 @@ impl Shim<'_> {
         let from_server = Some(arrival.origin) == server && self.context.board.ended().is_none();
         let in_job = self.context.place.job_control;
         let from_tree = from_server || in_job && job_control::is_from_within(arrival);
-        if from_tree && !self.context.returns_signals() {
+        if from_tree && !self.context.manner.is_other_init {
             return self.context.report_forwarding(arrival.signal, None);
         }
         let rules = self.context.rules();

@@ -6,28 +6,22 @@ mod reaping;
 mod signals;
 
 use std::mem::discriminant;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use crate::command;
+use super::{context::Context, finally, link::Link};
 use crate::contain::Level;
-use crate::job_control;
 use crate::output::error::Error;
 use crate::output::progress::{self, Seconds, Step};
 use crate::output::{status, stderr};
-use crate::pair::context::Context;
-use crate::pair::finally;
-use crate::pair::link::Link;
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, ROUND_MIN, State};
 use crate::plan::supervise::{self, World};
 use crate::streams::watch::{Watch, Woken};
-use crate::sys::exec::Failure;
-use crate::sys::parent::Parent;
-use crate::sys::pid::Pid;
-use crate::sys::signal::Signal;
-use crate::sys::{Errno, clock, clone, fd, proc};
-use crate::tree::Tree;
-use crate::tree::reap::Left;
+use crate::sys::{Errno, clock, clone, fd, proc, stream};
+use crate::sys::{exec::Failure, parent::Parent, pid::Pid, signal::Signal};
+use crate::tree::{Tree, reap::Left};
+use crate::{command, job_control};
 
 /// Which process runs the loop.
 #[derive(Debug)]
@@ -35,7 +29,7 @@ pub enum Role {
     /// The only process of treaper.
     Alone,
     /// The child of the shim.
-    Monitor { shim: Link },
+    Monitor(Link),
     /// The shim after the end of the monitor.
     Heir,
 }
@@ -44,15 +38,12 @@ impl Role {
     /// The shim, if it is the parent.
     const fn shim(&self) -> Option<i32> {
         match self {
-            Self::Monitor {
-                shim: Link::Parent { pid, .. },
-            } => Some(*pid),
+            Self::Monitor(Link::Parent { pid, .. }) => Some(*pid),
             _ => None,
         }
     }
 }
 
-/// The state of the process that runs the loop.
 #[derive(Debug)]
 pub struct Supervisor<'a> {
     context: &'a Context<'a>,
@@ -87,28 +78,19 @@ impl<'a> Supervisor<'a> {
         tree.treaper[2] = front.map_or(0, Pid::get);
         Self {
             context,
+            // An heir has just adopted the tree.
+            reaps_first: matches!(role, Role::Heir),
             role,
             parent,
             watch,
             tree,
             alone: job_control::Alone::default(),
-            reaps_first: false,
             next_reap: None,
             stopping_since: None,
             server_gone_at: None,
         }
     }
 
-    /// A process that has to stop what it has adopted: the shim after the end of the monitor.
-    pub fn heir(context: &'a Context<'a>, parent: Option<Parent>, tree: Tree) -> Self {
-        Self {
-            reaps_first: true,
-            ..Self::new(context, Role::Heir, parent, Watch::signals_only(), tree)
-        }
-    }
-}
-
-impl Supervisor<'_> {
     /// Runs the loop until the tree is empty, or treaper gives up, and reports that. `first`: an
     /// event from before the loop. Returns the last plan, and the exit status.
     ///
@@ -127,6 +109,141 @@ impl Supervisor<'_> {
         let status = self.finish(&plan);
         self.end_run(plan.trigger, status);
         Ok((plan, status))
+    }
+
+    fn enter_state(&mut self, before: &Plan, after: &Plan) {
+        let (state, now) = (after.state, clock::now());
+        if matches!(state, State::Terminating { .. }) {
+            self.stopping_since = Some(now);
+        }
+        if let Some(report) = self.context.report {
+            report.ledger.set_state(state, now);
+        }
+        if self.context.board.failure().is_none() {
+            messages::log_state(before, after);
+        }
+    }
+
+    /// The exit status after the loop. Logs a line if processes had to be killed.
+    fn finish(&mut self, plan: &Plan) -> u8 {
+        let config = self.context.config;
+        self.report_killed(plan);
+        if self.tree.spare.is_some() {
+            self.tree.name_spared();
+        }
+        if plan.state == State::Survived {
+            log::error!(
+                "{} after SIGKILL, some processes still exist (listed above): only root can kill one with another uid, one in state D ends when what it is waiting for responds, and one in state t when its debugger detaches",
+                Seconds(config.policy.kill_timeout)
+            );
+            return status::SURVIVORS;
+        }
+        if plan.trigger == Some(Trigger::CancelTimeout) {
+            return config.exit_status(status::CANCEL_TIMEOUT);
+        }
+        let Some(ended) = self.context.board.ended() else {
+            log::error!("it is unknown how the server ended");
+            return status::OWN_FAILURE;
+        };
+        let status = ended.code();
+        self.context.voice.report(&Step::Done { status });
+        config.exit_status(status)
+    }
+
+    /// What is left to do when the tree is gone, or was given up. `status`: the exit status.
+    fn end_run(&mut self, trigger: Option<Trigger>, status: u8) {
+        let finally = finally::run(self.context, trigger, status);
+        // What the command has left in other groups is not of its own group, which is gone.
+        if finally.is_some() && status != status::SURVIVORS {
+            self.kill_until_empty();
+        }
+        self.write_report(trigger, status, finally);
+    }
+
+    fn stop_server(&mut self, plan: &Plan) {
+        let signal = self.stop_signal(plan);
+        // A monitor that was killed may have done it.
+        if self.context.board.stop_sent.get() || !self.tree.stop_server(signal) {
+            return;
+        }
+        if let Some(front) = &self.context.front {
+            // That process no longer has to wait for the host.
+            stream::send(front.line.as_fd(), b"!");
+        }
+        self.context.board.stop_sent.set(self.tree.has_sent_stop());
+        // After the signal, so that the message does not delay the stop.
+        if let Some(trigger) = plan.trigger {
+            progress::stopped_unasked(trigger, signal);
+        }
+    }
+
+    fn stop_signal(&self, plan: &Plan) -> Signal {
+        match self.context.manner.parent_signal {
+            Some(signal) if plan.trigger == Some(Trigger::ParentExit) => signal,
+            _ => self.context.config.signal,
+        }
+    }
+
+    /// Lets the shim exit. Returns whether the monitor has to stay, to reap the processes that are
+    /// left. The init of a PID namespace need not: when it exits, the kernel reaps them.
+    pub fn release_shim(&self) -> bool {
+        self.context.board.gave_up.set(true);
+        // Not SIGCHLD: the shim may be suspended, and the end of the monitor, which would resume
+        // it, does not come now.
+        self.signal_shim(Signal::CONT);
+        self.context.config.contain != Level::Pidns
+    }
+
+    /// A call on which the loop rests has failed in a way that its manual does not foresee. Only
+    /// SIGKILL is left, until the tree is empty or `--kill-timeout` is over.
+    pub fn give_up(&mut self, what: &str, errno: Errno) -> ! {
+        stderr::defer();
+        log::error!("cannot {what}: {errno}; the tree gets SIGKILL");
+        self.kill_until_empty();
+        self.end_run(self.context.board.trigger(), status::OWN_FAILURE);
+        stderr::write_deferred();
+        clone::exit_now(status::OWN_FAILURE.into())
+    }
+
+    /// Sends SIGKILL until the tree is empty, or `--kill-timeout` is over.
+    fn kill_until_empty(&mut self) {
+        let end = clock::now() + self.context.config.policy.kill_timeout;
+        loop {
+            let progress = self.tree.kill_round();
+            let reaped = self.tree.reap(&mut |_, _, _| {});
+            if let Some(ended) = reaped.server {
+                self.context.board.set_ended(ended);
+            }
+            if reaped.left == Left::Empty {
+                return;
+            }
+            if !progress && clock::now() >= end {
+                return self.tree.name_survivors();
+            }
+            // Dying takes processor time.
+            clock::pause(ROUND_MIN);
+        }
+    }
+
+    fn shim_is_gone(&self) -> bool {
+        matches!(&self.role, Role::Monitor(shim) if shim.is_gone())
+    }
+
+    /// Resumes the shim if it is suspended, or is about to be. A SIGCONT harms a shim that runs: it
+    /// removes the SIGTSTP of a Ctrl-Z that the shim has not read yet. The shim then forwards an
+    /// older SIGCONT, which undoes the Ctrl-Z.
+    fn resume_suspended_shim(&self) {
+        let runs = |pid| proc::stat(pid).is_ok_and(|stat| stat.state != b'T');
+        let runs = self.role.shim().is_some_and(runs);
+        if self.context.board.suspending.get() || !runs {
+            self.signal_shim(Signal::CONT);
+        }
+    }
+
+    fn signal_shim(&self, signal: Signal) {
+        if let Role::Monitor(shim) = &self.role {
+            shim.signal(signal);
+        }
     }
 }
 
@@ -185,7 +302,7 @@ impl World for Supervisor<'_> {
             stderr::defer();
         }
         if let Event::Trigger(trigger) = event {
-            self.record_loss(trigger);
+            self.context.record_loss(trigger);
             log::info!("trigger: {trigger}");
         }
         if after != before {
@@ -225,146 +342,8 @@ impl World for Supervisor<'_> {
                 return Some(Event::Swept { progress });
             }
             Action::NameWaiting => self.name_waiting(plan),
-            Action::NameSurvivors => {
-                self.tree.name_survivors();
-            }
+            Action::NameSurvivors => self.tree.name_survivors(),
         }
         None
-    }
-}
-
-impl Supervisor<'_> {
-    fn enter_state(&mut self, before: &Plan, after: &Plan) {
-        let (state, now) = (after.state, clock::now());
-        if matches!(state, State::Terminating { .. }) {
-            self.stopping_since = Some(now);
-        }
-        if let Some(report) = self.context.report {
-            report.ledger.set_state(state, now);
-        }
-        if self.context.board.failure().is_none() {
-            messages::log_state(before, after);
-        }
-    }
-
-    /// The exit status after the loop. Logs a line if processes had to be killed.
-    fn finish(&mut self, plan: &Plan) -> u8 {
-        self.report_killed(plan);
-        if self.tree.spare.is_some() {
-            self.tree.name_spared();
-        }
-        if plan.state == State::Survived {
-            log::error!(
-                "{} after SIGKILL, some processes still exist (listed above): only root can kill one with another uid, one in state D ends when what it is waiting for responds, and one in state t when its debugger detaches",
-                Seconds(self.context.config.policy.kill_timeout)
-            );
-            return status::SURVIVORS;
-        }
-        if plan.trigger == Some(Trigger::CancelTimeout) {
-            return self.context.config.exit_status(status::CANCEL_TIMEOUT);
-        }
-        let Some(ended) = self.context.board.ended() else {
-            log::error!("it is unknown how the server ended");
-            return status::OWN_FAILURE;
-        };
-        let status = ended.code();
-        self.context.voice.report(&Step::Done { status });
-        self.context.config.exit_status(status)
-    }
-
-    /// What is left to do when the tree is gone, or was given up. `status`: the exit status.
-    fn end_run(&mut self, trigger: Option<Trigger>, status: u8) {
-        let finally = finally::run(self.context, trigger, status);
-        // What the command has left in other groups is not of its own group, which is gone.
-        if finally.is_some() && status != status::SURVIVORS {
-            self.kill_until_empty();
-        }
-        self.write_report(trigger, status, finally);
-    }
-
-    fn stop_server(&mut self, plan: &Plan) {
-        let signal = self.stop_signal(plan);
-        // A monitor that was killed may have done it.
-        if self.context.board.stop_sent.get() || !self.tree.stop_server(signal) {
-            return;
-        }
-        if let Some(front) = &self.context.front {
-            front.announce_stop();
-        }
-        self.context.board.stop_sent.set(self.tree.has_sent_stop());
-        // After the signal, so that the message does not delay the stop.
-        if let Some(trigger) = plan.trigger {
-            progress::stopped_unasked(trigger, signal);
-        }
-    }
-
-    fn stop_signal(&self, plan: &Plan) -> Signal {
-        match self.context.manner.parent_signal {
-            Some(signal) if plan.trigger == Some(Trigger::ParentExit) => signal,
-            _ => self.context.config.signal,
-        }
-    }
-
-    /// Lets the shim exit. Returns whether the monitor has to stay, to reap the processes that are
-    /// left. The init of a PID namespace need not stay: when it exits, the kernel reaps them.
-    pub fn release_shim(&self) -> bool {
-        self.context.board.gave_up.set(true);
-        // Not SIGCHLD: the shim may be suspended, and the end of the monitor, which would resume
-        // it, does not come now.
-        self.signal_shim(Signal::CONT);
-        self.context.config.contain != Level::Pidns
-    }
-
-    /// A call on which the loop rests has failed in a way that its manual does not foresee. Only
-    /// SIGKILL is left, until the tree is empty or `--kill-timeout` is over.
-    pub fn give_up(&mut self, what: &str, errno: Errno) -> ! {
-        stderr::defer();
-        log::error!("cannot {what}: {errno}; the tree gets SIGKILL");
-        self.kill_until_empty();
-        self.end_run(self.context.board.trigger(), status::OWN_FAILURE);
-        stderr::write_deferred();
-        clone::exit_now(status::OWN_FAILURE.into())
-    }
-
-    /// Sends SIGKILL until the tree is empty, or `--kill-timeout` is over.
-    fn kill_until_empty(&mut self) {
-        let end = clock::now() + self.context.config.policy.kill_timeout;
-        loop {
-            let progress = self.tree.kill_round();
-            let reaped = self.tree.reap(&mut |_, _, _| {});
-            if let Some(ended) = reaped.server {
-                self.context.board.set_ended(ended);
-            }
-            if reaped.left == Left::Empty {
-                break;
-            }
-            if !progress && clock::now() >= end {
-                self.tree.name_survivors();
-                break;
-            }
-            // Dying takes processor time.
-            clock::pause(ROUND_MIN);
-        }
-    }
-
-    fn shim_is_gone(&self) -> bool {
-        matches!(&self.role, Role::Monitor { shim } if shim.is_gone())
-    }
-
-    /// Resumes the shim if it is suspended, or is about to be. A SIGCONT harms a shim that runs: it
-    /// removes the SIGTSTP of a Ctrl-Z that the shim has not read yet. The shim then forwards an
-    /// older SIGCONT, which undoes the Ctrl-Z.
-    fn resume_suspended_shim(&self) {
-        let runs = |pid| proc::stat(pid).is_ok_and(|stat| stat.state != b'T');
-        let runs = self.role.shim().is_some_and(runs);
-        if self.context.board.suspending.get() || !runs {
-            self.signal_shim(Signal::CONT);
-        }
-    }
-
-    fn signal_shim(&self, signal: Signal) {
-        if let Role::Monitor { shim } = &self.role {
-            shim.signal(signal);
-        }
     }
 }

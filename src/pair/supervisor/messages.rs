@@ -2,18 +2,16 @@
 
 use super::{Role, Supervisor};
 use crate::contain::Level;
-use crate::output::ledger::Lost;
 use crate::output::progress::{Named, Seconds};
 use crate::output::report::Facts;
+use crate::pair::link::Link;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::sys::pid::{self, Pid};
-use crate::sys::proc;
-use crate::sys::signal::Signal;
+use crate::sys::{proc, signal::Signal};
 
 impl Supervisor<'_> {
-    /// Logs which processes the stop waits for. From then on Ctrl-C kills them, if it reaches
-    /// treaper.
+    /// From then on Ctrl-C kills the processes that the stop waits for, if it reaches treaper.
     pub(super) fn name_waiting(&mut self, plan: &Plan) {
         let waiting = self.tree.living();
         if waiting.count == 0 || !log::log_enabled!(log::Level::Warn) {
@@ -33,17 +31,14 @@ impl Supervisor<'_> {
     /// while the job is in the background, behind a shell that gives each of its own jobs the
     /// foreground, or after the end of the shim.
     fn gets_keys(&self) -> bool {
-        if self.shim_is_gone() {
-            return false;
-        }
-        let known = match (&self.role, self.role.shim()) {
-            (_, Some(shim)) => shim,
-            (Role::Alone | Role::Heir, None) => pid::own(),
+        let known = match &self.role {
+            Role::Monitor(shim) if shim.is_gone() => return false,
+            Role::Monitor(Link::Parent { pid, .. }) => *pid,
             // Its own PID namespace hides the shim.
-            (Role::Monitor { .. }, None) => return self.context.board.in_foreground.get(),
+            Role::Monitor(_) => return self.context.board.in_foreground.get(),
+            Role::Alone | Role::Heir => pid::own(),
         };
-        let is_in_front = |stat: proc::Stat| stat.foreground == stat.group;
-        proc::stat(known).is_ok_and(is_in_front)
+        proc::stat(known).is_ok_and(|stat| stat.foreground == stat.group)
     }
 
     /// Logs which daemons end since the server has ended: who has started one with the server may
@@ -67,11 +62,10 @@ impl Supervisor<'_> {
             return;
         }
         let trigger = plan.trigger.map_or("?", Trigger::name);
-        let mut victims = sigkill.victims;
+        let (mut victims, signal) = (sigkill.victims, self.stop_signal(plan));
         victims.count = sigkill.ended as usize;
-        let (signal, since) = (self.stop_signal(plan), self.stopping_since);
-        let time = sigkill.since.zip(since);
-        if let Some(time) = time.map(|(kill, stop)| Seconds::about(kill.saturating_sub(stop))) {
+        if let Some((kill, stop)) = sigkill.since.zip(self.stopping_since) {
+            let time = Seconds::about(kill.saturating_sub(stop));
             log::warn!("{trigger}: had to SIGKILL {victims}, alive {time} after {signal}");
         } else {
             log::warn!("{trigger}: had to SIGKILL {victims}, alive after {signal}");
@@ -80,33 +74,20 @@ impl Supervisor<'_> {
 
     /// Counts the living processes once, after the stop signal was sent.
     pub(super) fn count_signalled(&mut self) {
-        let Some(report) = self.context.report else {
-            return;
-        };
-        if self.stopping_since.is_some() && report.ledger.signalled().is_none() {
-            report.ledger.set_signalled(self.tree.count_signalled());
+        if let (Some(report), Some(_)) = (self.context.report, self.stopping_since) {
+            if report.ledger.signalled().is_none() {
+                report.ledger.set_signalled(self.tree.count_signalled());
+            }
         }
     }
 
-    /// Notes for the report that a process of treaper was killed, if `trigger` says so.
-    pub fn record_loss(&self, trigger: Trigger) {
-        let lost = match trigger {
-            Trigger::ShimKilled => Lost::Shim,
-            Trigger::MonitorKilled => Lost::Monitor,
-            _ => return,
-        };
-        if let Some(report) = self.context.report {
-            report.ledger.set_lost(lost);
-        }
-    }
-
-    /// Writes the report. `status`: the exit status. `finally`: that of the command of `--finally`.
-    pub fn write_report(&self, trigger: Option<Trigger>, status: u8, finally: Option<u8>) {
+    /// `status`: the exit status. `finally`: that of the command of `--finally`.
+    pub(super) fn write_report(&self, trigger: Option<Trigger>, status: u8, finally: Option<u8>) {
         let Some(report) = self.context.report else {
             return;
         };
         if self.shim_is_gone() {
-            self.record_loss(Trigger::ShimKilled);
+            self.context.record_loss(Trigger::ShimKilled);
         }
         report.write(&Facts {
             trigger,
@@ -120,7 +101,6 @@ impl Supervisor<'_> {
     }
 }
 
-/// Logs each new state of the plan, for `-v`.
 pub(super) fn log_state(before: &Plan, after: &Plan) {
     if before.trigger.is_none() && after.trigger == Some(Trigger::ServerExit) {
         log::info!("trigger: {}", Trigger::ServerExit);

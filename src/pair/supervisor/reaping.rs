@@ -6,13 +6,10 @@ use super::{Role, Supervisor};
 use crate::output::progress::Step;
 use crate::plan::event::Event;
 use crate::streams::watch::Woken;
-use crate::sys::signal::Signal;
-use crate::sys::wait::Change;
-use crate::sys::{clock, pid, proc};
+use crate::sys::{clock, pid, proc, signal::Signal, wait::Change};
 use crate::tree::reap::Left;
 
-/// The pause between two looks at a cgroup without a descriptor that reports the end of its
-/// members.
+/// The pause between two looks at a cgroup, where no descriptor reports the end of its members.
 const REAP_PAUSE: Duration = Duration::from_millis(10);
 
 impl Supervisor<'_> {
@@ -21,13 +18,13 @@ impl Supervisor<'_> {
         self.note_foreground();
         let context = self.context;
         let reaped = self.tree.reap(&mut |pid, ended, server| {
-            // At once: if this process is killed now, no other one learns it.
             if server {
+                // At once: if this process is killed now, no other one learns it.
                 context.board.set_ended(ended);
-            }
-            // If its exec has failed, that is reported as an error after the loop.
-            if server && context.board.failure().is_some() {
-                return;
+                // If its exec has failed, that is reported as an error after the loop.
+                if context.board.failure().is_some() {
+                    return;
+                }
             }
             context.voice.report(&Step::Reaped { pid, ended, server });
             if server {
@@ -58,28 +55,23 @@ impl Supervisor<'_> {
             }
             Left::Empty | Left::Living | Left::Unknown(_) => None,
         };
-        match reaped.server_job.filter(|_| self.context.place.job_control) {
-            // During a stop treaper must not be suspended: no shell would resume it.
-            Some(Change::Suspended(number)) if self.context.board.trigger().is_none() => {
-                if let Some(signal) = Signal::from_number(number.into()) {
+        match reaped.server_job.filter(|_| context.place.job_control) {
+            Some(Change::Suspended(number)) => match Signal::from_number(number.into()) {
+                // During a stop treaper must not be suspended: no shell would resume it.
+                Some(signal) if context.board.trigger().is_none() => {
                     self.suspend_with_server(signal);
                 }
-            }
+                // A stop undoes Ctrl-Z, since no shell would. Some servers suspend themselves by
+                // SIGSTOP after it.
+                Some(Signal::TSTP | Signal::STOP) => self.tree.signal_tree(Signal::CONT),
+                _ => {}
+            },
             Some(Change::Resumed) => {
-                self.context.board.withdraw_suspension();
+                context.board.withdraw_suspension();
                 self.alone.server_resumed();
                 self.resume_suspended_shim();
             }
-            // A stop undoes Ctrl-Z, since no shell would. Some servers suspend themselves by
-            // SIGSTOP after it.
-            Some(Change::Suspended(by))
-                if [Signal::TSTP, Signal::STOP]
-                    .map(Signal::number)
-                    .contains(&by) =>
-            {
-                self.tree.signal_tree(Signal::CONT);
-            }
-            Some(_) | None => {}
+            _ => {}
         }
         Event::Reaped {
             server_gone: reaped.server.is_some(),
@@ -96,9 +88,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Reading clears the notification. If it cannot be read, poll would return at once again and
-    /// again, so the watch is removed. That happens when the group is gone: the shim removes it
-    /// when it exits.
+    /// Reading clears the notification. If that fails, the shim has exited and removed the group:
+    /// then the watch ends, since poll would return at once again and again.
     pub(super) fn read_cgroup_events(&mut self) {
         let cgroup = self.tree.cgroup();
         if cgroup.is_none_or(|cgroup| cgroup.is_populated().is_err()) {

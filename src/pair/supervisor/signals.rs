@@ -9,10 +9,9 @@ use crate::plan::event::{Event, Trigger};
 use crate::settings::config::ForwardTo;
 use crate::streams::forward::Route;
 use crate::sys::arrival::{self, Arrival, Origin};
-use crate::sys::parent::Parent;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
-use crate::sys::{pidfd, proc};
+use crate::sys::{parent::Parent, pidfd, proc};
 
 impl Supervisor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
@@ -21,18 +20,17 @@ impl Supervisor<'_> {
             return Some(Event::KillNow);
         }
         let gone = self.check_parent();
-        if gone.is_some() {
-            self.reaps_first = true;
-        }
+        self.reaps_first |= gone.is_some();
         let is_cont = arrival.signal == Signal::CONT;
         if is_cont {
             self.resume_shim(&arrival);
         }
-        if self.is_from_tree(&arrival) && !self.context.returns_signals() {
+        if self.never_returns(&arrival) {
             self.pass_to_host(&arrival);
             return gone.map(Event::Trigger);
         }
-        match self.context.rules().route(&arrival) {
+        let rules = self.context.rules();
+        match rules.route(&arrival) {
             Route::Child if gone.is_some() => {}
             Route::Forward(_) if self.has_announced_an_end(&arrival) => {}
             // Ctrl-Z may have suspended the server meanwhile, and this would undo it.
@@ -40,14 +38,9 @@ impl Supervisor<'_> {
             Route::Trigger(trigger) => return Some(Event::Trigger(gone.unwrap_or(trigger))),
             Route::Child => return Some(self.reap()),
             Route::Forward(_) if self.is_also_for_shim(&arrival) => {}
-            Route::Forward(to) if self.context.rules().is_resumption(&arrival) => {
-                job_control::forward_resumption(
-                    to,
-                    &signal::waiting_job_stop,
-                    &mut |signal, to| {
-                        self.forward(to, &Arrival { signal, ..arrival });
-                    },
-                );
+            Route::Forward(to) if rules.is_resumption(&arrival) => {
+                let forward = &mut |signal, to| self.forward(to, &Arrival { signal, ..arrival });
+                job_control::forward_resumption(to, &signal::waiting_job_stop, forward);
             }
             Route::Forward(to) => self.forward(to, &arrival),
             Route::Delivered => {}
@@ -55,7 +48,6 @@ impl Supervisor<'_> {
         }
         // The request to suspend was for the shim, not for the monitor.
         if matches!(self.role, Role::Alone) && self.context.board.trigger().is_none() {
-            let rules = self.context.rules();
             if rules.suspends_treaper(&arrival) {
                 job_control::suspend_self(Signal::STOP, &|| true);
             }
@@ -66,8 +58,7 @@ impl Supervisor<'_> {
         gone.map(Event::Trigger)
     }
 
-    /// Whether it is the Ctrl-C that was offered. A monitor does not get it from the terminal, so
-    /// the shim reports it.
+    /// Whether it is the Ctrl-C that was offered. To a monitor, the shim reports it.
     fn is_kill_key(&self, arrival: &Arrival) -> bool {
         let pressed = self.context.rules().is_interrupt_key(arrival);
         let forwarded = arrival.signal == Signal::CHLD && self.context.board.kill_now.take();
@@ -75,23 +66,24 @@ impl Supervisor<'_> {
     }
 
     /// Whether it comes from the server, or from a process of the tree that has signalled the whole
-    /// job. It never goes back there. Only the tree knows the monitor, as the parent of the server.
-    /// The only process is also the one that the host knows: other processes of the tree may mean
-    /// the server by it.
-    fn is_from_tree(&self, arrival: &Arrival) -> bool {
+    /// job, so that it never goes back there (the other inits forward each). Only the tree knows the
+    /// monitor, as the parent of the server. The only process is also the one that the host knows:
+    /// other processes of the tree may mean the server by it.
+    fn never_returns(&self, arrival: &Arrival) -> bool {
         let Origin::Process(sender) = arrival.origin else {
             return false;
         };
         let is_server = self.context.board.server().map(Pid::get) == Some(sender);
         let is_of_tree = match &self.role {
             // What it has sent to itself is a signal that it has put back.
-            Role::Monitor { .. } if ![pid::parent(), pid::own()].contains(&sender) => {
+            Role::Monitor(_) if ![pid::parent(), pid::own()].contains(&sender) => {
                 proc::is_descendant(sender) == Ok(true)
             }
             Role::Alone if self.context.place.job_control => job_control::is_from_within(arrival),
-            Role::Alone | Role::Monitor { .. } | Role::Heir => false,
+            _ => false,
         };
-        (is_server || is_of_tree) && arrival.signal != Signal::CHLD
+        let is_from_tree = (is_server || is_of_tree) && arrival.signal != Signal::CHLD;
+        is_from_tree && !self.context.manner.is_other_init
     }
 
     /// What the server sends to its parent goes to the host, as it would without treaper (an X
@@ -112,7 +104,7 @@ impl Supervisor<'_> {
         let next = |_| arrival::wait_any(Some(Duration::ZERO)).ok().flatten();
         // Bounded, since a process outside can send without a pause.
         for arrival in (0..1000).map_while(next) {
-            if self.is_from_tree(&arrival) && !self.context.returns_signals() {
+            if self.never_returns(&arrival) {
                 self.pass_to_host(&arrival);
             }
         }
@@ -140,24 +132,20 @@ impl Supervisor<'_> {
     /// Whether it is only the parent-death signal, a SIGCONT, of the host or of the shim.
     fn has_announced_an_end(&self, arrival: &Arrival) -> bool {
         let of_shim = arrival.signal == Signal::CONT && self.shim_is_gone();
-        of_shim
-            || self
-                .parent
-                .is_some_and(|parent| parent.has_announced_its_end(arrival))
+        let of_host = |parent: Parent| parent.has_announced_its_end(arrival);
+        of_shim || self.parent.is_some_and(of_host)
     }
 
     fn check_parent(&mut self) -> Option<Trigger> {
         let host_ends = self.parent.as_mut().is_some_and(Parent::ends);
         match &self.role {
             Role::Alone if host_ends => Some(Trigger::ParentExit),
-            Role::Monitor { .. } if self.role.shim().is_some_and(|pid| pid::parent() != pid) => {
-                self.role = Role::Monitor { shim: Link::Gone };
+            Role::Monitor(Link::Parent { pid, .. }) if pid::parent() != *pid => {
+                self.role = Role::Monitor(Link::Gone);
                 Some(Trigger::ShimKilled)
             }
-            Role::Monitor { .. } if self.context.board.host_gone.take() => {
-                Some(Trigger::ParentExit)
-            }
-            Role::Alone | Role::Monitor { .. } | Role::Heir => None,
+            Role::Monitor(_) if self.context.board.host_gone.take() => Some(Trigger::ParentExit),
+            _ => None,
         }
     }
 
@@ -173,7 +161,7 @@ impl Supervisor<'_> {
     /// Suspends the process that the shell knows by the signal that has suspended the server.
     pub(super) fn suspend_with_server(&mut self, signal: Signal) {
         match self.role {
-            Role::Monitor { .. } => {
+            Role::Monitor(_) => {
                 self.context.board.order_suspension(signal.number());
                 self.signal_shim(Signal::CHLD);
             }
