@@ -1,35 +1,28 @@
 //! The life of the shim: it forwards signals and guards the monitor, and if that is killed, it
 //! stops the tree itself.
 
-use crate::contain::Containment;
-use crate::job_control;
-use crate::output::error::Error;
-use crate::output::{progress, status, stderr};
-use crate::pair::board::Suspension;
-use crate::pair::bound::Bound;
-use crate::pair::context::{Context, Prepared};
-use crate::pair::link;
-use crate::pair::supervisor::{Role, Supervisor};
-use crate::plan::event::{Event, Trigger};
-use crate::settings::config::ForwardTo;
-use crate::streams::forward::Route;
-use crate::streams::watch::Watch;
-use crate::sys::arrival::{self, Arrival, Origin};
-use crate::sys::parent::Parent;
-use crate::sys::pid::{self, Pid};
-use crate::sys::signal::{self, Signal};
-use crate::sys::wait::{self, Change, Ended, Wait};
-use crate::sys::{Errno, apart, clock, fd, pidfd, proc};
-use crate::tree::{Server, StopSent, Tree};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use super::context::{Context, Prepared};
+use super::supervisor::{Role, Supervisor};
+use super::{board::Suspension, bound::Bound, link};
+use crate::contain::Containment;
+use crate::job_control;
+use crate::output::{error::Error, progress, status, stderr};
+use crate::plan::event::{Event, Trigger};
+use crate::settings::config::ForwardTo;
+use crate::streams::{forward::Route, watch::Watch};
+use crate::sys::arrival::{self, Arrival, Origin};
+use crate::sys::pid::{self, Pid};
+use crate::sys::signal::{self, Signal};
+use crate::sys::wait::{self, Change, Ended, Wait};
+use crate::sys::{Errno, apart, clock, fd, parent::Parent, pidfd, proc};
+use crate::tree::{Server, StopSent, Tree};
+
 /// Guards `monitor`. `bell`: if the monitor is in a PID namespace of its own. Returns the exit
-/// status of treaper.
-///
-/// # Errors
-/// The server was not started.
+/// status of treaper. An error: the server was not started.
 pub fn run(
     context: &Context<'_>,
     prepared: Prepared,
@@ -50,7 +43,6 @@ pub fn run(
         bell,
         ends_by: None,
         bound: Bound::default(),
-        late_at: None,
         server: None,
         real_time_by_monitor: false,
         obeyed: Suspension::default(),
@@ -66,35 +58,36 @@ pub fn run(
     }
     let status = match shim.guard() {
         Ok(Ended::Exited(status)) => status,
-        Ok(Ended::Killed(_)) => take_over(shim, context, containment, None)?,
-        Err(broken) => take_over(shim, context, containment, Some(broken))?,
+        Ok(Ended::Killed(_)) => take_over(shim, containment, None)?,
+        Err(why) => {
+            let _ = signal::kill(monitor, Signal::KILL);
+            take_over(shim, containment, Some(why))?
+        }
     };
     super::end_treaper(context, status);
     Ok(status)
 }
 
-/// The monitor was killed, so the shim becomes the *heir*, and stops the tree. `broken`: why the
-/// shim cannot wait.
-fn take_over(
-    shim: Shim<'_>,
-    context: &Context<'_>,
-    level: Containment,
-    broken: Option<(&str, Errno)>,
-) -> Result<u8, Error> {
+/// The monitor was killed, so the shim becomes the *heir*, and stops the tree. `why`: what the shim
+/// cannot do, if it cannot wait any more.
+fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> Result<u8, Error> {
+    let context = shim.context;
     let (board, policy) = (context.board, context.policy());
-    // A reason that the monitor has not acted on counts more than its end.
-    let reason = shim
-        .bound
-        .asked
-        .filter(|_| shim.ends_by.is_some() && board.trigger().is_none());
-    let killed = Event::Trigger(reason.map_or(Trigger::MonitorKilled, |(trigger, _)| trigger));
+    let killed = Event::Trigger(match shim.bound.asked {
+        // A reason that the monitor has not acted on counts more than its end.
+        Some((trigger, _)) if shim.ends_by.is_some() && board.trigger().is_none() => trigger,
+        _ => Trigger::MonitorKilled,
+    });
     let namespace = level.is_namespace();
-    let ending = shim.ending_init();
+    // It was killed but cannot end: it waits in the kernel, or it is the init of a PID namespace in
+    // which another process does.
+    let killed_monitor = shim.ends_by.map(|_| shim.monitor);
+    let ending = killed_monitor.filter(|pid| wait::is_child(*pid));
     if namespace && board.ended().is_none() {
         // The monitor was the init of a namespace. With it the kernel kills all processes in it.
         let trigger = board.plan(policy).step(killed, clock::now()).0.trigger;
-        let by = (trigger, broken, board.server());
-        if let (Some(Trigger::MonitorKilled), None, Some(_)) = by {
+        let is_cause = trigger == Some(Trigger::MonitorKilled) && why.is_none();
+        if is_cause && board.server().is_some() {
             progress::stopped_unasked(Trigger::MonitorKilled, Signal::KILL);
         }
         if ending.is_none() {
@@ -127,7 +120,7 @@ fn take_over(
     tree.ending_init = ending;
     let watch = Watch::signals_only();
     let mut supervisor = Supervisor::new(context, Role::Heir, shim.parent, watch, tree);
-    if let Some((what, errno)) = broken {
+    if let Some((what, errno)) = why {
         supervisor.give_up(what, errno);
     }
     let has_begun = context.config.finally.is_some() && board.take_over_finally(namespace);
@@ -142,29 +135,25 @@ fn take_over(
     supervisor.run(plan, first).map(|(_, status)| status)
 }
 
-/// How long the shim waits for the end of a monitor that it has killed. One that cannot end is left
-/// behind, and its tree is stopped all the same.
+/// How long the shim waits for the end of a monitor that it has killed. After that, the tree of one
+/// that cannot end is stopped all the same.
 const DYING: Duration = Duration::from_millis(500);
 
-/// The shim's side of the pair.
 #[derive(Debug)]
 struct Shim<'a> {
     context: &'a Context<'a>,
     monitor: Pid,
     /// The host, if its end is a trigger.
     parent: Option<Parent>,
-    /// If the monitor is in a PID namespace of its own: from there it cannot signal the shim, and
-    /// its pids mean nothing here.
+    /// If the monitor is in a PID namespace of its own. Its pids mean nothing here then.
     bell: Option<OwnedFd>,
-    /// Until when the monitor has to end, since it was sent SIGKILL, or was an init and has closed
-    /// its files; `None`: neither.
+    /// Until when the monitor has to end, if it was sent SIGKILL, or was an init and has closed its
+    /// files.
     ends_by: Option<Duration>,
     bound: Bound,
-    /// When the monitor is late with what it has to do.
-    late_at: Option<Duration>,
     /// A pidfd of the server, opened for the first signal.
     server: Option<OwnedFd>,
-    /// The monitor had to send a real-time signal, and later ones must not overtake that one.
+    /// The monitor had to send a real-time signal, which later ones must not overtake.
     real_time_by_monitor: bool,
     /// The last order to suspend itself that the shim has obeyed.
     obeyed: Suspension,
@@ -177,51 +166,44 @@ struct Shim<'a> {
 
 impl Shim<'_> {
     /// Waits until the monitor has ended, or lets the shim exit before it. Returns how it ended. If
-    /// a signal has ended it, the tree now belongs to the shim; see also [`Self::ending_init`].
+    /// a signal has ended it, the tree now belongs to the shim.
     ///
     /// The kernel reports the monitor's end by SIGCONT. A signal that suspends removes a pending
     /// SIGCONT, and then arrives itself. So the shim looks at the monitor after every signal.
     ///
     /// # Errors
-    /// The shim cannot wait any more, and has sent SIGKILL to the monitor: what it cannot do, and
-    /// why.
+    /// The shim cannot wait any more: what it cannot do, and why.
     fn guard(&mut self) -> Result<Ended, (&'static str, Errno)> {
+        let mut late_at = None;
         loop {
-            let wakes_at = self.ends_by.or(self.late_at);
+            let wakes_at = self.ends_by.or(late_at);
             let timeout = wakes_at.map(|at| at.saturating_sub(clock::now()));
-            let arrival = arrival::wait_any(timeout).map_err(|errno| {
-                let _ = signal::kill(self.monitor, Signal::KILL);
-                ("wait for signals", errno)
-            })?;
+            let arrival = arrival::wait_any(timeout);
+            let arrival = arrival.map_err(|errno| ("wait for signals", errno))?;
             if let Some(arrival) = arrival.filter(|arrival| !link::is_from_monitor(arrival)) {
                 self.handle(&arrival);
             }
             self.check_parent();
-            let ended = self.look_at_monitor().map_err(|errno| {
-                let _ = signal::kill(self.monitor, Signal::KILL);
-                ("wait for children", errno)
-            })?;
-            if let Some(ended) = ended {
+            let ended = self.look_at_monitor();
+            if let Some(ended) = ended.map_err(|errno| ("wait for children", errno))? {
                 return Ok(ended);
             }
             self.suspend(arrival.as_ref());
-            self.kill_held_monitor();
+            late_at = self.kill_held_monitor();
         }
     }
 
-    /// If the monitor does not do what it has to do, it gets SIGKILL, and the shim goes on.
-    fn kill_held_monitor(&mut self) {
+    /// A monitor that does not do what it has to do gets SIGKILL. Returns when it is late with that.
+    fn kill_held_monitor(&mut self) -> Option<Duration> {
         let board = self.context.board;
         let is_expected = self.bound.asked.is_some() || board.trigger().is_some();
         if self.ends_by.is_some() || !is_expected {
-            // A drain may have ended without a stop.
-            self.late_at = None;
-            return;
+            return None;
         }
         let (plan, now) = (board.plan(self.context.policy()), clock::now());
         let finally_until = board.finally_until().unwrap_or_default();
-        self.late_at = self.bound.late_at(&plan, finally_until, now);
-        if self.late_at.is_some_and(|at| at <= now) && self.bound.is_held(self.monitor, now) {
+        let late_at = self.bound.late_at(&plan, finally_until, now);
+        if late_at.is_some_and(|at| at <= now) && self.bound.is_held(self.monitor, now) {
             let _ = signal::kill(self.monitor, Signal::KILL);
             // The monitor, which can no longer reap it, may wait for memory in a full group. This
             // frees some before this process needs more.
@@ -234,14 +216,7 @@ impl Shim<'_> {
             stderr::defer();
             log::warn!("the monitor process of treaper was kept from running, so it was killed");
         }
-    }
-
-    /// The monitor, if it was killed but cannot end: it waits in the kernel, or it is the init of a
-    /// PID namespace in which another process does.
-    fn ending_init(&self) -> Option<Pid> {
-        self.ends_by
-            .and(Some(self.monitor))
-            .filter(|pid| wait::is_child(*pid))
+        late_at
     }
 
     /// The server's pid; `None` if it is in another PID namespace.
@@ -258,31 +233,29 @@ impl Shim<'_> {
     }
 
     fn look_at_monitor(&mut self) -> Result<Option<Ended>, Errno> {
+        let board = self.context.board;
         // Emptied, it sends a signal again at the next byte.
         let closed = |bell: &OwnedFd| fd::empty(bell.as_fd());
         if self.bell.as_ref().is_some_and(closed) && self.ends_by.is_none() {
-            let (board, policy) = (self.context.board, self.context.policy());
+            let policy = self.context.policy();
             self.ends_by = Some(board.set_monitor_ending(policy, clock::now()));
         }
-        if self.context.board.gave_up.get() {
+        if board.gave_up.get() {
             return Ok(Some(Ended::Exited(status::SURVIVORS)));
         }
-        loop {
-            match Wait::any().ended().suspended().resumed().take()? {
-                Some((pid, change)) if pid == self.monitor.get() => match change {
-                    Change::Ended(ended) => return Ok(Some(ended)),
-                    // A suspended monitor sees nothing, so it is resumed at once.
-                    Change::Suspended(_) => {
-                        self.context.board.resumes_monitor.set(true);
-                        self.signal_monitor(Signal::CONT, None);
-                    }
-                    Change::Trapped | Change::Resumed => {}
-                },
+        while let Some((pid, change)) = Wait::any().ended().suspended().resumed().take()? {
+            let is_monitor = pid == self.monitor.get();
+            match change {
+                Change::Ended(ended) if is_monitor => return Ok(Some(ended)),
+                // A suspended monitor sees nothing, so it is resumed at once.
+                Change::Suspended(_) if is_monitor => {
+                    board.resumes_monitor.set(true);
+                    self.signal_monitor(Signal::CONT, None);
+                }
                 // Its pid is free now, and a process of the tree may get it.
-                Some((pid, Change::Ended(ended))) => {
-                    // The monitor was killed, but its tracer keeps that from its parent.
-                    // If its end is known, this is another process with its number.
-                    let board = self.context.board;
+                Change::Ended(ended) => {
+                    // The monitor was killed, but its tracer keeps that from its parent. If the end
+                    // of the server is known, this is another process with its number.
                     let server = self.server_pid().filter(|_| board.ended().is_none());
                     if server.is_some_and(|server| server.get() == pid) {
                         board.set_ended(ended);
@@ -291,14 +264,12 @@ impl Shim<'_> {
                         known.retain(|known| *known != pid);
                     }
                 }
-                Some(_) => {}
-                None => {
-                    self.note_strangers();
-                    let late = self.ends_by.is_some_and(|at| at <= clock::now());
-                    return Ok(late.then_some(Ended::Killed(Signal::KILL.number())));
-                }
+                _ => {}
             }
         }
+        self.note_strangers();
+        let late = self.ends_by.is_some_and(|at| at <= clock::now());
+        Ok(late.then_some(Ended::Killed(Signal::KILL.number())))
     }
 
     /// Remembers new children. Until the monitor begins to end, it adopts all orphans of the tree.
@@ -364,41 +335,38 @@ impl Shim<'_> {
     /// A signal from inside the tree never goes back there. What the server sends to its parent
     /// reaches the monitor.
     fn handle(&mut self, arrival: &Arrival) {
-        if let (Signal::CONT, Some(front)) = (arrival.signal, &self.context.front) {
+        let (context, board) = (self.context, self.context.board);
+        if let (Signal::CONT, Some(front)) = (arrival.signal, &context.front) {
             front.resume();
         }
         let by_treaper = [pid::own(), self.monitor.get()].map(Origin::Process);
         let resumed = by_treaper.contains(&arrival.origin) && arrival.signal == Signal::CONT;
-        if resumed
-            || self
-                .parent
-                .is_some_and(|parent| parent.has_announced_its_end(arrival))
-        {
+        let announced = |parent: Parent| parent.has_announced_its_end(arrival);
+        if resumed || self.parent.is_some_and(announced) {
             return;
         }
         let server = self.server_pid().map(|pid| Origin::Process(pid.get()));
-        let from_server = Some(arrival.origin) == server && self.context.board.ended().is_none();
-        let in_job = self.context.place.job_control;
+        let from_server = Some(arrival.origin) == server && board.ended().is_none();
+        let in_job = context.place.job_control;
         let from_tree = from_server || in_job && job_control::is_from_within(arrival);
-        if from_tree && !self.context.manner.is_other_init {
-            return self.context.report_forwarding(arrival.signal, None);
+        // The other inits forward those, too.
+        if from_tree && !context.manner.is_other_init {
+            return context.report_forwarding(arrival.signal, None);
         }
-        let rules = self.context.rules();
-        if rules.is_interrupt_key(arrival) && self.context.board.named.get() {
-            self.context.board.kill_now.set(true);
+        let rules = context.rules();
+        if rules.is_interrupt_key(arrival) && board.named.get() {
+            board.kill_now.set(true);
             self.signal_monitor(Signal::CHLD, None);
             return;
         }
         match rules.route(arrival) {
-            Route::Forward(to) if rules.is_resumption(arrival) => {
-                self.resume_server(to, arrival);
-            }
+            Route::Forward(to) if rules.is_resumption(arrival) => self.resume_server(to, arrival),
             Route::Forward(to) => self.forward(to, arrival),
             Route::Trigger(trigger) => {
                 self.bound.ask(trigger, clock::now());
                 self.signal_monitor(arrival.signal, arrival.value);
             }
-            Route::Drop => self.context.report_forwarding(arrival.signal, None),
+            Route::Drop => context.report_forwarding(arrival.signal, None),
             Route::Delivered | Route::Child => {}
         }
     }
@@ -410,21 +378,18 @@ impl Shim<'_> {
         if self.bell.is_some() && !self.server_may_be_suspended() {
             return;
         }
-        // The bell of such a monitor rings as SIGCONT, which removes the SIGTSTP of Ctrl-Z. The
-        // order is on the board by then.
-        let (board, obeyed) = (self.context.board, self.obeyed);
-        let rings = self.bell.is_some();
+        // Its bell rings as SIGCONT, which removes the SIGTSTP of Ctrl-Z. The order is on the board
+        // by then.
+        let (board, obeyed, rings) = (self.context.board, self.obeyed, self.bell.is_some());
         let order = || Some(board.suspension()).filter(|order| rings && *order != obeyed);
         let overtaken = || signal::waiting_job_stop().or_else(|| order()?.signal());
-        job_control::forward_resumption(to, &overtaken, &mut |signal, to| {
-            self.forward(to, &Arrival { signal, ..*arrival });
-        });
+        let forward = &mut |signal, to| self.forward(to, &Arrival { signal, ..*arrival });
+        job_control::forward_resumption(to, &overtaken, forward);
     }
 
     fn forward(&mut self, signal: Signal, arrival: &Arrival) {
-        if self.context.config.forward_to == ForwardTo::Server
-            && self.signal_server(signal, arrival.value)
-        {
+        let to_server = self.context.config.forward_to == ForwardTo::Server;
+        if to_server && self.signal_server(signal, arrival.value) {
             self.context.report_forwarding(arrival.signal, Some(signal));
         } else {
             self.signal_monitor(arrival.signal, arrival.value);
@@ -437,17 +402,12 @@ impl Shim<'_> {
         if self.real_time_by_monitor && signal.is_real_time() {
             return false;
         }
-        if self.server.is_none() {
-            self.server = self.open_server();
-        }
-        let sent = match &self.server {
+        self.server = self.server.take().or_else(|| self.open_server());
+        let sent = self.server.as_ref().is_some_and(|server| {
+            let sent = pidfd::send_value(server.as_fd(), signal, value);
             // ESRCH: the server has ended and was reaped, so no process can get the signal.
-            Some(server) => matches!(
-                pidfd::send_value(server.as_fd(), signal, value),
-                Ok(()) | Err(Errno::SRCH)
-            ),
-            None => false,
-        };
+            matches!(sent, Ok(()) | Err(Errno::SRCH))
+        });
         self.real_time_by_monitor |= signal.is_real_time() && !sent;
         sent
     }
@@ -465,9 +425,8 @@ impl Shim<'_> {
         (lives && is_unreaped && parent == self.monitor.get()).then_some(server)
     }
 
-    /// Signals the monitor, which is an unreaped child, so its pid is its own. If the call fails,
-    /// it is tried once more, and a plain signal by the other call: a reason to stop must not be
-    /// lost.
+    /// Signals the monitor, which is an unreaped child, so its pid is its own. A call that fails is
+    /// tried once more, for a plain signal the other one: a reason to stop must not be lost.
     fn signal_monitor(&self, signal: Signal, value: Option<u64>) {
         let sent = signal::send(self.monitor, signal, value)
             .or_else(|_| signal::send(self.monitor, signal, value.or(Some(0))));
