@@ -1,22 +1,15 @@
 //! The *board*: a few words of memory that shim and monitor share.
 //!
-//! Each word is written by one of the two and read by the other. Nothing is lost when either is
-//! killed, as a message on its way would be. The plan is written before its actions are done, so
-//! the shim goes on with it if the monitor is killed.
+//! Each word is written by one of the two and read by the other, so nothing is lost when either is
+//! killed, as a message on its way would be.
 
-use std::array;
-use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::{array, sync::atomic::Ordering::SeqCst, time::Duration};
 
-use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
-use crate::plan::policy::Policy;
 use crate::plan::record::{self, TIMES};
-use crate::sys::exec::Failure;
-use crate::sys::pid::Pid;
+use crate::plan::{event::Trigger, policy::Policy};
 use crate::sys::shared::{Flag, Word, Words, shared_words};
-use crate::sys::signal::Signal;
-use crate::sys::wait::Ended;
+use crate::sys::{exec::Failure, pid::Pid, signal::Signal, wait::Ended};
 
 shared_words! {
     /// The words. In each, zero means "not yet".
@@ -31,17 +24,18 @@ shared_words! {
         plan: Word,
         times: Words<{ 2 * TIMES }>,
         suspension: Word,
-        finally: Word,
+        /// The new process writes its pid before its exec, or the shim [`TAKEN_OVER`].
+        pub finally: Word,
         finally_until: Word,
         finally_status: Word,
-        /// Set by the monitor when some of the tree could not be killed, and all that it had to do
-        /// is done. So the shim has to exit, and the monitor may have to stay. Never cleared.
+        /// Set by the monitor when some of the tree could not be killed, and all else is done. So
+        /// the shim has to exit, and the monitor may have to stay. Never cleared.
         pub gave_up: Flag,
-        /// Set by the monitor when it has sent the stop signal to the server, never cleared. (The
-        /// kernel may send that signal, too.)
+        /// Set by the monitor when it has sent the stop signal to the server, never cleared. The
+        /// kernel may send it, too.
         pub stop_sent: Flag,
-        /// Set by the monitor when it has listed the processes for which the stop waits, with the
-        /// offer that Ctrl-C kills them now. Never cleared.
+        /// Set by the monitor when it has offered that Ctrl-C kills the processes for which the
+        /// stop waits. Never cleared.
         pub named: Flag,
         /// Set by the shim when Ctrl-C was pressed after that offer, cleared by the monitor when it
         /// acts on it.
@@ -52,8 +46,8 @@ shared_words! {
         /// Set and cleared by the monitor before it reaps, until the server is reaped: whether the
         /// foreground group of the terminal belongs to this job.
         pub in_foreground: Flag,
-        /// Set by the shim when it is about to suspend itself, before it looks at the reason once
-        /// more. Cleared by the shim when it goes on.
+        /// Set by the shim before it looks at the reason to suspend itself once more, cleared by
+        /// the shim when it goes on.
         pub suspending: Flag,
         /// Set by the shim before it resumes a suspended monitor, cleared by the monitor when it
         /// takes the next SIGCONT, which is then not for the server.
@@ -67,9 +61,9 @@ const TAKEN_OVER: i32 = -1;
 const HALF: u64 = 1 << 63;
 
 impl Board {
-    /// Monitor: the plan, before its actions are done. The half of `times` that is not in use is
-    /// filled, and then belongs to the plan by one store. So a monitor that is killed meanwhile
-    /// leaves the plan before.
+    /// Monitor: the plan, before its actions are done, so that the shim can go on with it. The half
+    /// of `times` that is not in use is filled, and then belongs to the plan by one store: a monitor
+    /// that is killed meanwhile leaves the plan before.
     pub fn set_plan(self, plan: &Plan) {
         let (head, times) = plan.encode();
         let half = !self.plan.get() & HALF;
@@ -108,59 +102,45 @@ impl Board {
         }
     }
 
-    /// The first leader of the server's session, if that was another process.
     pub fn leader(self) -> Option<Pid> {
         Pid::new(self.leader.get() as i32)
     }
 
-    /// Why the new process could not become the server, if it could not.
     pub fn failure(self) -> Option<Failure> {
         Failure::decode(self.failure.get())
     }
 
-    /// The server's pid, from its start on.
     pub fn server(self) -> Option<Pid> {
         Pid::new(self.server.get() as i32)
     }
 
-    /// Monitor: how the server ended.
+    /// How the server ended.
     pub fn set_ended(self, ended: Ended) {
         self.ended.set(ended.encode().into());
     }
 
-    /// How the server ended, if it has.
     pub fn ended(self) -> Option<Ended> {
         Ended::decode(self.ended.get() as u32)
     }
 
-    /// The process that has ended the run: the command of `--finally` is about to be started, and
-    /// has time until then.
+    /// The command of `--finally` is about to be started, and has time until then.
     pub fn set_finally_until(self, until: Duration) {
         self.finally_until.set(record::word(Some(until)));
     }
 
-    /// Until when the command of `--finally` has time, if one was to be started.
     pub fn finally_until(self) -> Option<Duration> {
         record::time(self.finally_until.get())
     }
 
-    /// What [`Self::claim_finally`] has to find.
-    pub fn finally_claim(self) -> u64 {
-        self.finally.get()
-    }
-
-    /// The new process `pid`: it is the command of `--finally`. Not if the process that has made it
-    /// was killed, and the other one has taken that over.
+    /// The new process `pid` is the command of `--finally`, unless the process that has made it was
+    /// killed, and the other one has taken that over. `claim`: what the word was before the fork.
     pub fn claim_finally(self, claim: u64, pid: i32) -> bool {
-        let claimed = self.finally.atomic();
-        claimed
-            .compare_exchange(claim, pid as u64, SeqCst, SeqCst)
-            .is_ok()
+        let word = self.finally.atomic();
+        word.compare_exchange(claim, pid as u64, SeqCst, SeqCst) == Ok(claim)
     }
 
-    /// Shim: the monitor was killed. Whether the command of `--finally` runs, or has ended. If it
-    /// has not begun, the shim is to start it. `namespace`: it was in a PID namespace, which is
-    /// gone.
+    /// The monitor was killed: whether the command of `--finally` runs, or has ended. If it has not
+    /// begun, the shim is to start it. `namespace`: it was in a PID namespace, which is gone.
     pub fn take_over_finally(self, namespace: bool) -> bool {
         let is_free = self.claim_finally(0, TAKEN_OVER);
         if is_free {
@@ -176,37 +156,34 @@ impl Board {
         Pid::new(self.finally.get() as i32)
     }
 
-    /// The exit status of the command of `--finally`.
     pub fn set_finally_status(self, status: u8) {
         self.finally_status.set(0x100 + u64::from(status));
     }
 
-    /// That status, if the command has ended.
+    /// The exit status of the command of `--finally`, if it has ended.
     pub fn finally_status(self) -> Option<u8> {
         let status = self.finally_status.get();
         (status != 0).then_some(status as u8)
     }
 
-    /// Monitor: job control has suspended the server by signal `number`, so the shim has to be
-    /// suspended by it, too.
+    /// Job control has suspended the server by signal `number`, so the shim has to follow.
     pub fn order_suspension(self, number: u8) {
         let Suspension(last) = self.suspension();
         self.suspension.set((last | 0xff) + 1 + u64::from(number));
     }
 
-    /// Monitor: the server was resumed, so the order is withdrawn.
+    /// The server was resumed.
     pub fn withdraw_suspension(self) {
         let Suspension(last) = self.suspension();
         self.suspension.set(last & !0xff);
     }
 
-    /// Shim: the last order to suspend itself.
     pub fn suspension(self) -> Suspension {
         Suspension(self.suspension.get())
     }
 }
 
-/// The index of the first time in the half that `head` names.
+/// Where the half of `times` begins that `head` names.
 const fn first_of(head: u64) -> usize {
     if head & HALF == 0 { 0 } else { TIMES }
 }
@@ -217,7 +194,6 @@ const fn first_of(head: u64) -> usize {
 pub struct Suspension(u64);
 
 impl Suspension {
-    /// The signal, unless the order was withdrawn.
     pub fn signal(self) -> Option<Signal> {
         Signal::from_number((self.0 & 0xff) as i32)
     }

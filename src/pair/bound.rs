@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
-use crate::sys::pid::Pid;
-use crate::sys::{Errno, proc};
+use crate::sys::{Errno, pid::Pid, proc};
 
 /// How long the monitor may be late. It needs less than a millisecond.
 const LATE: Duration = Duration::from_secs(4);
@@ -23,34 +22,24 @@ pub struct Bound {
     over: Option<Duration>,
     /// When the last step was due that the monitor has to do.
     due: Option<Duration>,
-    /// The step that was due then has not been done, and the monitor was held at the last look.
+    /// That step, if the monitor was late with it and held at the last look.
     suspected: Option<Duration>,
     /// After a look, the monitor has time until then in any case.
     extended: Duration,
 }
 
 impl Bound {
-    /// The shim has passed on a reason to stop.
     pub fn ask(&mut self, trigger: Trigger, now: Duration) {
         self.asked.get_or_insert((trigger, now));
     }
 
     /// When the monitor is late, if it follows `plan`. `None`: nothing is expected of it.
-    /// `finally_until`: until when the command of `--finally` has time, or 0.
-    pub fn late_at(
-        &mut self,
-        plan: &Plan,
-        finally_until: Duration,
-        now: Duration,
-    ) -> Option<Duration> {
+    /// `finally`: until when the command of `--finally` has time, or 0.
+    pub fn late_at(&mut self, plan: &Plan, finally: Duration, now: Duration) -> Option<Duration> {
         self.due = match plan.state {
             State::Running => self.asked.map(|(_, at)| at),
-            State::Done | State::Survived => {
-                Some((*self.over.get_or_insert(now)).max(finally_until))
-            }
-            State::Draining { .. } | State::Terminating { .. } | State::Killing { .. } => {
-                plan.deadline()
-            }
+            State::Done | State::Survived => Some((*self.over.get_or_insert(now)).max(finally)),
+            _ => plan.deadline(),
         };
         self.due.map(|due| (due + LATE).max(self.extended))
     }

@@ -3,12 +3,11 @@
 //! The process that has ended the run starts it, and waits for it. If the monitor is killed
 //! meanwhile, the command is a child of the shim, which waits for it instead.
 
-use std::ffi::OsStr;
-use std::time::Duration;
+use std::{ffi::OsStr, time::Duration};
 
+use super::context::Context;
 use crate::command;
 use crate::output::status;
-use crate::pair::context::Context;
 use crate::plan::event::Trigger;
 use crate::sys::clone::{self, Fork};
 use crate::sys::pid::{self, Pid};
@@ -22,8 +21,7 @@ const LEAST: Duration = Duration::from_secs(1);
 const DYING: Duration = Duration::from_millis(500);
 
 /// Runs the command, or waits for the one that the other process of treaper has started. Returns
-/// its exit status. `None`: there is none, or it is unknown. `trigger` and `status`: why and how
-/// the run has ended.
+/// its exit status, if there is one and it is known. `trigger`, `status`: how the run has ended.
 pub fn run(context: &Context<'_>, trigger: Option<Trigger>, status: u8) -> Option<u8> {
     let text = context.config.finally.as_deref()?;
     let board = context.board;
@@ -35,28 +33,24 @@ pub fn run(context: &Context<'_>, trigger: Option<Trigger>, status: u8) -> Optio
         (board.finally(), until)
     } else {
         board.set_finally_until(until);
-        let started = start(context, text, trigger.map_or("", Trigger::name), status);
-        let started = started.inspect_err(|errno| {
-            log::warn!("cannot start the command of --finally: {errno}");
-        });
+        let started = start(context, text, trigger.map_or("", Trigger::name), status)
+            .inspect_err(|errno| log::warn!("cannot start the command of --finally: {errno}"));
         (started.ok(), until)
     };
-    let status = pid.and_then(|pid| wait_for(pid, until)).map(|ended| {
-        if ended != Ended::Exited(0) {
-            log::warn!("the command of --finally {ended}");
-        }
-        ended.code()
-    });
-    match status {
-        Some(status) => board.set_finally_status(status),
-        None => log::warn!("it is unknown how the command of --finally ended"),
+    let Some(ended) = pid.and_then(|pid| wait_for(pid, until)) else {
+        log::warn!("it is unknown how the command of --finally ended");
+        return None;
+    };
+    if ended != Ended::Exited(0) {
+        log::warn!("the command of --finally {ended}");
     }
-    status
+    board.set_finally_status(ended.code());
+    Some(ended.code())
 }
 
 /// Starts the command, as the leader of a group.
 fn start(context: &Context<'_>, text: &OsStr, reason: &str, status: u8) -> Result<Pid, Errno> {
-    let claim = context.board.finally_claim();
+    let claim = context.board.finally.get();
     if let Fork::Parent(pid) = clone::fork_plainly()? {
         return Ok(pid);
     }

@@ -13,7 +13,7 @@ use super::{context::Context, finally, link::Link};
 use crate::contain::Level;
 use crate::output::error::Error;
 use crate::output::progress::{self, Seconds, Step};
-use crate::output::{status, stderr};
+use crate::output::{report::Facts, status, stderr};
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, ROUND_MIN, State};
 use crate::plan::supervise::{self, World};
@@ -111,19 +111,6 @@ impl<'a> Supervisor<'a> {
         Ok((plan, status))
     }
 
-    fn enter_state(&mut self, before: &Plan, after: &Plan) {
-        let (state, now) = (after.state, clock::now());
-        if matches!(state, State::Terminating { .. }) {
-            self.stopping_since = Some(now);
-        }
-        if let Some(report) = self.context.report {
-            report.ledger.set_state(state, now);
-        }
-        if self.context.board.failure().is_none() {
-            messages::log_state(before, after);
-        }
-    }
-
     /// The exit status after the loop. Logs a line if processes had to be killed.
     fn finish(&mut self, plan: &Plan) -> u8 {
         let config = self.context.config;
@@ -157,7 +144,21 @@ impl<'a> Supervisor<'a> {
         if finally.is_some() && status != status::SURVIVORS {
             self.kill_until_empty();
         }
-        self.write_report(trigger, status, finally);
+        let Some(report) = self.context.report else {
+            return;
+        };
+        if self.shim_is_gone() {
+            self.context.record_loss(Trigger::ShimKilled);
+        }
+        report.write(&Facts {
+            trigger,
+            server_pid: self.context.board.server().map(Pid::get),
+            server_ended: self.context.board.ended(),
+            exit_status: status,
+            finally,
+            memory_peak: self.tree.memory_peak(),
+            ..self.context.config.facts()
+        });
     }
 
     fn stop_server(&mut self, plan: &Plan) {
@@ -271,26 +272,24 @@ impl World for Supervisor<'_> {
                 self.tree.continue_stop();
             }
             let times = [deadline, self.tree.continues_at(), self.next_reap];
-            let event = match self.watch.wait(times.iter().flatten().min().copied()) {
+            match self.watch.wait(times.into_iter().flatten().min()) {
                 // The relay's clock does not stand during a drain, as that of the watch does.
-                Some(Woken::Trigger(Trigger::Idle)) if self.context.board.trigger().is_some() => {
-                    None
+                Some(Woken::Trigger(Trigger::Idle)) if self.context.board.trigger().is_some() => {}
+                Some(Woken::Trigger(trigger)) => return Event::Trigger(trigger),
+                Some(Woken::Signal(arrival)) => {
+                    if let Some(event) = self.on_signal(arrival) {
+                        return event;
+                    }
                 }
-                Some(Woken::Trigger(trigger)) => Some(Event::Trigger(trigger)),
-                Some(Woken::Signal(arrival)) => self.on_signal(arrival),
                 Some(Woken::Broken(what, errno)) => self.give_up(what, errno),
                 Some(Woken::CgroupChanged) => {
                     self.read_cgroup_events();
-                    Some(self.reap())
+                    self.reaps_first = true;
                 }
                 None => {
                     let now = clock::now();
-                    let reaps = self.next_reap.is_some_and(|at| at <= now);
-                    reaps.then(|| self.reap())
+                    self.reaps_first = self.next_reap.is_some_and(|at| at <= now);
                 }
-            };
-            if let Some(event) = event {
-                return event;
             }
         }
     }
@@ -324,8 +323,7 @@ impl World for Supervisor<'_> {
         match action {
             Action::StopServer => self.stop_server(plan),
             Action::EnsureServerStop => {
-                let signal = self.stop_signal(plan);
-                let _ = self.tree.ensure_server_stop(signal);
+                self.tree.ensure_server_stop(self.stop_signal(plan));
                 self.context.board.stop_sent.set(self.tree.has_sent_stop());
             }
             Action::StopRest => {

@@ -1,14 +1,12 @@
-//! What the monitor says: its messages, and its part of the report of the run, see `--report`.
+//! What the monitor says: its messages, and what it notes for `--report`.
 
 use super::{Role, Supervisor};
 use crate::contain::Level;
 use crate::output::progress::{Named, Seconds};
-use crate::output::report::Facts;
 use crate::pair::link::Link;
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
-use crate::sys::pid::{self, Pid};
-use crate::sys::{proc, signal::Signal};
+use crate::sys::{clock, pid, proc, signal::Signal};
 
 impl Supervisor<'_> {
     /// From then on Ctrl-C kills the processes that the stop waits for, if it reaches treaper.
@@ -81,35 +79,26 @@ impl Supervisor<'_> {
         }
     }
 
-    /// `status`: the exit status. `finally`: that of the command of `--finally`.
-    pub(super) fn write_report(&self, trigger: Option<Trigger>, status: u8, finally: Option<u8>) {
-        let Some(report) = self.context.report else {
-            return;
-        };
-        if self.shim_is_gone() {
-            self.context.record_loss(Trigger::ShimKilled);
+    pub(super) fn enter_state(&mut self, before: &Plan, after: &Plan) {
+        let (state, now) = (after.state, clock::now());
+        if matches!(state, State::Terminating { .. }) {
+            self.stopping_since = Some(now);
         }
-        report.write(&Facts {
-            trigger,
-            server_pid: self.context.board.server().map(Pid::get),
-            server_ended: self.context.board.ended(),
-            exit_status: status,
-            finally,
-            memory_peak: self.tree.memory_peak(),
-            ..self.context.config.facts()
-        });
-    }
-}
-
-pub(super) fn log_state(before: &Plan, after: &Plan) {
-    if before.trigger.is_none() && after.trigger == Some(Trigger::ServerExit) {
-        log::info!("trigger: {}", Trigger::ServerExit);
-    }
-    match after.state {
-        State::Done | State::Survived => {}
-        State::Running => log::info!("stdin has a writer again, so the server goes on"),
-        State::Draining { .. } => log::info!("draining: the server may exit by itself"),
-        State::Terminating { .. } => log::info!("terminating"),
-        State::Killing { .. } => log::info!("killing: the grace period has ended"),
+        if let Some(report) = self.context.report {
+            report.ledger.set_state(state, now);
+        }
+        if self.context.board.failure().is_some() {
+            return;
+        }
+        if before.trigger.is_none() && after.trigger == Some(Trigger::ServerExit) {
+            log::info!("trigger: {}", Trigger::ServerExit);
+        }
+        match state {
+            State::Done | State::Survived => {}
+            State::Running => log::info!("stdin has a writer again, so the server goes on"),
+            State::Draining { .. } => log::info!("draining: the server may exit by itself"),
+            State::Terminating { .. } => log::info!("terminating"),
+            State::Killing { .. } => log::info!("killing: the grace period has ended"),
+        }
     }
 }

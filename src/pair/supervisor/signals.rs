@@ -160,15 +160,13 @@ impl Supervisor<'_> {
 
     /// Suspends the process that the shell knows by the signal that has suspended the server.
     pub(super) fn suspend_with_server(&mut self, signal: Signal) {
+        let board = self.context.board;
         match self.role {
             Role::Monitor(_) => {
-                self.context.board.order_suspension(signal.number());
+                board.order_suspension(signal.number());
                 self.signal_shim(Signal::CHLD);
             }
-            Role::Alone => {
-                self.alone
-                    .server_suspended(signal, self.context.board.server());
-            }
+            Role::Alone => self.alone.server_suspended(signal, board.server()),
             // The heir always stops the tree.
             Role::Heir => {}
         }
