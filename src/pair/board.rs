@@ -24,7 +24,7 @@ shared_words! {
         plan: Word,
         times: Words<{ 2 * TIMES }>,
         suspension: Word,
-        /// The new process writes its pid before its exec, or the shim [`TAKEN_OVER`].
+        /// The new process writes its pid before its exec, or the shim `TAKEN_OVER`.
         pub finally: Word,
         finally_until: Word,
         finally_status: Word,
@@ -55,15 +55,15 @@ shared_words! {
     }
 }
 
-/// No pid: the command of `--finally` is the shim's to start, or was in a namespace that is gone.
+/// The command of `--finally` is the shim's to start, or was in a namespace that is gone.
 const TAKEN_OVER: i32 = -1;
 /// The bit of the word `plan` that says which half of `times` belongs to it.
 const HALF: u64 = 1 << 63;
 
 impl Board {
     /// Monitor: the plan, before its actions are done, so that the shim can go on with it. The half
-    /// of `times` that is not in use is filled, and then belongs to the plan by one store: a monitor
-    /// that is killed meanwhile leaves the plan before.
+    /// of `times` that is not in use is filled, and then belongs to the plan by one store. So a
+    /// monitor that is killed meanwhile leaves the plan before.
     pub fn set_plan(self, plan: &Plan) {
         let (head, times) = plan.encode();
         let half = !self.plan.get() & HALF;

@@ -4,21 +4,15 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 
 use super::board::Board;
-use crate::command::Command;
-use crate::contain::Containment;
 use crate::origin::{hosts::Hosts, place::Place};
-use crate::output::error::Error;
-use crate::output::ledger::Lost;
 use crate::output::progress::{Step, Voice};
-use crate::output::report::Report;
-use crate::plan::event::Trigger;
-use crate::plan::policy::Policy;
+use crate::output::{error::Error, ledger::Lost, report::Report};
+use crate::plan::{event::Trigger, policy::Policy};
 use crate::settings::{config::Config, manner::Manner};
-use crate::streams::forward::Rules;
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{prctl, startup::Inherited, writes::Writes};
-use crate::tree::spare::Spare;
+use crate::{command::Command, contain::Containment, streams::forward::Rules, tree::spare::Spare};
 
 /// What the user asked for, and the state in which this process was started.
 #[derive(Clone, Copy, Debug)]
@@ -40,16 +34,15 @@ pub struct Context<'a> {
     pub board: Board,
     pub report: Option<&'a Report>,
     pub front: Option<Front>,
-    /// What `--spare` leaves alone.
     pub spare: Option<Spare>,
 }
 
-/// What is prepared for the start of the server.
+/// What only the start of the server needs.
 pub struct Prepared {
     pub hosts: Hosts,
     pub command: Command,
     pub containment: Containment,
-    /// What is written to the server's stdin, for `--idle`.
+    /// For `--idle`.
     pub writes: Option<Writes>,
 }
 
@@ -73,8 +66,8 @@ impl Front {
 }
 
 impl Context<'_> {
-    /// Makes this process adopt the orphans among its descendants, as PID 1 does anyway. Where that
-    /// is impossible, as under some emulators, other inits go on, and so does treaper in their place.
+    /// Makes this process adopt the orphans among its descendants, as PID 1 does anyway. Under some
+    /// emulators that is impossible. Other inits then go on, and so does treaper in their place.
     pub fn adopt_orphans(&self) -> Result<(), Error> {
         let errno = match prctl::become_subreaper() {
             Err(errno) if pid::own() != 1 => errno,
@@ -105,7 +98,6 @@ impl Context<'_> {
         }
     }
 
-    /// The name of COMMAND, as it was given.
     pub fn command(&self) -> &OsStr {
         self.config.command.first().map_or("".as_ref(), |name| name)
     }

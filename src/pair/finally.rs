@@ -6,16 +6,14 @@
 use std::{ffi::OsStr, time::Duration};
 
 use super::context::Context;
-use crate::command;
-use crate::output::status;
-use crate::plan::event::Trigger;
 use crate::sys::clone::{self, Fork};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{Change, Ended, Wait};
 use crate::sys::{Errno, arrival, clock, prctl};
+use crate::{command, output::status, plan::event::Trigger};
 
-/// The command has at least this long, also with a grace period of 0.
+/// The least time that the command has, also with a grace period of 0.
 const LEAST: Duration = Duration::from_secs(1);
 /// How long its end is waited for after SIGKILL, which may come late (a file system that hangs).
 const DYING: Duration = Duration::from_millis(500);
@@ -54,8 +52,7 @@ fn start(context: &Context<'_>, text: &OsStr, reason: &str, status: u8) -> Resul
     if let Fork::Parent(pid) = clone::fork_plainly()? {
         return Ok(pid);
     }
-    // The parent may have been killed. Then the other process of treaper starts the command, unless
-    // this one has begun.
+    // If the parent was killed, the other process of treaper may have taken the command over.
     if !context.board.claim_finally(claim, pid::own()) {
         clone::exit_now(status::OWN_FAILURE.into());
     }

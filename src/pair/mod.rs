@@ -22,7 +22,7 @@ use context::{Context, Prepared};
 use link::Link;
 use supervisor::Role;
 
-/// The shim, and in its child the monitor. An error: the server was not started.
+/// The shim, and in its child the monitor.
 pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
     let in_job = context.place.job_control;
     let (forked, bell, shim, watched) = if prepared.containment.is_namespace() {
@@ -53,8 +53,7 @@ pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
     }
 }
 
-/// The only process, with `--no-guard` or as PID 1 under the name of another init. Returns the exit
-/// status of treaper. An error: the server was not started.
+/// The only process, with `--no-guard` or as PID 1 under the name of another init.
 pub fn run_alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
     let strangers = context.place.strangers.clone();
     let mut supervisor = monitor::start_server(context, prepared, Role::Alone, strangers)?;
@@ -74,12 +73,11 @@ pub fn release_inherited(place: &Place, helpers: &mut Vec<i32>) {
 }
 
 /// Ends treaper as the shell or the manager expects it, in its last process. A shell gets its
-/// terminal back, whose foreground group may be a group of the tree that is gone. Not if the job is
-/// in the background, since the shell may take the terminal at any moment then.
+/// terminal back, whose foreground group may be a group of the tree that is gone. A job in the
+/// background does nothing, since the shell may take the terminal at any moment.
 ///
 /// If a signal has ended the server, the same signal ends treaper: so a shell prints "Terminated"
-/// or ends a loop at Ctrl-C, and systemd can distinguish a crash from a stop. `$?` is 128 + n in
-/// both cases.
+/// or ends a loop at Ctrl-C, and systemd distinguishes a crash from a stop. `$?` is 128 + n anyway.
 fn end_treaper(context: &Context<'_>, status: u8) {
     stderr::write_deferred();
     let (board, place) = (context.board, &context.place);

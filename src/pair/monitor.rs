@@ -5,12 +5,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use super::context::{Context, Prepared};
 use super::link::Link;
 use super::supervisor::{Role, Supervisor};
-use crate::command;
-use crate::origin::hosts;
 use crate::output::{error::Error, progress::Step, stderr};
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
-use crate::settings::config::StdinMode;
 use crate::streams::idle::Idle;
 use crate::streams::watch::{Source, Watch};
 use crate::sys::clone::{self, Setup};
@@ -18,14 +15,13 @@ use crate::sys::signal::Signal;
 use crate::sys::startup::{self, Standing};
 use crate::sys::{apart, arrival, exec::Failure, fd, pid, prctl};
 use crate::tree::{Server, Tree};
+use crate::{command, origin::hosts, settings::config::StdinMode};
 
-/// Starts the server, and stops everything that it has started. `shim` is from before the fork.
-/// Returns the exit status of the monitor. An error: the server was not started.
+/// `shim` is from before the fork. Returns the exit status of the monitor.
 pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, Error> {
     // Signals to the shim's group or by its name do not reach the monitor. It gets no session: the
     // scheduler divides processor time between sessions (autogroup), so a new one would wait behind
-    // every busy one. With job control the monitor leaves the session and the group later, after it
-    // has started the server.
+    // every busy one. With job control it leaves both after it has started the server.
     if !context.place.job_control {
         let _ = prctl::new_group();
     }
@@ -53,8 +49,7 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
     Ok(status)
 }
 
-/// Starts the server, in the monitor or in the only process. Returns what runs the loop. An error:
-/// no process could be made.
+/// In the monitor or in the only process. Returns what runs the loop.
 pub fn start_server<'a>(
     context: &'a Context<'a>,
     mut prepared: Prepared,
@@ -82,8 +77,8 @@ pub fn start_server<'a>(
         .map_err(|errno| command::error(Failure::Clone(errno), name, &place.directory))?;
     if place.job_control && !is_alone {
         // The kernel takes a parent in another group of the same session for a shell, which resumes
-        // what the terminal suspends. The monitor does not do that, so it leaves the session. Then
-        // the kernel suspends the job only if there is a shell that can resume it. See `setpgid(2)`.
+        // what the terminal suspends. The monitor does not, so it leaves the session: the kernel
+        // then suspends the job only if there is a shell that can resume it. See `setpgid(2)`.
         let _ = prctl::new_session();
         // The shim has got the signals to the whole job as well. A SIGCONT would be late here, and
         // undo a Ctrl-Z that came since then; `kill 0` of the server would go to the host.

@@ -1,18 +1,13 @@
-//! The life of the shim: it forwards signals and guards the monitor, and if that is killed, it
-//! stops the tree itself.
+//! The life of the shim: it forwards signals, guards the monitor, and is its heir.
 
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::{mem::ManuallyDrop, time::Duration};
 
 use super::context::{Context, Prepared};
 use super::supervisor::{Role, Supervisor};
 use super::{board::Suspension, bound::Bound, link};
-use crate::contain::Containment;
-use crate::job_control;
 use crate::output::{error::Error, progress, status, stderr};
 use crate::plan::event::{Event, Trigger};
-use crate::settings::config::ForwardTo;
 use crate::streams::{forward::Route, watch::Watch};
 use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::pid::{self, Pid};
@@ -20,17 +15,16 @@ use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, Ended, Wait};
 use crate::sys::{Errno, apart, clock, fd, parent::Parent, pidfd, proc};
 use crate::tree::{Server, StopSent, Tree};
+use crate::{contain::Containment, job_control, settings::config::ForwardTo};
 
-/// Guards `monitor`. `bell`: if the monitor is in a PID namespace of its own. Returns the exit
-/// status of treaper. An error: the server was not started.
+/// `bell`: if `monitor` is in a PID namespace of its own. Returns the exit status of treaper.
 pub fn run(
     context: &Context<'_>,
     prepared: Prepared,
     monitor: Pid,
     bell: Option<OwnedFd>,
 ) -> Result<u8, Error> {
-    // The shim keeps no pidfd of the host, and starts nothing. To free the memory of the command
-    // would take the time of a few copied pages.
+    // The shim starts nothing. But to free the command would take the time of a few copied pages.
     let (parent, containment) = (prepared.hosts.parent, prepared.containment);
     drop((prepared.hosts.watched, prepared.writes));
     let _kept = ManuallyDrop::new(prepared.command);
@@ -135,8 +129,7 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
     supervisor.run(plan, first).map(|(_, status)| status)
 }
 
-/// How long the shim waits for the end of a monitor that it has killed. After that, the tree of one
-/// that cannot end is stopped all the same.
+/// How long the shim waits for the end of a monitor that it has killed. Some cannot end.
 const DYING: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -147,8 +140,7 @@ struct Shim<'a> {
     parent: Option<Parent>,
     /// If the monitor is in a PID namespace of its own. Its pids mean nothing here then.
     bell: Option<OwnedFd>,
-    /// Until when the monitor has to end, if it was sent SIGKILL, or was an init and has closed its
-    /// files.
+    /// Until when the monitor has to end: it was sent SIGKILL, or was an init and closed its files.
     ends_by: Option<Duration>,
     bound: Bound,
     /// A pidfd of the server, opened for the first signal.
@@ -157,22 +149,19 @@ struct Shim<'a> {
     real_time_by_monitor: bool,
     /// The last order to suspend itself that the shim has obeyed.
     obeyed: Suspension,
-    /// Children of the shim that are not of the tree: children that this process had before it
-    /// executed treaper, and their orphans. `None` if it had none.
+    /// Children that this process had before it executed treaper, and their orphans, which are not
+    /// of the tree. `None` if it had none.
     strangers: Option<Vec<i32>>,
     /// Children that close files for the shim.
     helpers: Vec<i32>,
 }
 
 impl Shim<'_> {
-    /// Waits until the monitor has ended, or lets the shim exit before it. Returns how it ended. If
-    /// a signal has ended it, the tree now belongs to the shim.
+    /// Waits until the monitor has ended, or lets the shim exit before it. Returns how it ended; an
+    /// error says which wait has failed, and why.
     ///
     /// The kernel reports the monitor's end by SIGCONT. A signal that suspends removes a pending
     /// SIGCONT, and then arrives itself. So the shim looks at the monitor after every signal.
-    ///
-    /// # Errors
-    /// The shim cannot wait any more: what it cannot do, and why.
     fn guard(&mut self) -> Result<Ended, (&'static str, Errno)> {
         let mut late_at = None;
         loop {
@@ -183,7 +172,11 @@ impl Shim<'_> {
             if let Some(arrival) = arrival.filter(|arrival| !link::is_from_monitor(arrival)) {
                 self.handle(&arrival);
             }
-            self.check_parent();
+            if self.parent.as_mut().is_some_and(Parent::ends) {
+                self.context.board.host_gone.set(true);
+                self.bound.ask(Trigger::ParentExit, clock::now());
+                self.signal_monitor(Signal::CHLD, None);
+            }
             let ended = self.look_at_monitor();
             if let Some(ended) = ended.map_err(|errno| ("wait for children", errno))? {
                 return Ok(ended);
@@ -193,7 +186,7 @@ impl Shim<'_> {
         }
     }
 
-    /// A monitor that does not do what it has to do gets SIGKILL. Returns when it is late with that.
+    /// A monitor that does not do what it has to do gets SIGKILL. Returns when it is late.
     fn kill_held_monitor(&mut self) -> Option<Duration> {
         let board = self.context.board;
         let is_expected = self.bound.asked.is_some() || board.trigger().is_some();
@@ -205,8 +198,7 @@ impl Shim<'_> {
         let late_at = self.bound.late_at(&plan, finally_until, now);
         if late_at.is_some_and(|at| at <= now) && self.bound.is_held(self.monitor, now) {
             let _ = signal::kill(self.monitor, Signal::KILL);
-            // The monitor, which can no longer reap it, may wait for memory in a full group. This
-            // frees some before this process needs more.
+            // The monitor cannot reap it any more, and may wait for memory in a full group.
             let server = self.server_pid().filter(|_| plan.kills(now));
             if let Some(server) = server.filter(|_| board.ended().is_none()) {
                 let _ = signal::kill(server, Signal::KILL);
@@ -222,14 +214,6 @@ impl Shim<'_> {
     /// The server's pid; `None` if it is in another PID namespace.
     fn server_pid(&self) -> Option<Pid> {
         self.context.board.server().filter(|_| self.bell.is_none())
-    }
-
-    fn check_parent(&mut self) {
-        if self.parent.as_mut().is_some_and(Parent::ends) {
-            self.context.board.host_gone.set(true);
-            self.bound.ask(Trigger::ParentExit, clock::now());
-            self.signal_monitor(Signal::CHLD, None);
-        }
     }
 
     fn look_at_monitor(&mut self) -> Result<Option<Ended>, Errno> {
@@ -319,8 +303,8 @@ impl Shim<'_> {
         }
     }
 
-    /// Whether the server is suspended, or `/proc` does not show that. The number of a server in a
-    /// PID namespace means nothing here, so then it may be any child of the monitor.
+    /// Whether the server is suspended, or `/proc` does not show that. A server in a PID namespace
+    /// may be any child of the monitor.
     fn server_may_be_suspended(&self) -> bool {
         if let Some(server) = self.server_pid() {
             return proc::may_be_suspended(server.get());
@@ -332,8 +316,8 @@ impl Shim<'_> {
         found || read.is_err()
     }
 
-    /// A signal from inside the tree never goes back there. What the server sends to its parent
-    /// reaches the monitor.
+    /// A signal from inside the tree never goes back there, except by the other inits. What the
+    /// server sends to its parent reaches the monitor.
     fn handle(&mut self, arrival: &Arrival) {
         let (context, board) = (self.context, self.context.board);
         if let (Signal::CONT, Some(front)) = (arrival.signal, &context.front) {
@@ -349,7 +333,6 @@ impl Shim<'_> {
         let from_server = Some(arrival.origin) == server && board.ended().is_none();
         let in_job = context.place.job_control;
         let from_tree = from_server || in_job && job_control::is_from_within(arrival);
-        // The other inits forward those, too.
         if from_tree && !context.manner.is_other_init {
             return context.report_forwarding(arrival.signal, None);
         }
@@ -374,12 +357,11 @@ impl Shim<'_> {
     /// Forwards a SIGCONT that the server may have as well.
     #[cold]
     fn resume_server(&mut self, to: Signal, arrival: &Arrival) {
-        // The monitor of a PID namespace may forward it late. So it gets only what is needed.
+        // The monitor of a PID namespace may forward it late, so it gets only what is needed.
         if self.bell.is_some() && !self.server_may_be_suspended() {
             return;
         }
-        // Its bell rings as SIGCONT, which removes the SIGTSTP of Ctrl-Z. The order is on the board
-        // by then.
+        // Its bell rings as SIGCONT, which removes the SIGTSTP of Ctrl-Z. The board has that order.
         let (board, obeyed, rings) = (self.context.board, self.obeyed, self.bell.is_some());
         let order = || Some(board.suspension()).filter(|order| rings && *order != obeyed);
         let overtaken = || signal::waiting_job_stop().or_else(|| order()?.signal());
@@ -396,8 +378,7 @@ impl Shim<'_> {
         }
     }
 
-    /// Sends the signal to the server directly, which wakes one process less. Returns false if the
-    /// monitor has to send it.
+    /// Directly, which wakes one process less. Returns false if the monitor has to send it.
     fn signal_server(&mut self, signal: Signal, value: Option<u64>) -> bool {
         if self.real_time_by_monitor && signal.is_real_time() {
             return false;
@@ -416,9 +397,8 @@ impl Shim<'_> {
     fn open_server(&self) -> Option<OwnedFd> {
         let pid = self.server_pid()?;
         let server = pidfd::open(pid.get()).ok()?;
-        let parent = pidfd::parent(server.as_fd())
-            .or_else(|_| proc::stat(pid.get()).map(|stat| stat.parent))
-            .ok()?;
+        let by_stat = |_| proc::stat(pid.get()).map(|stat| stat.parent);
+        let parent = pidfd::parent(server.as_fd()).or_else(by_stat).ok()?;
         let is_unreaped = pidfd::is_unreaped(server.as_fd()) == Ok(true);
         // When the server has ended, another child of the monitor can have its number.
         let lives = self.context.board.ended().is_none();

@@ -1,19 +1,14 @@
-//! The process that runs the loop. It gets its events from the watch and from reaping, and acts on
-//! the tree.
+//! The process that runs the loop: events from the watch and from reaping, effects on the tree.
 
 mod messages;
 mod reaping;
 mod signals;
 
-use std::mem::discriminant;
-use std::os::fd::AsFd;
-use std::time::Duration;
+use std::{mem::discriminant, os::fd::AsFd, time::Duration};
 
 use super::{context::Context, finally, link::Link};
-use crate::contain::Level;
-use crate::output::error::Error;
 use crate::output::progress::{self, Seconds, Step};
-use crate::output::{report::Facts, status, stderr};
+use crate::output::{error::Error, report::Facts, status, stderr};
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, ROUND_MIN, State};
 use crate::plan::supervise::{self, World};
@@ -21,7 +16,7 @@ use crate::streams::watch::{Watch, Woken};
 use crate::sys::{Errno, clock, clone, fd, proc, stream};
 use crate::sys::{exec::Failure, parent::Parent, pid::Pid, signal::Signal};
 use crate::tree::{Tree, reap::Left};
-use crate::{command, job_control};
+use crate::{command, contain::Level, job_control};
 
 /// Which process runs the loop.
 #[derive(Debug)]
@@ -92,10 +87,8 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Runs the loop until the tree is empty, or treaper gives up, and reports that. `first`: an
-    /// event from before the loop. Returns the last plan, and the exit status.
-    ///
-    /// # Errors
-    /// The exec of the server has failed. Then the status of the new process means nothing.
+    /// event from before the loop. Returns the last plan, and the exit status. If the exec of the
+    /// server has failed, the status of the new process means nothing: that is an error.
     pub fn run(&mut self, plan: Plan, first: Option<Event>) -> Result<(Plan, u8), Error> {
         let plan = supervise::run(self, plan, first);
         self.pass_on_the_rest();
@@ -111,7 +104,7 @@ impl<'a> Supervisor<'a> {
         Ok((plan, status))
     }
 
-    /// The exit status after the loop. Logs a line if processes had to be killed.
+    /// The exit status after the loop.
     fn finish(&mut self, plan: &Plan) -> u8 {
         let config = self.context.config;
         self.report_killed(plan);
@@ -137,7 +130,7 @@ impl<'a> Supervisor<'a> {
         config.exit_status(status)
     }
 
-    /// What is left to do when the tree is gone, or was given up. `status`: the exit status.
+    /// When the tree is gone, or was given up. `status`: the exit status.
     fn end_run(&mut self, trigger: Option<Trigger>, status: u8) {
         let finally = finally::run(self.context, trigger, status);
         // What the command has left in other groups is not of its own group, which is gone.
@@ -185,8 +178,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Lets the shim exit. Returns whether the monitor has to stay, to reap the processes that are
-    /// left. The init of a PID namespace need not: when it exits, the kernel reaps them.
+    /// Lets the shim exit. Returns whether the monitor has to stay, to reap what is left. For the
+    /// init of a PID namespace, the kernel does that.
     pub fn release_shim(&self) -> bool {
         self.context.board.gave_up.set(true);
         // Not SIGCHLD: the shim may be suspended, and the end of the monitor, which would resume
@@ -195,8 +188,7 @@ impl<'a> Supervisor<'a> {
         self.context.config.contain != Level::Pidns
     }
 
-    /// A call on which the loop rests has failed in a way that its manual does not foresee. Only
-    /// SIGKILL is left, until the tree is empty or `--kill-timeout` is over.
+    /// A call on which the loop rests has failed in a way that its manual does not foresee.
     pub fn give_up(&mut self, what: &str, errno: Errno) -> ! {
         stderr::defer();
         log::error!("cannot {what}: {errno}; the tree gets SIGKILL");
@@ -230,9 +222,8 @@ impl<'a> Supervisor<'a> {
         matches!(&self.role, Role::Monitor(shim) if shim.is_gone())
     }
 
-    /// Resumes the shim if it is suspended, or is about to be. A SIGCONT harms a shim that runs: it
-    /// removes the SIGTSTP of a Ctrl-Z that the shim has not read yet. The shim then forwards an
-    /// older SIGCONT, which undoes the Ctrl-Z.
+    /// Resumes the shim if it is suspended, or is about to be. A shim that runs would lose the
+    /// SIGTSTP of a Ctrl-Z that it has not read yet, and undo it by forwarding an older SIGCONT.
     fn resume_suspended_shim(&self) {
         let runs = |pid| proc::stat(pid).is_ok_and(|stat| stat.state != b'T');
         let runs = self.role.shim().is_some_and(runs);

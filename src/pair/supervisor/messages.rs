@@ -1,12 +1,10 @@
 //! What the monitor says: its messages, and what it notes for `--report`.
 
 use super::{Role, Supervisor};
-use crate::contain::Level;
 use crate::output::progress::{Named, Seconds};
-use crate::pair::link::Link;
-use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
 use crate::sys::{clock, pid, proc, signal::Signal};
+use crate::{contain::Level, pair::link::Link, plan::event::Trigger};
 
 impl Supervisor<'_> {
     /// From then on Ctrl-C kills the processes that the stop waits for, if it reaches treaper.
@@ -25,9 +23,8 @@ impl Supervisor<'_> {
         log::warn!("{trigger}: waiting for {waiting} to end{offer}");
     }
 
-    /// Whether the keys of the terminal reach treaper: its group has the foreground. It has not
-    /// while the job is in the background, behind a shell that gives each of its own jobs the
-    /// foreground, or after the end of the shim.
+    /// Whether the keys of the terminal reach treaper: its group has the foreground. It has not in
+    /// the background, behind a shell that gives it to each of its jobs, or after the shim's end.
     fn gets_keys(&self) -> bool {
         let known = match &self.role {
             Role::Monitor(shim) if shim.is_gone() => return false,
@@ -39,8 +36,8 @@ impl Supervisor<'_> {
         proc::stat(known).is_ok_and(|stat| stat.foreground == stat.group)
     }
 
-    /// Logs which daemons end since the server has ended: who has started one with the server may
-    /// want to keep it. The users of another init know that its end is that of all.
+    /// Who has started a daemon with the server may want to keep it. The users of another init know
+    /// that the end of the server is that of all.
     pub(super) fn name_daemons(&self, daemons: &Named, signal: Signal) {
         if daemons.count == 0 || self.context.manner.is_other_init {
             return;

@@ -3,11 +3,8 @@
 use std::time::Duration;
 
 use super::{Role, Supervisor};
-use crate::output::progress::Step;
-use crate::plan::event::Event;
-use crate::streams::watch::Woken;
 use crate::sys::{clock, pid, proc, signal::Signal, wait::Change};
-use crate::tree::reap::Left;
+use crate::{output::progress::Step, plan::event::Event, streams::watch::Woken, tree::reap::Left};
 
 /// The pause between two looks at a cgroup, where no descriptor reports the end of its members.
 const REAP_PAUSE: Duration = Duration::from_millis(10);
@@ -32,28 +29,23 @@ impl Supervisor<'_> {
                 context.voice.report(&Step::StoppingRest { signal });
             }
         });
-        let left = reaped.left;
-        if let Left::Unknown(errno) = left {
-            self.give_up("wait for children", errno);
-        }
+        let (left, is_heir) = (reaped.left, matches!(self.role, Role::Heir));
         // A process that was put into the group is of the tree, also if it is not a descendant. The
-        // group is read only when no child is left: with a thousand servers at once, each look
-        // costs. If it cannot be read, it counts as empty.
+        // group is read only when no child is left: with a thousand servers, each look costs.
         let populated = left == Left::Empty && self.tree.has_members();
         let empty = left == Left::Empty && !populated;
         self.next_reap = match left {
             Left::More => Some(Duration::ZERO),
-            Left::Empty if populated && matches!(self.role, Role::Heir) => {
-                Some(clock::now() + REAP_PAUSE)
-            }
-            // The kernel does not report that a process begins to lead a session or gets a name. So
-            // it is looked for again, after twice the time.
+            Left::Empty if populated && is_heir => Some(clock::now() + REAP_PAUSE),
+            // The kernel does not report that a process begins to lead a session or gets a name, so
+            // treaper looks again after twice the time.
             Left::Living if self.tree.spare.is_some() && self.tree.living_server().is_none() => {
                 let now = clock::now();
                 let since = *self.server_gone_at.get_or_insert(now);
                 Some(now + REAP_PAUSE.max(now.saturating_sub(since)))
             }
-            Left::Empty | Left::Living | Left::Unknown(_) => None,
+            Left::Empty | Left::Living => None,
+            Left::Unknown(errno) => self.give_up("wait for children", errno),
         };
         match reaped.server_job.filter(|_| context.place.job_control) {
             Some(Change::Suspended(number)) => match Signal::from_number(number.into()) {
@@ -79,7 +71,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// After giving up: reaps the survivors until no process is left.
+    /// After giving up.
     pub fn reap_to_the_end(&mut self) {
         while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
             if let Some(Woken::CgroupChanged) = self.watch.wait(self.next_reap) {
@@ -97,8 +89,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Notes on the board whether this job has the terminal. A group that is gone does not show
-    /// whose it was, so this is asked before the server is reaped.
+    /// Whether this job has the terminal. A group that is gone does not show whose it was, so this
+    /// is asked before the server is reaped.
     fn note_foreground(&mut self) {
         let server = self.tree.living_server();
         let Some(server) = server.filter(|_| self.context.place.job_control) else {

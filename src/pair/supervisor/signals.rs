@@ -3,15 +3,12 @@
 use std::time::Duration;
 
 use super::{Role, Supervisor};
-use crate::job_control;
-use crate::pair::link::Link;
 use crate::plan::event::{Event, Trigger};
-use crate::settings::config::ForwardTo;
-use crate::streams::forward::Route;
 use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{parent::Parent, pidfd, proc};
+use crate::{job_control, pair::link::Link, settings::config::ForwardTo, streams::forward::Route};
 
 impl Supervisor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
@@ -66,9 +63,9 @@ impl Supervisor<'_> {
     }
 
     /// Whether it comes from the server, or from a process of the tree that has signalled the whole
-    /// job, so that it never goes back there (the other inits forward each). Only the tree knows the
-    /// monitor, as the parent of the server. The only process is also the one that the host knows:
-    /// other processes of the tree may mean the server by it.
+    /// job. It never goes back there, except by the other inits. Only the tree knows the monitor, as
+    /// the parent of the server. The only process is also the one that the host knows: other
+    /// processes of the tree may mean the server by it.
     fn never_returns(&self, arrival: &Arrival) -> bool {
         let Origin::Process(sender) = arrival.origin else {
             return false;
@@ -121,9 +118,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Whether the service manager signals all processes of the unit (`systemctl kill`). Then the
-    /// shim gets the signal as well, and forwards it. In a PID namespace of its own, the monitor
-    /// cannot see who has sent a signal.
+    /// Whether the service manager signals all processes of the unit (`systemctl kill`): then the
+    /// shim forwards it. From a PID namespace of its own, the monitor cannot see the sender.
     fn is_also_for_shim(&self, arrival: &Arrival) -> bool {
         let manager = self.context.place.manager.map(Origin::Process);
         self.role.shim().is_some() && manager == Some(arrival.origin)
@@ -158,7 +154,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Suspends the process that the shell knows by the signal that has suspended the server.
+    /// Suspends the process that the shell knows. `signal`: it has suspended the server.
     pub(super) fn suspend_with_server(&mut self, signal: Signal) {
         let board = self.context.board;
         match self.role {
