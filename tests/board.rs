@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use treaper::pair::board::Board;
+use treaper::pair::board::{self, Board};
 use treaper::plan::event::{Action, Event, Trigger};
 use treaper::plan::machine::{NEVER, Plan, State};
 use treaper::plan::policy::{KillMode, Policy, Until};
@@ -29,17 +29,18 @@ fn every_end_of_the_server_can_be_stored() {
 #[test]
 fn no_two_orders_to_suspend_are_equal() {
     let board = board();
-    let mut orders = vec![board.suspension()];
+    let mut orders = vec![board.suspension.get()];
     for number in [19, 20, 20, 21, 22, 1, 64, 20].repeat(10) {
         board.order_suspension(number);
-        let order = board.suspension();
-        assert_eq!(order.signal().map(Signal::number), Some(number));
+        let order = board.suspension.get();
+        let signal = board::suspending_signal(order);
+        assert_eq!(signal.map(Signal::number), Some(number));
         assert!(!orders.contains(&order), "{orders:?}");
         orders.push(order);
         if number == 20 {
             board.withdraw_suspension();
-            let withdrawn = board.suspension();
-            assert_eq!(withdrawn.signal(), None);
+            let withdrawn = board.suspension.get();
+            assert_eq!(board::suspending_signal(withdrawn), None);
             assert!(!orders.contains(&withdrawn), "{orders:?}");
             orders.push(withdrawn);
         }

@@ -12,7 +12,7 @@ use crate::sys::shared::{Flag, Word, Words, shared_words};
 use crate::sys::{exec::Failure, pid::Pid, signal::Signal, wait::Ended};
 
 shared_words! {
-    /// The words. In each, zero means "not yet".
+    /// In each word, zero means "not yet". The first three flags are never cleared.
     pub struct Board {
         /// The new process writes its pid (in the monitor's PID namespace) before its exec.
         pub server: Word,
@@ -23,22 +23,21 @@ shared_words! {
         ended: Word,
         plan: Word,
         times: Words<{ 2 * TIMES }>,
-        suspension: Word,
+        /// The last order to the shim to suspend itself: in the lowest byte the signal, or 0 if the
+        /// order was withdrawn, and above it the count of the orders, so no two are equal.
+        pub suspension: Word,
         /// The new process writes its pid before its exec, or the shim `TAKEN_OVER`.
         pub finally: Word,
         finally_until: Word,
         finally_status: Word,
         /// Set by the monitor when some of the tree could not be killed, and all else is done. So
-        /// the shim has to exit, and the monitor may have to stay. Never cleared.
+        /// the shim has to exit, and the monitor may have to stay.
         pub gave_up: Flag,
-        /// Set by the monitor when it has sent the stop signal to the server, never cleared. The
-        /// kernel may send it, too.
+        /// Set by the monitor when it has sent the stop signal to the server. The kernel may, too.
         pub stop_sent: Flag,
-        /// Set by the monitor when it has offered that Ctrl-C kills the processes for which the
-        /// stop waits. Never cleared.
+        /// Set by the monitor when it has offered that Ctrl-C kills what the stop waits for.
         pub named: Flag,
-        /// Set by the shim when Ctrl-C was pressed after that offer, cleared by the monitor when it
-        /// acts on it.
+        /// Set by the shim at Ctrl-C after that offer, cleared by the monitor when it acts on it.
         pub kill_now: Flag,
         /// Set by the shim when the host is gone, cleared by the monitor when it acts on it. The
         /// monitor is not a child of the host, so it may have no other way to learn that.
@@ -168,18 +167,13 @@ impl Board {
 
     /// Job control has suspended the server by signal `number`, so the shim has to follow.
     pub fn order_suspension(self, number: u8) {
-        let Suspension(last) = self.suspension();
+        let last = self.suspension.get();
         self.suspension.set((last | 0xff) + 1 + u64::from(number));
     }
 
     /// The server was resumed.
     pub fn withdraw_suspension(self) {
-        let Suspension(last) = self.suspension();
-        self.suspension.set(last & !0xff);
-    }
-
-    pub fn suspension(self) -> Suspension {
-        Suspension(self.suspension.get())
+        self.suspension.set(self.suspension.get() & !0xff);
     }
 }
 
@@ -188,13 +182,7 @@ const fn first_of(head: u64) -> usize {
     if head & HALF == 0 { 0 } else { TIMES }
 }
 
-/// An order to the shim to suspend itself. The lowest byte is the number of the signal, or 0 if the
-/// order was withdrawn. The count of the orders is above it, so no two orders are equal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Suspension(u64);
-
-impl Suspension {
-    pub fn signal(self) -> Option<Signal> {
-        Signal::from_number((self.0 & 0xff) as i32)
-    }
+/// The signal in an order to suspend.
+pub fn suspending_signal(order: u64) -> Option<Signal> {
+    Signal::from_number((order & 0xff) as i32)
 }

@@ -109,13 +109,10 @@ impl Context<'_> {
 
     /// Notes for the report that a process of treaper was killed, if `trigger` says so.
     pub fn record_loss(&self, trigger: Trigger) {
-        let lost = match trigger {
-            Trigger::ShimKilled => Lost::Shim,
-            Trigger::MonitorKilled => Lost::Monitor,
-            _ => return,
-        };
-        if let Some(report) = self.report {
-            report.ledger.set_lost(lost);
+        match (self.report, trigger) {
+            (Some(report), Trigger::ShimKilled) => report.ledger.set_lost(Lost::Shim),
+            (Some(report), Trigger::MonitorKilled) => report.ledger.set_lost(Lost::Monitor),
+            _ => {}
         }
     }
 }

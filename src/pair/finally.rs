@@ -58,10 +58,8 @@ fn start(context: &Context<'_>, text: &OsStr, reason: &str, status: u8) -> Resul
     }
     let _ = prctl::new_group();
     signal::set_mask(context.inherited.mask);
-    let variables = [
-        ("EXIT_STATUS", &*status.to_string()),
-        ("STOP_REASON", reason),
-    ];
+    let status = status.to_string();
+    let variables = [("EXIT_STATUS", &*status), ("STOP_REASON", reason)];
     let errno = command::execute_last(text, &context.place.directory, &variables);
     log::warn!("cannot execute /bin/sh for --finally: {errno}");
     clone::exit_now(status::NOT_EXECUTABLE.into())

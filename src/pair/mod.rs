@@ -1,6 +1,5 @@
-//! The processes of treaper: a pair of shim and monitor, or one process in both roles. `shim` and
-//! `monitor` are the lives of the pair, from their first step to their last. The loop that stops
-//! the tree is `supervisor`, whichever process runs it.
+//! The processes of treaper: a pair of `shim` and `monitor`, or one process in both roles. The loop
+//! that stops the tree is `supervisor`, whichever process runs it.
 
 pub mod board;
 pub mod bound;

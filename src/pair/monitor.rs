@@ -58,13 +58,12 @@ pub fn start_server<'a>(
 ) -> Result<Supervisor<'a>, Error> {
     let (config, place) = (context.config, &context.place);
     let signals = arrival::signal_fd().map_err(|errno| Error::kernel("make a signalfd", errno))?;
-    let standing = place.standing;
     let is_alone = matches!(role, Role::Alone);
     let setup = Setup {
         inherited: *context.inherited,
         // Terminals open the next pane where the leader of the foreground job is.
         leaves: (!is_alone || !place.job_control).then_some(&*place.directory),
-        standing,
+        standing: place.standing,
         parent_death_signal: config.signal,
         no_new_privs: config.no_new_privs,
         announce: context.board.server.atomic(),
@@ -87,7 +86,7 @@ pub fn start_server<'a>(
     context.voice.report(&Step::Started {
         name,
         pid: spawned.pid.get(),
-        session: standing == Standing::LeadsSession,
+        session: place.standing == Standing::LeadsSession,
     });
     // From here on the only way out is an empty tree, whether the server's exec is done or not.
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
@@ -127,7 +126,7 @@ pub fn start_server<'a>(
     if let Role::Monitor(Link::Bell(bell)) = &role {
         watch.add(Source::Bell(bell.as_raw_fd()));
     }
-    let server = Server::new(spawned, standing);
+    let server = Server::new(spawned, place.standing);
     let ledger = context.report.map(|report| report.ledger);
     let tree = Tree::new(Some(server), strangers, prepared.containment, ledger);
     let parent = prepared.hosts.parent.filter(|_| is_alone);

@@ -5,7 +5,7 @@ use std::{mem::ManuallyDrop, time::Duration};
 
 use super::context::{Context, Prepared};
 use super::supervisor::{Role, Supervisor};
-use super::{board::Suspension, bound::Bound, link};
+use super::{board, bound::Bound, link};
 use crate::output::{error::Error, progress, status, stderr};
 use crate::plan::event::{Event, Trigger};
 use crate::streams::{forward::Route, watch::Watch};
@@ -25,7 +25,6 @@ pub fn run(
     bell: Option<OwnedFd>,
 ) -> Result<u8, Error> {
     // The shim starts nothing. But to free the command would take the time of a few copied pages.
-    let (parent, containment) = (prepared.hosts.parent, prepared.containment);
     drop((prepared.hosts.watched, prepared.writes));
     let _kept = ManuallyDrop::new(prepared.command);
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
@@ -33,13 +32,13 @@ pub fn run(
     let mut shim = Shim {
         context,
         monitor,
-        parent,
+        parent: prepared.hosts.parent,
         bell,
         ends_by: None,
         bound: Bound::default(),
         server: None,
         real_time_by_monitor: false,
-        obeyed: Suspension::default(),
+        obeyed: 0,
         strangers: (!strangers.is_empty()).then(|| strangers.clone()),
         helpers: Vec::new(),
     };
@@ -52,10 +51,10 @@ pub fn run(
     }
     let status = match shim.guard() {
         Ok(Ended::Exited(status)) => status,
-        Ok(Ended::Killed(_)) => take_over(shim, containment, None)?,
+        Ok(Ended::Killed(_)) => take_over(shim, prepared.containment, None)?,
         Err(why) => {
             let _ = signal::kill(monitor, Signal::KILL);
-            take_over(shim, containment, Some(why))?
+            take_over(shim, prepared.containment, Some(why))?
         }
     };
     super::end_treaper(context, status);
@@ -73,8 +72,7 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
         _ => Trigger::MonitorKilled,
     });
     let namespace = level.is_namespace();
-    // It was killed but cannot end: it waits in the kernel, or it is the init of a PID namespace in
-    // which another process does.
+    // A monitor that cannot end: it waits in the kernel, or a process in its PID namespace does.
     let killed_monitor = shim.ends_by.map(|_| shim.monitor);
     let ending = killed_monitor.filter(|pid| wait::is_child(*pid));
     if namespace && board.ended().is_none() {
@@ -148,7 +146,7 @@ struct Shim<'a> {
     /// The monitor had to send a real-time signal, which later ones must not overtake.
     real_time_by_monitor: bool,
     /// The last order to suspend itself that the shim has obeyed.
-    obeyed: Suspension,
+    obeyed: u64,
     /// Children that this process had before it executed treaper, and their orphans, which are not
     /// of the tree. `None` if it had none.
     strangers: Option<Vec<i32>>,
@@ -281,18 +279,18 @@ impl Shim<'_> {
     /// Suspends the shim if the monitor has ordered it, or if `arrival` asks for it.
     fn suspend(&mut self, arrival: Option<&Arrival>) {
         let (board, monitor) = (self.context.board, self.monitor);
-        let order = board.suspension();
+        let order = board.suspension.get();
         if order != self.obeyed {
             self.obeyed = order;
             // A slow monitor may not have seen a resumed server, a stop may have begun, or the
             // monitor may have ended.
             let still = || {
-                board.suspension() == order
+                board.suspension.get() == order
                     && board.trigger().is_none()
                     && self.server_may_be_suspended()
                     && !Wait::child(monitor).ended().has_come()
             };
-            if let Some(signal) = order.signal() {
+            if let Some(signal) = board::suspending_signal(order) {
                 board.suspending.set(true);
                 job_control::suspend_as_server(signal, self.server_pid(), &still);
                 board.suspending.set(false);
@@ -339,8 +337,7 @@ impl Shim<'_> {
         let rules = context.rules();
         if rules.is_interrupt_key(arrival) && board.named.get() {
             board.kill_now.set(true);
-            self.signal_monitor(Signal::CHLD, None);
-            return;
+            return self.signal_monitor(Signal::CHLD, None);
         }
         match rules.route(arrival) {
             Route::Forward(to) if rules.is_resumption(arrival) => self.resume_server(to, arrival),
@@ -363,8 +360,9 @@ impl Shim<'_> {
         }
         // Its bell rings as SIGCONT, which removes the SIGTSTP of Ctrl-Z. The board has that order.
         let (board, obeyed, rings) = (self.context.board, self.obeyed, self.bell.is_some());
-        let order = || Some(board.suspension()).filter(|order| rings && *order != obeyed);
-        let overtaken = || signal::waiting_job_stop().or_else(|| order()?.signal());
+        let is_new = |order: &u64| rings && *order != obeyed;
+        let ordered = || board::suspending_signal(Some(board.suspension.get()).filter(is_new)?);
+        let overtaken = || signal::waiting_job_stop().or_else(ordered);
         let forward = &mut |signal, to| self.forward(to, &Arrival { signal, ..*arrival });
         job_control::forward_resumption(to, &overtaken, forward);
     }

@@ -50,8 +50,7 @@ pub struct Supervisor<'a> {
     alone: job_control::Alone,
     /// Whether children are reaped before anything else.
     reaps_first: bool,
-    /// When children are reaped after everything else was looked at; `None`: when a signal reports
-    /// that one has changed.
+    /// When children are reaped though no signal reports a change.
     next_reap: Option<Duration>,
     /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
     stopping_since: Option<Duration>,
@@ -73,7 +72,6 @@ impl<'a> Supervisor<'a> {
         tree.treaper[2] = front.map_or(0, Pid::get);
         Self {
             context,
-            // An heir has just adopted the tree.
             reaps_first: matches!(role, Role::Heir),
             role,
             parent,

@@ -63,9 +63,9 @@ impl Supervisor<'_> {
     }
 
     /// Whether it comes from the server, or from a process of the tree that has signalled the whole
-    /// job. It never goes back there, except by the other inits. Only the tree knows the monitor, as
-    /// the parent of the server. The only process is also the one that the host knows: other
-    /// processes of the tree may mean the server by it.
+    /// job. The other inits forward those, too. Only the tree knows the monitor, as the parent of
+    /// the server. The only process is also the one that the host knows: other processes of the
+    /// tree may mean the server by it.
     fn never_returns(&self, arrival: &Arrival) -> bool {
         let Origin::Process(sender) = arrival.origin else {
             return false;
