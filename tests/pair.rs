@@ -725,7 +725,7 @@ fn a_process_with_the_number_of_the_shim_that_has_ended_is_not_resumed() {
 
 #[test]
 fn the_monitor_sees_the_end_of_the_shim() {
-    let parent = |pid| Link::Parent { pid, pidfd: None };
+    let parent = |pid| Link::Parent(pid, None);
     assert!(!parent(pid::parent()).is_gone());
     // Another process has adopted the monitor.
     assert!(parent(pid::own()).is_gone());

@@ -113,7 +113,6 @@ impl Board {
         Pid::new(self.server.get() as i32)
     }
 
-    /// How the server ended.
     pub fn set_ended(self, ended: Ended) {
         self.ended.set(ended.encode().into());
     }
@@ -150,11 +149,6 @@ impl Board {
         !is_free && !namespace
     }
 
-    /// The command of `--finally`, if it has begun.
-    pub fn finally(self) -> Option<Pid> {
-        Pid::new(self.finally.get() as i32)
-    }
-
     pub fn set_finally_status(self, status: u8) {
         self.finally_status.set(0x100 + u64::from(status));
     }
@@ -182,7 +176,6 @@ const fn first_of(head: u64) -> usize {
     if head & HALF == 0 { 0 } else { TIMES }
 }
 
-/// The signal in an order to suspend.
 pub fn suspending_signal(order: u64) -> Option<Signal> {
     Signal::from_number((order & 0xff) as i32)
 }

@@ -13,7 +13,6 @@ const LATE: Duration = Duration::from_secs(4);
 /// the shim can be the first one to run.
 const MORE: Duration = Duration::from_secs(1);
 
-/// What the shim knows of what the monitor has to do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bound {
     /// The first reason to stop that was passed on, and when.
@@ -44,9 +43,8 @@ impl Bound {
         self.due.map(|due| (due + LATE).max(self.extended))
     }
 
-    /// Whether the monitor, which is late, is held, and does not only wait for the processor, and
-    /// was held at the last look as well. If that is unknown, it is not; but without memory for the
-    /// answer it waits for memory as well.
+    /// Whether the late monitor is held, now and at the last look, and does not only wait for the
+    /// processor. Unknown means no, but without memory for the answer it waits for memory as well.
     pub fn is_held(&mut self, monitor: Pid, now: Duration) -> bool {
         self.extended = now + MORE;
         let is_held = match proc::stat(monitor.get()) {

@@ -28,7 +28,7 @@ pub fn run(context: &Context<'_>, trigger: Option<Trigger>, status: u8) -> Optio
     }
     let until = clock::now() + context.config.policy.grace.max(LEAST);
     let (pid, until) = if let Some(until) = board.finally_until() {
-        (board.finally(), until)
+        (Pid::new(board.finally.get() as i32), until)
     } else {
         board.set_finally_until(until);
         let started = start(context, text, trigger.map_or("", Trigger::name), status)

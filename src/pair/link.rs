@@ -8,12 +8,9 @@ use crate::sys::{Errno, fd, pid, pidfd};
 
 #[derive(Debug)]
 pub enum Link {
-    /// The shim is the parent. It may be PID 1.
-    Parent {
-        pid: i32,
-        /// Missing before Linux 5.3, or without a free descriptor.
-        pidfd: Option<OwnedFd>,
-    },
+    /// The shim is the parent, with this pid (perhaps 1). It has no pidfd before Linux 5.3, or
+    /// without a free descriptor.
+    Parent(i32, Option<OwnedFd>),
     /// From a PID namespace of its own, the monitor cannot signal the shim. But the shim reads this
     /// pipe, and each byte sends it SIGCONT, which also resumes it.
     Bell(OwnedFd),
@@ -25,10 +22,8 @@ impl Link {
     /// Makes the shim look at the board. A bell always sends SIGCONT, whatever `signal` is.
     pub fn signal(&self, signal: Signal) {
         match self {
-            Self::Parent {
-                pidfd: Some(shim), ..
-            } => drop(pidfd::send(shim.as_fd(), signal)),
-            Self::Parent { pid, pidfd: None } => drop(signal::kill_parent(*pid, signal)),
+            Self::Parent(_, Some(shim)) => drop(pidfd::send(shim.as_fd(), signal)),
+            Self::Parent(pid, None) => drop(signal::kill_parent(*pid, signal)),
             Self::Bell(bell) => drop(fd::write_at_once(bell.as_fd(), b"!")),
             Self::Gone => {}
         }
@@ -37,7 +32,7 @@ impl Link {
     /// Whether the shim has ended. A bell is rung for that: it has no reader then.
     pub fn is_gone(&self) -> bool {
         match self {
-            Self::Parent { pid, .. } => *pid != pid::parent(),
+            Self::Parent(pid, _) => *pid != pid::parent(),
             Self::Bell(bell) => fd::write_at_once(bell.as_fd(), b"!") == Err(Errno::PIPE),
             Self::Gone => true,
         }

@@ -33,11 +33,11 @@ pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
     } else {
         let (pid, trigger) = (pid::own(), Trigger::ShimKilled);
         // Both are opened before the fork, so they cannot be those of another process.
-        let pidfd = pidfd::open(pid).ok();
+        let link = Link::Parent(pid, pidfd::open(pid).ok());
         let watched = pidfd::open(pid).map(|fd| Watched { pid, fd, trigger });
         let forked = clone::fork(in_job);
         let forked = forked.map_err(|errno| Error::no_process("start the monitor", errno))?;
-        (forked, None, Link::Parent { pid, pidfd }, watched.ok())
+        (forked, None, link, watched.ok())
     };
     match forked {
         Fork::Parent(monitor) => {

@@ -61,7 +61,6 @@ pub fn start_server<'a>(
     let is_alone = matches!(role, Role::Alone);
     let setup = Setup {
         inherited: *context.inherited,
-        // Terminals open the next pane where the leader of the foreground job is.
         leaves: (!is_alone || !place.job_control).then_some(&*place.directory),
         standing: place.standing,
         parent_death_signal: config.signal,

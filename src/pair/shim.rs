@@ -28,7 +28,6 @@ pub fn run(
     drop((prepared.hosts.watched, prepared.writes));
     let _kept = ManuallyDrop::new(prepared.command);
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
-    let strangers = &context.place.strangers;
     let mut shim = Shim {
         context,
         monitor,
@@ -39,7 +38,7 @@ pub fn run(
         server: None,
         real_time_by_monitor: false,
         obeyed: 0,
-        strangers: (!strangers.is_empty()).then(|| strangers.clone()),
+        strangers: context.place.strangers.clone(),
         helpers: Vec::new(),
     };
     apart::give_up(fd::STDIN, &mut shim.helpers);
@@ -86,7 +85,7 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
             board.set_ended(Ended::Killed(Signal::KILL.number()));
         }
     }
-    let mut strangers = shim.strangers.unwrap_or_default();
+    let mut strangers = shim.strangers;
     if strangers.try_reserve(shim.helpers.len()).is_ok() {
         strangers.extend(shim.helpers);
     }
@@ -147,9 +146,8 @@ struct Shim<'a> {
     real_time_by_monitor: bool,
     /// The last order to suspend itself that the shim has obeyed.
     obeyed: u64,
-    /// Children that this process had before it executed treaper, and their orphans, which are not
-    /// of the tree. `None` if it had none.
-    strangers: Option<Vec<i32>>,
+    /// Children from before treaper was executed, and their orphans: they are not of the tree.
+    strangers: Vec<i32>,
     /// Children that close files for the shim.
     helpers: Vec<i32>,
 }
@@ -242,7 +240,7 @@ impl Shim<'_> {
                     if server.is_some_and(|server| server.get() == pid) {
                         board.set_ended(ended);
                     }
-                    for known in self.strangers.iter_mut().chain([&mut self.helpers]) {
+                    for known in [&mut self.strangers, &mut self.helpers] {
                         known.retain(|known| *known != pid);
                     }
                 }
@@ -257,10 +255,11 @@ impl Shim<'_> {
     /// Remembers new children. Until the monitor begins to end, it adopts all orphans of the tree.
     /// So an orphan that the shim adopts meanwhile is not of the tree.
     fn note_strangers(&mut self) {
-        let Some(strangers) = &mut self.strangers else {
+        if self.context.place.strangers.is_empty() {
             return;
-        };
-        let (known, monitor) = (strangers.len(), self.monitor);
+        }
+        let (strangers, monitor) = (&mut self.strangers, self.monitor);
+        let known = strangers.len();
         let _ = proc::children(pid::own(), &mut |child| {
             let is_new = child != monitor.get() && !strangers.contains(&child);
             let is_child = || Pid::new(child).is_some_and(wait::is_child);
@@ -406,9 +405,8 @@ impl Shim<'_> {
     /// Signals the monitor, which is an unreaped child, so its pid is its own. A call that fails is
     /// tried once more, for a plain signal the other one: a reason to stop must not be lost.
     fn signal_monitor(&self, signal: Signal, value: Option<u64>) {
-        let sent = signal::send(self.monitor, signal, value)
-            .or_else(|_| signal::send(self.monitor, signal, value.or(Some(0))));
-        if let Err(errno) = sent {
+        let send = |value| signal::send(self.monitor, signal, value);
+        if let Err(errno) = send(value).or_else(|_| send(value.or(Some(0)))) {
             log::warn!("cannot send {signal} to the monitor: {errno}");
         }
     }

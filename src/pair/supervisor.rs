@@ -1,19 +1,18 @@
 //! The process that runs the loop: events from the watch and from reaping, effects on the tree.
 
-mod messages;
 mod reaping;
 mod signals;
 
 use std::{mem::discriminant, os::fd::AsFd, time::Duration};
 
 use super::{context::Context, finally, link::Link};
-use crate::output::progress::{self, Seconds, Step};
+use crate::output::progress::{self, Named, Seconds, Step};
 use crate::output::{error::Error, report::Facts, status, stderr};
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, ROUND_MIN, State};
 use crate::plan::supervise::{self, World};
 use crate::streams::watch::{Watch, Woken};
-use crate::sys::{Errno, clock, clone, fd, proc, stream};
+use crate::sys::{Errno, clock, clone, fd, pid, proc, stream};
 use crate::sys::{exec::Failure, parent::Parent, pid::Pid, signal::Signal};
 use crate::tree::{Tree, reap::Left};
 use crate::{command, contain::Level, job_control};
@@ -33,7 +32,7 @@ impl Role {
     /// The shim, if it is the parent.
     const fn shim(&self) -> Option<i32> {
         match self {
-            Self::Monitor(Link::Parent { pid, .. }) => Some(*pid),
+            Self::Monitor(Link::Parent(pid, _)) => Some(*pid),
             _ => None,
         }
     }
@@ -128,6 +127,22 @@ impl<'a> Supervisor<'a> {
         config.exit_status(status)
     }
 
+    fn report_killed(&self, plan: &Plan) {
+        let sigkill = &self.tree.sigkill;
+        if sigkill.ended == 0 {
+            return;
+        }
+        let trigger = plan.trigger.map_or("?", Trigger::name);
+        let (mut victims, signal) = (sigkill.victims, self.stop_signal(plan));
+        victims.count = sigkill.ended as usize;
+        if let Some((kill, stop)) = sigkill.since.zip(self.stopping_since) {
+            let time = Seconds::about(kill.saturating_sub(stop));
+            log::warn!("{trigger}: had to SIGKILL {victims}, alive {time} after {signal}");
+        } else {
+            log::warn!("{trigger}: had to SIGKILL {victims}, alive after {signal}");
+        }
+    }
+
     /// When the tree is gone, or was given up. `status`: the exit status.
     fn end_run(&mut self, trigger: Option<Trigger>, status: u8) {
         let finally = finally::run(self.context, trigger, status);
@@ -152,6 +167,38 @@ impl<'a> Supervisor<'a> {
         });
     }
 
+    /// Counts the living processes once, after the stop signal was sent.
+    fn count_signalled(&mut self) {
+        if let (Some(report), Some(_)) = (self.context.report, self.stopping_since) {
+            if report.ledger.signalled().is_none() {
+                report.ledger.set_signalled(self.tree.count_signalled());
+            }
+        }
+    }
+
+    fn enter_state(&mut self, before: &Plan, after: &Plan) {
+        let (state, now) = (after.state, clock::now());
+        if matches!(state, State::Terminating { .. }) {
+            self.stopping_since = Some(now);
+        }
+        if let Some(report) = self.context.report {
+            report.ledger.set_state(state, now);
+        }
+        if self.context.board.failure().is_some() {
+            return;
+        }
+        if before.trigger.is_none() && after.trigger == Some(Trigger::ServerExit) {
+            log::info!("trigger: {}", Trigger::ServerExit);
+        }
+        match state {
+            State::Done | State::Survived => {}
+            State::Running => log::info!("stdin has a writer again, so the server goes on"),
+            State::Draining { .. } => log::info!("draining: the server may exit by itself"),
+            State::Terminating { .. } => log::info!("terminating"),
+            State::Killing { .. } => log::info!("killing: the grace period has ended"),
+        }
+    }
+
     fn stop_server(&mut self, plan: &Plan) {
         let signal = self.stop_signal(plan);
         // A monitor that was killed may have done it.
@@ -174,6 +221,50 @@ impl<'a> Supervisor<'a> {
             Some(signal) if plan.trigger == Some(Trigger::ParentExit) => signal,
             _ => self.context.config.signal,
         }
+    }
+
+    /// From then on Ctrl-C kills the processes that the stop waits for, if it reaches treaper.
+    fn name_waiting(&mut self, plan: &Plan) {
+        let waiting = self.tree.living();
+        if waiting.count == 0 || !log::log_enabled!(log::Level::Warn) {
+            return;
+        }
+        let offer = if self.gets_keys() {
+            self.context.board.named.set(true);
+            "; Ctrl-C kills them now"
+        } else {
+            ""
+        };
+        let trigger = plan.trigger.map_or("?", Trigger::name);
+        log::warn!("{trigger}: waiting for {waiting} to end{offer}");
+    }
+
+    /// Whether the keys of the terminal reach treaper: its group has the foreground. It has not in
+    /// the background, behind a shell that gives it to each of its jobs, or after the shim's end.
+    fn gets_keys(&self) -> bool {
+        let known = match &self.role {
+            Role::Monitor(shim) if shim.is_gone() => return false,
+            Role::Monitor(Link::Parent(pid, _)) => *pid,
+            // Its own PID namespace hides the shim.
+            Role::Monitor(_) => return self.context.board.in_foreground.get(),
+            Role::Alone | Role::Heir => pid::own(),
+        };
+        proc::stat(known).is_ok_and(|stat| stat.foreground == stat.group)
+    }
+
+    /// Who has started a daemon with the server may want to keep it. The users of another init know
+    /// that the end of the server is that of all.
+    fn name_daemons(&self, daemons: &Named, signal: Signal) {
+        if daemons.count == 0 || self.context.manner.is_other_init {
+            return;
+        }
+        let with = match self.context.config.contain {
+            Level::Group => "",
+            Level::Cgroup | Level::Pidns => " with --contain=group",
+        };
+        log::warn!(
+            "server-exit: the server exited, so its daemons were sent {signal}: {daemons}; --spare=NAME{with} keeps a daemon running"
+        );
     }
 
     /// Lets the shim exit. Returns whether the monitor has to stay, to reap what is left. For the

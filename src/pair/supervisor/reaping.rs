@@ -65,10 +65,8 @@ impl Supervisor<'_> {
             }
             _ => {}
         }
-        Event::Reaped {
-            server_gone: reaped.server.is_some(),
-            empty,
-        }
+        let server_gone = reaped.server.is_some();
+        Event::Reaped { server_gone, empty }
     }
 
     /// After giving up.

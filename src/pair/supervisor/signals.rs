@@ -136,7 +136,7 @@ impl Supervisor<'_> {
         let host_ends = self.parent.as_mut().is_some_and(Parent::ends);
         match &self.role {
             Role::Alone if host_ends => Some(Trigger::ParentExit),
-            Role::Monitor(Link::Parent { pid, .. }) if pid::parent() != *pid => {
+            Role::Monitor(Link::Parent(pid, _)) if pid::parent() != *pid => {
                 self.role = Role::Monitor(Link::Gone);
                 Some(Trigger::ShimKilled)
             }
