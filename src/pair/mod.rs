@@ -73,7 +73,7 @@ pub fn release_inherited(place: &Place, helpers: &mut Vec<i32>) {
 
 /// Ends treaper as the shell or the manager expects it, in its last process. A shell gets its
 /// terminal back, whose foreground group may be a group of the tree that is gone. A job in the
-/// background does nothing, since the shell may take the terminal at any moment.
+/// background leaves the terminal alone, since the shell may take it at any moment.
 ///
 /// If a signal has ended the server, the same signal ends treaper: so a shell prints "Terminated"
 /// or ends a loop at Ctrl-C, and systemd distinguishes a crash from a stop. `$?` is 128 + n anyway.

@@ -194,7 +194,7 @@ impl Shim<'_> {
         let late_at = self.bound.late_at(&plan, finally_until, now);
         if late_at.is_some_and(|at| at <= now) && self.bound.is_held(self.monitor, now) {
             let _ = signal::kill(self.monitor, Signal::KILL);
-            // The monitor cannot reap it any more, and may wait for memory in a full group.
+            // The monitor can no longer reap it. In a full group, this frees memory for both of them.
             let server = self.server_pid().filter(|_| plan.kills(now));
             if let Some(server) = server.filter(|_| board.ended().is_none()) {
                 let _ = signal::kill(server, Signal::KILL);
