@@ -13,7 +13,7 @@ use common::scene::Directory;
 use common::{special, sys, until};
 use treaper::plan::event::Trigger;
 use treaper::streams::idle::{self, Idle};
-use treaper::streams::watch::{Source, Watch, Woken};
+use treaper::streams::watch::{Watch, Woken};
 use treaper::sys::signal::{self, Signal};
 use treaper::sys::{arrival, clock, fd};
 
@@ -139,7 +139,7 @@ fn the_clock_of_idle_that_is_watched_stands_during_a_drain() {
         let (mut watch, _writer) = watch();
         let writes = idle::open().unwrap();
         assert_eq!(trigger(&mut watch), None);
-        watch.add(Source::Idle(Idle::start(writes, Duration::ZERO)));
+        watch.add_idle(Idle::start(writes, Duration::ZERO));
         assert_eq!(trigger(&mut watch), Some(Trigger::Idle));
         watch.set_running(false);
         assert_eq!(trigger(&mut watch), None);

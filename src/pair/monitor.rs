@@ -120,7 +120,7 @@ pub fn start_server<'a>(
         watch.add(Source::Cgroup(cgroup.events.as_raw_fd()));
     }
     if let Some((writes, time)) = prepared.writes.zip(config.idle) {
-        watch.add(Source::Idle(Idle::start(writes, time)));
+        watch.add_idle(Idle::start(writes, time));
     }
     if let Role::Monitor(Link::Bell(bell)) = &role {
         watch.add(Source::Bell(bell.as_raw_fd()));

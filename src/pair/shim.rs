@@ -109,7 +109,7 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
     let ledger = context.report.map(|report| report.ledger);
     let mut tree = Tree::new(server, strangers, containment, ledger);
     tree.ending_init = ending;
-    let watch = Watch::signals_only();
+    let watch = Watch::default();
     let mut supervisor = Supervisor::new(context, Role::Heir, shim.parent, watch, tree);
     if let Some((what, errno)) = why {
         supervisor.give_up(what, errno);

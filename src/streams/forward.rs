@@ -5,20 +5,18 @@ use crate::settings::config::{Config, SignalUse};
 use crate::sys::arrival::{Arrival, Origin};
 use crate::sys::signal::Signal;
 
-/// What has to be done with a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     Trigger(Trigger),
     /// A child, or the other process of the pair, has changed.
     Child,
-    /// Send this signal to the server (or to its group, or to the tree).
+    /// To the server, to its group, or to the tree.
     Forward(Signal),
     /// The server has got it from the terminal.
     Delivered,
     Drop,
 }
 
-/// The rules for an arriving signal.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     pub config: &'a Config,
@@ -46,14 +44,13 @@ impl Rules<'_> {
         self.job_control && arrival.origin == Origin::Terminal
     }
 
-    /// Whether it may come from a shell which has resumed the whole job. Then the server has it,
-    /// too.
+    /// Whether it may come from a shell which has resumed the whole job, and so the server, too.
     pub fn is_resumption(self, arrival: &Arrival) -> bool {
         arrival.signal == Signal::CONT && self.job_control
     }
 
-    /// Whether treaper suspends itself after it has forwarded this signal. Not after a signal of
-    /// the terminal to the job: then treaper is suspended when the server is.
+    /// Whether treaper suspends itself after it has forwarded this signal. If the terminal has sent
+    /// it to the job, treaper is suspended when the server is.
     pub fn suspends_treaper(self, arrival: &Arrival) -> bool {
         self.suspends_with_signals && arrival.signal.suspends_job() && !self.is_for_job(arrival)
     }
@@ -65,17 +62,13 @@ impl Rules<'_> {
 }
 
 fn meaning(signal: Signal, config: &Config, hup: SignalUse) -> Route {
-    if signal == Signal::CHLD {
-        return Route::Child;
-    }
     let rewritten = config.rewrites.iter().find(|(from, _)| *from == signal);
-    let Some(signal) = rewritten.map_or(Some(signal), |(_, to)| *to) else {
-        return Route::Drop;
-    };
-    match signal {
-        Signal::TERM if config.term == SignalUse::Stop => Route::Trigger(Trigger::Terminate),
-        Signal::HUP if hup == SignalUse::Stop => Route::Trigger(Trigger::Hangup),
-        other => Route::Forward(other),
+    match rewritten.map_or(Some(signal), |(_, to)| *to) {
+        _ if signal == Signal::CHLD => Route::Child,
+        Some(Signal::TERM) if config.term == SignalUse::Stop => Route::Trigger(Trigger::Terminate),
+        Some(Signal::HUP) if hup == SignalUse::Stop => Route::Trigger(Trigger::Hangup),
+        Some(other) => Route::Forward(other),
+        None => Route::Drop,
     }
 }
 

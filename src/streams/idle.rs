@@ -1,30 +1,24 @@
-//! `--idle`: whether something was lately written to the server's stdin. treaper notices each
-//! write, and reads nothing.
+//! `--idle`: the clock that each write to the server's stdin restarts. treaper reads nothing of it.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use crate::output::error::{self, Error};
 use crate::sys::fd::{self, Kind};
-use crate::sys::writes::Writes;
-use crate::sys::{Errno, clock, poll};
+use crate::sys::{Errno, clock, poll, writes::Writes};
 
-/// The clock of `--idle`. Each write restarts it.
 #[derive(Debug)]
 pub struct Idle {
     writes: Writes,
     /// Without end after a complete input.
     time: Duration,
-    /// When the time is over. `None`: no process can write.
+    /// `None`: no process can write.
     ends_at: Option<Duration>,
-    /// Whether no stop has begun, and no drain.
+    /// Neither a stop nor a drain has begun.
     running: bool,
 }
 
-/// Prepares to notice writes to stdin.
-///
-/// # Errors
-/// It is impossible for this kind of stdin, or the kernel refuses it.
+/// Prepares to notice writes to stdin. Fails if its kind makes that impossible, or the kernel does.
 pub fn open() -> Result<Writes, Error> {
     const OPTION: &str = "--idle or TREAPER_IDLE";
     if fd::kind(fd::STDIN) == Kind::Other {
@@ -33,7 +27,7 @@ pub fn open() -> Result<Writes, Error> {
         )));
     }
     Writes::watch(fd::STDIN).map_err(|errno| {
-        let reason = error::describe(errno);
+        let why = error::describe(errno);
         let hint = match errno {
             Errno::MFILE => " (or too many instances of inotify: fs.inotify.max_user_instances)",
             Errno::ACCESS => " (another user has made this pipe or terminal)",
@@ -41,13 +35,12 @@ pub fn open() -> Result<Writes, Error> {
             _ => "",
         };
         Error::Unavailable(format!(
-            "{OPTION}: cannot notice what is written to stdin: {reason}{hint}"
+            "{OPTION}: cannot notice what is written to stdin: {why}{hint}"
         ))
     })
 }
 
 impl Idle {
-    /// Starts the clock.
     pub fn start(writes: Writes, time: Duration) -> Self {
         Self {
             writes,
@@ -57,12 +50,11 @@ impl Idle {
         }
     }
 
-    /// The descriptor that is readable after a write.
+    /// Is readable after a write.
     pub fn fd(&self) -> RawFd {
         self.writes.as_raw_fd()
     }
 
-    /// Restarts the clock if the host has written something.
     pub fn take_writes(&mut self) {
         if self.writes.take() {
             self.restart();
@@ -96,8 +88,7 @@ impl Idle {
             return false;
         }
         // treaper itself may not have run for a while, as after a suspension of the machine.
-        self.take_writes();
-        if self.writes.may_be_going_on() {
+        if self.writes.take() || self.writes.may_be_going_on() {
             self.restart();
         }
         if poll::has_hung_up(fd::STDIN) {
