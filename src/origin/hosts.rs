@@ -1,10 +1,9 @@
-//! Finds the processes to be watched: the parent, the processes behind launchers, and those that
-//! options name.
+//! Finds the processes to be watched: the parent, what is behind launchers, and what options name.
 
 pub mod shell;
 
 use std::cell::OnceCell;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
@@ -13,10 +12,8 @@ use crate::output::error::{self, Error};
 use crate::plan::event::Trigger;
 use crate::settings::config::Config;
 use crate::sys::fd::{self, Kind, STDERR, STDIN};
-use crate::sys::parent::Parent;
 use crate::sys::proc::{Target, View};
-use crate::sys::signal::Signal;
-use crate::sys::{pid, pidfd, poll, prctl, proc};
+use crate::sys::{Errno, parent::Parent, pid, pidfd, poll, prctl, proc, signal::Signal};
 
 /// The command name of the monitor.
 pub const MONITOR: &CStr = c"tree-monitor";
@@ -29,7 +26,13 @@ pub struct Watched {
     pub trigger: Trigger,
 }
 
-/// The outcome of the search.
+impl Watched {
+    pub fn open(pid: i32, trigger: Trigger) -> Result<Self, Errno> {
+        let fd = pidfd::open(pid)?;
+        Ok(Self { pid, fd, trigger })
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Hosts {
     pub watched: Vec<Watched>,
@@ -37,22 +40,20 @@ pub struct Hosts {
     pub parent: Option<Parent>,
     /// The parent, also if its end is no trigger; 0 if it is outside of this PID namespace.
     starter: i32,
-    /// See [`Hosts::hold_stdin`].
     hold_stdin: OnceCell<bool>,
     /// The host, or one of the launchers, had ended before it was found.
     gone: bool,
 }
 
 impl Hosts {
-    /// Asks for a signal at the end of the parent: a second watch beside its pidfd. It is an error
-    /// if the host, or one of the launchers, has ended already.
+    /// Asks for a signal at the end of the parent: a second watch beside its pidfd. Fails if the
+    /// host, or one of the launchers, has ended already.
     pub fn watch_parent(&self) -> Result<(), Error> {
         let Some(parent) = self.parent else {
             return Ok(());
         };
-        // SIGCONT reaches this process even if it is suspended.
+        // SIGCONT also reaches a suspended process. None comes if the parent has ended before.
         let _ = prctl::signal_on_parent_exit(Signal::CONT);
-        // If the parent ended before the call above, no signal comes.
         if self.gone || parent.is_gone() {
             return Err(Error::Gone(
                 "parent-exit: the process that started treaper is gone, so COMMAND was not started; --no-parent starts it",
@@ -61,8 +62,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Whether the end of stdin says something about the host: the host has its other end. In a
-    /// pipeline (`produce | treaper consume`), another child of the host has it. Looks only once.
+    /// Whether the host has the other end of stdin, so that its end says something about the host.
+    /// In a pipeline (`produce | treaper consume`) another child of it has that. Looks only once.
     pub fn hold_stdin(&self) -> bool {
         *self.hold_stdin.get_or_init(|| {
             let chain = chain_of_stdin(self.starter);
@@ -71,11 +72,10 @@ impl Hosts {
     }
 }
 
-/// The greatest number of launchers in a row that are looked at.
+/// The most launchers in a row that are looked at.
 const MAX_LAUNCHERS: usize = 16;
 
-/// Finds and opens all processes to be watched. It is an error if one that an option names, by pid
-/// or by name, does not exist. `sighup_ignored`: this process was started with SIGHUP ignored.
+/// Finds and opens all processes to be watched. Fails if one that an option names does not exist.
 pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
     let mut hosts = Hosts {
         starter: pid::parent(),
@@ -84,45 +84,55 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
     if config.parent && pid::own() != 1 {
         find_parent(&mut hosts, sighup_ignored);
     }
-    let trigger = Trigger::WatchedExit;
     for &pid in &config.watch_pids {
-        let fd = pidfd::open(pid)
-            .map_err(|errno| Error::kernel(&format!("watch pid {pid} (--watch-pid)"), errno))?;
-        hosts.watched.push(Watched { pid, fd, trigger });
+        let watched = Watched::open(pid, Trigger::WatchedExit);
+        let cannot = |errno| Error::kernel(&format!("watch pid {pid} (--watch-pid)"), errno);
+        hosts.watched.push(watched.map_err(cannot)?);
     }
     for name in &config.watch_ancestors {
-        let found = find_ancestor(name.as_bytes()).map_err(|reason| {
-            let name = name.to_string_lossy();
-            Error::Misuse(format!(
-                "cannot find an ancestor named '{name}' (--watch-ancestor): {reason}"
-            ))
-        })?;
-        hosts.watched.extend(found);
+        hosts.watched.extend(find_ancestor(name)?);
     }
     Ok(hosts)
 }
 
+/// Watches the parent, and each process behind a launcher, which wants the server, and which the
+/// launcher may outlive. The search ends at a process that may not be read in `/proc`.
 fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
-    let Some(parent) = parent_that_counts(sighup_ignored) else {
+    let Some(mut current) = parent_that_counts(sighup_ignored) else {
         return;
     };
-    hosts.parent = Some(Parent::new(parent));
+    hosts.parent = Some(Parent::new(current));
     // Before it is opened, the pid may get to another process. So `watch_parent` compares getppid()
     // again. Without a pidfd, the parent-death signal and getppid() are still there.
-    if let Ok(fd) = pidfd::open(parent) {
-        let (pid, trigger) = (parent, Trigger::ParentExit);
-        hosts.watched.push(Watched { pid, fd, trigger });
-    }
+    let opened = Watched::open(current, Trigger::ParentExit);
+    hosts.watched.extend(opened);
     let has_peer = matches!(fd::kind(STDIN), Kind::Pipe | Kind::Socket);
     let own = || proc::view().and_then(|proc| proc.target(pid::own(), STDIN));
     let stdin = has_peer.then(own).and_then(Result::ok);
-    hosts.gone = has_peer && was_adopted_by(parent, stdin.as_ref()) && poll::has_hung_up(STDIN);
-    find_behind_launchers(hosts, parent, stdin.as_ref(), sighup_ignored);
+    let stdin = stdin.as_ref();
+    hosts.gone = has_peer && was_adopted_by(current, stdin) && poll::has_hung_up(STDIN);
+    let Ok(proc) = proc::view() else { return };
+    let ignores_hup = |pid| proc.stat(pid).is_ok_and(|stat| stat.ignores(Signal::HUP));
+    for _ in 0..MAX_LAUNCHERS {
+        let above = behind_launcher(proc, current, stdin);
+        // As in `parent_that_counts`: otherwise `nohup` is between the two.
+        let Some(above) = above.filter(|above| !sighup_ignored || ignores_hup(*above)) else {
+            return;
+        };
+        let opened = Watched::open(above, Trigger::ParentExit);
+        // The opened process is the right one only if it is still the parent now.
+        let Ok(stat) = proc.stat(current) else { return };
+        hosts.gone |= stat.parent != above;
+        match opened {
+            Ok(watched) if stat.parent == above => hosts.watched.push(watched),
+            _ => return,
+        }
+        current = above;
+    }
 }
 
-/// The processes that have passed stdin on, the nearest first, and the one that has another stdin,
-/// so it has given it to them. `None`: that one cannot be known, or is an init, which passes on
-/// what others have made.
+/// The processes that have passed stdin on, the nearest first, and then the one with another stdin,
+/// which gave it to them. `None`: unknown, or an init, which passes on what others have made.
 fn chain_of_stdin(starter: i32) -> Option<Vec<i32>> {
     let proc = proc::view().ok()?;
     let own = proc.target(pid::own(), STDIN).ok()?;
@@ -137,16 +147,14 @@ fn chain_of_stdin(starter: i32) -> Option<Vec<i32>> {
     None
 }
 
-/// The parent, if its end is a reason to stop.
-///
-/// It is not if this process ignores SIGHUP and the parent does not: then a program between them,
-/// `nohup`, has set that, and treaper has to outlive the parent. If that parent has ended already,
-/// the parent is init or a subreaper. Those do not ignore SIGHUP either, so the answer is the same.
+/// The parent, if its end is a reason to stop. It is not if this process ignores SIGHUP and the
+/// parent does not: then `nohup` is between them, and treaper has to outlive the parent. After the
+/// end of that parent the answer is the same: init or a subreaper does not ignore SIGHUP either.
 fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
     loop {
         let parent = pid::parent();
+        // It is outside of this PID namespace, so its end cannot be seen from here.
         if parent == 0 {
-            // It is outside of this PID namespace, so its end cannot be seen from here.
             return None;
         }
         if !sighup_ignored {
@@ -160,13 +168,12 @@ fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
     }
 }
 
-/// Whether `parent` has adopted this process, so that the process that started it has ended
-/// already. `stdin`: that of this process.
+/// Whether `parent` has adopted this process, since the one that started it has ended already.
 ///
-/// Fork keeps the session. The only way out of a session is setsid(), which makes its caller the
-/// leader of a new one. So a parent in another session has either adopted this process, or has
-/// called setsid() after it started it. Another treaper starts its server in a session apart, but
-/// with a parent-death signal: that process would have ended with its parent.
+/// Fork keeps the session, and setsid() makes its caller the leader of a new one. So a parent in
+/// another session has either adopted this process, or has called setsid() after it started it.
+/// Another treaper starts its server in a session apart, but with a parent-death signal: that
+/// process would have ended with its parent.
 fn was_adopted_by(parent: i32, stdin: Option<&Target>) -> bool {
     let (Ok(session), Ok(parents)) = (pid::session(0), pid::session(parent)) else {
         return false;
@@ -174,52 +181,32 @@ fn was_adopted_by(parent: i32, stdin: Option<&Target>) -> bool {
     if prctl::has_parent_death_signal() {
         return false;
     }
-    // Then the session does not show which process has started this one, but an init starts no
-    // servers on a pipe.
+    // A session of its own shows nothing, but an init starts no servers on a pipe.
     if session == pid::own() {
-        // systemd before 248 sets INVOCATION_ID, and not yet the variable that names its main
-        // process.
+        // systemd before 248 sets INVOCATION_ID, but not yet SYSTEMD_EXEC_PID.
         let is_set = |name| std::env::var_os(name).is_some();
-        if is_set("INVOCATION_ID") && !is_set("SYSTEMD_EXEC_PID") {
-            return false;
-        }
-        return is_init(parent, stdin) && !unit::names_this_process("SYSTEMD_EXEC_PID");
+        let is_unknown = is_set("INVOCATION_ID") && !is_set("SYSTEMD_EXEC_PID");
+        let is_of_unit = || unit::names_this_process("SYSTEMD_EXEC_PID");
+        return !is_unknown && is_init(parent, stdin) && !is_of_unit();
     }
     // A session that was made outside of this PID namespace (0) proves nothing.
     if session == 0 || session == parents {
         return false;
     }
-    // A parent that does not lead its session has never left one. Process 1 is older than any other
-    // session.
+    // A parent that does not lead its session has never left one. Process 1 is older than all.
     if parents != parent || parent == 1 {
         return true;
     }
-    // The parent can only have left this session if it was born in it, after the leader of the
-    // session. A process that has adopted this one is an ancestor of that leader. If the leader is
-    // gone, this is unknown.
+    // The parent can only have left this session if it was born in it, after its leader. A process
+    // that has adopted this one is an ancestor of that leader. Unknown if the leader is gone.
     match (proc::stat(session), proc::stat(parent)) {
         (Ok(leader), Ok(stat)) => (stat.started, parent) < (leader.started, session),
         _ => false,
     }
 }
 
-/// The command names of programs that are made to be PID 1 of a container.
-const INITS: [&[u8]; 10] = [
-    b"catatonit",
-    b"dinit",
-    b"docker-init",
-    b"dumb-init",
-    b"init",
-    b"pause",
-    b"podman-init",
-    b"runit",
-    b"s6-svscan",
-    b"tini",
-];
-
 /// Whether `parent` is an init, which adopts orphans: that of the machine, systemd (also that of a
-/// user), or in a container one of [`INITS`]. In a container, any other program can be PID 1 and a
-/// host.
+/// user), or in a container a program made to be PID 1. Any other PID 1 there can be a host.
 ///
 /// dumb-init starts its command in a session of its own, and passes on its stdin. So an init of a
 /// container that has `stdin`, or does not show its own, may have started this process. So may
@@ -228,50 +215,23 @@ fn is_init(parent: i32, stdin: Option<&Target>) -> bool {
     let Ok(name) = proc::stat(parent).map(|stat| stat.name) else {
         return false;
     };
-    let of_container = || {
-        let parents_target = |fd| proc::view().and_then(|proc| proc.target(parent, fd)).ok();
-        let has_another =
-            |target: Target| Some(&target) != stdin && parents_target(STDERR) != Some(target);
-        INITS.contains(&name.as_bytes()) && parents_target(STDIN).is_some_and(has_another)
-    };
-    name.as_bytes() == b"systemd"
-        || parent == 1 && (proc::is_of_first_namespace() || of_container())
-}
-
-/// Watches each process that is behind a launcher: that process wants the server, and the launcher
-/// may outlive it. The search ends at a process that may not be read in `/proc`.
-fn find_behind_launchers(
-    hosts: &mut Hosts,
-    parent: i32,
-    stdin: Option<&Target>,
-    sighup_ignored: bool,
-) {
-    let Ok(proc) = proc::view() else { return };
-    let mut current = parent;
-    for _ in 0..MAX_LAUNCHERS {
-        let Some(above) = behind_launcher(proc, current, stdin) else {
-            return;
-        };
-        // As in `parent_that_counts`: `nohup` is between the two.
-        if sighup_ignored && !proc.stat(above).is_ok_and(|stat| stat.ignores(Signal::HUP)) {
-            return;
+    let target = |fd| proc::view().and_then(|proc| proc.target(parent, fd)).ok();
+    let has_another = |own: Target| Some(&own) != stdin && target(STDERR) != Some(own);
+    match name.as_bytes() {
+        b"systemd" => true,
+        _ if parent != 1 => false,
+        _ if proc::is_of_first_namespace() => true,
+        b"catatonit" | b"dinit" | b"docker-init" | b"dumb-init" | b"init" | b"pause"
+        | b"podman-init" | b"runit" | b"s6-svscan" | b"tini" => {
+            target(STDIN).is_some_and(has_another)
         }
-        let opened = pidfd::open(above);
-        let (pid, trigger) = (above, Trigger::ParentExit);
-        // The opened process is the right one only if it is still the parent now.
-        let Ok(stat) = proc.stat(current) else { return };
-        hosts.gone |= stat.parent != above;
-        match opened {
-            Ok(fd) if stat.parent == above => hosts.watched.push(Watched { pid, fd, trigger }),
-            _ => return,
-        }
-        current = above;
+        _ => false,
     }
 }
 
-/// The parent of `current`, if `current` is a launcher: it has the same stdin as treaper (`npx` and
-/// `uv run` only pass it on), or it is a shell that was given a command. A shell in a session of
-/// its own (`setsid sh -c`) does not count, since it has to outlive its parent.
+/// The parent of `current`, if that is a launcher: it has the same stdin as treaper (`npx` and `uv
+/// run` only pass it on), or is a shell that was given a command. Not in a session of its own
+/// (`setsid sh -c`), since such a shell has to outlive its parent.
 fn behind_launcher(proc: View, current: i32, stdin: Option<&Target>) -> Option<i32> {
     let has_our_stdin = stdin.is_some_and(|stdin| proc.target(current, STDIN) == Ok(*stdin));
     if !has_our_stdin && !is_shell_with_a_command(proc, current) {
@@ -282,8 +242,7 @@ fn behind_launcher(proc: View, current: i32, stdin: Option<&Target>) -> Option<i
     (above > 1 && (has_our_stdin || same_session())).then_some(above)
 }
 
-/// The process that started the shell `pid`, if that is hidden because the shell has a session of
-/// its own.
+/// The process that started the shell `pid`, if a session of that shell hides it.
 pub fn hidden_behind(pid: i32) -> Option<i32> {
     let proc = proc::view().ok()?;
     let above = proc.stat(pid).ok()?.parent;
@@ -300,16 +259,22 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
 
 /// Opens the nearest ancestor that has `name` (see [`View::has_name`] and [`View::is_started_as`]),
 /// and the processes above it of which it is a copy. The error lists the ancestors that there are.
-fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
-    let mut current = pid::parent();
+fn find_ancestor(name: &OsStr) -> Result<Vec<Watched>, Error> {
+    let cannot = |why: String| {
+        let name = name.to_string_lossy();
+        Error::Misuse(format!(
+            "cannot find an ancestor named '{name}' (--watch-ancestor): {why}"
+        ))
+    };
+    let (mut current, name) = (pid::parent(), name.as_bytes());
     let (mut seen, mut found) = (Vec::new(), Vec::<Watched>::new());
     while current > 0 {
-        let opened = pidfd::open(current).and_then(|fd| Ok((fd, proc::stat(current)?)));
-        let (fd, stat) = match opened {
+        let opened = Watched::open(current, Trigger::WatchedExit);
+        let (watched, stat) = match opened.and_then(|opened| Ok((opened, proc::stat(current)?))) {
             Ok(opened) => opened,
             // What is above the ancestor may be hidden, or has just ended.
             Err(_) if !found.is_empty() => break,
-            Err(errno) => return Err(error::describe(errno)),
+            Err(errno) => return Err(cannot(error::describe(errno))),
         };
         let is_named = proc::view().is_ok_and(|proc| {
             proc.has_name(current, stat.name, name) || proc.is_started_as(current, name)
@@ -319,26 +284,21 @@ fn find_ancestor(name: &[u8]) -> Result<Vec<Watched>, String> {
             break;
         }
         if is_named {
-            let (pid, trigger) = (current, Trigger::WatchedExit);
-            found.push(Watched { pid, fd, trigger });
+            found.push(watched);
         }
         let shown = proc::shown_name(current, stat.name);
         seen.push(format!("{shown}[{current}]"));
         current = stat.parent;
     }
-    if !found.is_empty() {
-        return Ok(found);
+    match (found.is_empty(), seen.is_empty()) {
+        (false, _) => Ok(found),
+        (_, true) => Err(cannot("there is none in this PID namespace".to_owned())),
+        (_, false) => Err(cannot(format!("there are {}", seen.join(", ")))),
     }
-    Err(if seen.is_empty() {
-        "there is none in this PID namespace".to_owned()
-    } else {
-        format!("there are {}", seen.join(", "))
-    })
 }
 
 /// Whether `pid` is a fork of its parent `above` without an exec. A host may have such a copy of
-/// itself between itself and treaper (Python's multiprocessing), and the copy lives on when the
-/// host is killed.
+/// itself in front of treaper (Python's multiprocessing), which lives on when the host is killed.
 fn is_copy(pid: i32, above: i32) -> bool {
     let Ok(proc) = proc::view() else { return false };
     let (mut one, mut other) = ([0; 512], [0; 512]);

@@ -1,19 +1,8 @@
-//! Shells that were given a command (`sh -c`). Such a shell is between a host and the command that
-//! the host wants.
+//! Shells that were given a command (`sh -c`): they are between a host and what it wants.
 
 const SHELLS: [&[u8]; 13] = [
     b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"ksh93", b"mksh", b"yash", b"fish", b"rbash",
     b"tcsh", b"csh",
-];
-
-/// Options that take the next word as their value.
-const WITH_VALUE: [&[u8]; 6] = [
-    b"--rcfile",
-    b"--init-file",
-    b"--init-command",
-    b"--profile",
-    b"-C",
-    b"+C",
 ];
 
 /// Whether this command line, from `/proc/PID/cmdline`, is that of a shell with `-c` (also as one
@@ -27,15 +16,17 @@ pub fn was_given_a_command(command_line: &[u8]) -> bool {
     if name == b"busybox" {
         name = words.next().unwrap_or_default();
     }
-    SHELLS.contains(&name) && has_command_option(words)
-}
-
-fn has_command_option<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
+    if !SHELLS.contains(&name) {
+        return false;
+    }
     while let Some(word) = words.next() {
         match word {
             b"--" | b"-" | b"+" => return false,
             word if word == b"--command" || word.starts_with(b"--command=") => return true,
-            word if WITH_VALUE.contains(&word) => drop(words.next()),
+            // Each takes the next word as its value.
+            b"--rcfile" | b"--init-file" | b"--init-command" | b"--profile" | b"-C" | b"+C" => {
+                words.next();
+            }
             word if word.starts_with(b"--") => {}
             [b'-', letters @ ..] if letters.contains(&b'c') => return true,
             // `-o pipefail`, `-eo pipefail`, `+O extglob`: each of these letters takes a word.
