@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::contain::Containment;
 use crate::origin::place::Place;
-use crate::output::error::Error;
-use crate::output::status;
+use crate::output::{error::Error, status};
 use crate::pair::board::Board;
 use crate::pair::context::{Context, Request};
 use crate::pair::supervisor::{Role, Supervisor};
@@ -13,35 +12,24 @@ use crate::plan::event::{Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
 use crate::streams::watch::Watch;
-use crate::sys::signal::Signal;
-use crate::sys::wait::Wait;
-use crate::sys::{Errno, arrival, clock, fd, pid, prctl};
-use crate::tree::Tree;
-use crate::tree::reap::Left;
+use crate::sys::{Errno, arrival, clock, fd, pid, prctl, signal::Signal, wait::Wait};
+use crate::tree::{Tree, reap::Left};
 
-/// Reaps until SIGINT or SIGTERM, then stops the orphans that this process has adopted. Returns the
-/// exit status.
-///
-/// # Errors
-/// This process is not PID 1, and cannot become a subreaper.
+/// Reaps until SIGINT or SIGTERM, then stops the orphans that are left. Returns the exit status.
 pub fn run(request: Request<'_>) -> Result<u8, Error> {
-    let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
+    let config = request.config;
+    let failed = |what| move |errno| Error::kernel(what, errno);
+    let board = Board::shared().map_err(failed("map memory"))?;
     if pid::own() != 1 {
-        prctl::become_subreaper().map_err(|errno| Error::kernel("become a subreaper", errno))?;
+        prctl::become_subreaper().map_err(failed("become a subreaper"))?;
     }
-    let place = Place::examine(
-        request.inherited,
-        request.config,
-        request.manner,
-        Vec::new(),
-    )?;
-    // The pause may last long. Meanwhile the file system of the working directory can be unmounted.
+    let place = Place::examine(request.inherited, config, request.manner)?;
+    // The pause may last long, and the file system of the working directory may be unmounted.
     fd::leave_directory();
     let mut tree = Tree::new(None, Vec::new(), Containment::Group, None);
     let mut timeout = None;
     loop {
-        let arrival =
-            arrival::wait_any(timeout).map_err(|errno| Error::kernel("wait for signals", errno))?;
+        let arrival = arrival::wait_any(timeout).map_err(failed("wait for signals"))?;
         if let Some(Signal::TERM | Signal::INT) = arrival.map(|arrival| arrival.signal) {
             break;
         }
@@ -52,7 +40,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         return Ok(0);
     }
     let context = Context {
-        config: request.config,
+        config,
         manner: request.manner,
         voice: request.voice,
         inherited: request.inherited,
@@ -62,13 +50,10 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         front: None,
         spare: None,
     };
-    let mut supervisor = Supervisor::new(&context, Role::Heir, None, Watch::signals_only(), tree);
+    let mut supervisor = Supervisor::new(&context, Role::Heir, None, Watch::default(), tree);
     let plan = Plan::new(context.policy()).inherit(true, false, clock::now());
-    let plan = supervise::run(
-        &mut supervisor,
-        plan,
-        Some(Event::Trigger(Trigger::Terminate)),
-    );
+    let terminate = Event::Trigger(Trigger::Terminate);
+    let plan = supervise::run(&mut supervisor, plan, Some(terminate));
     Ok(match plan.state {
         State::Survived => status::SURVIVORS,
         _ => 0,

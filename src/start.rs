@@ -1,64 +1,50 @@
-//! The start: all that can be found out, or can fail, before the server, and which processes there
-//! are.
+//! The start: all that can fail before the server, and which processes there are.
 
 use crate::command::Command;
 use crate::contain::Containment;
-use crate::origin::hosts;
-use crate::origin::place::Place;
-use crate::origin::unit;
+use crate::origin::{hosts, place::Place, unit};
 use crate::output::error::{self, Error};
 use crate::output::report::{Facts, Report};
-use crate::pair;
 use crate::pair::board::Board;
 use crate::pair::context::{Context, Prepared, Request};
-use crate::relay;
 use crate::streams::idle;
 use crate::sys::{fd, pid};
 use crate::tree::spare::Spare;
+use crate::{pair, relay};
 
-/// Runs the server, and stops everything that it has started. Returns the exit status of this
-/// process.
-///
-/// # Errors
-/// The server was not started.
+/// Runs the server, stops its tree, and returns the exit status. Fails if no server was started.
 pub fn run(request: Request<'_>) -> Result<u8, Error> {
-    let mut inherited = fd::inherited();
+    let mut descriptors = fd::inherited();
     let to = request.config.report.as_ref();
-    let report = to.map(|to| Report::prepare(to, &mut inherited));
+    let report = to.map(|to| Report::prepare(to, &mut descriptors));
     let report = report.transpose()?;
-    let result = start(request, report.as_ref(), inherited);
-    if let (Err(error), Some(report)) = (&result, &report) {
-        report.write(&Facts {
-            exit_status: error.status(),
-            ..request.config.facts()
-        });
-    }
-    result
+    start(request, report.as_ref(), descriptors).inspect_err(|error| {
+        if let Some(report) = &report {
+            report.write(&Facts {
+                exit_status: error.status(),
+                ..request.config.facts()
+            });
+        }
+    })
 }
 
-/// `descriptors`: those that the server inherits.
-fn start<'a>(
-    request: Request<'a>,
-    report: Option<&'a Report>,
-    descriptors: Vec<i32>,
-) -> Result<u8, Error> {
-    let (mut context, mut prepared) = prepare(request, report, descriptors)?;
-    // With further writers this process goes on as the child of the one that the host has started.
+fn start(request: Request<'_>, report: Option<&Report>, to_server: Vec<i32>) -> Result<u8, Error> {
+    let (mut context, mut prepared) = prepare(request, to_server)?;
+    context.report = report;
     if request.config.writers.are_used() {
-        // From then on stdin is that of the relay.
+        // Before the fork of the relay, whose stdin is another one.
         prepared.hosts.hold_stdin();
     }
     let relay = relay::start(request.config, &context.place, prepared.hosts.parent)?;
     let (front, _sockets) = relay.unzip();
     if front.is_some() {
-        // That process is the parent by now. It has seen that the host lives, and reports the end
-        // of it.
+        // The relay is the parent by now. It has seen that the host lives, and reports its end.
         prepared.hosts.parent = None;
         context.place.strangers.clear();
     }
     context.front = front;
     context.adopt_orphans()?;
-    // The process in front sees what is written.
+    // A relay sees what is written.
     let idle = context.config.idle.filter(|_| context.front.is_none());
     prepared.writes = idle.map(|_| idle::open()).transpose()?;
     // The users of another init expect one process there.
@@ -70,15 +56,10 @@ fn start<'a>(
     }
 }
 
-/// Everything that can be found out, or can fail, before any process is made. Not inlined, since
-/// its stack frame is twice as large as all later ones: on a small stack (`ulimit -s 32`) the stop
-/// needs that room.
+/// Everything that can fail before any process is made. Not inlined, since its stack frame is twice
+/// as large as all later ones: on a small stack (`ulimit -s 32`) the stop needs that room.
 #[inline(never)]
-fn prepare<'a>(
-    request: Request<'a>,
-    report: Option<&'a Report>,
-    descriptors: Vec<i32>,
-) -> Result<(Context<'a>, Prepared), Error> {
+fn prepare(request: Request<'_>, to_server: Vec<i32>) -> Result<(Context<'_>, Prepared), Error> {
     let config = request.config;
     if let Err(errno) = unit::ask_manager() {
         let why = error::describe(errno);
@@ -90,7 +71,8 @@ fn prepare<'a>(
     let hosts = hosts::find(config, request.inherited.sighup_ignored)?;
     hosts.watch_parent()?;
     let spare = Spare::prepare(config.spare, config.contain)?;
-    let place = Place::examine(request.inherited, config, request.manner, descriptors)?;
+    let mut place = Place::examine(request.inherited, config, request.manner)?;
+    place.server_descriptors = to_server;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = Containment::prepare(config.contain)?;
     let context = Context {
@@ -100,7 +82,7 @@ fn prepare<'a>(
         inherited: request.inherited,
         place,
         board,
-        report,
+        report: None,
         front: None,
         spare,
     };

@@ -8,33 +8,29 @@ use crate::plan::event::Trigger;
 use crate::settings::config::{Config, SignalUse, StdinMode};
 use crate::settings::manner::Manner;
 use crate::sys::fd::{self, Kind};
-use crate::sys::pid::{self, Pid};
 use crate::sys::startup::{Inherited, Standing};
-use crate::sys::wait::Wait;
-use crate::sys::{Errno, proc, tty, wait};
+use crate::sys::{Errno, pid, proc, tty, wait};
 
-/// What was found out about this place.
 #[derive(Debug)]
 pub struct Place {
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
     pub standing: Standing,
-    /// SIGTERM comes from a manager that kills what is left at a deadline of its own, which treaper
-    /// does not know. An option that sets a deadline counts more.
+    /// SIGTERM comes from a manager with a deadline of its own, which treaper does not know. An
+    /// option that sets one counts more.
     pub manager_has_deadline: bool,
-    /// What SIGHUP does. It is forwarded if a manager uses it to ask for a reload, and under
+    /// Without an option SIGHUP is forwarded where a manager uses it to ask for a reload, and under
     /// `nohup`, where it is no reason to stop.
     pub hup: SignalUse,
     /// The service manager, if this process is the main process of a unit.
     pub manager: Option<i32>,
-    /// Whether treaper ends by the signal that has ended the server, so that a shell or the manager
-    /// sees it.
+    /// Whether treaper ends by the signal that has ended the server, for a shell or the manager.
     pub dies_as_server: bool,
     /// The process group that the host has chosen for treaper.
     pub group: i32,
-    /// Whether, and for which trigger, stdin is polled.
+    /// See [`stdin_trigger`].
     pub stdin: Option<Trigger>,
-    /// The working directory in which treaper was started; empty if that is gone.
+    /// The working directory at the start; empty if that is gone.
     pub directory: PathBuf,
     /// Children that this process had before it executed treaper.
     pub strangers: Vec<i32>,
@@ -43,22 +39,16 @@ pub struct Place {
 }
 
 impl Place {
-    /// Finds out all of it, before the monitor is made. Fails as [`stdin_trigger`] does, and if the
-    /// kernel does not say whether there are children.
-    pub fn examine(
-        inherited: &Inherited,
-        config: &Config,
-        manner: Manner,
-        server_descriptors: Vec<i32>,
-    ) -> Result<Self, Error> {
+    /// Fails as [`stdin_trigger`] does, and if the kernel does not say whether there are children.
+    pub fn examine(inherited: &Inherited, config: &Config, manner: Manner) -> Result<Self, Error> {
         let mut strangers = Vec::new();
-        match Wait::any().ended().peek() {
+        match wait::Wait::any().ended().peek() {
             Err(Errno::CHILD) => {}
             Err(errno) => return Err(Error::kernel("wait for children", errno)),
             Ok(_) => {
                 let listed = proc::children(pid::own(), &mut |child| strangers.push(child));
                 if listed == Err(proc::FOREIGN) {
-                    strangers.extend(wait::children().map(Pid::get));
+                    strangers.extend(wait::children().map(pid::Pid::get));
                 }
             }
         }
@@ -67,10 +57,9 @@ impl Place {
         let is_managed = is_unit || pid::own() == 1;
         Ok(Self {
             job_control,
-            standing: if job_control {
-                Standing::InJob
-            } else {
-                manner.standing.unwrap_or(inherited.standing)
+            standing: match manner.standing {
+                _ if job_control => Standing::InJob,
+                chosen => chosen.unwrap_or(inherited.standing),
             },
             manager_has_deadline: is_managed && !manner.is_other_init && !config.grace_is_set,
             hup: match config.hup {
@@ -84,13 +73,12 @@ impl Place {
             stdin: stdin_trigger(inherited, config)?,
             directory: std::env::current_dir().unwrap_or_default(),
             strangers,
-            server_descriptors,
+            server_descriptors: Vec::new(),
         })
     }
 }
 
-/// The trigger that an end of stdin is, if stdin is watched. It is an error if an option demands
-/// that, and it is impossible.
+/// The trigger that an end of stdin is, if it is watched. Fails if an option demands that in vain.
 pub fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Trigger>, Error> {
     Ok(match (config.stdin, fd::kind(fd::STDIN)) {
         (StdinMode::Ignore, _) | (StdinMode::Auto, Kind::Other) => None,

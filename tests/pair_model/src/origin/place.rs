@@ -25,7 +25,7 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn examine(_: &Inherited, _: &Config, _: Manner, _: Vec<i32>) -> Result<Self, Error> {
+    pub fn examine(_: &Inherited, _: &Config, _: Manner) -> Result<Self, Error> {
         let scene = actor::scene();
         Ok(Self {
             job_control: scene.job_control,
