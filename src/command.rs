@@ -1,5 +1,4 @@
-//! The command of the server, and that of `--finally`: where it is looked for, and why it could not
-//! be executed.
+//! The command of the server, and that of `--finally`: where it is, and why it was not executed.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
@@ -11,18 +10,15 @@ use crate::origin::unit::{self, Environment};
 use crate::output::error::{self, Error, Shown};
 use crate::output::status;
 use crate::sys::exec::{self, Failure, Strings};
-use crate::sys::{Errno, fd, pid, startup};
+use crate::sys::{Errno, fd, startup};
 
-/// The directories in which execvp(3) looks if PATH is not set.
-const DEFAULT_PATH: &str = "/bin:/usr/bin";
-
-/// What the new process executes. All of it is prepared, so that no failure but that of the exec is
-/// left to report, and nothing needs an allocation between clone and exec.
+/// What the new process executes. All of it is prepared: no failure but that of the exec is left,
+/// and nothing needs an allocation between clone and exec.
 #[derive(Debug)]
 pub struct Command {
     /// The paths to try, in this order.
     candidates: Vec<CString>,
-    /// Whether `candidates` come from PATH rather than from a path that was given.
+    /// Whether `candidates` come from PATH.
     searched: bool,
     arguments: Strings,
     /// `None`: that of treaper.
@@ -30,32 +26,26 @@ pub struct Command {
 }
 
 impl Command {
-    /// # Errors
-    /// An argument that no program can get.
     pub fn prepare(words: &[OsString]) -> Result<Self, Error> {
         let nul = |_| Error::Misuse("COMMAND contains a NUL byte".to_owned());
-        let name = words
-            .first()
-            .ok_or_else(|| Error::Misuse("no COMMAND was given".to_owned()))?;
-        let candidates = candidates(name)
-            .into_iter()
-            .map(|path| CString::new(path.into_vec()));
-        let arguments = words.iter().map(|word| CString::new(word.as_bytes()));
-        let arguments = arguments.map(|word| word.map(CString::into_bytes));
+        let Some(name) = words.first() else {
+            return Err(Error::Misuse("no COMMAND was given".to_owned()));
+        };
+        let paths = candidates(name).into_iter().map(OsString::into_vec);
+        let candidates: Result<_, _> = paths.map(CString::new).collect();
+        let text = |word: &OsString| CString::new(word.as_bytes()).map(CString::into_bytes);
+        let arguments: Result<_, _> = words.iter().map(text).collect();
         Ok(Self {
-            candidates: candidates.collect::<Result<_, _>>().map_err(nul)?,
+            candidates: candidates.map_err(nul)?,
             searched: is_searched(name),
-            arguments: Strings::new(arguments.collect::<Result<_, _>>().map_err(nul)?),
+            arguments: Strings::new(arguments.map_err(nul)?),
             environment: Environment::of_server(),
         })
     }
 
     /// Tries the candidates as a shell does, and returns only if none could be executed.
     pub fn execute(&mut self) -> Failure {
-        if let Some(environment) = &mut self.environment {
-            environment.fill_in(pid::own());
-        }
-        let environment = self.environment.as_ref().map(|own| &own.strings);
+        let environment = self.environment.as_mut().map(Environment::strings);
         let (mut found, mut closed, mut missing) = (None, None, Errno::NOENT);
         for (at, path) in self.candidates.iter().enumerate() {
             let errno = exec::execute(path, &mut self.arguments, environment);
@@ -79,8 +69,7 @@ impl Command {
     }
 }
 
-/// Executes `/bin/sh -c text` in `directory`, or in `/` if that is gone, with `variables`. Returns
-/// only if that fails.
+/// Executes `/bin/sh -c text` in `directory`, or else in `/`. Returns only if that fails.
 pub fn execute_last(text: &OsStr, directory: &Path, variables: &[(&str, &str)]) -> Errno {
     let is_kept = |entry: &&[u8]| {
         let name = entry.split(|byte| *byte == b'=').next();
@@ -88,9 +77,8 @@ pub fn execute_last(text: &OsStr, directory: &Path, variables: &[(&str, &str)]) 
         !replaced.any(|known| known == name) && !unit::is_own(entry)
     };
     let inherited = startup::entries().map(CStr::to_bytes).filter(is_kept);
-    let own = variables
-        .iter()
-        .map(|(name, value)| format!("{name}={value}").into_bytes());
+    let entry = |(name, value): &(&str, &str)| format!("{name}={value}").into_bytes();
+    let own = variables.iter().map(entry);
     let environment = Strings::new(inherited.map(<[u8]>::to_vec).chain(own).collect());
     let shell = exec::SHELL;
     let words = [shell.to_bytes(), b"-c", text.as_bytes()].map(<[u8]>::to_vec);
@@ -105,30 +93,25 @@ fn is_searched(name: &OsStr) -> bool {
     !name.as_bytes().contains(&b'/') && name != "." && name != ".."
 }
 
-/// The paths at which the command may be.
 fn candidates(name: &OsStr) -> Vec<OsString> {
     if !is_searched(name) {
         return vec![name.to_owned()];
     }
-    let mut paths = directories_of_path();
-    for path in &mut paths {
-        path.push("/");
-        path.push(name);
-    }
-    paths
+    let below = |directory: OsString| [&*directory, "/".as_ref(), name].into_iter().collect();
+    directories_of_path().into_iter().map(below).collect()
 }
 
 /// The directories of PATH. An empty one is the working directory.
 fn directories_of_path() -> Vec<OsString> {
-    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    // As in execvp(3).
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let directories = path.as_bytes().split(|byte| *byte == b':');
     let or_dot =
         |name: &[u8]| OsString::from_vec(if name.is_empty() { b"." } else { name }.to_vec());
     directories.map(or_dot).collect()
 }
 
-/// Why the server `name` was not started: 127 not found, 126 not executable, 125 no process could
-/// be made. `directory`: the working directory in which it was to be executed.
+/// Why the server `name` was not started in `directory`.
 pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
     let shown = Shown(name);
     let (status, cause, message) = match failure {
@@ -147,17 +130,15 @@ pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
         }
         Failure::NotExecutable(errno) => {
             // The kernel does not say so.
-            let why = match directory.join(name) {
-                path if errno == Errno::ACCESS && path.is_dir() => Errno::ISDIR,
-                _ => errno,
-            };
-            let message = format!("cannot execute '{shown}': {}", error::describe(why));
+            let is_directory = errno == Errno::ACCESS && directory.join(name).is_dir();
+            let why = error::describe(if is_directory { Errno::ISDIR } else { errno });
+            let message = format!("cannot execute '{shown}': {why}");
             (status::NOT_EXECUTABLE, errno, message)
         }
         Failure::NoInterpreter(at) => {
             let path = candidates(name).into_iter().nth(at).unwrap_or_default();
-            let missing = missing(&interpreter(&directory.join(path)));
-            let message = format!("cannot execute '{shown}': {missing}");
+            let why = missing_interpreter(&directory.join(path));
+            let message = format!("cannot execute '{shown}': {why}");
             (status::NOT_EXECUTABLE, Errno::NOENT, message)
         }
         Failure::Clone(errno) => return Error::no_process(&format!("start '{shown}'"), errno),
@@ -188,28 +169,19 @@ fn hint(name: &OsStr) -> &'static str {
     }
 }
 
-/// The interpreter that the first line of the script `path` names, as the kernel reads that line:
-/// the name ends at a blank or at the end of the line. In a file with DOS line ends, a carriage
-/// return is a part of it. Empty if there is no such line.
-fn interpreter(path: &Path) -> Vec<u8> {
+/// Says which interpreter the script `path` names. In the first line, the kernel ends the name at a
+/// blank or at the end of the line, so with DOS line ends it includes a carriage return.
+fn missing_interpreter(path: &Path) -> String {
     let mut line = Vec::new();
     let _ = File::open(path).and_then(|file| file.take(256).read_to_end(&mut line));
     let rest = line.strip_prefix(b"#!").unwrap_or_default();
     let mut words = rest.split(|byte| matches!(*byte, b' ' | b'\t' | b'\n'));
-    words
-        .find(|word| !word.is_empty())
-        .unwrap_or_default()
-        .to_vec()
-}
-
-fn missing(interpreter: &[u8]) -> String {
-    if interpreter.is_empty() {
+    let Some(interpreter) = words.find(|word| !word.is_empty()) else {
         return "the dynamic loader that it names does not exist".to_owned();
-    }
-    let remedy = if interpreter.ends_with(b"\r") {
-        "; the lines of this file end with CR LF"
-    } else {
-        ""
+    };
+    let remedy = match interpreter.last() {
+        Some(b'\r') => "; the lines of this file end with CR LF",
+        _ => "",
     };
     let interpreter = Shown(OsStr::from_bytes(interpreter));
     format!("its interpreter '{interpreter}' does not exist{remedy}")

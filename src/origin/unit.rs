@@ -1,5 +1,4 @@
-//! The unit of a service manager in which this process runs, and the variables by which the manager
-//! names one process of it. They name treaper by its pid, and mean the server.
+//! The unit of a service manager, and the variables that name treaper but mean the server.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -8,24 +7,16 @@ use std::os::unix::ffi::OsStrExt;
 use crate::sys::exec::Strings;
 use crate::sys::{Errno, notify, pid, startup};
 
-/// Variables in which a service manager names one process: a program obeys them only if they hold
-/// its own pid. See `sd_listen_fds(3)`, `sd_watchdog_enabled(3)`, `systemd.exec(5)`.
+/// A program obeys these variables only if they hold its own pid. See `sd_listen_fds(3)`,
+/// `sd_watchdog_enabled(3)`, `systemd.exec(5)`.
 const PID_VARIABLES: [&str; 3] = ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
-/// Names this process by the inode of its pidfd. Without this variable `LISTEN_PID` alone counts.
-const INODE: &[u8] = b"LISTEN_PIDFDID=";
-/// A descriptor of the report, which the server does not inherit: for a treaper in its tree this
-/// number would be another file.
-const DESCRIPTOR: &[u8] = b"TREAPER_REPORT=fd:";
-/// It would run the command once more, while the server of this one still works.
-const FINALLY: &[u8] = b"TREAPER_FINALLY=";
-/// This descriptor it inherits.
-const STDERR: &[u8] = b"TREAPER_REPORT=fd:2";
-/// The longest pid, in digits.
-const DIGITS: usize = 10;
 
-/// Whether a treaper in the tree must not find this entry of the environment.
+/// Whether a treaper in the tree must not find this entry of the environment. The server inherits
+/// the report's descriptor only if it is 2, so the number would be another file there, and the
+/// command of `--finally` would run while the server of this treaper still works.
 pub fn is_own(entry: &[u8]) -> bool {
-    entry.starts_with(DESCRIPTOR) && entry != STDERR || entry.starts_with(FINALLY)
+    entry.starts_with(b"TREAPER_REPORT=fd:") && entry != b"TREAPER_REPORT=fd:2"
+        || entry.starts_with(b"TREAPER_FINALLY=")
 }
 
 /// Whether the variable `name` holds the pid of this process.
@@ -33,17 +24,15 @@ pub fn names_this_process(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|text| text.as_bytes() == pid::own().to_string().as_bytes())
 }
 
-/// Whether this process can ask the manager to accept the server's notifications: it is the main
-/// process of a unit, and this systemd is one that sets `MEMORY_PRESSURE_WATCH`, as only those
-/// since version 254 do. For an older one, the unit needs `NotifyAccess=all`.
+/// Whether this process is the main process of a unit, and its manager understands the request of
+/// [`ask_manager`]: systemd since version 254, the first one that sets `MEMORY_PRESSURE_WATCH`.
 pub fn can_ask_manager() -> bool {
     names_this_process("SYSTEMD_EXEC_PID") && std::env::var_os("MEMORY_PRESSURE_WATCH").is_some()
 }
 
-/// Asks the manager to accept the server's notifications, if there is a manager that can be asked.
-/// By default systemd accepts only those of the main process of a unit. That is treaper, but only
-/// the server knows when it is ready. The manager reads its messages in the order in which they
-/// were sent, so treaper need not wait until it has read this one.
+/// Asks the manager, if it can be asked, to accept notifications of the server, which alone knows
+/// when it is ready. By default systemd accepts only those of the main process, treaper. It reads
+/// them in the order in which they were sent, so treaper need not wait.
 pub fn ask_manager() -> Result<(), Errno> {
     match std::env::var_os("NOTIFY_SOCKET").filter(|_| can_ask_manager()) {
         Some(manager) => notify::send(manager.as_bytes(), b"NOTIFYACCESS=all"),
@@ -51,12 +40,12 @@ pub fn ask_manager() -> Result<(), Errno> {
     }
 }
 
-/// The environment of a server: these variables name it, and those of [`is_own`] are missing. The
-/// pid is written later, by [`Self::fill_in`].
+/// The environment of a server: without the entries that [`is_own`] names, and with its pid in
+/// [`PID_VARIABLES`].
 #[derive(Debug)]
 pub struct Environment {
-    pub strings: Strings,
-    /// The strings that hold a pid, each with the offset at which the pid begins.
+    strings: Strings,
+    /// The strings that hold a pid, each with the offset of the pid.
     pids: Vec<(usize, usize)>,
 }
 
@@ -73,10 +62,13 @@ impl Environment {
             let parts = text.split_inclusive(|byte| *byte == b'=').next();
             let head = parts.unwrap_or_default();
             let name = head.strip_suffix(b"=");
+            // It names treaper by its pidfd. Without it, `LISTEN_PID` alone counts.
+            let is_inode = !names.is_empty() && name == Some(b"LISTEN_PIDFDID".as_slice());
             if names.iter().any(|known| name == Some(known.as_bytes())) {
                 pids.push((texts.len(), head.len()));
-                texts.push([head, &[0; DIGITS]].concat());
-            } else if !(is_own(text) || !names.is_empty() && text.starts_with(INODE)) {
+                // Room for the longest pid.
+                texts.push([head, &[0; 10]].concat());
+            } else if !is_own(text) && !is_inode {
                 texts.push(text.to_vec());
             }
         }
@@ -84,10 +76,12 @@ impl Environment {
         Some(Self { strings, pids })
     }
 
-    /// Writes `pid` into each string that holds one. Allocates nothing.
-    pub fn fill_in(&mut self, pid: i32) {
+    /// The pid in them is that of the calling process. Allocates nothing.
+    pub fn strings(&mut self) -> &Strings {
+        let pid = pid::own();
         for (at, start) in &self.pids {
             let _ = write!(&mut self.strings.text_mut(*at)[*start..], "{pid}");
         }
+        &self.strings
     }
 }
