@@ -9,13 +9,12 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::output::{status, stderr};
-use crate::run;
-use crate::sys::startup;
+use crate::{run, sys::startup};
 
 /// The file name of an installed treaper, and the `argv[0]` of a host that is started as treaper.
 const NAME: &str = "treaper";
 
-/// Still names the file that this process runs after an update has replaced or deleted that.
+/// Names the file that this process runs, also after an update has replaced or deleted that.
 const OWN_FILE: &str = "/proc/self/exe";
 
 /// What [`command`] executes. [`dispatch`] sets it: without that, the child would be a second host.
@@ -26,10 +25,9 @@ static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
 /// In a process that [`command`] started, whose arguments begin with exactly `treaper --`, this
 /// runs treaper and exits with its status. In every other process it returns at once.
 ///
-/// treaper forks without an exec, so it needs a process with a single thread. If there are more, it
-/// writes an error to stderr and exits with 125. The body of an async `main` runs beside the
-/// threads of its runtime, so move `#[tokio::main]` to a function that `main` calls after
-/// `dispatch()`.
+/// treaper needs a process with a single thread, since it forks without an exec. Otherwise it
+/// writes an error to stderr and exits with 125. An async `main` runs beside the threads of its
+/// runtime, so move `#[tokio::main]` to a function that `main` calls after `dispatch()`.
 #[allow(clippy::disallowed_methods, reason = "main does not go on")]
 pub fn dispatch() {
     let words: Vec<OsString> = std::env::args_os().collect();

@@ -1,7 +1,7 @@
 //! treaper runs a server, and stops it with everything it ever started once it is no longer needed.
 //!
-//! A program that starts servers can use this crate instead of an installed `treaper`: it starts
-//! its own executable again, which then acts as treaper.
+//! A program that starts servers can use this crate instead of an installed `treaper`: its own
+//! executable, started again, then acts as treaper.
 //!
 //! ```standalone_crate
 //! fn main() -> std::io::Result<()> {
@@ -16,8 +16,7 @@
 //! stopped. The crate compiles on Linux alone.
 //!
 //! Semantic versioning covers [`dispatch`], [`command`] and [`find`], and what `TREAPER_*`
-//! variables mean. The rest of the crate belongs to the program, is hidden, and can change in any
-//! release.
+//! variables mean. The rest of the crate is hidden, and can change in any release.
 
 #[doc(hidden)]
 pub mod command;
@@ -28,16 +27,14 @@ pub mod doctor;
 #[doc(hidden)]
 pub mod dropin;
 mod embed;
-#[doc(hidden)]
-pub mod job_control;
+mod job_control;
 #[doc(hidden)]
 pub mod origin;
 #[doc(hidden)]
 pub mod output;
 #[doc(hidden)]
 pub mod pair;
-#[doc(hidden)]
-pub mod pause;
+mod pause;
 #[doc(hidden)]
 pub mod plan;
 #[doc(hidden)]
@@ -46,8 +43,7 @@ pub mod relay;
 pub mod run;
 #[doc(hidden)]
 pub mod settings;
-#[doc(hidden)]
-pub mod start;
+mod start;
 #[doc(hidden)]
 pub mod streams;
 #[doc(hidden)]

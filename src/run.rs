@@ -3,27 +3,22 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
-use crate::doctor;
 use crate::dropin::Program;
 use crate::output::error::{self, Error, Shown};
 use crate::output::progress::{Own, Voice};
-use crate::output::status;
-use crate::output::stderr;
+use crate::output::{status, stderr};
 use crate::pair::context::Request;
-use crate::pause;
 use crate::settings::cli::{self, Parsed};
 use crate::settings::config::{Config, PREFIX};
 use crate::settings::manner::Manner;
-use crate::start;
 use crate::sys::startup::{self, Inherited};
 use crate::sys::{Errno, fd};
+use crate::{doctor, pause, start};
 
-/// Runs treaper. Returns the exit status of this process: in the shim that of treaper, in the
-/// monitor that of the monitor.
+/// Runs treaper. Returns the exit status of this process, which may be the shim or the monitor.
 pub fn main(arguments: &[OsString]) -> i32 {
     let inherited = startup::capture();
-    let name = arguments.first().and_then(|name| Program::named(name));
-    let status = match name {
+    let status = match arguments.first().and_then(|name| Program::named(name)) {
         Some(program) => run_as(program, arguments, &inherited),
         None => run(arguments, &inherited)
             .unwrap_or_else(|error| Own.report_failure(&error, OsStr::new(""))),
@@ -43,7 +38,6 @@ fn run(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
         return print(&text).map(|()| if available { 0 } else { status::OWN_FAILURE });
     }
     open_stderr(&config)?;
-    start_log(&config);
     start::run(Request {
         config: &config,
         manner: Manner::default(),
@@ -52,7 +46,6 @@ fn run(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
     })
 }
 
-/// Runs under the name of another init.
 fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8 {
     let variables: Vec<_> = std::env::vars_os().collect();
     let start = match program.parse(arguments, &variables) {
@@ -62,7 +55,6 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
     let voice = &*start.voice;
     let result = start.config().and_then(|config| {
         open_stderr(&config)?;
-        start_log(&config);
         let request = Request {
             config: &config,
             manner: start.manner,
@@ -84,18 +76,18 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
     result.unwrap_or_else(|error| voice.report_failure(&error, &start.command[0]))
 }
 
-/// Opens the file of `--stderr`. To be called before the first message, and before treaper opens
-/// any descriptor.
+/// Opens the file of `--stderr`, before any other descriptor, and starts the log.
 fn open_stderr(config: &Config) -> Result<(), Error> {
-    let Some(path) = &config.stderr else {
-        return Ok(());
-    };
-    fd::append_stderr_to(path).map_err(|errno| {
-        let (path, why) = (Shown(path), error::why_not_opened(errno));
-        Error::Unavailable(format!(
-            "--stderr or TREAPER_STDERR: cannot append to '{path}': {why}"
-        ))
-    })
+    if let Some(path) = &config.stderr {
+        fd::append_stderr_to(path).map_err(|errno| {
+            let (path, why) = (Shown(path), error::why_not_opened(errno));
+            Error::Unavailable(format!(
+                "--stderr or TREAPER_STDERR: cannot append to '{path}': {why}"
+            ))
+        })?;
+    }
+    start_log(config);
+    Ok(())
 }
 
 fn start_log(config: &Config) {
@@ -108,10 +100,8 @@ fn start_log(config: &Config) {
 
 fn print(text: &str) -> Result<(), Error> {
     let mut stdout = std::io::stdout();
-    let written = stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush());
-    written.map_err(|error| {
+    let written = stdout.write_all(text.as_bytes());
+    written.and_then(|()| stdout.flush()).map_err(|error| {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         Error::kernel("write to stdout", errno)
     })
