@@ -3,7 +3,7 @@
 use crate::command::Command;
 use crate::contain::Containment;
 use crate::origin::{hosts, place::Place, unit};
-use crate::output::error::{self, Error};
+use crate::output::error::Error;
 use crate::output::report::{Facts, Report};
 use crate::pair::board::Board;
 use crate::pair::context::{Context, Prepared, Request};
@@ -62,10 +62,8 @@ fn start(request: Request<'_>, report: Option<&Report>, to_server: Vec<i32>) -> 
 fn prepare(request: Request<'_>, to_server: Vec<i32>) -> Result<(Context<'_>, Prepared), Error> {
     let config = request.config;
     if let Err(errno) = unit::ask_manager() {
-        let why = error::describe(errno);
-        log::warn!(
-            "cannot ask systemd to accept READY=1 of the server: {why}; the unit needs NotifyAccess=all"
-        );
+        let failed = Error::kernel("ask systemd to accept READY=1 of the server", errno);
+        log::warn!("{failed}; the unit needs NotifyAccess=all");
     }
     let command = Command::prepare(&config.command)?;
     let hosts = hosts::find(config, request.inherited.sighup_ignored)?;

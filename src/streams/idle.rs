@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-use crate::output::error::{self, Error};
+use crate::output::error::Error;
 use crate::sys::fd::{self, Kind};
 use crate::sys::{Errno, clock, poll, writes::Writes};
 
@@ -27,16 +27,14 @@ pub fn open() -> Result<Writes, Error> {
         )));
     }
     Writes::watch(fd::STDIN).map_err(|errno| {
-        let why = error::describe(errno);
+        let failed = Error::kernel("notice what is written to stdin", errno);
         let hint = match errno {
             Errno::MFILE => " (or too many instances of inotify: fs.inotify.max_user_instances)",
             Errno::ACCESS => " (another user has made this pipe or terminal)",
             Errno::NOENT => " (is /proc mounted?)",
             _ => "",
         };
-        Error::Unavailable(format!(
-            "{OPTION}: cannot notice what is written to stdin: {why}{hint}"
-        ))
+        Error::Unavailable(format!("{OPTION}: {failed}{hint}"))
     })
 }
 
