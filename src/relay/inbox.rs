@@ -1,26 +1,25 @@
-//! What was read and is not yet written to the server: of stdin, and of each other writer. Pure.
+//! What was read and is not yet written to the server, and whose message is next. Pure.
 
 /// How many bytes are read at a time, at most.
 pub const CHUNK: usize = 64 * 1024;
 /// The longest message of another writer, with its newline, in bytes.
 pub const MAX_MESSAGE: usize = 16 << 20;
+/// The number of the host among the writers.
+pub const HOST: usize = 0;
 
-/// The bytes of a stream that is passed on as it comes.
-#[derive(Debug)]
-pub struct Buffer {
-    bytes: Box<[u8]>,
-    start: usize,
-    end: usize,
+/// Which of the `writers` comes next, in a circle after `last`, which has had its message. So
+/// between two messages of the host, each other writer has one.
+pub fn next(last: usize, writers: usize, has_message: impl Fn(usize) -> bool) -> Option<usize> {
+    let mut circle = (last + 1..writers).chain(0..=last);
+    circle.find(|writer| has_message(*writer))
 }
 
-impl Default for Buffer {
-    fn default() -> Self {
-        Self {
-            bytes: vec![0; CHUNK].into(),
-            start: 0,
-            end: 0,
-        }
-    }
+/// The bytes of a stream that is passed on as it comes.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
 }
 
 impl Buffer {
@@ -29,13 +28,13 @@ impl Buffer {
         &self.bytes[self.start..self.end]
     }
 
-    /// Reads more, at most `most` bytes. To be called when all is written. `read` returns how much
-    /// it has read.
+    /// Reads at most `most` bytes, once all is written. `read` returns how much it has read.
     pub fn fill<E>(
         &mut self,
         most: usize,
         read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<usize, E> {
+        self.bytes.resize(CHUNK, 0);
         let result = read(&mut self.bytes[..most.min(CHUNK)]);
         (self.start, self.end) = (0, *result.as_ref().unwrap_or(&0));
         result
@@ -52,8 +51,7 @@ impl Buffer {
     /// last are written by now, and whether a message has ended with the last one.
     pub fn written(&mut self, count: usize) -> (usize, bool) {
         self.start += count;
-        let last = self.bytes[..self.start].last();
-        (self.start, last == Some(&b'\n'))
+        (self.start, self.bytes[..self.start].ends_with(b"\n"))
     }
 }
 
@@ -85,14 +83,12 @@ impl Inbox {
         self.ended && self.bytes.is_empty()
     }
 
-    /// Reads more, or notes the end. To be called while the first message is not complete. `read`
-    /// returns how much it has read, and 0 at the end.
+    /// Reads more while the first message is not complete. `read` returns how much it has read, and
+    /// 0 at the end.
     pub fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> Option<usize>) -> Result<(), Fault> {
         let old = self.bytes.len();
         let room = CHUNK.min(MAX_MESSAGE - old);
-        if self.bytes.try_reserve(room).is_err() {
-            return Err(NO_MEMORY);
-        }
+        self.bytes.try_reserve(room).map_err(|_| NO_MEMORY)?;
         self.bytes.resize(old + room, 0);
         let count = read(&mut self.bytes[old..]);
         self.bytes.truncate(old + count.unwrap_or(0));
@@ -108,17 +104,14 @@ impl Inbox {
         }
         self.bytes.drain(..self.start);
         self.start = 0;
-        if self.bytes.len() == MAX_MESSAGE {
-            Err(TOO_LONG)
-        } else if self.ended && !self.bytes.is_empty() {
-            Err(INCOMPLETE)
-        } else {
-            Ok(())
+        match self.bytes.len() {
+            MAX_MESSAGE => Err(TOO_LONG),
+            1.. if self.ended => Err(INCOMPLETE),
+            _ => Ok(()),
         }
     }
 
-    /// Notes that `count` of these bytes were written. Returns whether that was the end of the
-    /// message.
+    /// Notes that `count` of these bytes were written. Returns whether the message has ended.
     ///
     /// # Errors
     /// What is wrong with the next one.

@@ -4,8 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use crate::relay::connections::{Connections, MAX_CONNECTIONS};
-use crate::relay::inbox::{Buffer, CHUNK};
-use crate::relay::schedule::{self, HOST};
+use crate::relay::inbox::{self, Buffer, CHUNK, HOST};
 use crate::relay::turns::Turns;
 use crate::relay::wanted::{Awaited, Wanted};
 use crate::sys::poll::{Events, News};
@@ -159,7 +158,7 @@ impl Input {
         let has_bytes = |writer: usize| !self.bytes_of(writer).is_empty();
         let others_wait = (HOST + 1..writers).any(has_bytes);
         if self.has_ended {
-            let next = schedule::next(self.writer, writers, has_bytes);
+            let next = inbox::next(self.writer, writers, has_bytes);
             self.writer = next.unwrap_or(self.writer);
         }
         let bytes = if self.writer == HOST {

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::relay::lines::Lines;
-use crate::relay::members::{self, Members};
+use crate::relay::members::{self, Lines, Members};
 use crate::settings::writers::{Match, Writers};
 
 /// How many turns are known at a time if the answer ends them. A message beyond that begins none,
@@ -60,12 +59,11 @@ impl Turns {
         }
     }
 
-    /// How many turns run: those that have begun, without those that have ended.
+    /// How many turns run, as far as that is known.
     pub fn count(&self) -> u64 {
         self.count + self.ids.len() as u64
     }
 
-    /// Whether a turn runs, or may run.
     pub fn may_run(&self) -> bool {
         self.count() > 0 || self.unknown
     }
@@ -99,13 +97,12 @@ impl Turns {
             return;
         }
         let mut lines = std::mem::take(&mut self.host);
-        lines.take(bytes, |line, end| {
+        self.unknown |= lines.take(bytes, |line, end| {
             let message = self.read(line, now);
             if message.begins || message.cancels || message.unanswered.is_some() {
                 self.unwritten.push_back((end, message));
             }
         });
-        self.unknown |= lines.take_skipped();
         self.host = lines;
     }
 
@@ -142,18 +139,25 @@ impl Turns {
     /// These bytes of the server's stdout were read.
     pub fn output_read(&mut self, bytes: &[u8]) {
         let mut lines = std::mem::take(&mut self.output);
-        lines.take(bytes, |line, _| {
+        let has_skipped = lines.take(bytes, |line, _| {
             let message = members::read(line, &self.boundaries);
             let Some(message) = message else { return };
-            let ends = self.ends_turn(&message);
+            let is_boundary = message.found != 0;
+            self.count = self.count.saturating_sub(is_boundary.into());
+            let is_its = |id| message.is_answer && Some(id) == message.id.as_ref();
+            let answered = self.ids.iter().position(is_its);
+            let ends = is_boundary || answered.is_some();
+            if let Some(at) = answered {
+                self.ids.swap_remove(at);
+            }
             if ends {
                 self.deadline = None;
             }
-            if !ends && message.is_answer || !self.boundaries.is_empty() && ends {
+            if is_boundary || !ends && message.is_answer {
                 self.unknown = false;
             }
         });
-        if lines.take_skipped() {
+        if has_skipped {
             // It may have been the answer.
             self.unknown = false;
             if self.ids.len() == 1 {
@@ -161,22 +165,6 @@ impl Turns {
             }
         }
         self.output = lines;
-    }
-
-    /// Whether this message of the server is the end of a turn, which then runs no more.
-    fn ends_turn(&mut self, message: &Members) -> bool {
-        if !self.boundaries.is_empty() {
-            let is_boundary = message.found != 0;
-            self.count = self.count.saturating_sub(is_boundary.into());
-            return is_boundary;
-        }
-        let is_its = |id| Some(id) == message.id.as_ref();
-        let ended = self
-            .ids
-            .iter()
-            .position(is_its)
-            .filter(|_| message.is_answer);
-        ended.map(|at| self.ids.swap_remove(at)).is_some()
     }
 
     /// Whether the time of a cancelled turn has run out since the last call.

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use treaper::relay::inbox::{Buffer, INCOMPLETE, Inbox, MAX_MESSAGE};
-use treaper::relay::lines::Lines;
-use treaper::relay::members;
-use treaper::relay::schedule;
+use treaper::relay::inbox::{self, Buffer, INCOMPLETE, Inbox, MAX_MESSAGE};
+use treaper::relay::members::{self, Lines};
 use treaper::relay::turns::{MAX_TURNS, Turns};
 use treaper::settings::value::matching;
 use treaper::settings::writers::{Match, Writers};
@@ -405,7 +403,7 @@ proptest! {
         let expected: Vec<usize> = (0..writers).filter(|writer| ready[*writer]).collect();
         let mut last = last % writers;
         let mut called = Vec::new();
-        while let Some(writer) = schedule::next(last, writers, |writer| ready[writer]).filter(|_| called.len() < 2 * writers) {
+        while let Some(writer) = inbox::next(last, writers, |writer| ready[writer]).filter(|_| called.len() < 2 * writers) {
             called.push(writer);
             last = writer;
         }
