@@ -12,66 +12,51 @@ use crate::sys::{Errno, proc};
 
 #[derive(Debug)]
 pub struct Child {
-    pid: Pid,
+    pub pid: Pid,
     /// The child is in the process group of the relay, which the terminal signals as a whole.
-    job_control: bool,
+    pub job_control: bool,
     /// The host, if its end is a trigger.
-    parent: Option<Parent>,
+    pub parent: Option<Parent>,
     pub ended: Option<Ended>,
 }
 
-/// What a signal means to the relay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChildNews {
-    /// The host is gone.
-    HostGone,
-    /// The signal asks for the end.
-    EndAsked,
-}
-
 impl Child {
-    pub const fn new(pid: Pid, job_control: bool, parent: Option<Parent>) -> Self {
-        Self {
-            pid,
-            job_control,
-            parent,
-            ended: None,
-        }
-    }
-
-    /// Acts on a signal, and looks at the parent.
-    pub fn handle(&mut self, arrival: &Arrival) -> Option<ChildNews> {
-        if self.parent.as_mut().is_some_and(Parent::ends) {
+    /// Whether the host has ended since the last look.
+    pub fn loses_host(&mut self) -> bool {
+        let ends = self.parent.as_mut().is_some_and(Parent::ends);
+        if ends {
             // The kernel resumes only its own child, which is this process.
             self.resume();
-            return Some(ChildNews::HostGone);
         }
+        ends
+    }
+
+    /// Acts on a signal. Returns whether it asks for the end.
+    pub fn handle(&self, arrival: &Arrival) -> bool {
         let by_treaper = [pid::own(), self.pid.get()].map(Origin::Process);
         let reached_all = self.job_control && arrival.origin == Origin::Terminal;
-        let is_news = arrival.origin == Origin::ChildOrDescriptor
-            || self
-                .parent
-                .is_some_and(|parent| parent.has_announced_its_end(arrival));
+        let announces_end = |parent: Parent| parent.has_announced_its_end(arrival);
+        let is_news =
+            arrival.origin == Origin::ChildOrDescriptor || self.parent.is_some_and(announces_end);
         match arrival.signal {
-            _ if by_treaper.contains(&arrival.origin) || reached_all || is_news => None,
-            Signal::CHLD => None,
+            _ if by_treaper.contains(&arrival.origin) || reached_all || is_news => false,
+            Signal::CHLD => false,
             Signal::CONT if self.job_control => {
                 self.resume();
-                None
+                false
             }
             signal => {
                 if self.ended.is_none() {
                     arrival::pass_on(arrival, self.pid);
                 }
-                let ends = [Signal::HUP, Signal::INT, Signal::TERM].contains(&signal);
-                ends.then_some(ChildNews::EndAsked)
+                [Signal::HUP, Signal::INT, Signal::TERM].contains(&signal)
             }
         }
     }
 
-    /// Looks at the children. Returns what has happened to another child of the relay, if there is
-    /// more to look at. A signal that suspends removes a SIGCONT that announces an end, and then
-    /// arrives itself, so this is asked after every signal.
+    /// Looks at the children after every signal, since one that suspends removes a SIGCONT that
+    /// announces an end. Returns what has happened to another child of the relay, if there is more
+    /// to look at.
     pub fn look(&mut self) -> Option<(i32, Change)> {
         loop {
             match Wait::any().ended().suspended().resumed().take() {
@@ -80,8 +65,8 @@ impl Child {
                     Change::Suspended(by) => self.follow(by),
                     Change::Trapped | Change::Resumed => {}
                 },
-                Ok(Some(other)) => return Some(other),
-                Ok(None) | Err(Errno::CHILD) => return None,
+                Ok(other) => return other,
+                Err(Errno::CHILD) => return None,
                 // A filter refuses the call, so the status will never be known.
                 Err(_) => {
                     self.ended = Some(Ended::Exited(status::OWN_FAILURE));
@@ -96,9 +81,8 @@ impl Child {
         let signal = Signal::from_number(by.into());
         // Nothing suspends PID 1.
         if let Some(signal) = signal.filter(|_| self.job_control && pid::own() != 1) {
-            job_control::suspend_self(signal, &|| {
-                !Wait::child(self.pid).ended().resumed().has_come()
-            });
+            let goes_on = Wait::child(self.pid).ended().resumed();
+            job_control::suspend_self(signal, &|| !goes_on.has_come());
             self.resume();
         }
     }

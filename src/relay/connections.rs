@@ -1,15 +1,15 @@
 //! The writers other than the host: the sockets, their connections, and the messages that wait.
 
-use std::fmt;
-use std::io::ErrorKind;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
+use rustix::net::{Shutdown, SocketFlags};
+
 use crate::relay::family;
 use crate::relay::inbox::{CHUNK, Inbox};
+use crate::relay::life::{Awaited, Wanted};
 use crate::relay::turns::{Message, Turns};
-use crate::relay::wanted::{Awaited, Wanted};
 use crate::sys::fd::Kind;
 use crate::sys::pid::Pid;
 use crate::sys::poll::Events;
@@ -26,13 +26,6 @@ const TOO_SILENT: &str = "nothing was sent for 10 s, and another writer needs th
 /// The pause before the next connection is accepted, after no descriptor was free for one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A socket that listens, under the name that it has in the options.
-#[derive(Debug)]
-pub struct ListeningSocket {
-    pub name: String,
-    pub listener: UnixListener,
-}
-
 #[derive(Debug)]
 struct Connection {
     stream: Stream,
@@ -41,65 +34,44 @@ struct Connection {
     message: Message,
     /// When it has connected or sent something, or a message of it was written.
     active: Duration,
-    /// It was answered. What it still sends is read and discarded, so that its writer can read the
-    /// answer.
+    /// What it still sends is read and discarded, so that its writer can read the answer.
     is_answered: bool,
     /// Which one of the sockets it came by.
     source: usize,
 }
 
 impl Connection {
-    /// Sends one line, which is the last one. The buffer of a socket that was never written to has
+    /// Sends this line, which is the last one. The buffer of a socket that was never written to has
     /// room for it.
-    fn answer(&mut self, line: fmt::Arguments<'_>) {
-        stream::send(self.stream.as_fd(), format!("{line}\n").as_bytes());
-        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
+    fn answer(&mut self, line: &str) {
+        stream::send(self.stream.as_fd(), line.as_bytes());
+        let _ = rustix::net::shutdown(&self.stream, Shutdown::Write);
         self.is_answered = true;
         self.inbox = Inbox::default();
     }
-
-    /// From when on another writer can have its place. `None`: a message of it waits to be written.
-    fn replaceable_at(&self) -> Option<Duration> {
-        if self.is_answered {
-            return Some(Duration::ZERO);
-        }
-        let is_waiting = self.inbox.message().is_some();
-        (!is_waiting).then_some(self.active + MAX_SILENCE)
-    }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Connections {
-    sources: Vec<ListeningSocket>,
+    /// The sockets that listen, under the names that they have in the options.
+    pub sources: Vec<(String, UnixListener)>,
     places: [Option<Connection>; MAX_CONNECTIONS],
-    /// The child of the relay.
-    child: Pid,
     /// No connection is accepted before this time. Zero: the last one could be accepted.
     paused_until: Duration,
 }
 
 impl Connections {
-    pub fn new(sources: Vec<ListeningSocket>, child: Pid) -> Self {
-        Self {
-            sources,
-            places: [const { None }; MAX_CONNECTIONS],
-            child,
-            paused_until: Duration::ZERO,
-        }
-    }
-
     pub fn list(&self, wanted: &mut Wanted, now: Duration) {
         let is_read =
             |writer: &&Connection| writer.inbox.message().is_none() && !writer.inbox.ended;
         for (at, writer) in self.places.iter().enumerate() {
-            if let Some(writer) = writer.as_ref().filter(is_read) {
-                wanted.add(Awaited::Other(at), &writer.stream, Events::IN);
-            }
+            let stream = writer.as_ref().filter(is_read).map(|writer| &writer.stream);
+            wanted.add(Awaited::Connection(at), stream, Events::IN);
         }
         // Last: a writer that has just sent something keeps its place.
         if self.next_place().is_some_and(|(at, _)| at <= now) {
-            for (at, source) in self.sources.iter().enumerate() {
-                wanted.add(Awaited::Listener(at), &source.listener, Events::IN);
+            for (at, (_, listener)) in self.sources.iter().enumerate() {
+                wanted.add(Awaited::Listener(at), Some(listener), Events::IN);
             }
         }
     }
@@ -114,9 +86,15 @@ impl Connections {
     /// The place for the next writer, and when it can have it: a free one, or that of the most
     /// silent writer.
     fn next_place(&self) -> Option<(Duration, usize)> {
-        let available = |place: usize| match &self.places[place] {
-            None => Some((false, self.paused_until, place)),
-            Some(writer) => Some((true, writer.replaceable_at()?.max(self.paused_until), place)),
+        let available = |place: usize| {
+            let (is_taken, at) = match &self.places[place] {
+                None => (false, Duration::ZERO),
+                Some(writer) if writer.is_answered => (true, Duration::ZERO),
+                // A message of it waits to be written.
+                Some(writer) if writer.inbox.message().is_some() => return None,
+                Some(writer) => (true, writer.active + MAX_SILENCE),
+            };
+            Some((is_taken, at.max(self.paused_until), place))
         };
         let first = (0..MAX_CONNECTIONS).filter_map(available).min();
         first.map(|(_, at, place)| (at, place))
@@ -156,45 +134,41 @@ impl Connections {
         if let Some(message) = connection.inbox.message() {
             connection.message = turns.read(message, connection.active);
         } else if connection.inbox.is_done() {
-            connection.answer(format_args!("ok"));
+            connection.answer("ok\n");
             self.places[place] = None;
         }
     }
 
     /// Says so to the writer, which keeps its place until it has read that or another one needs the
     /// place.
-    fn refuse(&mut self, place: usize, why: impl fmt::Display) {
+    fn refuse(&mut self, place: usize, why: &str) {
         let writer = self.places[place].as_mut();
         if let Some(connection) = writer.filter(|writer| !writer.is_answered) {
-            let name = &self.sources[connection.source].name;
+            let (name, _) = &self.sources[connection.source];
             log::warn!("refused a writer of {name}: {why}");
-            connection.answer(format_args!("error: {why}"));
+            connection.answer(&format!("error: {why}\n"));
         }
     }
 
     /// Another process has connected.
-    pub fn accept(&mut self, source: usize, now: Duration) {
+    pub fn accept(&mut self, source: usize, now: Duration, child: Pid) {
         let next = self.next_place().filter(|(at, _)| *at <= now);
-        let (Some((_, place)), Some(socket)) = (next, self.sources.get(source)) else {
+        let (Some((_, place)), Some((name, listener))) = (next, self.sources.get(source)) else {
             return;
         };
-        let stream = match socket.listener.accept() {
-            Ok((stream, _)) => Stream::new(OwnedFd::from(stream), Kind::Socket),
-            Err(error) => {
-                use ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-                if matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
-                    return;
-                }
+        let stream = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
+            Ok(socket) => Stream::new(socket, Kind::Socket),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+            Err(errno) => {
                 if self.paused_until.is_zero() {
-                    let name = &socket.name;
-                    log::warn!("cannot accept a writer of {name} (will try again): {error}");
+                    log::warn!("cannot accept a writer of {name} (will try again): {errno}");
                 }
                 self.paused_until = now + ACCEPT_PAUSE;
                 return;
             }
         };
         self.paused_until = Duration::ZERO;
-        let refusal = family::check(stream.as_fd(), self.child).err();
+        let refusal = family::check(stream.as_fd(), child).err();
         self.refuse(place, TOO_SILENT);
         self.places[place] = Some(Connection {
             stream,
@@ -205,7 +179,7 @@ impl Connections {
             source,
         });
         if let Some(refusal) = refusal {
-            self.refuse(place, refusal);
+            self.refuse(place, &refusal);
         }
     }
 
@@ -233,26 +207,23 @@ impl Connections {
     /// Takes no more writers, and answers those that are there, also those that were not accepted
     /// yet.
     pub fn close(&mut self, why: &str) {
-        let mut left = 0;
+        let (mut left, error) = (0, format!("error: {why}\n"));
         for mut connection in self.places.iter_mut().filter_map(Option::take) {
             left += u32::from(connection.inbox.message().is_some());
             if connection.is_answered {
                 continue;
             }
             // All of it may be written, and only its end is not read.
-            let stream = &connection.stream;
             if connection.inbox.message().is_none() {
-                let _ = connection.inbox.fill(|bytes| stream.read(bytes).ok());
+                let read = |bytes: &mut [u8]| connection.stream.read(bytes).ok();
+                let _ = connection.inbox.fill(read);
             }
-            if connection.inbox.is_done() {
-                connection.answer(format_args!("ok"));
-            } else {
-                connection.answer(format_args!("error: {why}"));
-            }
+            let is_done = connection.inbox.is_done();
+            connection.answer(if is_done { "ok\n" } else { &error });
         }
-        for source in self.sources.drain(..) {
-            while let Ok((stream, _)) = source.listener.accept() {
-                stream::send(stream.as_fd(), format!("error: {why}\n").as_bytes());
+        for (_, listener) in self.sources.drain(..) {
+            while let Ok((stream, _)) = listener.accept() {
+                stream::send(stream.as_fd(), error.as_bytes());
             }
         }
         if left > 0 {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::relay::connections::{Connections, MAX_CONNECTIONS};
 use crate::relay::inbox::{self, Buffer, CHUNK, HOST};
+use crate::relay::life::{Awaited, Wanted};
 use crate::relay::turns::Turns;
-use crate::relay::wanted::{Awaited, Wanted};
 use crate::sys::poll::{Events, News};
 use crate::sys::stream::Stream;
 use crate::sys::{Errno, clock, fd};
@@ -14,12 +14,12 @@ use crate::sys::{Errno, clock, fd};
 /// Why nothing more can be written.
 pub const NO_READER: &str = "the server is gone or no longer reads stdin";
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Input {
     /// The stdin of treaper, until it has ended.
     host: Option<Stream>,
     /// The same, if it is a FIFO that has ended, until another process writes to it.
-    fifo: Option<(Stream, News)>,
+    fifo: Option<(News, Stream)>,
     inbox: Buffer,
     /// That of the server, until the relay has ended it, or the server reads no more.
     server: Option<Stream>,
@@ -30,8 +30,8 @@ pub struct Input {
     pub others: Connections,
     /// The writer of the last message, [`HOST`] or one more than a place of `others`.
     writer: usize,
-    /// All of this message is written.
-    has_ended: bool,
+    /// Only a part of this message is written.
+    is_within: bool,
     /// When something was read from stdin, or written to the server.
     pub last: Duration,
     /// stdin has ended, and has no other writer yet.
@@ -42,40 +42,27 @@ impl Input {
     pub fn new(host: Stream, server: Stream, others: Connections) -> Self {
         Self {
             host: Some(host),
-            fifo: None,
-            inbox: Buffer::default(),
             server: Some(server),
-            place: None,
-            is_blocked: false,
             others,
-            writer: HOST,
-            has_ended: true,
             last: clock::now(),
-            is_complete: false,
+            ..Self::default()
         }
     }
 
     pub fn list(&self, wanted: &mut Wanted, now: Duration) {
-        if let Some(host) = self.host.as_ref().filter(|_| self.inbox.rest().is_empty()) {
-            wanted.add(Awaited::Host, host, Events::IN);
-        }
-        if let Some((_, news)) = &self.fifo {
-            wanted.add(Awaited::Fifo, news, Events::IN);
-        }
+        let host = self.host.as_ref().filter(|_| self.inbox.rest().is_empty());
+        wanted.add(Awaited::Stdin, host, Events::IN);
+        let news = self.fifo.as_ref().map(|(news, _)| news);
+        wanted.add(Awaited::Fifo, news, Events::IN);
         // Before the server: the end of a writer is older than that of a server that had all of its
         // messages. After the end of stdin no more is read: what comes later must not keep the
         // server alive.
         if self.host.is_some() {
             self.others.list(wanted, now);
         }
-        if let Some(server) = &self.server {
-            let room = if self.is_blocked {
-                Events::OUT
-            } else {
-                Events::empty()
-            };
-            wanted.add(Awaited::Server, server, room);
-        }
+        let mut room = Events::empty();
+        room.set(Events::OUT, self.is_blocked);
+        wanted.add(Awaited::ServerStdin, self.server.as_ref(), room);
     }
 
     /// When to look again though poll reports nothing.
@@ -86,9 +73,7 @@ impl Input {
 
     /// There are bytes on stdin, or its end.
     pub fn read_host(&mut self, turns: &mut Turns) {
-        let Some(host) = self.host.as_ref().filter(|_| self.inbox.rest().is_empty()) else {
-            return;
-        };
+        let Some(host) = &self.host else { return };
         match self.inbox.fill(CHUNK, |bytes| host.read(bytes)) {
             Ok(1..) => {
                 self.last = clock::now();
@@ -99,10 +84,8 @@ impl Input {
             Ok(0) | Err(_) => {
                 self.is_complete = true;
                 let fifo = self.host.take().filter(Stream::is_fifo);
-                self.fifo = fifo.and_then(|fifo| {
-                    let news = News::of(fifo.as_raw_fd(), Events::IN).ok()?;
-                    Some((fifo, news))
-                });
+                let news = |fifo: &Stream| News::of(fifo.as_raw_fd(), Events::IN).ok();
+                self.fifo = fifo.and_then(|fifo| Some((news(&fifo)?, fifo)));
                 // The last line counts also without a newline. All of it is written. If a turn
                 // begins now, no cancel of another writer can follow it.
                 turns.host_read(b"\n", clock::now());
@@ -115,13 +98,12 @@ impl Input {
 
     /// A FIFO that had ended has another writer, whose bytes go to the same server.
     pub fn resume(&mut self) {
-        let has_bytes = |(fifo, news): &mut (Stream, News)| {
+        let has_bytes = |(news, fifo): &mut (News, Stream)| {
             news.take();
             fd::unread(fifo.as_raw_fd()) > 0
         };
-        let Some((fifo, _)) = self.fifo.take_if(has_bytes) else {
-            return;
-        };
+        let fifo = self.fifo.take_if(has_bytes);
+        let Some((_, fifo)) = fifo else { return };
         if let Some(place) = self.place.take() {
             match Stream::open_again(&place) {
                 Ok(server) => self.server = Some(server),
@@ -141,7 +123,6 @@ impl Input {
         (!self.is_complete && !waits).then_some(self.last)
     }
 
-    /// What is left of the bytes of a writer that can be written.
     fn bytes_of(&self, writer: usize) -> &[u8] {
         match writer.checked_sub(1) {
             None => self.inbox.rest(),
@@ -157,18 +138,16 @@ impl Input {
         let writers = 1 + MAX_CONNECTIONS;
         let has_bytes = |writer: usize| !self.bytes_of(writer).is_empty();
         let others_wait = (HOST + 1..writers).any(has_bytes);
-        if self.has_ended {
+        if !self.is_within {
             let next = inbox::next(self.writer, writers, has_bytes);
             self.writer = next.unwrap_or(self.writer);
         }
-        let bytes = if self.writer == HOST {
-            self.inbox.writable(others_wait)
-        } else {
-            self.bytes_of(self.writer)
+        let bytes = match self.writer {
+            HOST => self.inbox.writable(others_wait),
+            other => self.bytes_of(other),
         };
         if bytes.is_empty() {
-            // If it is the turn of stdin, the rest of its message has to come, unless stdin has
-            // ended.
+            // The rest of a message of stdin has to come, unless stdin has ended.
             if self.host.is_none() {
                 self.place = server.place().ok().filter(|_| self.fifo.is_some());
                 if self.place.is_some() {
@@ -184,19 +163,19 @@ impl Input {
         match result {
             Ok(count) => {
                 self.last = clock::now();
-                if let Some(place) = self.writer.checked_sub(1) {
-                    self.has_ended = self.others.written(place, count, turns);
+                let has_ended = if let Some(place) = self.writer.checked_sub(1) {
+                    self.others.written(place, count, turns)
                 } else {
                     let (written, has_ended) = self.inbox.written(count);
-                    turns.host_written(written, clock::now());
-                    self.has_ended = has_ended;
-                }
+                    turns.host_written(written, self.last);
+                    has_ended
+                };
+                self.is_within = !has_ended;
             }
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return false,
+            Err(Errno::INTR | Errno::AGAIN) => {}
             Err(_) => self.leave(NO_READER),
         }
-        true
+        !self.is_blocked
     }
 
     /// Nothing more can be written, or has to be. Ends the server's stdin.

@@ -1,23 +1,53 @@
 //! The relay process: one loop over stdin, the other writers, the server, and treaper itself.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
-use crate::relay::child::{Child, ChildNews};
+use crate::relay::child::Child;
 use crate::relay::input::{Input, NO_READER};
 use crate::relay::output::Output;
 use crate::relay::turns::Turns;
-use crate::relay::wanted::{Awaited, Wanted};
 use crate::streams::watch::RETRY;
-use crate::sys::arrival;
-use crate::sys::poll::Events;
+use crate::sys::poll::{self, Events, HANG_UP, Polled};
 use crate::sys::wait::Ended;
-use crate::sys::{Errno, clock, stream};
+use crate::sys::{Errno, arrival, clock, stream};
+
+/// What a polled descriptor is.
+#[derive(Clone, Copy, Debug)]
+pub enum Awaited {
+    Signals,
+    Line,
+    Stdin,
+    /// stdin, if it is a FIFO that has ended.
+    Fifo,
+    Stdout,
+    ServerStdin,
+    ServerStdout,
+    Listener(usize),
+    Connection(usize),
+}
+
+/// What poll is to wait for, and what it has reported.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    what: Vec<Awaited>,
+    polled: Vec<Polled>,
+}
+
+impl Wanted {
+    /// Errors and hang-ups are reported also if they are not among the `events`.
+    pub fn add(&mut self, what: Awaited, fd: Option<&impl AsRawFd>, events: Events) {
+        if let Some(fd) = fd {
+            self.what.push(what);
+            self.polled.push(Polled::new(fd.as_raw_fd(), events));
+        }
+    }
+}
 
 pub struct Relay {
     pub input: Input,
-    pub output: Option<Output>,
+    pub output: Output,
     pub turns: Turns,
     /// For how long the host may be silent, until its silence was reported, or treaper stops.
     pub idle: Option<Duration>,
@@ -33,20 +63,19 @@ impl Relay {
     /// Runs until treaper has ended, and what the server has written last was passed on. Returns
     /// how treaper has ended.
     pub fn run(&mut self) -> Result<Ended, Errno> {
-        let mut wanted = Wanted::default();
         loop {
             if let Some(ended) = self.child.ended {
                 self.idle = None;
                 self.finish(ended);
-                if self.is_finishing && self.output.as_ref().is_none_or(Output::is_over) {
+                if self.is_finishing && self.output.is_over() {
                     return Ok(ended);
                 }
             }
             let now = clock::now();
-            self.list(&mut wanted, now);
+            let mut wanted = self.wanted(now);
             let timeout = self.deadline(now).map(|at| at.saturating_sub(now));
-            match wanted.wait(timeout) {
-                Ok(()) => self.handle(&wanted)?,
+            match poll::poll(&mut wanted.polled, timeout) {
+                Ok(_) => self.handle(&wanted)?,
                 // A limit of memory, or of descriptors (`prlimit`), can be raised again.
                 Err(Errno::NOMEM | Errno::INVAL) => self.take_signals(RETRY)?,
                 Err(Errno::INTR) => {}
@@ -58,61 +87,51 @@ impl Relay {
     /// What to wait for, in the order in which it is handled: a boundary in the server's output is
     /// older than a message that arrives now, and all that was there before the end of the tree is
     /// to be seen.
-    fn list(&self, wanted: &mut Wanted, now: Duration) {
-        wanted.clear();
-        if let Some(output) = &self.output {
-            output.list(wanted);
-        }
-        self.input.list(wanted, now);
-        if let Some(line) = &self.line {
-            wanted.add(Awaited::Line, line, Events::IN);
-        }
-        wanted.add(Awaited::Signals, &self.signals, Events::IN);
+    fn wanted(&self, now: Duration) -> Wanted {
+        let mut wanted = Wanted::default();
+        self.output.list(&mut wanted);
+        self.input.list(&mut wanted, now);
+        wanted.add(Awaited::Line, self.line.as_ref(), Events::IN);
+        wanted.add(Awaited::Signals, Some(&self.signals), Events::IN);
+        wanted
     }
 
     fn deadline(&self, now: Duration) -> Option<Duration> {
-        let flush = self.output.as_ref().and_then(Output::deadline);
-        let all = [
-            self.turns.deadline,
-            flush,
-            self.input.deadline(now),
-            self.idle_at(),
-        ];
+        let (flush, accept) = (self.output.deadline(), self.input.deadline(now));
+        let all = [self.turns.deadline, self.idle_at(), flush, accept];
         all.into_iter().flatten().min()
     }
 
     /// When the host has been silent for too long. `None`: its silence means nothing now, as while
     /// a turn runs.
     fn idle_at(&self) -> Option<Duration> {
-        let silent = self
-            .input
-            .silent_since()
-            .filter(|_| !self.turns.may_run())?;
-        silent.checked_add(self.idle?)
+        let idle = self.idle.filter(|_| !self.turns.may_run())?;
+        self.input.silent_since()?.checked_add(idle)
     }
 
     fn handle(&mut self, wanted: &Wanted) -> Result<(), Errno> {
         let now = clock::now();
-        for (what, has_hung_up) in wanted.reported() {
-            match (what, &mut self.output) {
-                (Awaited::Output, Some(output)) => {
+        for (what, polled) in wanted.what.iter().zip(&wanted.polled) {
+            let reported = polled.reported();
+            let has_hung_up = reported.intersects(HANG_UP | Events::ERR | Events::NVAL);
+            match *what {
+                _ if reported.is_empty() => {}
+                Awaited::ServerStdout => {
                     // Its end is in this output, if it ends.
                     if self.turns.may_run() {
                         self.input.last = now;
                     }
-                    output.read(&mut self.turns);
+                    self.output.read(&mut self.turns);
                 }
-                (Awaited::HostOutput, Some(output)) => {
-                    output.host_reported(has_hung_up, &mut self.turns);
-                }
-                (Awaited::Host, _) => self.input.read_host(&mut self.turns),
-                (Awaited::Fifo, _) => self.input.resume(),
-                (Awaited::Other(place), _) => self.input.others.read(place, &mut self.turns),
-                (Awaited::Listener(at), _) => self.input.others.accept(at, now),
-                (Awaited::Server, _) if has_hung_up => self.input.leave(NO_READER),
-                (Awaited::Line, _) => self.read_line(now),
-                (Awaited::Signals, _) => self.take_signals(Duration::ZERO)?,
-                _ => {}
+                Awaited::Stdout => self.output.host_reported(has_hung_up, &mut self.turns),
+                Awaited::Stdin => self.input.read_host(&mut self.turns),
+                Awaited::Fifo => self.input.resume(),
+                Awaited::Connection(place) => self.input.others.read(place, &mut self.turns),
+                Awaited::Listener(at) => self.input.others.accept(at, now, self.child.pid),
+                Awaited::ServerStdin if has_hung_up => self.input.leave(NO_READER),
+                Awaited::ServerStdin => {}
+                Awaited::Line => self.read_line(now),
+                Awaited::Signals => self.take_signals(Duration::ZERO)?,
             }
         }
         while self.input.write_some(&mut self.turns) {}
@@ -123,9 +142,7 @@ impl Relay {
             self.idle = None;
             self.report(Trigger::Idle);
         }
-        if let Some(output) = &mut self.output {
-            output.check_finish(now);
-        }
+        self.output.check_finish(now);
         Ok(())
     }
 
@@ -137,22 +154,14 @@ impl Relay {
 
     /// A byte says that treaper stops the server.
     fn read_line(&mut self, now: Duration) {
-        let line = self.line.as_ref().map(OwnedFd::as_fd);
-        match line.map(stream::receive) {
+        let line = self.line.as_ref();
+        match line.map(|line| stream::receive(line.as_fd())) {
             Some(Ok(Some(_))) => {
                 self.idle = None;
-                self.limit_output(now);
+                self.output.limit(now);
             }
             Some(Err(Errno::AGAIN | Errno::INTR)) => {}
             _ => self.line = None,
-        }
-    }
-
-    /// From now on the relay no longer waits for a host that reads nothing.
-    fn limit_output(&mut self, now: Duration) {
-        if let Some(output) = &mut self.output {
-            output.is_limited = true;
-            output.since = output.since.map(|_| now);
         }
     }
 
@@ -160,15 +169,13 @@ impl Relay {
     fn take_signals(&mut self, mut time: Duration) -> Result<(), Errno> {
         while let Some(arrival) = arrival::wait_any(Some(time))? {
             time = Duration::ZERO;
-            match self.child.handle(&arrival) {
-                Some(ChildNews::HostGone) => self.report(Trigger::ParentExit),
-                Some(ChildNews::EndAsked) if self.is_finishing => self.limit_output(clock::now()),
-                _ => {}
+            if self.child.loses_host() {
+                self.report(Trigger::ParentExit);
+            } else if self.child.handle(&arrival) && self.is_finishing {
+                self.output.limit(clock::now());
             }
             while let Some((pid, change)) = self.child.look() {
-                if let Some(output) = &mut self.output {
-                    output.courier_changed(pid, change);
-                }
+                self.output.courier_changed(pid, change);
             }
         }
         Ok(())
@@ -177,13 +184,10 @@ impl Relay {
     /// Treaper has ended. If it was killed, its monitor first stops the tree.
     fn finish(&mut self, ended: Ended) {
         let is_last = matches!(ended, Ended::Exited(_)) || self.line.is_none();
-        if !is_last || std::mem::replace(&mut self.is_finishing, true) {
-            return;
-        }
-        self.turns.deadline = None;
-        self.input.leave(NO_READER);
-        if let Some(output) = &mut self.output {
-            output.finish(&mut self.turns, clock::now());
+        if is_last && !std::mem::replace(&mut self.is_finishing, true) {
+            self.turns.deadline = None;
+            self.input.leave(NO_READER);
+            self.output.finish(&mut self.turns, clock::now());
         }
     }
 }

@@ -7,7 +7,6 @@
 
 mod child;
 mod connections;
-mod courier;
 mod family;
 pub mod inbox;
 mod input;
@@ -16,7 +15,6 @@ pub mod members;
 mod output;
 mod socket_file;
 pub mod turns;
-mod wanted;
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,19 +27,15 @@ use crate::pair::{self, context::Front};
 use crate::settings::config::Config;
 use crate::settings::writers::Writers;
 use crate::sys::clone::{self, Fork};
-use crate::sys::fd::Kind;
 use crate::sys::parent::Parent;
 use crate::sys::pid::{self, Pid};
 use crate::sys::stream::{self, Stream};
 use crate::sys::wait::Ended;
 use crate::sys::{Errno, apart, arrival, fd, prctl, proc, signal, startup};
-use child::Child;
-use connections::{Connections, ListeningSocket};
-use input::Input;
+use connections::Connections;
 use life::Relay;
 use output::Output;
 use socket_file::{SocketFile, SocketPath};
-use turns::Turns;
 
 /// The command name of the relay.
 const NAME: &CStr = c"tree-relay";
@@ -57,7 +51,7 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
     let source = &settings.source;
     if !stream::stdin_can_be_relayed() {
         let hint = match fd::kind(fd::STDIN) {
-            Kind::Terminal => "; at a terminal, write: cat | treaper",
+            fd::Kind::Terminal => "; at a terminal, write: cat | treaper",
             _ => "",
         };
         return Err(Error::Misuse(format!(
@@ -73,92 +67,69 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
             "{source}: cannot check which process connects: /proc is missing, or is that of another PID namespace"
         )));
     }
-    for path in &settings.sockets {
-        SocketPath::open(path).map_err(|why| unmade(source, path, &why))?;
+    let mut paths = settings.sockets.iter();
+    paths.try_for_each(|path| at_path(settings, path, SocketPath::open(path)).map(drop))
+}
+
+/// Names the socket that cannot be made.
+fn at_path<T>(settings: &Writers, path: &Path, made: Result<T, String>) -> Result<T, Error> {
+    let (source, path) = (&settings.source, path.display());
+    let unmade = |why| Error::Misuse(format!("{source}: cannot make the socket '{path}': {why}"));
+    made.map_err(unmade)
+}
+
+/// The streams of the relay from the host, to the server, and from the server to the host; and the
+/// ends of those that treaper gets, under these numbers.
+type Streams = (Stream, Stream, Output, Vec<(OwnedFd, i32)>);
+
+fn make_streams(settings: &Writers, place: &Place) -> Result<Streams, Errno> {
+    let (mut output, mut far) = (Output::default(), Vec::new());
+    if settings.follow_turns() {
+        let end;
+        (output, end) = Output::start(place)?;
+        far.push((end, fd::STDOUT));
     }
-    Ok(())
+    let (server, end) = stream::outgoing(fd::kind(fd::STDIN))?;
+    far.push((end, fd::STDIN));
+    let host = stream::of_standard(fd::STDIN)?.ok_or(Errno::BADF)?;
+    Ok((host, server, output, far))
 }
 
-fn make_sockets(settings: &Writers) -> Result<(Vec<SocketFile>, Vec<ListeningSocket>), Error> {
-    // If one cannot be made, the others are closed first, in the reverse order, and then removed.
-    let (mut files, mut sources) = (Vec::new(), Vec::new());
-    for path in &settings.sockets {
-        let made = SocketPath::open(path).and_then(SocketPath::make);
-        let (file, listener) = made.map_err(|why| unmade(&settings.source, path, &why))?;
-        files.push(file);
-        let name = format!("unix:{}", path.display());
-        sources.push(ListeningSocket { name, listener });
-    }
-    Ok((files, sources))
-}
+/// What treaper knows of the relay, and the sockets, which are removed when they are dropped.
+type Started = Option<(Front, Vec<SocketFile>)>;
 
-fn unmade(source: &str, path: &Path, why: &str) -> Error {
-    let path = path.display();
-    Error::Misuse(format!("{source}: cannot make the socket '{path}': {why}"))
-}
-
-/// The streams of the relay, and their other ends, which treaper gets.
-struct Streams {
-    host: Stream,
-    server: Stream,
-    output: Option<Output>,
-    far: Vec<(OwnedFd, i32)>,
-}
-
-impl Streams {
-    fn make(settings: &Writers, place: &Place) -> Result<Self, Errno> {
-        let (mut output, mut far) = (None, Vec::new());
-        if settings.follow_turns() {
-            // First of all: a courier keeps no end of another stream.
-            let (to, courier) = match stream::of_standard(fd::STDOUT)? {
-                Some(own) => (own, None),
-                None => courier::start(place).map(|(own, pid)| (own, Some(pid)))?,
-            };
-            let (from, end) = stream::incoming(fd::kind(fd::STDOUT))?;
-            output = Some(Output::new(from, to, courier));
-            far.push((end, fd::STDOUT));
-        }
-        let (server, end) = stream::outgoing(fd::kind(fd::STDIN))?;
-        far.push((end, fd::STDIN));
-        let host = stream::of_standard(fd::STDIN)?.ok_or(Errno::BADF)?;
-        Ok(Self {
-            host,
-            server,
-            output,
-            far,
-        })
-    }
-}
-
-/// If there is to be a relay, this process becomes the relay and does not return. Its child returns
-/// what it knows of the relay, and the sockets, which are removed when they are dropped. `parent`:
-/// the host, if its end is a trigger.
+/// If there is to be a relay, this process becomes the relay and does not return, but its child
+/// does. `parent`: the host, if its end is a trigger.
 ///
 /// # Errors
 /// `EAGAIN`, `EMFILE`, ...; a socket cannot be made.
-pub fn start(
-    config: &Config,
-    place: &Place,
-    parent: Option<Parent>,
-) -> Result<Option<(Front, Vec<SocketFile>)>, Error> {
+pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<Started, Error> {
     let settings = &config.writers;
     if !settings.are_used() {
         return Ok(None);
     }
     check(settings)?;
     let cannot = |errno| Error::kernel("start the relay", errno);
-    let streams = Streams::make(settings, place).map_err(cannot)?;
+    let (host, server, output, far) = make_streams(settings, place).map_err(cannot)?;
     let signals = arrival::signal_fd().map_err(cannot)?;
     let (near_line, line) = stream::line().map_err(cannot)?;
-    let (files, sources) = make_sockets(settings)?;
-    let relay = Pid::new(pid::own());
-    match clone::fork(place.job_control).map_err(cannot)? {
+    // If one cannot be made, the others are closed first, and then removed.
+    let (mut files, mut others) = (Vec::new(), Connections::default());
+    for path in &settings.sockets {
+        let made = SocketPath::open(path).and_then(SocketPath::make);
+        let (file, listener) = at_path(settings, path, made)?;
+        files.push(file);
+        let name = format!("unix:{}", path.display());
+        others.sources.push((name, listener));
+    }
+    let (relay, job_control) = (Pid::new(pid::own()), place.job_control);
+    match clone::fork(job_control).map_err(cannot)? {
         Fork::Child => {
-            if !place.job_control {
+            if !job_control {
                 // The relay gets each signal to the group of the host, and forwards it.
                 let _ = prctl::new_group();
             }
-            for (stream, number) in &streams.far {
+            for (stream, number) in &far {
                 fd::redirect(stream.as_fd(), *number);
             }
             // The ends of the relay are dropped here. Otherwise they would not hang up with it, and
@@ -166,15 +137,19 @@ pub fn start(
             Ok(Some((Front { pid: relay, line }, files)))
         }
         Fork::Parent(pid) => {
-            drop((line, streams.far));
-            let others = Connections::new(sources, pid);
+            drop((line, far));
             let relay = Relay {
-                input: Input::new(streams.host, streams.server, others),
-                output: streams.output,
-                turns: Turns::new(settings),
+                input: input::Input::new(host, server, others),
+                output,
+                turns: turns::Turns::new(settings),
                 idle: config.idle,
                 signals,
-                child: Child::new(pid, place.job_control, parent),
+                child: child::Child {
+                    pid,
+                    job_control,
+                    parent,
+                    ended: None,
+                },
                 line: Some(near_line),
                 is_finishing: false,
             };

@@ -1,50 +1,66 @@
 //! The server's stdout: passed on to the host as it comes, and searched for the end of a turn.
 
-use std::os::fd::AsRawFd;
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
+use crate::origin::place::Place;
+use crate::output::error;
 use crate::output::progress::Seconds;
+use crate::pair;
 use crate::relay::inbox::{Buffer, CHUNK};
+use crate::relay::life::{Awaited, Wanted};
 use crate::relay::turns::Turns;
-use crate::relay::wanted::{Awaited, Wanted};
-use crate::sys::fd::Kind;
-use crate::sys::pid::Pid;
-use crate::sys::poll::Events;
+use crate::sys::clone::{self, Fork};
+use crate::sys::fd::{self, Kind};
+use crate::sys::pid::{self, Pid};
+use crate::sys::poll::{Events, poll_one};
 use crate::sys::signal::{self, Signal};
-use crate::sys::stream::Stream;
+use crate::sys::stream::{self, Stream};
 use crate::sys::wait::{Change, Ended};
-use crate::sys::{Errno, clock, fd};
+use crate::sys::{Errno, apart, clock, prctl};
 
 /// After a stop, the relay gives up if the host reads nothing of the last output of the tree for
 /// this long.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
+/// The command name of a courier.
+const COURIER: &CStr = c"tree-courier";
+/// The courier looks at its stream again after this long, if poll has reported nothing.
+const LOOK: Duration = Duration::from_secs(3600);
 
+/// The default is that of a relay that passes no output on.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Until it has ended.
     from: Option<Stream>,
     /// Once the tree is gone: how much of it is to be read.
-    left: Option<u64>,
+    left: Option<usize>,
     /// Once the tree is gone: when output was last passed on.
-    pub since: Option<Duration>,
-    /// The server was stopped, or its host wants the end: so a host that reads nothing is not
-    /// waited for without a limit.
-    pub is_limited: bool,
+    since: Option<Duration>,
+    /// See [`Self::limit`].
+    is_limited: bool,
     /// `None`: nothing more can be written, or has to be.
     to: Option<Stream>,
-    /// The process that copies from there to a stdout that cannot be written without waiting.
     courier: Option<Pid>,
     buffer: Buffer,
 }
 
 impl Output {
-    pub fn new(from: Stream, to: Stream, courier: Option<Pid>) -> Self {
-        Self {
+    /// Also returns the stream that the server gets as its stdout.
+    pub fn start(place: &Place) -> Result<(Self, OwnedFd), Errno> {
+        // First of all: a courier keeps no end of another stream.
+        let (to, courier) = match stream::of_standard(fd::STDOUT)? {
+            Some(own) => (own, None),
+            None => start_courier(place)?,
+        };
+        let (from, far) = stream::incoming(fd::kind(fd::STDOUT))?;
+        let output = Self {
             from: Some(from),
             to: Some(to),
             courier,
             ..Self::default()
-        }
+        };
+        Ok((output, far))
     }
 
     fn is_empty(&self) -> bool {
@@ -57,31 +73,34 @@ impl Output {
     }
 
     pub fn list(&self, wanted: &mut Wanted) {
-        if let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) {
-            wanted.add(Awaited::Output, from, Events::IN);
+        if !self.is_empty() {
+            return wanted.add(Awaited::Stdout, self.to.as_ref(), Events::OUT);
         }
-        if let Some(to) = &self.to {
-            if !self.is_empty() {
-                wanted.add(Awaited::HostOutput, to, Events::OUT);
-            } else if to.kind() == Kind::Pipe && !to.is_fifo() {
-                // A pipe without a reader reports an error. Another reader can open a FIFO.
-                wanted.add(Awaited::HostOutput, to, Events::empty());
-            }
-        }
+        wanted.add(Awaited::ServerStdout, self.from.as_ref(), Events::IN);
+        // A pipe without a reader reports an error. Another reader can open a FIFO.
+        let tells_end = |to: &&Stream| to.kind() == Kind::Pipe && !to.is_fifo();
+        let to = self.to.as_ref().filter(tells_end);
+        wanted.add(Awaited::Stdout, to, Events::empty());
     }
 
     /// When to look again though poll reports nothing.
     pub fn deadline(&self) -> Option<Duration> {
-        let since = self.since.filter(|_| self.is_limited)?;
-        Some(since + FLUSH_PATIENCE)
+        Some(self.since.filter(|_| self.is_limited)? + FLUSH_PATIENCE)
+    }
+
+    /// The server was stopped, or its host wants the end. From now on a host that reads nothing is
+    /// not waited for without a limit.
+    pub fn limit(&mut self, now: Duration) {
+        self.is_limited = true;
+        self.since = self.since.map(|_| now);
     }
 
     /// The tree is gone, and what it has written is there by now. Only that is passed on: a process
     /// outside of the tree may hold this stream, too, and write to it without end.
     pub fn finish(&mut self, turns: &mut Turns, now: Duration) {
         self.since = Some(now);
-        let from = self.from.as_ref();
-        self.left = from.map(|from| fd::unread(from.as_raw_fd()));
+        let unread = |from: &Stream| fd::unread(from.as_raw_fd()) as usize;
+        self.left = self.from.as_ref().map(unread);
         self.read(turns);
     }
 
@@ -101,24 +120,22 @@ impl Output {
     /// Reads what is there, and passes on what fits.
     pub fn read(&mut self, turns: &mut Turns) {
         while let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) {
-            let most = self.left.map_or(CHUNK, |left| left as usize);
+            let most = self.left.unwrap_or(CHUNK);
             let result = self.buffer.fill(most, |bytes| from.read(bytes));
-            let count = self.buffer.rest().len() as u64;
-            self.left = self.left.map(|left| left - count);
             match result {
-                Ok(1..) => {}
-                Err(Errno::AGAIN) if self.left.is_none() => return,
+                Ok(count @ 1..) => {
+                    self.left = self.left.map(|left| left - count);
+                    turns.output_read(self.buffer.rest());
+                    self.write();
+                }
+                Err(Errno::AGAIN) if self.left.is_none() => {}
                 Err(Errno::INTR) => return,
                 Ok(0) | Err(_) => {
                     // The last line counts also without a newline.
                     turns.output_read(b"\n");
-                    self.from = None;
-                    self.end_if_empty();
-                    return;
+                    self.leave();
                 }
             }
-            turns.output_read(self.buffer.rest());
-            self.write();
             if self.left.is_none() {
                 return;
             }
@@ -140,25 +157,17 @@ impl Output {
 
     /// Passes on what fits.
     fn write(&mut self) {
-        let Some(to) = self.to.as_ref().filter(|_| !self.is_empty()) else {
-            return;
-        };
+        let Some(to) = &self.to else { return };
         match to.write(self.buffer.rest()) {
             Ok(count) => {
                 self.buffer.written(count);
                 self.since = self.since.map(|_| clock::now());
-                self.end_if_empty();
+                if self.from.is_none() && self.is_empty() {
+                    self.leave();
+                }
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.leave(),
-        }
-    }
-
-    /// If everything was passed on: the end for stdout. A courier ends when it has written
-    /// everything.
-    fn end_if_empty(&mut self) {
-        if self.from.is_none() && self.is_empty() {
-            self.to = None;
         }
     }
 
@@ -180,9 +189,57 @@ impl Output {
         }
     }
 
-    /// The host reads no more. The server's next write fails, as it would without treaper.
+    /// There is nothing more to pass on, or the host reads no more. Then the server's next write
+    /// fails, as it would without treaper. A courier ends when it has written everything.
     fn leave(&mut self) {
         (self.from, self.to) = (None, None);
         self.buffer.written(self.buffer.rest().len());
+    }
+}
+
+/// Starts a courier: a process that copies the stream to a stdout that cannot be written without
+/// waiting (a file, a device, or a terminal that cannot be opened anew). It ends with the stream or
+/// this process.
+fn start_courier(place: &Place) -> Result<(Stream, Option<Pid>), Errno> {
+    let standard = stream::copy_of(fd::STDOUT)?;
+    let (near, far) = stream::outgoing(Kind::Pipe)?;
+    let relay = pid::own();
+    if let Fork::Parent(pid) = clone::fork_plainly()? {
+        return Ok((near, Some(pid)));
+    }
+    let _ = prctl::new_session();
+    let _ = rustix::thread::set_name(COURIER);
+    let _ = prctl::signal_on_parent_exit(Signal::KILL);
+    if pid::parent() == relay {
+        let helpers = &mut Vec::new();
+        apart::give_up(fd::STDIN, helpers);
+        apart::give_up(fd::STDOUT, helpers);
+        drop(near);
+        pair::release_inherited(place, helpers);
+        if let Err(errno) = copy(&far, &standard) {
+            let why = error::describe(errno);
+            log::warn!("the server's output is lost, since stdout cannot be written: {why}");
+        }
+    }
+    clone::exit_now(0);
+}
+
+fn copy(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
+    let mut bytes = vec![0; CHUNK];
+    loop {
+        let count = rustix::io::retry_on_intr(|| rustix::io::read(from, &mut bytes))?;
+        if count == 0 {
+            return Ok(());
+        }
+        let mut left = &bytes[..count];
+        while !left.is_empty() {
+            match rustix::io::write(to, left) {
+                Ok(count) => left = &left[count..],
+                Err(Errno::INTR) => {}
+                // A process that shares the stream has set `O_NONBLOCK` on it.
+                Err(Errno::AGAIN) => drop(poll_one(to.as_raw_fd(), Events::OUT, LOOK)),
+                Err(errno) => return Err(errno),
+            }
+        }
     }
 }
