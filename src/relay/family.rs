@@ -1,10 +1,9 @@
 //! Which processes may inject: those of the relay's own uid that are not of the tree.
 //!
-//! A process of the tree descends from the child of the relay, since that one is a subreaper. So a
-//! writer is of the tree if the chain of its parents leads there. The chain is read twice, with the
-//! time at which each of its processes was started. If both are the same, and the writer still
-//! lives, it was the chain of this writer at one moment in between. A writer that has ended before
-//! cannot be looked at, and is refused: it might have been of the tree.
+//! A writer is of the tree if the chain of its parents leads to the child of the relay, which is a
+//! subreaper. The chain is read twice, with the time at which each process was started. If both are
+//! the same, and the writer still lives, it was the chain of this writer at one moment in between.
+//! A writer that has ended might have been of the tree, and is refused.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -18,11 +17,8 @@ const MAX_LOOKS: usize = 16;
 /// Longer than any chain of parents.
 const MAX_CHAIN: usize = 10_000;
 
-/// Whether the process that has connected `socket` may inject. `top`: the child of the relay, from
-/// which all of the tree descends.
-///
-/// # Errors
-/// Why not.
+/// Whether the process that has connected `socket` may inject, or why not. `top`: the child of the
+/// relay.
 pub fn check(socket: BorrowedFd<'_>, top: Pid) -> Result<(), String> {
     let found = peer::credentials(socket).map_err(error::describe)?;
     let (pid, uid) = (found.pid(), found.uid());
@@ -42,8 +38,7 @@ pub fn check(socket: BorrowedFd<'_>, top: Pid) -> Result<(), String> {
     }
 }
 
-/// Whether the process `pid`, which has connected `socket`, is of the tree. `None`: it has ended,
-/// or cannot be looked at.
+/// `None`: the process `pid`, which has connected `socket`, has ended or cannot be looked at.
 fn is_of_tree(pid: i32, socket: BorrowedFd<'_>, top: Pid) -> Option<bool> {
     let process = match peer::process(socket) {
         Ok(process) => Some(process),

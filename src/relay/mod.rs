@@ -35,7 +35,7 @@ use crate::sys::{Errno, apart, arrival, fd, prctl, proc, signal, startup};
 use connections::Connections;
 use life::Relay;
 use output::Output;
-use socket_file::{SocketFile, SocketPath};
+use socket_file::SocketFile;
 
 /// The command name of the relay.
 const NAME: &CStr = c"tree-relay";
@@ -68,7 +68,7 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
         )));
     }
     let mut paths = settings.sockets.iter();
-    paths.try_for_each(|path| at_path(settings, path, SocketPath::open(path)).map(drop))
+    paths.try_for_each(|path| at_path(settings, path, SocketFile::open(path)).map(drop))
 }
 
 /// Names the socket that cannot be made.
@@ -116,7 +116,7 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
     // If one cannot be made, the others are closed first, and then removed.
     let (mut files, mut others) = (Vec::new(), Connections::default());
     for path in &settings.sockets {
-        let made = SocketPath::open(path).and_then(SocketPath::make);
+        let made = SocketFile::open(path).and_then(SocketFile::make);
         let (file, listener) = at_path(settings, path, made)?;
         files.push(file);
         let name = format!("unix:{}", path.display());

@@ -1,11 +1,11 @@
 //! The socket that other processes connect to: made before the server starts, removed at the end.
 //!
 //! A socket listens before it gets its name, so it accepts connections as soon as it can be seen.
-//! Until then it has the name of its *claim*, which is made of a hash of the name. `bind` makes a
-//! name once, so one process at a time makes a socket or replaces a stale one, and none waits for
-//! another one. Two gaps of microseconds are left: if a claim is stale too, since its process was
-//! killed before the socket got its name, two processes can remove it after each other. And a new
-//! socket is removed if it gets its name just after a run that ends has found its own there.
+//! Until then it has the name of its *claim*, a hash of the name. `bind` makes a name once, so one
+//! process at a time makes a socket or replaces a stale one, and none waits for another one. Two
+//! gaps of microseconds are left: two processes can remove a stale claim after each other (its
+//! process was killed before the socket got its name), and a new socket is removed if it gets its
+//! name just after a run that ends has found its own there.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,31 +19,21 @@ use crate::output::error;
 use crate::sys::Errno;
 use crate::sys::peer::{self, LONGEST_PATH};
 
-/// Where a socket is to be made. It stays the same whatever the working directory is.
+/// Where a socket is to be made, whatever the working directory is. Once it was made, it is removed
+/// when this is dropped.
 #[derive(Debug)]
-pub struct SocketPath {
+pub struct SocketFile {
     folder: OwnedFd,
     /// As the option has it.
     path: PathBuf,
     /// Its name in the folder.
     name: OsString,
+    /// The device and the number of the socket that was made. A later file can have the same ones.
+    made: Option<(u64, u64)>,
 }
 
-/// A socket that was made. It is removed when this is dropped.
-#[derive(Debug)]
-pub struct SocketFile {
-    place: SocketPath,
-    identity: SocketId,
-}
-
-/// Which file it is: its device, and its number. A later file can have the same number.
-type SocketId = (u64, u64);
-
-impl SocketPath {
-    /// The place that `path` names.
-    ///
-    /// # Errors
-    /// Why no socket can be made there.
+impl SocketFile {
+    /// The place that `path` names, or why no socket can be made there.
     pub fn open(path: &Path) -> Result<Self, String> {
         let length = path.as_os_str().len();
         if length > LONGEST_PATH {
@@ -65,17 +55,21 @@ impl SocketPath {
             Ok(()) | Err(Errno::NOSYS | Errno::PERM) => {}
             Err(errno) => return Err(cannot(errno)),
         }
-        let (path, name) = (path.to_owned(), name.to_owned());
-        let place = Self { folder, path, name };
-        place.is_stale(&place.name, &place.path)?;
-        Ok(place)
+        let file = Self {
+            folder,
+            path: path.to_owned(),
+            name: name.to_owned(),
+            made: None,
+        };
+        file.is_stale(&file.name, &file.path)?;
+        Ok(file)
     }
 
     /// Makes the socket, and replaces a stale one.
     ///
     /// # Errors
     /// Another file has this name, or no socket can be made here.
-    pub fn make(self) -> Result<(SocketFile, UnixListener), String> {
+    pub fn make(mut self) -> Result<(Self, UnixListener), String> {
         let claim = self.claim();
         let folder = format!("/proc/self/fd/{}", self.folder.as_raw_fd());
         let address = Path::new(&folder).join(&claim);
@@ -88,19 +82,16 @@ impl SocketPath {
             listener = peer::listen(&address);
         }
         let listener = listener.map_err(error::describe)?;
-        let identity = self.take(&claim).inspect_err(|_| self.unlink(&claim))?;
-        let place = self;
-        Ok((SocketFile { place, identity }, listener))
+        self.made = Some(self.take(&claim).inspect_err(|_| self.unlink(&claim))?);
+        Ok((self, listener))
     }
 
     /// Gives the claimed socket its name, in the place of a stale one.
-    fn take(&self, claim: &OsStr) -> Result<SocketId, String> {
+    fn take(&self, claim: &OsStr) -> Result<(u64, u64), String> {
         let identity = self.identity(claim).map_err(error::describe)?;
-        let flags = if self.is_stale(&self.name, &self.path)? {
-            RenameFlags::empty()
-        } else {
-            RenameFlags::NOREPLACE
-        };
+        let is_free = !self.is_stale(&self.name, &self.path)?;
+        let mut flags = RenameFlags::empty();
+        flags.set(RenameFlags::NOREPLACE, is_free);
         let folder = &self.folder;
         let mut taken = rustix::fs::renameat_with(folder, claim, folder, &self.name, flags);
         if matches!(taken, Err(Errno::INVAL | Errno::NOSYS | Errno::PERM)) {
@@ -108,8 +99,7 @@ impl SocketPath {
             taken = rustix::fs::linkat(folder, claim, folder, &self.name, AtFlags::empty());
             self.unlink(claim);
         }
-        taken.map_err(error::describe)?;
-        Ok(identity)
+        taken.map(|()| identity).map_err(error::describe)
     }
 
     /// Whether a socket of this name is there whose process is gone. False: there is no file.
@@ -128,7 +118,7 @@ impl SocketPath {
         }
     }
 
-    /// The name of the claim. It is short, since the address of a socket has room for 107 bytes.
+    /// A short name, since the address of a socket has room for 107 bytes.
     fn claim(&self) -> OsString {
         // FNV-1a, so that another version of treaper makes the same name.
         let mut hash = 0xCBF2_9CE4_8422_2325_u64;
@@ -138,7 +128,7 @@ impl SocketPath {
         format!(".treaper-{hash:016x}").into()
     }
 
-    fn identity(&self, name: &OsStr) -> Result<SocketId, Errno> {
+    fn identity(&self, name: &OsStr) -> Result<(u64, u64), Errno> {
         let found = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok((found.st_dev, found.st_ino))
     }
@@ -152,13 +142,12 @@ impl Drop for SocketFile {
     /// Removes the socket, unless it was replaced, or a process still listens on it: the relay, or
     /// that of a later run whose socket has the same number. Leaves the working directory.
     fn drop(&mut self) {
-        let SocketPath { folder, name, .. } = &self.place;
+        let Some(made) = self.made else { return };
         // A longer path to it may be no address of a socket.
-        let _ = rustix::process::fchdir(folder);
-        if self.place.identity(name) == Ok(self.identity)
-            && peer::is_alive(Path::new(name)) != Ok(true)
-        {
-            self.place.unlink(name);
+        let _ = rustix::process::fchdir(&self.folder);
+        let is_alive = || peer::is_alive(Path::new(&self.name)) == Ok(true);
+        if self.identity(&self.name) == Ok(made) && !is_alive() {
+            self.unlink(&self.name);
         }
     }
 }
