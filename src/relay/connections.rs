@@ -16,21 +16,19 @@ use crate::sys::poll::Events;
 use crate::sys::stream::{self, Stream};
 use crate::sys::{Errno, clock};
 
-/// How many connections there can be at a time. Together they can take so many times the longest
-/// message of memory.
+/// How many connections there can be at a time, each with memory for the longest message.
 pub const MAX_CONNECTIONS: usize = 32;
-/// A writer that sends nothing for this long loses its place if all are taken and another writer
-/// connects.
+/// After this silence a writer loses its place if all are taken and another writer connects.
 const MAX_SILENCE: Duration = Duration::from_secs(10);
 const TOO_SILENT: &str = "nothing was sent for 10 s, and another writer needs the place";
-/// The pause before the next connection is accepted, after no descriptor was free for one.
+/// The pause after no descriptor was free for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Connection {
     stream: Stream,
     inbox: Inbox,
-    /// What the message does that is complete.
+    /// What the complete message does.
     message: Message,
     /// When it has connected or sent something, or a message of it was written.
     active: Duration,
@@ -41,8 +39,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Sends this line, which is the last one. The buffer of a socket that was never written to has
-    /// room for it.
+    /// Sends the only line. The buffer of a socket that was never written to has room for it.
     fn answer(&mut self, line: &str) {
         stream::send(self.stream.as_fd(), line.as_bytes());
         let _ = rustix::net::shutdown(&self.stream, Shutdown::Write);
@@ -76,15 +73,13 @@ impl Connections {
         }
     }
 
-    /// When connections are accepted again. `None`: they are accepted now, or only when a writer
-    /// has left.
+    /// When connections are accepted again. `None`: now, or only when a writer has left.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         let (at, _) = self.next_place()?;
         (at > now && !self.sources.is_empty()).then_some(at)
     }
 
-    /// The place for the next writer, and when it can have it: a free one, or that of the most
-    /// silent writer.
+    /// A free place, or that of the most silent writer, and from when on it can be taken.
     fn next_place(&self) -> Option<(Duration, usize)> {
         let available = |place: usize| {
             let (is_taken, at) = match &self.places[place] {
@@ -100,11 +95,9 @@ impl Connections {
         first.map(|(_, at, place)| (at, place))
     }
 
-    /// There are bytes of a writer, or its end.
     pub fn read(&mut self, place: usize, turns: &mut Turns) {
-        let Some(connection) = &mut self.places[place] else {
-            return;
-        };
+        let connection = self.places[place].as_mut();
+        let Some(connection) = connection else { return };
         let stream = &connection.stream;
         if connection.is_answered {
             match stream.read(&mut [0; CHUNK / 16]) {
@@ -122,15 +115,13 @@ impl Connections {
         self.go_on(place, result, turns);
     }
 
-    /// Looks at the next message, if it is complete. A writer that is done is answered, and so is
-    /// one with a fault.
+    /// Answers a writer that is done or has a fault.
     fn go_on(&mut self, place: usize, result: Result<(), &str>, turns: &mut Turns) {
         if let Err(fault) = result {
             return self.refuse(place, fault);
         }
-        let Some(connection) = &mut self.places[place] else {
-            return;
-        };
+        let connection = self.places[place].as_mut();
+        let Some(connection) = connection else { return };
         if let Some(message) = connection.inbox.message() {
             connection.message = turns.read(message, connection.active);
         } else if connection.inbox.is_done() {
@@ -139,8 +130,7 @@ impl Connections {
         }
     }
 
-    /// Says so to the writer, which keeps its place until it has read that or another one needs the
-    /// place.
+    /// The writer keeps its place until it has read that or another one needs the place.
     fn refuse(&mut self, place: usize, why: &str) {
         let writer = self.places[place].as_mut();
         if let Some(connection) = writer.filter(|writer| !writer.is_answered) {
@@ -150,7 +140,6 @@ impl Connections {
         }
     }
 
-    /// Another process has connected.
     pub fn accept(&mut self, source: usize, now: Duration, child: Pid) {
         let next = self.next_place().filter(|(at, _)| *at <= now);
         let (Some((_, place)), Some((name, listener))) = (next, self.sources.get(source)) else {
@@ -183,13 +172,11 @@ impl Connections {
         }
     }
 
-    /// What is left to be written of the complete message of this writer.
     pub fn message(&self, place: usize) -> Option<&[u8]> {
         self.places[place].as_ref()?.inbox.message()
     }
 
-    /// Notes that `count` bytes of this writer were written to the server. Returns whether its
-    /// message has ended.
+    /// So many bytes of this writer were written. Returns whether its message has ended.
     pub fn written(&mut self, place: usize, count: usize, turns: &mut Turns) -> bool {
         let Some(connection) = &mut self.places[place] else {
             return true;
@@ -204,8 +191,7 @@ impl Connections {
         true
     }
 
-    /// Takes no more writers, and answers those that are there, also those that were not accepted
-    /// yet.
+    /// Answers all writers, also those that were not accepted yet, and takes no more.
     pub fn close(&mut self, why: &str) {
         let (mut left, error) = (0, format!("error: {why}\n"));
         for mut connection in self.places.iter_mut().filter_map(Option::take) {

@@ -11,7 +11,6 @@ use crate::sys::poll::{Events, News};
 use crate::sys::stream::Stream;
 use crate::sys::{Errno, clock, fd};
 
-/// Why nothing more can be written.
 pub const NO_READER: &str = "the server is gone or no longer reads stdin";
 
 #[derive(Debug, Default)]
@@ -65,13 +64,11 @@ impl Input {
         wanted.add(Awaited::ServerStdin, self.server.as_ref(), room);
     }
 
-    /// When to look again though poll reports nothing.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         self.server.as_ref()?;
         self.others.deadline(now)
     }
 
-    /// There are bytes on stdin, or its end.
     pub fn read_host(&mut self, turns: &mut Turns) {
         let Some(host) = &self.host else { return };
         match self.inbox.fill(CHUNK, |bytes| host.read(bytes)) {
@@ -115,8 +112,7 @@ impl Input {
         self.last = clock::now();
     }
 
-    /// Since when nothing was read from stdin, or written. `None`: stdin has ended, or the host may
-    /// be waiting, since the server does not read what there is.
+    /// `None`: stdin has ended, or the host may be waiting for the server to read what there is.
     pub fn silent_since(&self) -> Option<Duration> {
         let unread = self.is_blocked || !self.inbox.rest().is_empty();
         let waits = self.server.is_some() && unread;
@@ -132,9 +128,8 @@ impl Input {
 
     /// Writes once. Returns whether there may be more to write.
     pub fn write_some(&mut self, turns: &mut Turns) -> bool {
-        let Some(server) = &self.server else {
-            return false;
-        };
+        let server = self.server.as_ref();
+        let Some(server) = server else { return false };
         let writers = 1 + MAX_CONNECTIONS;
         let has_bytes = |writer: usize| !self.bytes_of(writer).is_empty();
         let others_wait = (HOST + 1..writers).any(has_bytes);
@@ -149,11 +144,9 @@ impl Input {
         if bytes.is_empty() {
             // The rest of a message of stdin has to come, unless stdin has ended.
             if self.host.is_none() {
-                self.place = server.place().ok().filter(|_| self.fifo.is_some());
-                if self.place.is_some() {
-                    self.server = None;
-                } else {
-                    self.leave("stdin has ended");
+                match server.place().ok().filter(|_| self.fifo.is_some()) {
+                    None => self.leave("stdin has ended"),
+                    place => (self.place, self.server) = (place, None),
                 }
             }
             return false;

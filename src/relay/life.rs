@@ -1,4 +1,4 @@
-//! The relay process: one loop over stdin, the other writers, the server, and treaper itself.
+//! The loop of the relay: over stdin, the other writers, the server, and treaper itself.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -13,7 +13,6 @@ use crate::sys::poll::{self, Events, HANG_UP, Polled};
 use crate::sys::wait::Ended;
 use crate::sys::{Errno, arrival, clock, stream};
 
-/// What a polled descriptor is.
 #[derive(Clone, Copy, Debug)]
 pub enum Awaited {
     Signals,
@@ -60,8 +59,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Runs until treaper has ended, and what the server has written last was passed on. Returns
-    /// how treaper has ended.
+    /// Until treaper has ended, and all output was passed on. Returns how treaper has ended.
     pub fn run(&mut self) -> Result<Ended, Errno> {
         loop {
             if let Some(ended) = self.child.ended {
@@ -102,8 +100,7 @@ impl Relay {
         all.into_iter().flatten().min()
     }
 
-    /// When the host has been silent for too long. `None`: its silence means nothing now, as while
-    /// a turn runs.
+    /// When the host has been silent for too long. While a turn runs its silence means nothing.
     fn idle_at(&self) -> Option<Duration> {
         let idle = self.idle.filter(|_| !self.turns.may_run())?;
         self.input.silent_since()?.checked_add(idle)
@@ -152,10 +149,10 @@ impl Relay {
         }
     }
 
-    /// A byte says that treaper stops the server.
     fn read_line(&mut self, now: Duration) {
         let line = self.line.as_ref();
         match line.map(|line| stream::receive(line.as_fd())) {
+            // Treaper stops the server.
             Some(Ok(Some(_))) => {
                 self.idle = None;
                 self.output.limit(now);

@@ -1,9 +1,6 @@
-//! Several writers of the server's stdin: a process in front of treaper reads from all of them, and
-//! writes whole messages. It also follows the turns of the server.
-//!
-//! It exists only with `--inject` or `--turn`. The process that the host has started becomes the
-//! relay, and treaper goes on in its child, as it would without a relay: with a pipe or socket of
-//! the relay as its stdin and, with `--turn`, as its stdout.
+//! With `--inject` or `--turn`: the process that the host has started becomes the relay, which reads
+//! from several writers, writes whole messages, and follows the turns of the server. Treaper goes on
+//! in its child, with a pipe or socket of the relay as stdin and, with `--turn`, as stdout.
 
 mod child;
 mod connections;
@@ -17,7 +14,7 @@ mod socket_file;
 pub mod turns;
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use crate::origin::place::Place;
@@ -26,24 +23,17 @@ use crate::output::{status, stderr};
 use crate::pair::{self, context::Front};
 use crate::settings::config::Config;
 use crate::settings::writers::Writers;
-use crate::sys::clone::{self, Fork};
 use crate::sys::parent::Parent;
-use crate::sys::pid::{self, Pid};
-use crate::sys::stream::{self, Stream};
 use crate::sys::wait::Ended;
-use crate::sys::{Errno, apart, arrival, fd, prctl, proc, signal, startup};
+use crate::sys::{Errno, apart, arrival, clone, fd, pid, prctl, proc, signal, startup, stream};
 use connections::Connections;
 use life::Relay;
 use output::Output;
 use socket_file::SocketFile;
 
-/// The command name of the relay.
 const NAME: &CStr = c"tree-relay";
 
 /// Whether there can be a relay here. To be called before anything is started.
-///
-/// # Errors
-/// stdin cannot have further writers; a socket cannot be made.
 pub fn check(settings: &Writers) -> Result<(), Error> {
     if !settings.are_used() {
         return Ok(());
@@ -78,23 +68,6 @@ fn at_path<T>(settings: &Writers, path: &Path, made: Result<T, String>) -> Resul
     made.map_err(unmade)
 }
 
-/// The streams of the relay from the host, to the server, and from the server to the host; and the
-/// ends of those that treaper gets, under these numbers.
-type Streams = (Stream, Stream, Output, Vec<(OwnedFd, i32)>);
-
-fn make_streams(settings: &Writers, place: &Place) -> Result<Streams, Errno> {
-    let (mut output, mut far) = (Output::default(), Vec::new());
-    if settings.follow_turns() {
-        let end;
-        (output, end) = Output::start(place)?;
-        far.push((end, fd::STDOUT));
-    }
-    let (server, end) = stream::outgoing(fd::kind(fd::STDIN))?;
-    far.push((end, fd::STDIN));
-    let host = stream::of_standard(fd::STDIN)?.ok_or(Errno::BADF)?;
-    Ok((host, server, output, far))
-}
-
 /// What treaper knows of the relay, and the sockets, which are removed when they are dropped.
 type Started = Option<(Front, Vec<SocketFile>)>;
 
@@ -110,7 +83,18 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
     }
     check(settings)?;
     let cannot = |errno| Error::kernel("start the relay", errno);
-    let (host, server, output, far) = make_streams(settings, place).map_err(cannot)?;
+    // What treaper gets, under these numbers.
+    let mut far = Vec::new();
+    let mut output = Output::default();
+    if settings.follow_turns() {
+        let end;
+        (output, end) = Output::start(place).map_err(cannot)?;
+        far.push((end, fd::STDOUT));
+    }
+    let (server, end) = stream::outgoing(fd::kind(fd::STDIN)).map_err(cannot)?;
+    far.push((end, fd::STDIN));
+    let host = stream::of_standard(fd::STDIN).and_then(|own| own.ok_or(Errno::BADF));
+    let host = host.map_err(cannot)?;
     let signals = arrival::signal_fd().map_err(cannot)?;
     let (near_line, line) = stream::line().map_err(cannot)?;
     // If one cannot be made, the others are closed first, and then removed.
@@ -122,9 +106,9 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
         let name = format!("unix:{}", path.display());
         others.sources.push((name, listener));
     }
-    let (relay, job_control) = (Pid::new(pid::own()), place.job_control);
+    let (relay, job_control) = (pid::Pid::new(pid::own()), place.job_control);
     match clone::fork(job_control).map_err(cannot)? {
-        Fork::Child => {
+        clone::Fork::Child => {
             if !job_control {
                 // The relay gets each signal to the group of the host, and forwards it.
                 let _ = prctl::new_group();
@@ -136,7 +120,7 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
             // the sockets would accept connections.
             Ok(Some((Front { pid: relay, line }, files)))
         }
-        Fork::Parent(pid) => {
+        clone::Fork::Parent(pid) => {
             drop((line, far));
             let relay = Relay {
                 input: input::Input::new(host, server, others),
@@ -158,7 +142,7 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
     }
 }
 
-/// Runs the relay in the process that the host has started, and ends that as treaper has ended.
+/// Runs the relay, and ends as treaper has ended.
 fn become_relay(mut relay: Relay, place: &Place, files: Vec<SocketFile>) -> ! {
     startup::set_names(NAME);
     let helpers = &mut Vec::new();

@@ -11,21 +11,17 @@ use crate::pair;
 use crate::relay::inbox::{Buffer, CHUNK};
 use crate::relay::life::{Awaited, Wanted};
 use crate::relay::turns::Turns;
-use crate::sys::clone::{self, Fork};
-use crate::sys::fd::{self, Kind};
 use crate::sys::pid::{self, Pid};
 use crate::sys::poll::{Events, poll_one};
 use crate::sys::signal::{self, Signal};
 use crate::sys::stream::{self, Stream};
 use crate::sys::wait::{Change, Ended};
-use crate::sys::{Errno, apart, clock, prctl};
+use crate::sys::{Errno, apart, clock, clone, fd, prctl};
 
-/// After a stop, the relay gives up if the host reads nothing of the last output of the tree for
-/// this long.
+/// How long the host may read nothing of the last output of the tree, after a stop.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
-/// The command name of a courier.
 const COURIER: &CStr = c"tree-courier";
-/// The courier looks at its stream again after this long, if poll has reported nothing.
+/// When the courier looks at its stream again, if poll has reported nothing.
 const LOOK: Duration = Duration::from_secs(3600);
 
 /// The default is that of a relay that passes no output on.
@@ -37,7 +33,6 @@ pub struct Output {
     left: Option<usize>,
     /// Once the tree is gone: when output was last passed on.
     since: Option<Duration>,
-    /// See [`Self::limit`].
     is_limited: bool,
     /// `None`: nothing more can be written, or has to be.
     to: Option<Stream>,
@@ -67,7 +62,6 @@ impl Output {
         self.buffer.rest().is_empty()
     }
 
-    /// Whether everything was passed on.
     pub const fn is_over(&self) -> bool {
         self.to.is_none() && self.courier.is_none()
     }
@@ -78,18 +72,17 @@ impl Output {
         }
         wanted.add(Awaited::ServerStdout, self.from.as_ref(), Events::IN);
         // A pipe without a reader reports an error. Another reader can open a FIFO.
-        let tells_end = |to: &&Stream| to.kind() == Kind::Pipe && !to.is_fifo();
+        let tells_end = |to: &&Stream| to.kind() == fd::Kind::Pipe && !to.is_fifo();
         let to = self.to.as_ref().filter(tells_end);
         wanted.add(Awaited::Stdout, to, Events::empty());
     }
 
-    /// When to look again though poll reports nothing.
     pub fn deadline(&self) -> Option<Duration> {
         Some(self.since.filter(|_| self.is_limited)? + FLUSH_PATIENCE)
     }
 
-    /// The server was stopped, or its host wants the end. From now on a host that reads nothing is
-    /// not waited for without a limit.
+    /// The server was stopped, or its host wants the end. A host that reads nothing is no longer
+    /// waited for without a limit.
     pub fn limit(&mut self, now: Duration) {
         self.is_limited = true;
         self.since = self.since.map(|_| now);
@@ -104,7 +97,6 @@ impl Output {
         self.read(turns);
     }
 
-    /// Gives up if the host has read nothing of the last output for too long.
     pub fn check_finish(&mut self, now: Duration) {
         if !self.is_over() && self.deadline().is_some_and(|at| now >= at) {
             log::warn!(
@@ -142,7 +134,6 @@ impl Output {
         }
     }
 
-    /// stdout of treaper has room, or its reader is gone.
     pub fn host_reported(&mut self, has_hung_up: bool, turns: &mut Turns) {
         // While there is something to write, the write says whether the host still reads: an error
         // in the queue of a socket is none.
@@ -155,7 +146,6 @@ impl Output {
         }
     }
 
-    /// Passes on what fits.
     fn write(&mut self) {
         let Some(to) = &self.to else { return };
         match to.write(self.buffer.rest()) {
@@ -171,7 +161,7 @@ impl Output {
         }
     }
 
-    /// Something has happened to the child `pid` of the relay.
+    /// `pid`: a child of the relay.
     pub fn courier_changed(&mut self, pid: i32, change: Change) {
         let Some(courier) = self.courier.filter(|courier| courier.get() == pid) else {
             return;
@@ -202,9 +192,9 @@ impl Output {
 /// this process.
 fn start_courier(place: &Place) -> Result<(Stream, Option<Pid>), Errno> {
     let standard = stream::copy_of(fd::STDOUT)?;
-    let (near, far) = stream::outgoing(Kind::Pipe)?;
+    let (near, far) = stream::outgoing(fd::Kind::Pipe)?;
     let relay = pid::own();
-    if let Fork::Parent(pid) = clone::fork_plainly()? {
+    if let clone::Fork::Parent(pid) = clone::fork_plainly()? {
         return Ok((near, Some(pid)));
     }
     let _ = prctl::new_session();
