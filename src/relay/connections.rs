@@ -4,17 +4,13 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use rustix::net::{Shutdown, SocketFlags};
-
 use crate::relay::family;
 use crate::relay::inbox::{CHUNK, Inbox};
 use crate::relay::life::{Awaited, Wanted};
 use crate::relay::turns::{Message, Turns};
-use crate::sys::fd::Kind;
-use crate::sys::pid::Pid;
 use crate::sys::poll::Events;
 use crate::sys::stream::{self, Stream};
-use crate::sys::{Errno, clock};
+use crate::sys::{Errno, clock, fd, pid};
 
 /// How many connections there can be at a time, each with memory for the longest message.
 pub const MAX_CONNECTIONS: usize = 32;
@@ -42,7 +38,7 @@ impl Connection {
     /// Sends the only line. The buffer of a socket that was never written to has room for it.
     fn answer(&mut self, line: &str) {
         stream::send(self.stream.as_fd(), line.as_bytes());
-        let _ = rustix::net::shutdown(&self.stream, Shutdown::Write);
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
         self.is_answered = true;
         self.inbox = Inbox::default();
     }
@@ -100,11 +96,10 @@ impl Connections {
         let Some(connection) = connection else { return };
         let stream = &connection.stream;
         if connection.is_answered {
-            match stream.read(&mut [0; CHUNK / 16]) {
+            return match stream.read(&mut [0; CHUNK / 16]) {
                 Ok(1..) | Err(Errno::AGAIN | Errno::INTR) => {}
                 Ok(0) | Err(_) => self.places[place] = None,
-            }
-            return;
+            };
         }
         connection.active = clock::now();
         let result = connection.inbox.fill(|bytes| match stream.read(bytes) {
@@ -140,13 +135,13 @@ impl Connections {
         }
     }
 
-    pub fn accept(&mut self, source: usize, now: Duration, child: Pid) {
+    pub fn accept(&mut self, source: usize, now: Duration, child: pid::Pid) {
         let next = self.next_place().filter(|(at, _)| *at <= now);
         let (Some((_, place)), Some((name, listener))) = (next, self.sources.get(source)) else {
             return;
         };
-        let stream = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
-            Ok(socket) => Stream::new(socket, Kind::Socket),
+        let stream = match rustix::net::accept_with(listener, rustix::net::SocketFlags::CLOEXEC) {
+            Ok(socket) => Stream::new(socket, fd::Kind::Socket),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
             Err(errno) => {
                 if self.paused_until.is_zero() {
@@ -194,11 +189,9 @@ impl Connections {
     /// Answers all writers, also those that were not accepted yet, and takes no more.
     pub fn close(&mut self, why: &str) {
         let (mut left, error) = (0, format!("error: {why}\n"));
-        for mut connection in self.places.iter_mut().filter_map(Option::take) {
+        let writers = self.places.iter_mut().filter_map(Option::take);
+        for mut connection in writers.filter(|writer| !writer.is_answered) {
             left += u32::from(connection.inbox.message().is_some());
-            if connection.is_answered {
-                continue;
-            }
             // All of it may be written, and only its end is not read.
             if connection.inbox.message().is_none() {
                 let read = |bytes: &mut [u8]| connection.stream.read(bytes).ok();

@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::output::error;
 use crate::sys::pid::Pid;
-use crate::sys::wait::Wait;
 use crate::sys::{Errno, namespace, peer, pidfd, proc, wait};
 
 /// How often a chain that changes is read again.
@@ -53,9 +52,8 @@ fn is_of_tree(pid: i32, socket: BorrowedFd<'_>, top: Pid) -> Option<bool> {
     });
     let has_ended = process.is_some_and(|process| pidfd::has_ended(process.as_fd()));
     // Without its child the relay does not know the tree.
-    let lives = wait::is_child(top) && !Wait::child(top).ended().has_come();
-    let is_known = is_stable && !has_ended && lives;
-    is_known.then_some(seen.1)
+    let lives = wait::is_child(top) && !wait::Wait::child(top).ended().has_come();
+    (is_stable && !has_ended && lives).then_some(seen.1)
 }
 
 /// `pid` and its parents, each with the time of its start, and whether they are of the tree.

@@ -57,9 +57,7 @@ impl Buffer {
 
 /// What is wrong with the message of a writer.
 type Fault = &'static str;
-pub const TOO_LONG: Fault = "the message is longer than 16 MiB";
 pub const INCOMPLETE: Fault = "the last message is incomplete: it has no newline";
-pub const NO_MEMORY: Fault = "there is no memory for the message";
 
 /// The bytes of another writer. A message is written when all of it is there.
 #[derive(Debug, Default)]
@@ -88,7 +86,9 @@ impl Inbox {
     pub fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> Option<usize>) -> Result<(), Fault> {
         let old = self.bytes.len();
         let room = CHUNK.min(MAX_MESSAGE - old);
-        self.bytes.try_reserve(room).map_err(|_| NO_MEMORY)?;
+        self.bytes
+            .try_reserve(room)
+            .map_err(|_| "there is no memory for the message")?;
         self.bytes.resize(old + room, 0);
         let count = read(&mut self.bytes[old..]);
         self.bytes.truncate(old + count.unwrap_or(0));
@@ -105,16 +105,14 @@ impl Inbox {
         self.bytes.drain(..self.start);
         self.start = 0;
         match self.bytes.len() {
-            MAX_MESSAGE => Err(TOO_LONG),
+            MAX_MESSAGE => Err("the message is longer than 16 MiB"),
             1.. if self.ended => Err(INCOMPLETE),
             _ => Ok(()),
         }
     }
 
-    /// Notes that `count` of these bytes were written. Returns whether the message has ended.
-    ///
-    /// # Errors
-    /// What is wrong with the next one.
+    /// Notes that `count` of these bytes were written. Returns whether the message has ended, or
+    /// what is wrong with the next one.
     pub fn written(&mut self, count: usize) -> Result<bool, Fault> {
         self.start += count;
         if self.end != Some(self.start) {

@@ -64,11 +64,6 @@ impl Input {
         wanted.add(Awaited::ServerStdin, self.server.as_ref(), room);
     }
 
-    pub fn deadline(&self, now: Duration) -> Option<Duration> {
-        self.server.as_ref()?;
-        self.others.deadline(now)
-    }
-
     pub fn read_host(&mut self, turns: &mut Turns) {
         let Some(host) = &self.host else { return };
         match self.inbox.fill(CHUNK, |bytes| host.read(bytes)) {

@@ -10,8 +10,7 @@ use crate::relay::output::Output;
 use crate::relay::turns::Turns;
 use crate::streams::watch::RETRY;
 use crate::sys::poll::{self, Events, HANG_UP, Polled};
-use crate::sys::wait::Ended;
-use crate::sys::{Errno, arrival, clock, stream};
+use crate::sys::{Errno, arrival, clock, stream, wait};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Awaited {
@@ -59,12 +58,19 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Until treaper has ended, and all output was passed on. Returns how treaper has ended.
-    pub fn run(&mut self) -> Result<Ended, Errno> {
+    /// Until treaper has ended and all output was passed on. Returns how treaper has ended.
+    pub fn run(&mut self) -> Result<wait::Ended, Errno> {
         loop {
             if let Some(ended) = self.child.ended {
                 self.idle = None;
-                self.finish(ended);
+                // If treaper was killed, its monitor first stops the tree.
+                let is_last = matches!(ended, wait::Ended::Exited(_)) || self.line.is_none();
+                if is_last && !self.is_finishing {
+                    self.is_finishing = true;
+                    self.turns.deadline = None;
+                    self.input.leave(NO_READER);
+                    self.output.finish(&mut self.turns, clock::now());
+                }
                 if self.is_finishing && self.output.is_over() {
                     return Ok(ended);
                 }
@@ -95,7 +101,7 @@ impl Relay {
     }
 
     fn deadline(&self, now: Duration) -> Option<Duration> {
-        let (flush, accept) = (self.output.deadline(), self.input.deadline(now));
+        let (flush, accept) = (self.output.deadline(), self.input.others.deadline(now));
         let all = [self.turns.deadline, self.idle_at(), flush, accept];
         all.into_iter().flatten().min()
     }
@@ -176,15 +182,5 @@ impl Relay {
             }
         }
         Ok(())
-    }
-
-    /// Treaper has ended. If it was killed, its monitor first stops the tree.
-    fn finish(&mut self, ended: Ended) {
-        let is_last = matches!(ended, Ended::Exited(_)) || self.line.is_none();
-        if is_last && !std::mem::replace(&mut self.is_finishing, true) {
-            self.turns.deadline = None;
-            self.input.leave(NO_READER);
-            self.output.finish(&mut self.turns, clock::now());
-        }
     }
 }

@@ -13,7 +13,6 @@ mod output;
 mod socket_file;
 pub mod turns;
 
-use std::ffi::CStr;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -26,12 +25,9 @@ use crate::settings::writers::Writers;
 use crate::sys::parent::Parent;
 use crate::sys::wait::Ended;
 use crate::sys::{Errno, apart, arrival, clone, fd, pid, prctl, proc, signal, startup, stream};
-use connections::Connections;
 use life::Relay;
 use output::Output;
 use socket_file::SocketFile;
-
-const NAME: &CStr = c"tree-relay";
 
 /// Whether there can be a relay here. To be called before anything is started.
 pub fn check(settings: &Writers) -> Result<(), Error> {
@@ -73,9 +69,6 @@ type Started = Option<(Front, Vec<SocketFile>)>;
 
 /// If there is to be a relay, this process becomes the relay and does not return, but its child
 /// does. `parent`: the host, if its end is a trigger.
-///
-/// # Errors
-/// `EAGAIN`, `EMFILE`, ...; a socket cannot be made.
 pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<Started, Error> {
     let settings = &config.writers;
     if !settings.are_used() {
@@ -98,7 +91,7 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
     let signals = arrival::signal_fd().map_err(cannot)?;
     let (near_line, line) = stream::line().map_err(cannot)?;
     // If one cannot be made, the others are closed first, and then removed.
-    let (mut files, mut others) = (Vec::new(), Connections::default());
+    let (mut files, mut others) = (Vec::new(), connections::Connections::default());
     for path in &settings.sockets {
         let made = SocketFile::open(path).and_then(SocketFile::make);
         let (file, listener) = at_path(settings, path, made)?;
@@ -144,7 +137,7 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
 
 /// Runs the relay, and ends as treaper has ended.
 fn become_relay(mut relay: Relay, place: &Place, files: Vec<SocketFile>) -> ! {
-    startup::set_names(NAME);
+    startup::set_names(c"tree-relay");
     let helpers = &mut Vec::new();
     apart::give_up(fd::STDIN, helpers);
     apart::give_up(fd::STDOUT, helpers);

@@ -1,26 +1,22 @@
 //! The server's stdout: passed on to the host as it comes, and searched for the end of a turn.
 
-use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use crate::origin::place::Place;
-use crate::output::error;
-use crate::output::progress::Seconds;
+use crate::output::{error, progress};
 use crate::pair;
 use crate::relay::inbox::{Buffer, CHUNK};
 use crate::relay::life::{Awaited, Wanted};
 use crate::relay::turns::Turns;
-use crate::sys::pid::{self, Pid};
 use crate::sys::poll::{Events, poll_one};
 use crate::sys::signal::{self, Signal};
 use crate::sys::stream::{self, Stream};
 use crate::sys::wait::{Change, Ended};
-use crate::sys::{Errno, apart, clock, clone, fd, prctl};
+use crate::sys::{Errno, apart, clock, clone, fd, pid, prctl};
 
 /// How long the host may read nothing of the last output of the tree, after a stop.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
-const COURIER: &CStr = c"tree-courier";
 /// When the courier looks at its stream again, if poll has reported nothing.
 const LOOK: Duration = Duration::from_secs(3600);
 
@@ -36,7 +32,7 @@ pub struct Output {
     is_limited: bool,
     /// `None`: nothing more can be written, or has to be.
     to: Option<Stream>,
-    courier: Option<Pid>,
+    courier: Option<pid::Pid>,
     buffer: Buffer,
 }
 
@@ -101,7 +97,7 @@ impl Output {
         if !self.is_over() && self.deadline().is_some_and(|at| now >= at) {
             log::warn!(
                 "the end of the server's output is lost: the host has read nothing for {}",
-                Seconds(FLUSH_PATIENCE)
+                progress::Seconds(FLUSH_PATIENCE)
             );
             self.leave();
             // It ends with the relay.
@@ -163,9 +159,8 @@ impl Output {
 
     /// `pid`: a child of the relay.
     pub fn courier_changed(&mut self, pid: i32, change: Change) {
-        let Some(courier) = self.courier.filter(|courier| courier.get() == pid) else {
-            return;
-        };
+        let courier = self.courier.filter(|courier| courier.get() == pid);
+        let Some(courier) = courier else { return };
         match change {
             Change::Suspended(_) => drop(signal::kill(courier, Signal::CONT)),
             Change::Ended(ended) => {
@@ -190,7 +185,7 @@ impl Output {
 /// Starts a courier: a process that copies the stream to a stdout that cannot be written without
 /// waiting (a file, a device, or a terminal that cannot be opened anew). It ends with the stream or
 /// this process.
-fn start_courier(place: &Place) -> Result<(Stream, Option<Pid>), Errno> {
+fn start_courier(place: &Place) -> Result<(Stream, Option<pid::Pid>), Errno> {
     let standard = stream::copy_of(fd::STDOUT)?;
     let (near, far) = stream::outgoing(fd::Kind::Pipe)?;
     let relay = pid::own();
@@ -198,7 +193,7 @@ fn start_courier(place: &Place) -> Result<(Stream, Option<Pid>), Errno> {
         return Ok((near, Some(pid)));
     }
     let _ = prctl::new_session();
-    let _ = rustix::thread::set_name(COURIER);
+    let _ = rustix::thread::set_name(c"tree-courier");
     let _ = prctl::signal_on_parent_exit(Signal::KILL);
     if pid::parent() == relay {
         let helpers = &mut Vec::new();

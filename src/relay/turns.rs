@@ -68,7 +68,6 @@ impl Turns {
         self.count() > 0 || self.unknown
     }
 
-    /// A whole message to the server was read.
     pub fn read(&mut self, line: &[u8], now: Duration) -> Message {
         if self.input.is_empty() {
             return Message::default();
@@ -115,7 +114,6 @@ impl Turns {
         }
     }
 
-    /// The message is written to the server.
     pub fn written(&mut self, message: Message, now: Duration) {
         let running = self.count();
         self.cancels -= u64::from(message.cancels);
@@ -136,7 +134,6 @@ impl Turns {
         }
     }
 
-    /// These bytes of the server's stdout were read.
     pub fn output_read(&mut self, bytes: &[u8]) {
         let mut lines = std::mem::take(&mut self.output);
         let has_skipped = lines.take(bytes, |line, _| {
