@@ -5,14 +5,13 @@ use crate::job_control;
 use crate::output::status;
 use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::parent::Parent;
-use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{Change, Ended, Wait};
-use crate::sys::{Errno, proc};
+use crate::sys::{Errno, pid, proc};
 
 #[derive(Debug)]
 pub struct Child {
-    pub pid: Pid,
+    pub pid: pid::Pid,
     /// The child is in the process group of the relay, which the terminal signals as a whole.
     pub job_control: bool,
     /// The host, if its end is a trigger.
@@ -54,9 +53,8 @@ impl Child {
         }
     }
 
-    /// Looks at the children after every signal, since one that suspends removes a SIGCONT that
-    /// announces an end. Returns what has happened to another child of the relay, if there is more
-    /// to look at.
+    /// Looks at the children after every signal: one that suspends removes a SIGCONT that announces
+    /// an end. Returns the change of another child, after which there may be more to look at.
     pub fn look(&mut self) -> Option<(i32, Change)> {
         loop {
             match Wait::any().ended().suspended().resumed().take() {

@@ -8,9 +8,8 @@ use crate::relay::family;
 use crate::relay::inbox::{CHUNK, Inbox};
 use crate::relay::life::{Awaited, Wanted};
 use crate::relay::turns::{Message, Turns};
-use crate::sys::poll::Events;
 use crate::sys::stream::{self, Stream};
-use crate::sys::{Errno, clock, fd, pid};
+use crate::sys::{Errno, clock, fd, pid, poll};
 
 /// How many connections there can be at a time, each with memory for the longest message.
 pub const MAX_CONNECTIONS: usize = 32;
@@ -59,12 +58,12 @@ impl Connections {
             |writer: &&Connection| writer.inbox.message().is_none() && !writer.inbox.ended;
         for (at, writer) in self.places.iter().enumerate() {
             let stream = writer.as_ref().filter(is_read).map(|writer| &writer.stream);
-            wanted.add(Awaited::Connection(at), stream, Events::IN);
+            wanted.add(Awaited::Connection(at), stream, poll::Events::IN);
         }
         // Last: a writer that has just sent something keeps its place.
         if self.next_place().is_some_and(|(at, _)| at <= now) {
             for (at, (_, listener)) in self.sources.iter().enumerate() {
-                wanted.add(Awaited::Listener(at), Some(listener), Events::IN);
+                wanted.add(Awaited::Listener(at), Some(listener), poll::Events::IN);
             }
         }
     }

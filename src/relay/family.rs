@@ -16,8 +16,7 @@ const MAX_LOOKS: usize = 16;
 /// Longer than any chain of parents.
 const MAX_CHAIN: usize = 10_000;
 
-/// Whether the process that has connected `socket` may inject, or why not. `top`: the child of the
-/// relay.
+/// Whether the peer of `socket` may inject, or why not. `top`: the child of the relay.
 pub fn check(socket: BorrowedFd<'_>, top: Pid) -> Result<(), String> {
     let found = peer::credentials(socket).map_err(error::describe)?;
     let (pid, uid) = (found.pid(), found.uid());
@@ -37,7 +36,7 @@ pub fn check(socket: BorrowedFd<'_>, top: Pid) -> Result<(), String> {
     }
 }
 
-/// `None`: the process `pid`, which has connected `socket`, has ended or cannot be looked at.
+/// `None`: the process `pid`, which is the peer of `socket`, has ended or cannot be looked at.
 fn is_of_tree(pid: i32, socket: BorrowedFd<'_>, top: Pid) -> Option<bool> {
     let process = match peer::process(socket) {
         Ok(process) => Some(process),
@@ -56,8 +55,7 @@ fn is_of_tree(pid: i32, socket: BorrowedFd<'_>, top: Pid) -> Option<bool> {
     (is_stable && !has_ended && lives).then_some(seen.1)
 }
 
-/// `pid` and its parents, each with the time of its start, and whether they are of the tree.
-/// `None`: it cannot be read to its end.
+/// `pid` and its parents with the times of their starts, and whether they lead to `top`.
 fn chain(pid: i32, top: Pid) -> Option<(Vec<(i32, u64)>, bool)> {
     let (mut links, mut current) = (Vec::new(), pid);
     while links.len() < MAX_CHAIN {

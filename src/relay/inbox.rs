@@ -23,7 +23,6 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// What is not yet written.
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
@@ -55,7 +54,6 @@ impl Buffer {
     }
 }
 
-/// What is wrong with the message of a writer.
 type Fault = &'static str;
 pub const INCOMPLETE: Fault = "the last message is incomplete: it has no newline";
 
@@ -81,8 +79,7 @@ impl Inbox {
         self.ended && self.bytes.is_empty()
     }
 
-    /// Reads more while the first message is not complete. `read` returns how much it has read, and
-    /// 0 at the end.
+    /// Reads more of an incomplete message. `read` returns how much it has read, 0 at the end.
     pub fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> Option<usize>) -> Result<(), Fault> {
         let old = self.bytes.len();
         let room = CHUNK.min(MAX_MESSAGE - old);

@@ -53,9 +53,8 @@ impl Input {
         wanted.add(Awaited::Stdin, host, Events::IN);
         let news = self.fifo.as_ref().map(|(news, _)| news);
         wanted.add(Awaited::Fifo, news, Events::IN);
-        // Before the server: the end of a writer is older than that of a server that had all of its
-        // messages. After the end of stdin no more is read: what comes later must not keep the
-        // server alive.
+        // Before the server, which may end once it had all messages of a writer that has ended.
+        // After the end of stdin no more is read: that must not keep the server alive.
         if self.host.is_some() {
             self.others.list(wanted, now);
         }

@@ -88,9 +88,8 @@ impl Relay {
         }
     }
 
-    /// What to wait for, in the order in which it is handled: a boundary in the server's output is
-    /// older than a message that arrives now, and all that was there before the end of the tree is
-    /// to be seen.
+    /// In the order in which it is handled: a boundary in the server's output is older than a
+    /// message that arrives now, and all that was there before the end of the tree is to be seen.
     fn wanted(&self, now: Duration) -> Wanted {
         let mut wanted = Wanted::default();
         self.output.list(&mut wanted);
@@ -156,15 +155,15 @@ impl Relay {
     }
 
     fn read_line(&mut self, now: Duration) {
-        let line = self.line.as_ref();
-        match line.map(|line| stream::receive(line.as_fd())) {
+        let Some(line) = &self.line else { return };
+        match stream::receive(line.as_fd()) {
             // Treaper stops the server.
-            Some(Ok(Some(_))) => {
+            Ok(Some(_)) => {
                 self.idle = None;
                 self.output.limit(now);
             }
-            Some(Err(Errno::AGAIN | Errno::INTR)) => {}
-            _ => self.line = None,
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(None) | Err(_) => self.line = None,
         }
     }
 

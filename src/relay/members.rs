@@ -1,8 +1,8 @@
 //! The messages of a stream that comes in pieces, and the members that tell what they are. Pure.
 //!
-//! Only strings and brackets are followed: the reader of the message checks the rest of the grammar.
-//! serde_json took 41 ms where this takes 35 and `cat` 14 (16 MiB of small objects), its streaming
-//! reader 170; it ends at 128 levels, and changes numbers.
+//! Only strings and brackets are followed: the reader of the message checks the rest of the
+//! grammar. serde_json took 41 ms where this takes 35 and `cat` 14 (16 MiB of small objects), its
+//! streaming reader 170; it ends at 128 levels, and changes numbers.
 
 use std::borrow::Cow;
 use std::ffi::CString;
@@ -179,9 +179,8 @@ fn id(value: &[u8]) -> Option<Box<[u8]>> {
         [b'-' | b'0'..=b'9', ..] => value.to_vec(),
         _ => return None,
     };
-    // A quote is no part of the text.
-    let length = id.len() - usize::from(id[0] == b'"');
-    (length <= MAX_ID).then(|| id.into())
+    let text = id.strip_prefix(b"\"").unwrap_or(&id);
+    (text.len() <= MAX_ID).then(|| id.into())
 }
 
 /// Whether a string that is written like this, without quotes, stands for `text`. An escape is six

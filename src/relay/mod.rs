@@ -1,6 +1,6 @@
-//! With `--inject` or `--turn`: the process that the host has started becomes the relay, which reads
-//! from several writers, writes whole messages, and follows the turns of the server. Treaper goes on
-//! in its child, with a pipe or socket of the relay as stdin and, with `--turn`, as stdout.
+//! The process that the host has started becomes the relay with `--inject` or `--turn`: it reads
+//! from several writers, writes whole messages, and follows the turns of the server. Treaper goes
+//! on in its child, with a pipe or socket of the relay as stdin and, with `--turn`, as stdout.
 
 mod child;
 mod connections;
@@ -25,8 +25,6 @@ use crate::settings::writers::Writers;
 use crate::sys::parent::Parent;
 use crate::sys::wait::Ended;
 use crate::sys::{Errno, apart, arrival, clone, fd, pid, prctl, proc, signal, startup, stream};
-use life::Relay;
-use output::Output;
 use socket_file::SocketFile;
 
 /// Whether there can be a relay here. To be called before anything is started.
@@ -78,11 +76,9 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
     let cannot = |errno| Error::kernel("start the relay", errno);
     // What treaper gets, under these numbers.
     let mut far = Vec::new();
-    let mut output = Output::default();
+    let mut output = output::Output::default();
     if settings.follow_turns() {
-        let end;
-        (output, end) = Output::start(place).map_err(cannot)?;
-        far.push((end, fd::STDOUT));
+        output = output::Output::start(place, &mut far).map_err(cannot)?;
     }
     let (server, end) = stream::outgoing(fd::kind(fd::STDIN)).map_err(cannot)?;
     far.push((end, fd::STDIN));
@@ -115,7 +111,7 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
         }
         clone::Fork::Parent(pid) => {
             drop((line, far));
-            let relay = Relay {
+            let relay = life::Relay {
                 input: input::Input::new(host, server, others),
                 output,
                 turns: turns::Turns::new(settings),
@@ -136,7 +132,7 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
 }
 
 /// Runs the relay, and ends as treaper has ended.
-fn become_relay(mut relay: Relay, place: &Place, files: Vec<SocketFile>) -> ! {
+fn become_relay(mut relay: life::Relay, place: &Place, files: Vec<SocketFile>) -> ! {
     startup::set_names(c"tree-relay");
     let helpers = &mut Vec::new();
     apart::give_up(fd::STDIN, helpers);

@@ -10,10 +10,9 @@ use crate::relay::inbox::{Buffer, CHUNK};
 use crate::relay::life::{Awaited, Wanted};
 use crate::relay::turns::Turns;
 use crate::sys::poll::{Events, poll_one};
-use crate::sys::signal::{self, Signal};
 use crate::sys::stream::{self, Stream};
 use crate::sys::wait::{Change, Ended};
-use crate::sys::{Errno, apart, clock, clone, fd, pid, prctl};
+use crate::sys::{Errno, apart, clock, clone, fd, pid, prctl, signal};
 
 /// How long the host may read nothing of the last output of the tree, after a stop.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
@@ -37,21 +36,21 @@ pub struct Output {
 }
 
 impl Output {
-    /// Also returns the stream that the server gets as its stdout.
-    pub fn start(place: &Place) -> Result<(Self, OwnedFd), Errno> {
+    /// `far` gets the stream that is stdout for the server, and its number.
+    pub fn start(place: &Place, far: &mut Vec<(OwnedFd, i32)>) -> Result<Self, Errno> {
         // First of all: a courier keeps no end of another stream.
         let (to, courier) = match stream::of_standard(fd::STDOUT)? {
             Some(own) => (own, None),
             None => start_courier(place)?,
         };
-        let (from, far) = stream::incoming(fd::kind(fd::STDOUT))?;
-        let output = Self {
+        let (from, end) = stream::incoming(fd::kind(fd::STDOUT))?;
+        far.push((end, fd::STDOUT));
+        Ok(Self {
             from: Some(from),
             to: Some(to),
             courier,
             ..Self::default()
-        };
-        Ok((output, far))
+        })
     }
 
     fn is_empty(&self) -> bool {
@@ -77,8 +76,7 @@ impl Output {
         Some(self.since.filter(|_| self.is_limited)? + FLUSH_PATIENCE)
     }
 
-    /// The server was stopped, or its host wants the end. A host that reads nothing is no longer
-    /// waited for without a limit.
+    /// The end is wanted, so a host that reads nothing is no longer waited for without a limit.
     pub fn limit(&mut self, now: Duration) {
         self.is_limited = true;
         self.since = self.since.map(|_| now);
@@ -131,8 +129,7 @@ impl Output {
     }
 
     pub fn host_reported(&mut self, has_hung_up: bool, turns: &mut Turns) {
-        // While there is something to write, the write says whether the host still reads: an error
-        // in the queue of a socket is none.
+        // Otherwise the write says whether the host reads: an error in a socket's queue is none.
         if has_hung_up && self.is_empty() {
             return self.leave();
         }
@@ -157,12 +154,11 @@ impl Output {
         }
     }
 
-    /// `pid`: a child of the relay.
     pub fn courier_changed(&mut self, pid: i32, change: Change) {
         let courier = self.courier.filter(|courier| courier.get() == pid);
         let Some(courier) = courier else { return };
         match change {
-            Change::Suspended(_) => drop(signal::kill(courier, Signal::CONT)),
+            Change::Suspended(_) => drop(signal::kill(courier, signal::Signal::CONT)),
             Change::Ended(ended) => {
                 self.courier = None;
                 if matches!(ended, Ended::Killed(_)) {
@@ -182,9 +178,8 @@ impl Output {
     }
 }
 
-/// Starts a courier: a process that copies the stream to a stdout that cannot be written without
-/// waiting (a file, a device, or a terminal that cannot be opened anew). It ends with the stream or
-/// this process.
+/// Starts a courier, which copies the stream to a stdout that cannot be written without waiting: a
+/// file, a device, or a terminal that cannot be opened anew. It ends with the stream or the relay.
 fn start_courier(place: &Place) -> Result<(Stream, Option<pid::Pid>), Errno> {
     let standard = stream::copy_of(fd::STDOUT)?;
     let (near, far) = stream::outgoing(fd::Kind::Pipe)?;
@@ -194,7 +189,7 @@ fn start_courier(place: &Place) -> Result<(Stream, Option<pid::Pid>), Errno> {
     }
     let _ = prctl::new_session();
     let _ = rustix::thread::set_name(c"tree-courier");
-    let _ = prctl::signal_on_parent_exit(Signal::KILL);
+    let _ = prctl::signal_on_parent_exit(signal::Signal::KILL);
     if pid::parent() == relay {
         let helpers = &mut Vec::new();
         apart::give_up(fd::STDIN, helpers);
@@ -212,11 +207,10 @@ fn start_courier(place: &Place) -> Result<(Stream, Option<pid::Pid>), Errno> {
 fn copy(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
     let mut bytes = vec![0; CHUNK];
     loop {
-        let count = rustix::io::retry_on_intr(|| rustix::io::read(from, &mut bytes))?;
-        if count == 0 {
-            return Ok(());
-        }
-        let mut left = &bytes[..count];
+        let mut left = match rustix::io::retry_on_intr(|| rustix::io::read(from, &mut bytes))? {
+            0 => return Ok(()),
+            count => &bytes[..count],
+        };
         while !left.is_empty() {
             match rustix::io::write(to, left) {
                 Ok(count) => left = &left[count..],

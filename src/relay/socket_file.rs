@@ -3,9 +3,9 @@
 //! A socket listens before it gets its name, so it accepts connections as soon as it can be seen.
 //! Until then it has the name of its *claim*, a hash of the name. `bind` makes a name once, so one
 //! process at a time makes a socket or replaces a stale one, and none waits for another one. Two
-//! gaps of microseconds are left: two processes can remove a stale claim after each other (its
-//! process was killed before the socket got its name), and a new socket is removed if it gets its
-//! name just after a run that ends has found its own there.
+//! gaps of microseconds are left: two processes can remove the claim of a killed one after each
+//! other, and a new socket is removed if it gets its name just after a run that ends has found its
+//! own there.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -26,7 +26,6 @@ pub struct SocketFile {
     folder: OwnedFd,
     /// As the option has it.
     path: PathBuf,
-    /// Its name in the folder.
     name: OsString,
     /// The device and the number of the socket that was made. A later file can have the same ones.
     made: Option<(u64, u64)>,
@@ -65,10 +64,7 @@ impl SocketFile {
         Ok(file)
     }
 
-    /// Makes the socket, and replaces a stale one.
-    ///
-    /// # Errors
-    /// Another file has this name, or no socket can be made here.
+    /// Makes the socket, and replaces a stale one, but no other file.
     pub fn make(mut self) -> Result<(Self, UnixListener), String> {
         let claim = self.claim();
         let folder = format!("/proc/self/fd/{}", self.folder.as_raw_fd());

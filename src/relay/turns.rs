@@ -59,7 +59,6 @@ impl Turns {
         }
     }
 
-    /// How many turns run, as far as that is known.
     pub fn count(&self) -> u64 {
         self.count + self.ids.len() as u64
     }
@@ -72,9 +71,7 @@ impl Turns {
         if self.input.is_empty() {
             return Message::default();
         }
-        let Some(Members { found, id, .. }) = members::read(line, &self.input) else {
-            return Message::default();
-        };
+        let Members { found, id, .. } = members::read(line, &self.input).unwrap_or_default();
         let (cancels, runs) = (found & !self.begins != 0, self.count() > 0);
         // The clock starts as soon as the cancel is complete, also if the server reads nothing.
         if cancels && runs {
@@ -137,8 +134,7 @@ impl Turns {
     pub fn output_read(&mut self, bytes: &[u8]) {
         let mut lines = std::mem::take(&mut self.output);
         let has_skipped = lines.take(bytes, |line, _| {
-            let message = members::read(line, &self.boundaries);
-            let Some(message) = message else { return };
+            let message = members::read(line, &self.boundaries).unwrap_or_default();
             let is_boundary = message.found != 0;
             self.count = self.count.saturating_sub(is_boundary.into());
             let is_its = |id| message.is_answer && Some(id) == message.id.as_ref();
@@ -147,12 +143,8 @@ impl Turns {
             if let Some(at) = answered {
                 self.ids.swap_remove(at);
             }
-            if ends {
-                self.deadline = None;
-            }
-            if is_boundary || !ends && message.is_answer {
-                self.unknown = false;
-            }
+            self.deadline = self.deadline.filter(|_| !ends);
+            self.unknown &= !is_boundary && (ends || !message.is_answer);
         });
         if has_skipped {
             // It may have been the answer.
