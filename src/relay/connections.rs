@@ -23,13 +23,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 struct Connection {
     stream: Stream,
     inbox: Inbox,
-    /// What the complete message does.
     message: Message,
     /// When it has connected or sent something, or a message of it was written.
     active: Duration,
     /// What it still sends is read and discarded, so that its writer can read the answer.
     is_answered: bool,
-    /// Which one of the sockets it came by.
     source: usize,
 }
 
