@@ -60,9 +60,8 @@ pub fn signal_fd() -> Result<OwnedFd, Errno> {
 /// # Errors
 /// Only those of a filter of system calls.
 pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
-    let mut info = no_info();
-    match wait_for(Mask::ALL, timeout, &mut info) {
-        Ok(number) => Ok(arrival(number, &info)),
+    match wait_for(Mask::ALL, timeout) {
+        Ok(info) => Ok(arrival(&info)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         Err(errno) => Err(errno),
     }
@@ -120,13 +119,11 @@ pub fn pass_on(arrival: &Arrival, to: Pid) {
         Origin::Process(sender) => sender,
         _ => 0,
     };
-    let value = arrival.value.unwrap_or(0);
-    let info = pidfd::queued(arrival.signal, code, sender, value);
-    if queue(to.get(), &info).is_err() {
-        // A filter refuses it, or too many signals wait.
-        if let Err(errno) = signal::send(to, arrival.signal, arrival.value) {
-            log::warn!("cannot pass on {}: {errno}", arrival.signal);
-        }
+    let info = pidfd::queued(arrival.signal, code, sender, arrival.value.unwrap_or(0));
+    // A filter refuses the first call, or too many signals wait.
+    let sent = queue(to.get(), &info).or_else(|_| signal::send(to, arrival.signal, arrival.value));
+    if let Err(errno) = sent {
+        log::warn!("cannot pass on {}: {errno}", arrival.signal);
     }
 }
 
@@ -148,12 +145,11 @@ fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
 pub fn forget_job() {
     let mut kept = Vec::new();
     for number in signal::waiting().filter(|number| *number != libc::SIGCHLD) {
-        let (mask, mut info) = (Mask::of(&[number]), no_info());
         // Bounded, since a process can send a real-time signal without a pause.
         for _ in 0..1000 {
-            if wait_for(mask, Some(Duration::ZERO), &mut info).is_err() {
+            let Ok(info) = wait_for(Mask::of(&[number]), Some(Duration::ZERO)) else {
                 break;
-            }
+            };
             let others = [0, pid::parent()];
             if number == libc::SIGCONT {
                 kill_self(Signal::CHLD);
@@ -171,19 +167,15 @@ pub fn forget_job() {
     }
 }
 
-/// The number of the next pending signal of `mask`. `info` gets what the kernel says of it. By the
-/// system call, since the function of musl restarts the whole time after EINTR.
-fn wait_for(
-    mask: Mask,
-    timeout: Option<Duration>,
-    info: &mut libc::siginfo_t,
-) -> Result<i32, Errno> {
-    let limit = timeout.map(clock::limit);
+/// The next pending signal of `mask`. By the system call, since the function of musl restarts the
+/// whole time after EINTR.
+fn wait_for(mask: Mask, timeout: Option<Duration>) -> Result<libc::siginfo_t, Errno> {
+    let (limit, mut info) = (timeout.map(clock::limit), no_info());
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
     let number = libc::SYS_rt_sigtimedwait;
     // SAFETY: the mask is live, and of that size; the siginfo is live; the limit is null or live.
-    check(unsafe { libc::syscall(number, &raw const mask, info, limit, Mask::SIZE) })
-        .map(|number| number as i32)
+    check(unsafe { libc::syscall(number, &raw const mask, &raw mut info, limit, Mask::SIZE) })?;
+    Ok(info)
 }
 
 pub(super) fn no_info() -> libc::siginfo_t {
@@ -191,7 +183,8 @@ pub(super) fn no_info() -> libc::siginfo_t {
     unsafe { std::mem::zeroed() }
 }
 
-fn arrival(number: i32, info: &libc::siginfo_t) -> Option<Arrival> {
+fn arrival(info: &libc::siginfo_t) -> Option<Arrival> {
+    let number = info.si_signo;
     // SAFETY: the field is inside of every siginfo; used only for SI_QUEUE, where the kernel sets
     // it.
     let value = unsafe { info.si_value() }.sival_ptr as u64;
@@ -231,9 +224,8 @@ fn sender(info: &libc::siginfo_t) -> i32 {
 /// is found, it is put back.
 pub fn remove_own(signal: Signal) {
     let (own, mask) = (pid::own(), Mask::of(&[signal.number().into()]));
-    let mut info = no_info();
-    match wait_for(mask, Some(Duration::ZERO), &mut info) {
-        Ok(_) if sender(&info) != own => drop(queue(own, &info)),
-        Ok(_) | Err(_) => {}
+    let taken = wait_for(mask, Some(Duration::ZERO)).ok();
+    if let Some(info) = taken.filter(|info| sender(info) != own) {
+        let _ = queue(own, &info);
     }
 }

@@ -32,11 +32,10 @@ impl Strings {
 
     /// The text at this index. What is written there begins at its first byte, and zeros end it.
     pub fn text_mut(&mut self, at: usize) -> &mut [u8] {
-        let text = self
-            .texts
-            .get_mut(at)
-            .and_then(|text| text.split_last_mut());
-        text.map_or(&mut [], |(_, text)| text)
+        match self.texts.get_mut(at).map(Vec::as_mut_slice) {
+            Some([text @ .., _]) => text,
+            _ => &mut [],
+        }
     }
 }
 

@@ -2,16 +2,14 @@
 
 use rustix::fs::CWD;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::process::{getegid, geteuid};
 
 use super::Errno;
 use super::fd::write_file;
 
 /// The effective uid and gid of this process. See `geteuid(2)`.
 pub fn own_ids() -> (u32, u32) {
-    (
-        rustix::process::geteuid().as_raw(),
-        rustix::process::getegid().as_raw(),
-    )
+    (geteuid().as_raw(), getegid().as_raw())
 }
 
 /// Gives the calling process of a new user namespace the ids that it has outside. See
@@ -39,10 +37,8 @@ pub fn map_ids(uid: u32, gid: u32) -> Result<(), Errno> {
 pub fn mount_own_proc() -> Result<(), Errno> {
     // Mounts that are made outside are still seen here. Those that are made here are not seen
     // outside.
-    mount_change(
-        c"/",
-        MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM,
-    )?;
+    let from_outside = MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM;
+    mount_change(c"/", from_outside)?;
     let careful = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount(c"proc", c"/proc", c"proc", careful, None)
 }

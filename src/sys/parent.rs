@@ -12,10 +12,8 @@ pub struct Parent {
 
 impl Parent {
     pub const fn new(pid: i32) -> Self {
-        Self {
-            pid,
-            has_ended: false,
-        }
+        let has_ended = false;
+        Self { pid, has_ended }
     }
 
     /// Whether it is not the parent any more.

@@ -12,11 +12,8 @@ pub struct Pid(NonZeroI32);
 
 impl Pid {
     /// `None` for 1 and below.
-    pub const fn new(raw: i32) -> Option<Self> {
-        match NonZeroI32::new(raw) {
-            Some(pid) if raw > 1 => Some(Self(pid)),
-            _ => None,
-        }
+    pub fn new(raw: i32) -> Option<Self> {
+        NonZeroI32::new(raw).filter(|_| raw > 1).map(Self)
     }
 
     pub const fn get(self) -> i32 {

@@ -101,9 +101,8 @@ pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
 /// # Errors
 /// `ESRCH` no process is left in it; `EINVAL` before Linux 6.9.
 pub fn send_group(leader: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
-    const PIDFD_SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
-    let number = signal.number().into();
-    send_info(leader, number, std::ptr::null(), PIDFD_SIGNAL_PROCESS_GROUP)
+    let (number, flag) = (signal.number().into(), libc::PIDFD_SIGNAL_PROCESS_GROUP);
+    send_info(leader, number, std::ptr::null(), flag)
 }
 
 fn send_info(
@@ -112,48 +111,21 @@ fn send_info(
     info: *const libc::siginfo_t,
     flags: libc::c_uint,
 ) -> Result<(), Errno> {
+    let (number, fd) = (libc::SYS_pidfd_send_signal, fd.as_raw_fd());
     // SAFETY: a live descriptor and numbers; the siginfo is live, or null, which asks for the one
     // of kill(2).
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_pidfd_send_signal,
-            fd.as_raw_fd(),
-            signal,
-            info,
-            flags,
-        )
-    })
-    .map(drop)
+    check(unsafe { libc::syscall(number, fd, signal, info, flags) }).map(drop)
 }
-
-/// `struct pidfd_info` of its first version, which every kernel with the call accepts.
-#[repr(C)]
-#[derive(Default)]
-struct PidfdInfo {
-    mask: u64,
-    cgroupid: u64,
-    pid: u32,
-    tgid: u32,
-    ppid: u32,
-    ids: [u32; 8],
-    exit_code: i32,
-}
-
-const _: () = assert!(size_of::<PidfdInfo>() == 64);
-/// `_IOWR(0xFF, 11, struct pidfd_info)` of 64 bytes.
-const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
-const PIDFD_INFO_PID: u64 = 1;
 
 /// The parent of the living process behind a pidfd. See `ioctl_pidfd(2)`, `PIDFD_GET_INFO`.
 ///
 /// # Errors
 /// `ESRCH` it was reaped; `ENOTTY` or `EINVAL` before Linux 6.13, and for an open `/proc/PID`.
 pub fn parent(fd: BorrowedFd<'_>) -> Result<i32, Errno> {
-    let mut info = PidfdInfo {
-        mask: PIDFD_INFO_PID,
-        ..PidfdInfo::default()
-    };
-    // SAFETY: the kernel fills 64 bytes of a live struct of that size.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), PIDFD_GET_INFO as _, &raw mut info) }.into())?;
+    // SAFETY: an all-zero struct is a valid value.
+    let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
+    info.mask = libc::PIDFD_INFO_PID.into();
+    // SAFETY: the request has the size of the struct, which is live.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::PIDFD_GET_INFO, &raw mut info) }.into())?;
     Ok(info.ppid as i32)
 }

@@ -37,11 +37,9 @@ pub fn has_parent_death_signal() -> bool {
 /// effective, and the uid can be changed, by `CAP_SETUID` or by a setuid program. See
 /// `capabilities(7)`.
 pub fn uids_out_of_reach() -> bool {
-    let capabilities =
-        thread::capabilities(None).map_or(CapabilitySet::empty(), |all| all.effective);
+    let held = thread::capabilities(None).map_or(CapabilitySet::empty(), |all| all.effective);
     let setuid_programs = thread::no_new_privs() != Ok(true);
-    !capabilities.contains(CapabilitySet::KILL)
-        && (capabilities.contains(CapabilitySet::SETUID) || setuid_programs)
+    !held.contains(CapabilitySet::KILL) && (held.contains(CapabilitySet::SETUID) || setuid_programs)
 }
 
 /// Leaves the session and the controlling terminal. See `setsid(2)`.

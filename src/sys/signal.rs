@@ -41,9 +41,8 @@ impl Signal {
 
     /// `None` outside of 1 to 64.
     pub fn from_number(number: i32) -> Option<Self> {
-        (1..=i32::from(RTMAX))
-            .contains(&number)
-            .then_some(Self(number as u8))
+        let known = 1..=i32::from(RTMAX);
+        known.contains(&number).then_some(Self(number as u8))
     }
 
     /// By number (`15`) or name, in any case, with or without `SIG`: `TERM`, `SIGUSR1`, `RTMIN+3`,
@@ -150,17 +149,9 @@ const fn bit(number: i32) -> u64 {
 
 /// Replaces the blocked mask and returns the former one. See `rt_sigprocmask(2)`.
 pub fn set_mask(mask: Mask) -> Mask {
-    let mut old = Mask::NONE;
+    let (number, how, mut old) = (libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, Mask::NONE);
     // SAFETY: both masks are live, and of that size; the call fails only for bad arguments.
-    unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const mask,
-            &raw mut old,
-            Mask::SIZE,
-        );
-    }
+    unsafe { libc::syscall(number, how, &raw const mask, &raw mut old, Mask::SIZE) };
     old
 }
 
@@ -168,9 +159,8 @@ pub fn set_mask(mask: Mask) -> Mask {
 /// younger than each SIGCONT that was read before: the kernel removes it when a SIGCONT comes. See
 /// `rt_sigpending(2)`.
 pub fn waiting_job_stop() -> Option<Signal> {
-    let stops = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
-    let found = waiting().find(|number| stops.contains(number));
-    found.and_then(Signal::from_number)
+    let mut waiting = waiting().filter_map(Signal::from_number);
+    waiting.find(|signal| signal.suspends_job())
 }
 
 /// The numbers of the signals that wait to be read by this process. See `rt_sigpending(2)`.

@@ -83,7 +83,7 @@ pub enum Change {
 /// `ECHILD`: no such child can change in this way any more. For the end of any child, this is the
 /// only proof that the tree is empty. Any other error says nothing about the children: only a
 /// filter of system calls returns one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct Wait {
     child: Option<Pid>,
@@ -91,12 +91,11 @@ pub struct Wait {
 }
 
 impl Wait {
-    pub const fn any() -> Self {
-        let (child, flags) = (None, 0);
-        Self { child, flags }
+    pub fn any() -> Self {
+        Self::default()
     }
 
-    pub const fn child(pid: Pid) -> Self {
+    pub fn child(pid: Pid) -> Self {
         let (child, flags) = (Some(pid), 0);
         Self { child, flags }
     }
@@ -115,11 +114,9 @@ impl Wait {
         self.with(libc::WCONTINUED)
     }
 
-    const fn with(self, more: i32) -> Self {
-        Self {
-            flags: self.flags | more,
-            ..self
-        }
+    const fn with(mut self, more: i32) -> Self {
+        self.flags |= more;
+        self
     }
 
     /// Takes one change that there is, and reaps the child if it has ended.
@@ -139,18 +136,13 @@ impl Wait {
 
     /// Waits for a change and takes it.
     pub fn block(self) -> Result<Option<(i32, Change)>, Errno> {
-        let (kind, id) = self.child.map_or((libc::P_ALL, 0), |pid| {
-            (libc::P_PID, pid.get() as libc::id_t)
-        });
-        let mut info = no_info();
-        loop {
+        let kind = self.child.map_or(libc::P_ALL, |_| libc::P_PID);
+        let id = self.child.map_or(0, Pid::get) as libc::id_t;
+        let (flags, mut info) = (self.flags | libc::__WALL, no_info());
+        rustix::io::retry_on_intr(|| {
             // SAFETY: the siginfo is live.
-            let ret = unsafe { libc::waitid(kind, id, &raw mut info, self.flags | libc::__WALL) };
-            match check(ret.into()) {
-                Err(Errno::INTR) => {}
-                other => break other,
-            }
-        }?;
+            check(unsafe { libc::waitid(kind, id, &raw mut info, flags) }.into())
+        })?;
         // SAFETY: the field is inside of every siginfo; it stays 0 if nothing was found.
         let pid = unsafe { info.si_pid() };
         // SAFETY: as above.
@@ -177,13 +169,11 @@ pub fn is_child(pid: Pid) -> bool {
     }
 }
 
-/// Greater than every pid that a kernel assigns.
-const PID_LIMIT: i32 = 4 * 1024 * 1024;
-
 /// Every child of this process, found by trying every possible pid. Needs no `/proc` and no
 /// descriptor, but the search takes a large part of a second.
 pub fn children() -> impl Iterator<Item = Pid> {
-    let all = (2..PID_LIMIT).filter_map(Pid::new);
+    // No kernel assigns a greater pid.
+    let all = (2..4 * 1024 * 1024).filter_map(Pid::new);
     all.filter(|pid| is_child(*pid))
 }
 
