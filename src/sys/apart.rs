@@ -43,13 +43,12 @@ pub fn write_message_apart(bytes: &[u8]) -> Option<Pid> {
         fd::write_message(bytes);
         return None;
     }
-    match clone::fork_plainly() {
-        Ok(Fork::Child) => {
+    match clone::fork_plainly().ok()? {
+        Fork::Parent(child) => Some(child),
+        Fork::Child => {
             fd::inherited().into_iter().for_each(close);
             fd::write_message(bytes);
             clone::exit_now(0)
         }
-        Ok(Fork::Parent(child)) => Some(child),
-        Err(_) => None,
     }
 }

@@ -110,15 +110,12 @@ extern "C" fn note(number: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
 /// Sends a signal that has arrived here on to the child `to`, which gets it as it came: with its
 /// value, its sender, and whether the kernel made it.
 pub fn pass_on(arrival: &Arrival, to: Pid) {
-    let code = match arrival.value {
-        Some(_) => libc::SI_QUEUE,
-        None if matches!(arrival.origin, Origin::Terminal | Origin::Kernel) => BY_KERNEL,
-        None => BY_PROCESS,
+    let (code, sender) = match arrival.origin {
+        Origin::Terminal | Origin::Kernel => (BY_KERNEL, 0),
+        Origin::Process(sender) => (BY_PROCESS, sender),
+        Origin::ChildOrDescriptor | Origin::Outside => (BY_PROCESS, 0),
     };
-    let sender = match arrival.origin {
-        Origin::Process(sender) => sender,
-        _ => 0,
-    };
+    let code = arrival.value.map_or(code, |_| libc::SI_QUEUE);
     let info = pidfd::queued(arrival.signal, code, sender, arrival.value.unwrap_or(0));
     // A filter refuses the first call, or too many signals wait.
     let sent = queue(to.get(), &info).or_else(|_| signal::send(to, arrival.signal, arrival.value));
@@ -133,7 +130,7 @@ const BY_KERNEL: i32 = libc::SI_ASYNCNL;
 
 /// Sends a signal with what is to be known of it. See `rt_sigqueueinfo(2)`, which lets a process
 /// use negative codes alone for another one.
-fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
+pub(super) fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
     let number = libc::SYS_rt_sigqueueinfo;
     // SAFETY: the siginfo is live, and the kernel only reads it.
     check(unsafe { libc::syscall(number, to, info.si_signo, &raw const *info) }).map(drop)

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use nix::sys::resource::{Resource, setrlimit};
 
 use super::pid::Pid;
-use super::{Errno, check};
+use super::{Errno, arrival, check, pidfd};
 
 /// A signal number, 1 to 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -214,11 +214,8 @@ pub fn send(pid: Pid, signal: Signal, value: Option<u64>) -> Result<(), Errno> {
     let Some(value) = value else {
         return kill(pid, signal);
     };
-    let value = libc::sigval {
-        sival_ptr: value as *mut libc::c_void,
-    };
-    // SAFETY: takes numbers and a value that the kernel only copies.
-    check(unsafe { libc::sigqueue(pid.get(), signal.0.into(), value) }.into()).map(drop)
+    let info = pidfd::queued(signal, libc::SI_QUEUE, super::pid::own(), value);
+    arrival::queue(pid.get(), &info)
 }
 
 /// Sends `signal` to each member of a process group. As [`kill`]; success proves only that one

@@ -101,17 +101,15 @@ pub fn find_arguments() {
 pub fn set_names(name: &CStr) {
     let _ = rustix::thread::set_name(name);
     let [start, end] = PLACE.each_ref().map(|place| place.load(SeqCst));
-    let len = usize::saturating_sub(end, start);
-    if len == 0 {
+    if start >= end {
         return;
     }
-    let kept = name.count_bytes().min(len - 1);
-    let at = start as *mut u8;
-    // SAFETY: `len` bytes from `start` are the argument strings that the kernel has put on the
-    // stack; they are writable, and there is no reference to them: treaper uses copies.
-    unsafe { std::ptr::write_bytes(at, 0, len) };
-    // SAFETY: as above; `kept` is less than `len`.
-    unsafe { std::ptr::copy_nonoverlapping(name.as_ptr().cast(), at, kept) };
+    // SAFETY: these bytes are the argument strings that the kernel has put on the stack; they are
+    // writable, and there is no other reference to them: treaper uses copies.
+    let place = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, end - start) };
+    place.fill(0);
+    let kept = name.count_bytes().min(place.len() - 1);
+    place[..kept].copy_from_slice(&name.to_bytes()[..kept]);
 }
 
 /// Where the server stands among sessions and process groups.
