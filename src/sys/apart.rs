@@ -1,18 +1,16 @@
-//! What may have to wait for a file system, and is done by another process, so that treaper does
-//! not wait.
+//! What may have to wait for a file system, so that another process does it.
 
 use super::clone::{self, Fork};
 use super::pid::Pid;
 use super::{fd, std_fd};
 
 /// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies
-/// of stderr, so their numbers stay in use, and nothing that is opened later gets them. Not before
-/// an exec, which would keep these copies.
+/// of stderr, so that nothing that is opened later gets their numbers. Not before an exec, which
+/// would keep these copies.
 ///
-/// To close a file can take as long as its file system wants (`flush` of FUSE and NFS), so another
-/// process does that, which shares the descriptors: the file leaves them before the wait begins. If
-/// there can be no such process, the file stays open. `helpers` gets the pid of that process: it is
-/// not of the tree.
+/// To close a file can take as long as its file system wants (`flush` of FUSE and NFS). So another
+/// process does it, which shares the descriptors: the file leaves them before the wait begins. If
+/// there can be no such process, the file stays open. `helpers` gets its pid.
 pub fn give_up(fd: i32, helpers: &mut Vec<i32>) {
     if !fd::may_wait(fd) {
         return close(fd);
@@ -36,8 +34,8 @@ fn close(fd: i32) {
     }
 }
 
-/// As [`fd::write_message`]. If the write may wait, a child does it, which keeps nothing else open:
-/// returns its pid, and does not wait for it.
+/// As [`fd::write_message`]. If the write may wait, a child does it, which keeps nothing else open.
+/// Returns its pid.
 pub fn write_message_apart(bytes: &[u8]) -> Option<Pid> {
     if !fd::may_wait(fd::STDERR) {
         fd::write_message(bytes);

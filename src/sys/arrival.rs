@@ -19,12 +19,11 @@ pub struct Arrival {
     pub value: Option<u64>,
 }
 
-/// Where a signal comes from, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The kernel, which has sent it to the whole foreground group: Ctrl-C, Ctrl-Z, a resize.
+    /// The kernel, for the whole foreground group: Ctrl-C, Ctrl-Z, a resize.
     Terminal,
-    /// The kernel, because a child of this process has changed or a descriptor is ready.
+    /// The kernel: a child of this process has changed, or a descriptor is ready.
     ChildOrDescriptor,
     /// The kernel, for any other reason, such as a limit or a timer.
     Kernel,
@@ -43,8 +42,7 @@ static NOTED: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
 /// any signal is handled.
 pub static IS_NEW: AtomicI32 = AtomicI32::new(0);
 
-/// A descriptor, close-on-exec, that is readable while any signal is pending, for a poll.
-/// [`wait_any`] takes the signal. See `signalfd(2)`.
+/// Readable while any signal is pending, for a poll. [`wait_any`] takes it. See `signalfd(2)`.
 pub fn signal_fd() -> Result<OwnedFd, Errno> {
     let (number, all, flags) = (libc::SYS_signalfd4, Mask::ALL, libc::SFD_CLOEXEC);
     // SAFETY: the mask is live, and of that size.
@@ -53,12 +51,8 @@ pub fn signal_fd() -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Waits for any signal (all are blocked), at most for `timeout` (`None`: without a limit). Needs
-/// no descriptor. `None` if none came, also when a debugger or the freezer of cgroups has
-/// interrupted the wait before its time (`EINTR`). See `sigtimedwait(2)`.
-///
-/// # Errors
-/// Only those of a filter of system calls.
+/// Waits for any signal (all are blocked). `None` also if a debugger or the freezer of cgroups has
+/// interrupted the wait (`EINTR`). Only a filter of system calls returns an error.
 pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
     match wait_for(Mask::ALL, timeout) {
         Ok(info) => Ok(arrival(&info)),
@@ -69,12 +63,11 @@ pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
 
 /// Makes a process by `make`, which gets flags for its clone. If the process is `in_job`, both get
 /// each key of the terminal, even one from before. A signal that a process has sent is for this
-/// process alone, which forwards it.
+/// process alone, which forwards it. All signals must be blocked.
 ///
 /// A child does not inherit pending signals. So keys are unblocked meanwhile: the kernel makes no
-/// process before they are handled, and a signal of the group that comes later is for both. See
-/// `copy_process` in the kernel. All signals must be blocked. SIGWINCH needs no care, since a
-/// server asks for the size at its start.
+/// process before they are handled (`copy_process`), and a signal of the group that comes later is
+/// for both. SIGWINCH needs no care, since a server asks for the size at its start.
 pub fn share_keys<T>(in_job: bool, make: impl FnOnce(i32) -> T) -> T {
     if !in_job {
         return make(0);
@@ -107,8 +100,7 @@ extern "C" fn note(number: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
     NOTED[usize::from(by_process)].fetch_or(1 << number, SeqCst);
 }
 
-/// Sends a signal that has arrived here on to the child `to`, which gets it as it came: with its
-/// value, its sender, and whether the kernel made it.
+/// Passes a signal on as it came: with its value, its sender, and whether the kernel made it.
 pub fn pass_on(arrival: &Arrival, to: Pid) {
     let (code, sender) = match arrival.origin {
         Origin::Terminal | Origin::Kernel => (BY_KERNEL, 0),
@@ -124,20 +116,19 @@ pub fn pass_on(arrival: &Arrival, to: Pid) {
     }
 }
 
-/// The codes with which [`pass_on`] sends a signal without a value.
+/// With them [`pass_on`] sends a signal without a value.
 const BY_PROCESS: i32 = libc::SI_ASYNCIO;
 const BY_KERNEL: i32 = libc::SI_ASYNCNL;
 
-/// Sends a signal with what is to be known of it. See `rt_sigqueueinfo(2)`, which lets a process
-/// use negative codes alone for another one.
+/// See `rt_sigqueueinfo(2)`. For another process, only negative codes are allowed.
 pub(super) fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
     let number = libc::SYS_rt_sigqueueinfo;
     // SAFETY: the siginfo is live, and the kernel only reads it.
     check(unsafe { libc::syscall(number, to, info.si_signo, &raw const *info) }).map(drop)
 }
 
-/// Forgets what a process has sent to the whole job before this process left it: the parent has got
-/// that as well, and decides what it means. SIGCONT is replaced by SIGCHLD, so that this process
+/// Forgets what a process has sent to the whole job before this process left it, since the parent
+/// has got that as well, and decides what it means. SIGCHLD replaces SIGCONT, so that this process
 /// looks at its parent and its children. All signals must be blocked.
 pub fn forget_job() {
     let mut kept = Vec::new();
@@ -164,8 +155,7 @@ pub fn forget_job() {
     }
 }
 
-/// The next pending signal of `mask`. By the system call, since the function of musl restarts the
-/// whole time after EINTR.
+/// By the system call: the function of musl restarts the whole time after EINTR.
 fn wait_for(mask: Mask, timeout: Option<Duration>) -> Result<libc::siginfo_t, Errno> {
     let (limit, mut info) = (timeout.map(clock::limit), no_info());
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
@@ -182,17 +172,14 @@ pub(super) fn no_info() -> libc::siginfo_t {
 
 fn arrival(info: &libc::siginfo_t) -> Option<Arrival> {
     let number = info.si_signo;
-    // SAFETY: the field is inside of every siginfo; used only for SI_QUEUE, where the kernel sets
-    // it.
+    let is_key = number == libc::SIGWINCH || KEYS.contains(&number);
+    // SAFETY: the field is inside of every siginfo; used only for SI_QUEUE, where it is set.
     let value = unsafe { info.si_value() }.sival_ptr as u64;
     Some(Arrival {
         signal: Signal::from_number(number)?,
         origin: match info.si_code {
-            // The kernel also sends signals to this process alone: of a timer that was set before
-            // the exec, for example, and the hang-up for a session leader. Those are not keys.
-            libc::SI_KERNEL | BY_KERNEL if number == libc::SIGWINCH || KEYS.contains(&number) => {
-                Origin::Terminal
-            }
+            // Others are for this process alone, such as the hang-up for a session leader.
+            libc::SI_KERNEL | BY_KERNEL if is_key => Origin::Terminal,
             libc::SI_KERNEL | BY_KERNEL => Origin::Kernel,
             // `POLL_IN`, `CLD_KILLED` and their like, which no process can send.
             1..=6 => Origin::ChildOrDescriptor,
@@ -213,12 +200,9 @@ fn sender(info: &libc::siginfo_t) -> i32 {
     unsafe { info.si_pid() }
 }
 
-/// Removes the pending `signal` that a failed write of this process has just caused: it concerns no
-/// other process. All signals must be blocked. See `sigtimedwait(2)`.
-///
-/// The kernel sends it to the thread and names this process as the sender. The same signal from
-/// another process waits in the queue of the process, which the kernel looks at last. If that one
-/// is found, it is put back.
+/// Removes the pending `signal` that a failed write of this process has just caused, with this
+/// process as the sender. All signals must be blocked. The same signal from another process waits
+/// in another queue, which the kernel looks at last. If that one is found, it is put back.
 pub fn remove_own(signal: Signal) {
     let (own, mask) = (pid::own(), Mask::of(&[signal.number().into()]));
     let taken = wait_for(mask, Some(Duration::ZERO)).ok();

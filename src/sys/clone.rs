@@ -22,11 +22,8 @@ pub enum Fork {
 }
 
 /// Forks a child whose end sends SIGCONT to the parent instead of SIGCHLD, which resumes a parent
-/// that is suspended. Waiting for such a child takes `__WALL`. See `clone(2)`. `in_job`: see
-/// [`arrival::share_keys`].
-///
-/// # Errors
-/// `EAGAIN` a limit of processes; `ENOMEM`.
+/// that is suspended. Waiting for such a child takes `__WALL`. See `clone(2)`; `in_job`: see
+/// [`arrival::share_keys`]. `EAGAIN`: a limit of processes.
 pub fn fork(in_job: bool) -> Result<Fork, Errno> {
     fork_with(0, in_job)
 }
@@ -44,10 +41,8 @@ pub fn fork_sharing_descriptors() -> Result<Fork, Errno> {
 
 /// As [`fork`], but the child is the init of a new PID namespace, with a mount namespace of its
 /// own: there `getpid()` is 1 and `getppid()` is 0. `with_user`: inside a new user namespace, which
-/// allows that without `CAP_SYS_ADMIN`. See `namespaces(7)`.
-///
-/// # Errors
-/// `EPERM` not allowed; `ENOSPC` too many or too deep; `EINVAL` the kernel has no such namespaces.
+/// allows that without `CAP_SYS_ADMIN`. See `namespaces(7)`. `EPERM`: not allowed; `ENOSPC`: too
+/// many or too deep; `EINVAL`: the kernel has no such namespaces.
 pub fn fork_into_namespace(with_user: bool, in_job: bool) -> Result<Fork, Errno> {
     let user = if with_user { libc::CLONE_NEWUSER } else { 0 };
     fork_with(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user, in_job)
@@ -59,20 +54,19 @@ fn fork_with(flags: c_int, in_job: bool) -> Result<Fork, Errno> {
 }
 
 /// Makes a process, by clone3 if possible: that came with Linux 5.3, its cgroups with 5.7, and the
-/// filters of containers often forbid it. `flags` has the exit signal in its low byte.
-///
-/// With `CLONE_PIDFD` also returns the pidfd, to the parent alone. The last value says whether the
-/// child was born in `cgroup`.
+/// filters of containers often forbid it. `flags` has the exit signal in its low byte. Also returns
+/// the pidfd, to the parent, with `CLONE_PIDFD`; and whether the child was born in `cgroup`.
 fn clone(
     flags: c_int,
     cgroup: Option<BorrowedFd<'_>>,
 ) -> Result<(Fork, Option<OwnedFd>, bool), Errno> {
     let mut pidfd = -1;
-    let (made, in_cgroup) = match clone3(flags, &mut pidfd, cgroup) {
+    let newer = clone3(flags, &mut pidfd, cgroup);
+    let made = match newer {
         Err(Errno::NOSYS | Errno::INVAL | Errno::TOOBIG | Errno::PERM) => {
-            (older_clone(flags, &mut pidfd), false)
+            older_clone(flags, &mut pidfd)
         }
-        other => (other, true),
+        other => other,
     };
     let made = match made {
         // Kernels before 5.2 ignore the flag. Emulators refuse it.
@@ -81,13 +75,14 @@ fn clone(
         }
         other => other,
     };
-    match made? {
-        0 => Ok((Fork::Child, None, in_cgroup)),
+    let (fork, pidfd) = match made? {
+        0 => (Fork::Child, None),
         pid => {
             let pid = Pid::new(pid as i32).ok_or(Errno::CHILD)?;
-            Ok((Fork::Parent(pid), just_opened(pidfd), in_cgroup))
+            (Fork::Parent(pid), just_opened(pidfd))
         }
-    }
+    };
+    Ok((fork, pidfd, newer.is_ok()))
 }
 
 /// The kernel's `struct clone_args`. The libc crate does not have it for every architecture.
@@ -99,28 +94,20 @@ struct CloneArgs {
     child_tid: u64,
     parent_tid: u64,
     exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    set_tid: u64,
-    set_tid_size: u64,
+    /// `stack`, `stack_size`, `tls`, `set_tid`, `set_tid_size`.
+    unused: [u64; 5],
     cgroup: u64,
 }
 
 /// It has too many bits for a C int.
 const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
-/// See `clone3(2)`. There is only one thread, so the child may do all that the parent may. But the
-/// libc does not know of the fork: functions that use what it stores for each thread (such as
-/// `raise`) must not be called.
-fn clone3(
-    flags: c_int,
-    pidfd: &mut c_int,
-    cgroup: Option<BorrowedFd<'_>>,
-) -> Result<c_long, Errno> {
+/// See `clone3(2)`. There is only one thread, so the child may do all that the parent may, but call
+/// no function that uses what the libc stores for each thread (such as `raise`).
+fn clone3(flags: c_int, fd: &mut c_int, cgroup: Option<BorrowedFd<'_>>) -> Result<c_long, Errno> {
     let mut args = CloneArgs {
         flags: (flags & !libc::CSIGNAL) as u64,
-        pidfd: std::ptr::from_mut(pidfd) as u64,
+        pidfd: std::ptr::from_mut(fd) as u64,
         child_tid: arrival::IS_NEW.as_ptr() as u64,
         exit_signal: (flags & libc::CSIGNAL) as u64,
         ..CloneArgs::default()
@@ -150,10 +137,8 @@ fn older_clone(flags: c_int, pidfd: &mut c_int) -> Result<c_long, Errno> {
     check(unsafe { libc::syscall(libc::SYS_clone, first, second, pidfd, child, child) })
 }
 
-/// Succeeds if the kernel has clone3 and no filter forbids it. See `clone3(2)`.
-///
-/// # Errors
-/// `ENOSYS` before Linux 5.3, or hidden by a filter; `EPERM` forbidden by one.
+/// Succeeds if the kernel has clone3. `ENOSYS`: before Linux 5.3, or hidden by a filter; `EPERM`:
+/// forbidden by one.
 pub fn has_clone3() -> Result<(), Errno> {
     let none = std::ptr::null::<CloneArgs>();
     // SAFETY: a size of zero is refused before anything is read.
@@ -174,8 +159,7 @@ pub fn exit_now(status: i32) -> ! {
 #[derive(Debug)]
 pub struct Setup<'a> {
     pub inherited: Inherited,
-    /// The working directory, if the parent leaves it: as early as it can, since the server may look
-    /// where its parent is.
+    /// The working directory, if the parent leaves it: the server may look where its parent is.
     pub leaves: Option<&'a Path>,
     pub standing: Standing,
     /// The server gets it when its parent ends.
@@ -201,11 +185,8 @@ pub struct Spawned {
 
 /// Makes the process that becomes the server, in `cgroup` if there is one. Returns before its exec,
 /// which may never return (a network file system, a scanner): a stop must not wait for it. If the
-/// exec fails, the process writes the reason to `setup.failure`, and exits.
-///
-/// # Errors
-/// `EAGAIN` a limit of processes; `ENOMEM`; `ECHILD` the first leader was killed; any error that a
-/// filter gives.
+/// exec fails, the process writes the reason to `setup.failure`, and exits. `EAGAIN`: a limit of
+/// processes; `ECHILD`: the first leader was killed; any error that a filter gives.
 pub fn spawn(
     setup: &Setup<'_>,
     cgroup: Option<BorrowedFd<'_>>,
@@ -217,15 +198,13 @@ pub fn spawn(
         cgroup,
         execute: &mut execute,
     };
-    let needs_leader = matches!(
-        setup.standing,
-        Standing::LeadsGroup | Standing::LeadsNothing
-    );
+    let standing = setup.standing;
+    let needs_leader = matches!(standing, Standing::LeadsGroup | Standing::LeadsNothing);
     if let Some(Ok((leader, pidfd))) = needs_leader.then(|| clone_leader(&mut job)) {
         if setup.leaves.is_some() {
             fd::leave_directory();
         }
-        if let Some(pid) = pid_announced(setup, leader, pidfd.as_ref())? {
+        if let Some(pid) = announced(setup, leader, pidfd.as_ref())? {
             return Ok(Spawned {
                 pid,
                 // It is a child that was not reaped, so its pid is its own.
@@ -234,7 +213,7 @@ pub fn spawn(
             });
         }
     }
-    let in_job = setup.standing == Standing::InJob;
+    let in_job = standing == Standing::InJob;
     let make = |flags| clone(flags | libc::CLONE_PIDFD | libc::SIGCHLD, cgroup);
     let (forked, pidfd, in_cgroup) = arrival::share_keys(in_job, make)?;
     let Fork::Parent(pid) = forked else {
@@ -272,9 +251,9 @@ unsafe impl Sync for Stack {}
 
 static STACK: Stack = Stack(UnsafeCell::new([0; 64 << 10]));
 
-/// Makes the first leader. It has the memory of this process, since a copy would take longer than
-/// all that it does. And it has the descriptors: with copies of them its end would wait for a file
-/// system that hangs. See `clone(2)`.
+/// Makes the first leader. It shares the memory of this process, since a copy would take longer
+/// than all that it does, and the descriptors: with copies its end would wait for a file system
+/// that hangs. See `clone(2)`.
 fn clone_leader(job: &mut Job<'_>) -> Result<(Pid, Option<OwnedFd>), Errno> {
     let top = STACK.0.get().wrapping_add(1).cast();
     let job = std::ptr::from_mut(job).cast();
@@ -326,27 +305,23 @@ extern "C" fn lead(job: *mut c_void) -> c_int {
     exit_now(0)
 }
 
-/// How long the first leader may take, which needs a tenth of a millisecond. One that is held (by a
-/// debugger, in a frozen group) must not keep its parent from its work.
+/// The first leader needs a tenth of a millisecond. One that is held (by a debugger, in a frozen
+/// group) must not keep its parent from its work.
 const LEADER_TIME: Duration = Duration::from_secs(5);
 
 /// The server that the first leader has made, once that one has ended. `None`: an emulator, or a
 /// filter of system calls, does not let it make another child of its parent.
-fn pid_announced(
-    setup: &Setup<'_>,
-    leader: Pid,
-    pidfd: Option<&OwnedFd>,
-) -> Result<Option<Pid>, Errno> {
+fn announced(setup: &Setup<'_>, leader: Pid, fd: Option<&OwnedFd>) -> Result<Option<Pid>, Errno> {
     let end = clock::now() + LEADER_TIME;
     let is_held = |fd: &OwnedFd| poll_one(fd.as_raw_fd(), Events::IN, LEADER_TIME).is_empty();
-    if pidfd.is_some_and(is_held) {
+    if fd.is_some_and(is_held) {
         let _ = signal::kill(leader, Signal::KILL);
     }
     let _ = Wait::child(leader).ended().block();
     loop {
-        let announced = Pid::new(setup.announce.load(SeqCst) as i32);
-        if announced.is_some() || setup.leader.load(SeqCst) == 0 {
-            return Ok(announced);
+        let server = Pid::new(setup.announce.load(SeqCst) as i32);
+        if server.is_some() || setup.leader.load(SeqCst) == 0 {
+            return Ok(server);
         }
         // It was killed. The server announces itself, if there is one.
         if clock::now() > end || Wait::any().ended().peek().is_err() {
@@ -357,7 +332,7 @@ fn pid_announced(
 }
 
 impl Job<'_> {
-    /// The child: it becomes the server, or writes why it could not. `in_cgroup`: it was born there.
+    /// In the child: becomes the server, or writes why it could not.
     fn become_server(&mut self, in_cgroup: bool) -> ! {
         self.setup.announce.store(pid::own() as u64, SeqCst);
         let failure = match self.set_up(in_cgroup) {
@@ -370,8 +345,7 @@ impl Job<'_> {
 
     fn set_up(&self, in_cgroup: bool) -> Result<(), Failure> {
         if let Some(cgroup) = self.cgroup.filter(|_| !in_cgroup) {
-            // Only where it is needed: this write waits for an RCU grace period, which takes longer
-            // than the rest of a start.
+            // This write waits for an RCU grace period, longer than the rest of a start takes.
             cgroup_dir::admit(cgroup, 0).map_err(Failure::Clone)?;
         }
         let _ = prctl::signal_on_parent_exit(self.setup.parent_death_signal);

@@ -8,8 +8,7 @@ use super::{Errno, errno, startup};
 
 pub const SHELL: &CStr = c"/bin/sh";
 
-/// What execve takes: strings that a NUL ends, and an array of pointers to them that null ends. All
-/// of it is there before the clone, since nothing may be allocated between clone and exec.
+/// What execve takes, before the clone: nothing may be allocated between clone and exec.
 #[derive(Debug)]
 pub struct Strings {
     /// The shell, then each text, then null.
@@ -30,7 +29,7 @@ impl Strings {
         Self { pointers, texts }
     }
 
-    /// The text at this index. What is written there begins at its first byte, and zeros end it.
+    /// What is written there begins at the first byte, and zeros end it.
     pub fn text_mut(&mut self, at: usize) -> &mut [u8] {
         match self.texts.get_mut(at).map(Vec::as_mut_slice) {
             Some([text @ .., _]) => text,
@@ -59,7 +58,7 @@ fn execve(path: &CStr, argv: &[*const c_char], environment: *const *const c_char
     errno(std::io::Error::last_os_error())
 }
 
-/// Whether there is a file of this name. See `stat(2)`.
+/// See `stat(2)`.
 pub fn exists(path: &CStr, but_no_directory: bool) -> bool {
     rustix::fs::stat(path).is_ok_and(|stat| {
         !(but_no_directory && FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
@@ -73,12 +72,10 @@ pub enum Failure {
     Clone(Errno),
     /// Its parent ended before the parent-death signal was set.
     Orphaned,
-    /// There is no file of that name.
     NotFound,
-    /// There is no file of that name in the directories of PATH that may be searched. The one with
-    /// this index may not.
+    /// There is no such file in the directories of PATH that may be searched. The one with this
+    /// index may not.
     NotSearched(usize),
-    /// There is a file of that name, and it cannot be executed.
     NotExecutable(Errno),
     /// The interpreter of the script, or the dynamic loader of the program, is missing. The file
     /// was found at the place with this index.

@@ -13,13 +13,9 @@ pub fn own_ids() -> (u32, u32) {
 }
 
 /// Gives the calling process of a new user namespace the ids that it has outside. See
-/// `user_namespaces(7)`.
-///
-/// # Errors
-/// `EPERM` forbidden by the system.
+/// `user_namespaces(7)`. `EPERM`: forbidden by the system.
 pub fn map_ids(uid: u32, gid: u32) -> Result<(), Errno> {
-    // The kernel takes a gid map from an unprivileged process only after that process has denied
-    // setgroups.
+    // The kernel takes a gid map from an unprivileged process only if that has denied setgroups.
     match write_file(CWD, c"/proc/self/setgroups", b"deny") {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
@@ -29,14 +25,10 @@ pub fn map_ids(uid: u32, gid: u32) -> Result<(), Errno> {
     map(c"/proc/self/gid_map", gid)
 }
 
-/// Mounts a `/proc` of this PID namespace over the old one, visible only in this mount namespace.
-/// See `mount(2)`.
-///
-/// # Errors
-/// `EPERM` the old one is partly covered, as in containers, so a whole one is not allowed.
+/// Mounts a `/proc` of this PID namespace over the old one. See `mount(2)`. `EPERM`: the old one is
+/// partly covered, as in containers, so a whole one is not allowed.
 pub fn mount_own_proc() -> Result<(), Errno> {
-    // Mounts that are made outside are still seen here. Those that are made here are not seen
-    // outside.
+    // Mounts that are made outside are still seen here, and not the other way round.
     let from_outside = MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM;
     mount_change(c"/", from_outside)?;
     let careful = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;

@@ -4,12 +4,9 @@ use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, S
 
 use super::Errno;
 
-/// Sends `text` to the socket at `address`: a path, or an abstract name that begins with `@`. Waits
-/// for nothing. See `unix(7)`.
-///
-/// # Errors
-/// `EAGAIN`: it has too many unread messages; `ENOENT`, `ECONNREFUSED`: there is no manager;
-/// `EAFNOSUPPORT`: its address is neither a path nor an abstract name.
+/// Sends `text` to the socket at `address`: a path, or an abstract name that begins with `@`. See
+/// `unix(7)`. `EAGAIN`: it has too many unread messages; `ENOENT`, `ECONNREFUSED`: there is no
+/// manager; `EAFNOSUPPORT`: another kind of address.
 pub fn send(address: &[u8], text: &[u8]) -> Result<(), Errno> {
     let address = match address {
         [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name)?,

@@ -16,14 +16,13 @@ impl Parent {
         Self { pid, has_ended }
     }
 
-    /// Whether it is not the parent any more.
     pub fn is_gone(self) -> bool {
         pid::parent() != self.pid
     }
 
-    /// Whether it has ended since the last look. The parent-death signal, a SIGCONT, is only a
-    /// hint: it also comes when a thread of the parent ends, and a signal that suspends removes it.
-    /// So each caller looks after every signal.
+    /// Whether it has ended since the last look. The parent-death signal, a SIGCONT, is only a hint
+    /// (it also comes when a thread of the parent ends, and a signal that suspends removes it), so
+    /// each caller looks after every signal.
     pub fn ends(&mut self) -> bool {
         let ended_before = self.has_ended;
         self.has_ended = self.is_gone();

@@ -13,11 +13,8 @@ use super::{Errno, errno};
 /// The longest path that the name of a socket can be.
 pub const LONGEST_PATH: usize = 107;
 
-/// A socket at `path` that listens. From its first moment on only this user may connect to it. See
-/// `umask(2)`.
-///
-/// # Errors
-/// `EADDRINUSE`: there is something at `path`. Others of `bind(2)`.
+/// A socket at `path`. From its first moment on only this user may connect to it. See `umask(2)`,
+/// `bind(2)`. `EADDRINUSE`: there is something at `path`.
 pub fn listen(path: &Path) -> Result<UnixListener, Errno> {
     let before = rustix::process::umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
@@ -28,11 +25,8 @@ pub fn listen(path: &Path) -> Result<UnixListener, Errno> {
 }
 
 /// Whether a process has the socket at `path` open. No connection is made: the attempt is one of
-/// another type, which the kernel refuses only after it has found the socket. See `EPROTOTYPE` in
-/// `connect(2)`.
-///
-/// # Errors
-/// It cannot be known: `EACCES`, ...
+/// another type, which the kernel refuses only after it has found the socket (`EPROTOTYPE` in
+/// `connect(2)`). Other errors: it cannot be known.
 pub fn is_alive(path: &Path) -> Result<bool, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
@@ -45,15 +39,13 @@ pub fn is_alive(path: &Path) -> Result<bool, Errno> {
     }
 }
 
-/// Who has called connect: `SO_PEERCRED`. The pid is 0 if it is outside of this PID namespace.
+/// Of the process that has called connect. The pid is 0 if it is outside of this PID namespace.
 pub fn credentials(socket: BorrowedFd<'_>) -> Result<UnixCredentials, Errno> {
     getsockopt(&socket, sockopt::PeerCredentials).map_err(errno)
 }
 
-/// A pidfd of the process that has called connect, whatever has its number now.
-///
-/// # Errors
-/// `ENOPROTOOPT` before Linux 6.5; `ESRCH` or `EINVAL`: it is gone.
+/// A pidfd of the process that has called connect, whatever has its number now. `ENOPROTOOPT`:
+/// before Linux 6.5; `ESRCH` or `EINVAL`: it is gone.
 pub fn process(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     getsockopt(&socket, sockopt::PeerPidfd).map_err(errno)
 }

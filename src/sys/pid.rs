@@ -37,11 +37,8 @@ pub fn parent() -> i32 {
     rustix::process::Pid::as_raw(rustix::process::getppid())
 }
 
-// In a PID namespace these two can be 0, if the session or the group was made outside. The types of
-// rustix exclude 0.
-
-/// The session of `pid` (0: of this process); 0 if its leader is outside of this PID namespace. See
-/// `getsid(2)`.
+/// The session of `pid` (0: of this process), or 0 if its leader is outside of this PID namespace,
+/// which the types of rustix exclude. See `getsid(2)`.
 pub fn session(pid: i32) -> Result<i32, super::Errno> {
     let found = unistd::getsid(Some(unistd::Pid::from_raw(pid)));
     found.map(unistd::Pid::as_raw).map_err(super::errno)
@@ -53,8 +50,7 @@ pub fn group_of(pid: i32) -> Result<i32, super::Errno> {
     found.map(unistd::Pid::as_raw).map_err(super::errno)
 }
 
-/// The process group of this process; 0 if its leader is outside of this PID namespace. See
-/// `getpgrp(2)`.
+/// The process group of this process, or 0 if its leader is outside of this PID namespace.
 pub fn group() -> i32 {
     group_of(0).unwrap_or(0)
 }

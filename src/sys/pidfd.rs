@@ -10,28 +10,19 @@ use super::poll::{Events, poll_one};
 use super::signal::Signal;
 use super::{Errno, check};
 
-/// Opens a pidfd, close-on-exec. See `pidfd_open(2)`.
-///
-/// # Errors
-/// `ESRCH` no such process; `ENOSYS` before Linux 5.3.
+/// See `pidfd_open(2)`. `ESRCH`: no such process; `ENOSYS`: before Linux 5.3.
 pub fn open(pid: i32) -> Result<OwnedFd, Errno> {
     let pid = rustix::process::Pid::from_raw(pid).ok_or(Errno::INVAL)?;
     rustix::process::pidfd_open(pid, PidfdFlags::empty())
 }
 
-/// Sends `signal` to the process behind `fd`: a pidfd, or an open `/proc/PID`. See
-/// `pidfd_send_signal(2)`.
-///
-/// # Errors
-/// `ESRCH` it was reaped; `EPERM` not allowed; `ENOSYS` before Linux 5.1.
+/// `fd`: a pidfd, or an open `/proc/PID`. See `pidfd_send_signal(2)`. `ESRCH`: it was reaped;
+/// `EPERM`: not allowed; `ENOSYS`: before Linux 5.1.
 pub fn send(fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     send_info(fd, signal.number().into(), std::ptr::null(), 0)
 }
 
-/// Sends `signal`, with the value of `sigqueue(3)` if there is one. As [`send`].
-///
-/// # Errors
-/// Also `EAGAIN`: too many signals are queued.
+/// As [`send`], with a value as in `sigqueue(3)`. `EAGAIN`: too many signals are queued.
 pub fn send_value(fd: BorrowedFd<'_>, signal: Signal, value: Option<u64>) -> Result<(), Errno> {
     let Some(value) = value else {
         return send(fd, signal);
@@ -77,11 +68,8 @@ struct Sender {
 const _: () = assert!(size_of::<Queued>() <= size_of::<libc::siginfo_t>());
 const _: () = assert!(align_of::<Queued>() <= align_of::<libc::siginfo_t>());
 
-/// Whether the process behind `fd` has not been reaped: then its pid belongs to it, also if it is a
-/// zombie.
-///
-/// # Errors
-/// `ENOSYS` before Linux 5.1: it is unknown.
+/// Until it is reaped, its pid belongs to the process behind `fd`, also if it is a zombie.
+/// `ENOSYS`: before Linux 5.1.
 pub fn is_unreaped(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     match send_info(fd, 0, std::ptr::null(), 0) {
         Ok(()) | Err(Errno::PERM) => Ok(true),
@@ -96,10 +84,7 @@ pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// Sends `signal` to the process group that the process behind `leader` leads, or has led if it was
-/// reaped.
-///
-/// # Errors
-/// `ESRCH` no process is left in it; `EINVAL` before Linux 6.9.
+/// reaped. `ESRCH`: no process is left in it; `EINVAL`: before Linux 6.9.
 pub fn send_group(leader: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     let (number, flag) = (signal.number().into(), libc::PIDFD_SIGNAL_PROCESS_GROUP);
     send_info(leader, number, std::ptr::null(), flag)
@@ -112,15 +97,12 @@ fn send_info(
     flags: libc::c_uint,
 ) -> Result<(), Errno> {
     let (number, fd) = (libc::SYS_pidfd_send_signal, fd.as_raw_fd());
-    // SAFETY: a live descriptor and numbers; the siginfo is live, or null, which asks for the one
-    // of kill(2).
+    // SAFETY: a live descriptor and numbers; the siginfo is live, or null, as for kill(2).
     check(unsafe { libc::syscall(number, fd, signal, info, flags) }).map(drop)
 }
 
-/// The parent of the living process behind a pidfd. See `ioctl_pidfd(2)`, `PIDFD_GET_INFO`.
-///
-/// # Errors
-/// `ESRCH` it was reaped; `ENOTTY` or `EINVAL` before Linux 6.13, and for an open `/proc/PID`.
+/// The parent of the living process behind a pidfd. See `PIDFD_GET_INFO` in `ioctl_pidfd(2)`.
+/// `ESRCH`: it was reaped; `ENOTTY` or `EINVAL`: before Linux 6.13, and for an open `/proc/PID`.
 pub fn parent(fd: BorrowedFd<'_>) -> Result<i32, Errno> {
     // SAFETY: an all-zero struct is a valid value.
     let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };

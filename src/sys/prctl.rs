@@ -6,11 +6,8 @@ use rustix::thread::{self, CapabilitySet};
 use super::signal::Signal;
 use super::{Errno, check, fd};
 
-/// From now on orphaned descendants become children of this process. See
-/// `PR_SET_CHILD_SUBREAPER(2const)`.
-///
-/// # Errors
-/// `EINVAL` before Linux 3.4.
+/// Orphaned descendants become children of this process. See `PR_SET_CHILD_SUBREAPER(2const)`.
+/// `EINVAL`: before Linux 3.4.
 pub fn become_subreaper() -> Result<(), Errno> {
     // The kernel takes any number but 0 for a yes.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
@@ -25,35 +22,29 @@ pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, number) }.into()).map(drop)
 }
 
-/// Whether this process gets a signal when its parent ends. A fork clears that, so the process that
-/// has asked for it was this one, before its exec. See `PR_GET_PDEATHSIG(2const)`.
+/// A fork clears it, so this process has asked for the signal before its exec. See
+/// `PR_GET_PDEATHSIG(2const)`.
 pub fn has_parent_death_signal() -> bool {
     let mut number: libc::c_int = 0;
     // SAFETY: the kernel writes one int, which is live.
     unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut number) == 0 && number != 0 }
 }
 
-/// Whether a descendant can get a uid that this process may not signal: `CAP_KILL` is not
-/// effective, and the uid can be changed, by `CAP_SETUID` or by a setuid program. See
-/// `capabilities(7)`.
+/// Whether a descendant can get a uid that this process may not signal. See `capabilities(7)`.
 pub fn uids_out_of_reach() -> bool {
     let held = thread::capabilities(None).map_or(CapabilitySet::empty(), |all| all.effective);
     let setuid_programs = thread::no_new_privs() != Ok(true);
     !held.contains(CapabilitySet::KILL) && (held.contains(CapabilitySet::SETUID) || setuid_programs)
 }
 
-/// Leaves the session and the controlling terminal. See `setsid(2)`.
-///
-/// # Errors
-/// `EPERM` if this process leads a process group.
+/// See `setsid(2)`. `EPERM`: this process leads a process group.
 pub fn new_session() -> Result<(), Errno> {
     rustix::process::setsid().map(drop)
 }
 
-/// Gives the session of this process the share of the processors that its nice value asks for. In
-/// a session of its own, that value has no effect on others, since the scheduler divides processor
-/// time between sessions. Without privileges, the kernel allows this once in 100 ms. See
-/// `sched(7)`, "The autogroup feature".
+/// Gives the session the share of the processors that the nice value of this process asks for: on
+/// its own, that has no effect on other sessions. Without privileges, the kernel allows this once
+/// in 100 ms. See `sched(7)`, "The autogroup feature".
 pub fn weigh_session() {
     let nice = rustix::process::getpriority_process(None).unwrap_or(0);
     if nice != 0 {
@@ -61,7 +52,7 @@ pub fn weigh_session() {
     }
 }
 
-/// Moves this process into a new process group in the same session. See `setpgid(2)`.
+/// In the same session. See `setpgid(2)`.
 pub fn new_group() -> Result<(), Errno> {
     rustix::process::setpgid(None, None)
 }

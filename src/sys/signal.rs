@@ -1,7 +1,6 @@
-//! Signals: their names, the blocked mask, what they do, sending them.
-//!
-//! Masks are set by raw system calls: the functions of the libcs hide the first real-time signals,
-//! and the server has to get exactly the mask that treaper got.
+//! Signals: their names, the blocked mask, what they do, sending them. Masks are set by raw system
+//! calls, since the functions of the libcs hide the first real-time signals, and the server has to
+//! get exactly the mask that treaper got.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -39,7 +38,6 @@ impl Signal {
     pub const STOP: Self = Self(libc::SIGSTOP as u8);
     pub const TSTP: Self = Self(libc::SIGTSTP as u8);
 
-    /// `None` outside of 1 to 64.
     pub fn from_number(number: i32) -> Option<Self> {
         let known = 1..=i32::from(RTMAX);
         known.contains(&number).then_some(Self(number as u8))
@@ -56,18 +54,17 @@ impl Signal {
         if let Some(at) = NAMES.iter().position(|known| *known == name) {
             return Some(Self(at as u8 + 1));
         }
-        match name {
+        let number = match name {
             "CLD" => return Some(Self::CHLD),
             "POLL" => return Some(Self(libc::SIGIO as u8)),
             "IOT" => return Some(Self(libc::SIGABRT as u8)),
-            "RTMIN" => return Some(Self(RTMIN)),
-            "RTMAX" => return Some(Self(RTMAX)),
-            _ => {}
-        }
-        let number = if let Some(up) = name.strip_prefix("RTMIN+") {
-            RTMIN.checked_add(digits(up)?)?
-        } else {
-            RTMAX.checked_sub(digits(name.strip_prefix("RTMAX-")?)?)?
+            "RTMIN" => RTMIN,
+            "RTMAX" => RTMAX,
+            _ => match name.split_at_checked(6)? {
+                ("RTMIN+", up) => RTMIN.checked_add(digits(up)?)?,
+                ("RTMAX-", down) => RTMAX.checked_sub(digits(down)?)?,
+                _ => return None,
+            },
         };
         (RTMIN..=RTMAX).contains(&number).then_some(Self(number))
     }
@@ -87,23 +84,21 @@ impl Signal {
         unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("?")
     }
 
-    /// Whether it is a real-time signal: those are queued in order, each with its value.
+    /// Those are queued in order, each with its value.
     pub const fn is_real_time(self) -> bool {
         self.0 > libc::SIGSYS as u8
     }
 
-    /// Whether it suspends a process: STOP, TSTP, TTIN or TTOU.
     pub const fn suspends(self) -> bool {
         self.0 == Self::STOP.0 || self.suspends_job()
     }
 
-    /// Whether job control suspends by it: TSTP, TTIN or TTOU.
     pub const fn suspends_job(self) -> bool {
         matches!(self.0 as i32, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
     }
 }
 
-/// A number without a sign, which `str::parse` alone would accept. `None` also if it is too large.
+/// A number without a sign, which `str::parse` alone would accept.
 pub fn digits<T: FromStr>(text: &str) -> Option<T> {
     let all = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| all)
@@ -126,11 +121,9 @@ impl fmt::Display for Signal {
 pub struct Mask(u64);
 
 impl Mask {
-    /// In bytes.
     pub const SIZE: usize = size_of::<Self>();
     /// Every signal. The kernel itself removes KILL and STOP.
     pub const ALL: Self = Self(u64::MAX);
-    const NONE: Self = Self(0);
 
     pub fn of(numbers: &[i32]) -> Self {
         Self(numbers.iter().fold(0, |mask, number| mask | bit(*number)))
@@ -149,29 +142,28 @@ const fn bit(number: i32) -> u64 {
 
 /// Replaces the blocked mask and returns the former one. See `rt_sigprocmask(2)`.
 pub fn set_mask(mask: Mask) -> Mask {
-    let (number, how, mut old) = (libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, Mask::NONE);
+    let (number, how, mut old) = (libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, Mask(0));
     // SAFETY: both masks are live, and of that size; the call fails only for bad arguments.
     unsafe { libc::syscall(number, how, &raw const mask, &raw mut old, Mask::SIZE) };
     old
 }
 
-/// The stop signal of job control that waits to be read by this process, if there is one. It is
-/// younger than each SIGCONT that was read before: the kernel removes it when a SIGCONT comes. See
-/// `rt_sigpending(2)`.
+/// The stop signal of job control that waits to be read. It is younger than each SIGCONT that was
+/// read before: the kernel removes it when a SIGCONT comes.
 pub fn waiting_job_stop() -> Option<Signal> {
     let mut waiting = waiting().filter_map(Signal::from_number);
     waiting.find(|signal| signal.suspends_job())
 }
 
-/// The numbers of the signals that wait to be read by this process. See `rt_sigpending(2)`.
+/// The numbers of the signals that wait to be read. See `rt_sigpending(2)`.
 pub(super) fn waiting() -> impl Iterator<Item = i32> {
-    let mut waiting = Mask::NONE;
+    let mut waiting = Mask(0);
     // SAFETY: the mask is live, and of that size; the call fails only for bad arguments.
     unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut waiting, Mask::SIZE) };
     (1..=64).filter(move |number| waiting.0 & bit(*number) != 0)
 }
 
-/// Whether `signal` is ignored now. See `sigaction(2)`.
+/// See `sigaction(2)`.
 pub fn is_ignored(signal: Signal) -> bool {
     // SAFETY: an all-zero sigaction is a valid value to be overwritten.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -191,17 +183,14 @@ pub(super) fn set_action(number: i32, action: libc::sighandler_t) -> libc::sigha
     old.sa_sigaction
 }
 
-/// Sends `signal` to one process. See `kill(2)`.
-///
-/// # Errors
-/// `ESRCH` no such process, `EPERM` not allowed. The caller must know that the pid cannot have
-/// been recycled: it is an unreaped child, or its pidfd is held and was checked.
+/// See `kill(2)`. The caller must know that the pid cannot have been recycled: it is an unreaped
+/// child, or its pidfd is held and was checked. `ESRCH`: no such process; `EPERM`: not allowed.
 pub fn kill(pid: Pid, signal: Signal) -> Result<(), Errno> {
     send_to(pid.get(), signal)
 }
 
-/// Sends `signal` to the parent, which may be PID 1, if that is `parent`. As [`kill`]. Another
-/// process can have its pid if it ends and is reaped between the two calls.
+/// Sends `signal` to the parent, which may be PID 1, if that is `parent`. If it ends and is reaped
+/// between the two calls, another process can have its pid.
 pub fn kill_parent(parent: i32, signal: Signal) -> Result<(), Errno> {
     if parent <= 0 || super::pid::parent() != parent {
         return Err(Errno::SRCH);
@@ -218,14 +207,13 @@ pub fn send(pid: Pid, signal: Signal, value: Option<u64>) -> Result<(), Errno> {
     arrival::queue(pid.get(), &info)
 }
 
-/// Sends `signal` to each member of a process group. As [`kill`]; success proves only that one
-/// member was reached.
+/// As [`kill`], to each member of a process group. Success proves only that one was reached.
 pub fn kill_group(leader: Pid, signal: Signal) -> Result<(), Errno> {
     send_to(-leader.get(), signal)
 }
 
-/// Ends this process by the default action of `signal`, without a core file. Returns if that is
-/// impossible (as PID 1, or if the default action does not end a process).
+/// Ends this process by the default action of `signal`, without a core file. Returns as PID 1, and
+/// if the default action does not end a process.
 pub fn die_of(signal: Signal) {
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     // If the core pattern is a pipe, the kernel does not look at the limit.
@@ -235,14 +223,12 @@ pub fn die_of(signal: Signal) {
     let_pending_act(signal);
 }
 
-/// Not by `raise`, which uses the id of the thread that the libc has stored: a fork has made it
-/// wrong.
+/// Not by `raise`: the id of the thread that the libc has stored is wrong since a fork.
 pub fn kill_self(signal: Signal) {
     let _ = send_to(super::pid::own(), signal);
 }
 
-/// To a process, or to the group of a negative number: the types of the crates exclude the
-/// real-time signals.
+/// A negative target is a group. The types of the crates exclude the real-time signals.
 fn send_to(target: i32, signal: Signal) -> Result<(), Errno> {
     // SAFETY: takes numbers only.
     check(unsafe { libc::kill(target, signal.0.into()) }.into()).map(drop)

@@ -12,11 +12,9 @@ use super::proc::{self, Path};
 use super::signal::{self, Mask, Signal};
 use super::{pid, std_fd};
 
-/// Defines the C `main` that calls `$run(&arguments) -> i32`.
-///
-/// It replaces the start-up code of std, which ignores SIGPIPE and opens `/dev/null` on closed
-/// descriptors: the server would inherit both. It also saves 24 system calls, as measured with
-/// glibc.
+/// Defines the C `main` that calls `$run(&arguments) -> i32`, instead of the start-up code of std,
+/// which ignores SIGPIPE and opens `/dev/null` on closed descriptors: the server would inherit
+/// both. That also saves 24 system calls, as measured with glibc.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! entry_point {
@@ -50,7 +48,7 @@ extern "C" fn record() {
     SIGPIPE_IGNORED.store(signal::is_ignored(Signal::PIPE), SeqCst);
 }
 
-/// The path that this program was executed by, which can be relative. See `getauxval(3)`.
+/// The path that this program was executed by; can be relative. See `getauxval(3)`.
 pub fn executable() -> Option<&'static OsStr> {
     // SAFETY: takes a number.
     let text = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const c_char;
@@ -84,8 +82,7 @@ fn note_place(start: usize, end: usize) {
     PLACE[1].store(end, SeqCst);
 }
 
-/// Finds the arguments of this process for [`set_names`], if [`arguments`] did not get them. See
-/// the fields 48 and 49 in `proc_pid_stat(5)`.
+/// For [`set_names`], if [`arguments`] was not called. See `arg_start` in `proc_pid_stat(5)`.
 pub fn find_arguments() {
     let (path, mut buffer) = (Path::of(format_args!("/proc/self/stat")), [0; 1024]);
     let fields = proc::start_of(&path, &mut buffer).unwrap_or_default();
@@ -112,19 +109,16 @@ pub fn set_names(name: &CStr) {
     place[..kept].copy_from_slice(&name.to_bytes()[..kept]);
 }
 
-/// Where the server stands among sessions and process groups.
-///
-/// Unless it is part of a job, it is in a session apart from that of treaper. So one call reaches
-/// its whole group, and as the scheduler divides processor time between sessions (autogroup),
-/// hundreds of busy processes cannot keep treaper from running.
+/// Among sessions and process groups. Unless the server is part of a job, its session is not that
+/// of treaper. So one call reaches its whole group, and as the scheduler divides processor time
+/// between sessions (autogroup), hundreds of busy processes cannot keep treaper from running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// In the process group of treaper: job control needs it there.
     InJob,
     LeadsSession,
     LeadsGroup,
-    /// The leader of its session and group is gone. So `setsid()` and `setpgid(0, 0)` succeed,
-    /// which they do not for a leader.
+    /// The leader of both is gone. So `setsid()` and `setpgid(0, 0)` succeed, unlike for a leader.
     LeadsNothing,
 }
 
@@ -134,14 +128,13 @@ pub struct Inherited {
     pub mask: Mask,
     pub sigchld_ignored: bool,
     pub sighup_ignored: bool,
-    /// What this process leads. The server leads the same, as it would without treaper.
+    /// The server leads the same, as it would without treaper.
     pub standing: Standing,
 }
 
-/// Records the inherited state, and changes it to one that is safe for treaper. All signals are
-/// blocked: none is lost, and none ends treaper. SIGCHLD has its default action: if it were
-/// ignored, the statuses of children would be lost. The descriptors 0 to 2 are open, so no file
-/// that treaper opens gets one of these numbers.
+/// Records the inherited state, and makes it safe for treaper. All signals are blocked: none is
+/// lost, and none ends treaper. SIGCHLD has its default action: if it were ignored, the statuses of
+/// children would be lost. 0 to 2 are open, so no file that treaper opens gets these numbers.
 pub fn capture() -> Inherited {
     let mask = signal::set_mask(Mask::ALL);
     let sigchld_ignored = signal::is_ignored(Signal::CHLD);
@@ -165,21 +158,19 @@ pub fn capture() -> Inherited {
     }
 }
 
-/// Whether 0, 1 or 2 was closed when this process began.
+/// Whether `fd`, one of 0, 1 and 2, was closed when this process began.
 pub fn was_closed(fd: i32) -> bool {
     CLOSED.load(SeqCst) & 1 << fd != 0
 }
 
-/// Puts a placeholder on each of 0, 1 and 2 that was closed. It is close-on-exec, so for the server
-/// it is closed again.
+/// The placeholders are close-on-exec, so for the server these are closed again.
 fn fill_standard_descriptors() {
     for fd in (0..3).filter(|fd| was_closed(*fd)) {
         // In a host, std has opened /dev/null there.
         if rustix::io::fcntl_setfd(std_fd(fd), FdFlags::CLOEXEC).is_ok() {
             continue;
         }
-        // The lowest free number is `fd`, since those below are open by now. Without /dev, an empty
-        // file in memory.
+        // The lowest free number is `fd`: those below are open by now. Without /dev, an empty file.
         let opened = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .or_else(|_| rustix::fs::memfd_create(c"closed", MemfdFlags::CLOEXEC));
         // It stays open.
@@ -187,7 +178,6 @@ fn fill_standard_descriptors() {
     }
 }
 
-/// The environment of this process: the original array.
 pub(super) fn environment() -> *const *const c_char {
     unsafe extern "C" {
         static environ: *const *const c_char;
@@ -196,7 +186,7 @@ pub(super) fn environment() -> *const *const c_char {
     unsafe { environ }
 }
 
-/// Each entry of the environment: the name, `=`, and the value. Copies nothing.
+/// Each entry of the environment: the name, `=`, and the value.
 pub fn entries() -> impl Iterator<Item = &'static CStr> {
     (0..).map_while(|at| {
         // SAFETY: `environ` is an array that a null pointer ends, and the iterator stops there.
@@ -208,8 +198,7 @@ pub fn entries() -> impl Iterator<Item = &'static CStr> {
     })
 }
 
-/// Each variable whose name begins with `prefix`. Does not copy the others, of which there may be
-/// many.
+/// Does not copy the other variables, of which there may be many.
 pub fn variables_with(prefix: &str) -> Vec<(OsString, OsString)> {
     let texts = entries().map(CStr::to_bytes);
     let found = texts.filter(|text| text.starts_with(prefix.as_bytes()));

@@ -11,7 +11,6 @@ use super::pid::Pid;
 use super::signal::Signal;
 use super::{Errno, check};
 
-/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ended {
     Exited(u8),
@@ -20,7 +19,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// As in a shell's `$?`: the exit status, or 128 + the number of the signal.
+    /// As in a shell's `$?`.
     pub const fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -28,7 +27,6 @@ impl Ended {
         }
     }
 
-    /// The signal that has ended it.
     pub fn signal(self) -> Option<Signal> {
         match self {
             Self::Exited(_) => None,
@@ -66,7 +64,6 @@ impl fmt::Display for Ended {
     }
 }
 
-/// What happened to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Ended(Ended),
@@ -77,12 +74,10 @@ pub enum Change {
     Resumed,
 }
 
-/// What a wait asks for: which children, and which of their changes. See `waitid(2)`.
-///
-/// Its answer is a child and its change. `None`: there is such a child, and nothing new about it.
-/// `ECHILD`: no such child can change in this way any more. For the end of any child, this is the
-/// only proof that the tree is empty. Any other error says nothing about the children: only a
-/// filter of system calls returns one.
+/// Which children, and which of their changes. See `waitid(2)`. `None`: there is such a child, and
+/// nothing new about it. `ECHILD`: no such child can change in this way any more. For the end of
+/// any child, this is the only proof that the tree is empty. Only a filter of system calls returns
+/// another error, which says nothing about the children.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct Wait {
@@ -104,8 +99,8 @@ impl Wait {
         self.with(libc::WEXITED)
     }
 
-    /// For a suspension, or a tracing stop. The kernel reports each of these and each resumption
-    /// once, so who takes one must remember it.
+    /// Also a tracing stop. The kernel reports each of these and each resumption once, so the
+    /// process that takes one must remember it.
     pub const fn suspended(self) -> Self {
         self.with(libc::WSTOPPED)
     }
@@ -129,12 +124,10 @@ impl Wait {
         self.with(libc::WNOHANG | libc::WNOWAIT).block()
     }
 
-    /// Whether there is such a change. Takes nothing.
     pub fn has_come(self) -> bool {
         matches!(self.peek(), Ok(Some(_)))
     }
 
-    /// Waits for a change and takes it.
     pub fn block(self) -> Result<Option<(i32, Change)>, Errno> {
         let kind = self.child.map_or(libc::P_ALL, |_| libc::P_PID);
         let id = self.child.map_or(0, Pid::get) as libc::id_t;
@@ -158,28 +151,25 @@ impl Wait {
     }
 }
 
-/// Whether `pid` is a child of this process, dead or alive. Reaps nothing.
+/// Dead or alive. Reaps nothing.
 pub fn is_child(pid: Pid) -> bool {
     match Wait::child(pid).ended().peek() {
         Ok(_) => true,
         Err(Errno::CHILD) => false,
-        // A filter refuses the call, and the tree is about to get SIGKILL. A child keeps its pid
-        // until it is reaped.
+        // A filter refuses the call. A child keeps its pid until it is reaped.
         Err(_) => super::proc::stat(pid.get()).is_ok_and(|stat| stat.parent == super::pid::own()),
     }
 }
 
-/// Every child of this process, found by trying every possible pid. Needs no `/proc` and no
-/// descriptor, but the search takes a large part of a second.
+/// Tries every possible pid: needs no `/proc` and no descriptor, but a large part of a second.
 pub fn children() -> impl Iterator<Item = Pid> {
     // No kernel assigns a greater pid.
     let all = (2..4 * 1024 * 1024).filter_map(Pid::new);
     all.filter(|pid| is_child(*pid))
 }
 
-/// What the children that were reaped have used, with their own reaped descendants: the time of
-/// user and system, and the largest resident memory of a single process, in bytes. See
-/// `getrusage(2)`, `RUSAGE_CHILDREN`.
+/// What the reaped children and their own reaped descendants have used: the time of user and
+/// system, and the largest resident memory of one process, in bytes. See `RUSAGE_CHILDREN`.
 pub fn usage() -> ([Duration; 2], u64) {
     let time = |time: TimeVal| Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1000);
     let found = getrusage(UsageWho::RUSAGE_CHILDREN).map(|usage| {
