@@ -1,6 +1,6 @@
 //! What may have to wait for a file system, so that another process does it.
 
-use super::clone::{self, Fork};
+use super::clone::{Fork, clone, exit_now, fork_plainly};
 use super::pid::Pid;
 use super::{fd, std_fd};
 
@@ -15,13 +15,13 @@ pub fn give_up(fd: i32, helpers: &mut Vec<i32>) {
     if !fd::may_wait(fd) {
         return close(fd);
     }
-    match clone::fork_sharing_descriptors() {
-        Ok(Fork::Child) => {
+    match clone(libc::CLONE_FILES | libc::SIGCHLD, None) {
+        Ok((Fork::Child, ..)) => {
             close(fd);
-            clone::exit_now(0)
+            exit_now(0)
         }
-        Ok(Fork::Parent(helper)) if helpers.try_reserve(1).is_ok() => helpers.push(helper.get()),
-        Ok(Fork::Parent(_)) | Err(_) => {}
+        Ok((Fork::Parent(pid), ..)) if helpers.try_reserve(1).is_ok() => helpers.push(pid.get()),
+        Ok((Fork::Parent(_), ..)) | Err(_) => {}
     }
 }
 
@@ -41,12 +41,12 @@ pub fn write_message_apart(bytes: &[u8]) -> Option<Pid> {
         fd::write_message(bytes);
         return None;
     }
-    match clone::fork_plainly().ok()? {
+    match fork_plainly().ok()? {
         Fork::Parent(child) => Some(child),
         Fork::Child => {
             fd::inherited().into_iter().for_each(close);
             fd::write_message(bytes);
-            clone::exit_now(0)
+            exit_now(0)
         }
     }
 }

@@ -132,14 +132,14 @@ pub(super) fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
 /// looks at its parent and its children. All signals must be blocked.
 pub fn forget_job() {
     let mut kept = Vec::new();
-    for number in signal::waiting().filter(|number| *number != libc::SIGCHLD) {
+    for signal in signal::waiting().filter(|signal| *signal != Signal::CHLD) {
         // Bounded, since a process can send a real-time signal without a pause.
         for _ in 0..1000 {
-            let Ok(info) = wait_for(Mask::of(&[number]), Some(Duration::ZERO)) else {
+            let Some(info) = take(signal) else {
                 break;
             };
             let others = [0, pid::parent()];
-            if number == libc::SIGCONT {
+            if signal == Signal::CONT {
                 kill_self(Signal::CHLD);
             } else if info.si_code > 0 || others.contains(&sender(&info)) {
                 kept.push(info);
@@ -163,6 +163,11 @@ fn wait_for(mask: Mask, timeout: Option<Duration>) -> Result<libc::siginfo_t, Er
     // SAFETY: the mask is live, and of that size; the siginfo is live; the limit is null or live.
     check(unsafe { libc::syscall(number, &raw const mask, &raw mut info, limit, Mask::SIZE) })?;
     Ok(info)
+}
+
+/// Takes the signal if it is pending.
+fn take(signal: Signal) -> Option<libc::siginfo_t> {
+    wait_for(Mask::of(&[signal.number().into()]), Some(Duration::ZERO)).ok()
 }
 
 pub(super) fn no_info() -> libc::siginfo_t {
@@ -204,9 +209,8 @@ fn sender(info: &libc::siginfo_t) -> i32 {
 /// process as the sender. All signals must be blocked. The same signal from another process waits
 /// in another queue, which the kernel looks at last. If that one is found, it is put back.
 pub fn remove_own(signal: Signal) {
-    let (own, mask) = (pid::own(), Mask::of(&[signal.number().into()]));
-    let taken = wait_for(mask, Some(Duration::ZERO)).ok();
-    if let Some(info) = taken.filter(|info| sender(info) != own) {
+    let own = pid::own();
+    if let Some(info) = take(signal).filter(|info| sender(info) != own) {
         let _ = queue(own, &info);
     }
 }

@@ -1,6 +1,5 @@
 //! Starting processes: a fork, and the server as a child that begins as a copy of its parent.
 
-use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_long, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -33,12 +32,6 @@ pub fn fork_plainly() -> Result<Fork, Errno> {
     clone(libc::SIGCHLD, None).map(|(fork, ..)| fork)
 }
 
-/// As [`fork_plainly`], but what the child closes is closed here as well: the two share their
-/// descriptors. See `CLONE_FILES` in `clone(2)`.
-pub fn fork_sharing_descriptors() -> Result<Fork, Errno> {
-    clone(libc::CLONE_FILES | libc::SIGCHLD, None).map(|(fork, ..)| fork)
-}
-
 /// As [`fork`], but the child is the init of a new PID namespace, with a mount namespace of its
 /// own: there `getpid()` is 1 and `getppid()` is 0. `with_user`: inside a new user namespace, which
 /// allows that without `CAP_SYS_ADMIN`. See `namespaces(7)`. `EPERM`: not allowed; `ENOSPC`: too
@@ -56,7 +49,7 @@ fn fork_with(flags: c_int, in_job: bool) -> Result<Fork, Errno> {
 /// Makes a process, by clone3 if possible: that came with Linux 5.3, its cgroups with 5.7, and the
 /// filters of containers often forbid it. `flags` has the exit signal in its low byte. Also returns
 /// the pidfd, to the parent, with `CLONE_PIDFD`; and whether the child was born in `cgroup`.
-fn clone(
+pub(super) fn clone(
     flags: c_int,
     cgroup: Option<BorrowedFd<'_>>,
 ) -> Result<(Fork, Option<OwnedFd>, bool), Errno> {
@@ -244,18 +237,15 @@ struct Job<'a> {
 
 /// The stack of the first leader, and of the server until its exec.
 #[repr(C, align(16))]
-struct Stack(UnsafeCell<[u8; 64 << 10]>);
+struct Stack([u8; 64 << 10]);
 
-// SAFETY: only one process runs on it at a time, see `clone_leader`.
-unsafe impl Sync for Stack {}
-
-static STACK: Stack = Stack(UnsafeCell::new([0; 64 << 10]));
+static mut STACK: Stack = Stack([0; 64 << 10]);
 
 /// Makes the first leader. It shares the memory of this process, since a copy would take longer
 /// than all that it does, and the descriptors: with copies its end would wait for a file system
 /// that hangs. See `clone(2)`.
 fn clone_leader(job: &mut Job<'_>) -> Result<(Pid, Option<OwnedFd>), Errno> {
-    let top = STACK.0.get().wrapping_add(1).cast();
+    let top = (&raw mut STACK).wrapping_add(1).cast();
     let job = std::ptr::from_mut(job).cast();
     let clone_with = |more| {
         // SIGCHLD: the server inherits this signal of its end, and keeps it until its exec.

@@ -29,8 +29,7 @@ impl Parent {
         self.has_ended && !ended_before
     }
 
-    /// Whether `arrival` is only the parent-death signal. The kernel names the parent as the
-    /// sender.
+    /// Whether `arrival` is only the parent-death signal, of which the parent is the sender.
     pub fn has_announced_its_end(self, arrival: &Arrival) -> bool {
         let by_parent = arrival.origin == Origin::Process(self.pid);
         arrival.signal == Signal::CONT && by_parent && self.is_gone()

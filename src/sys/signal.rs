@@ -151,16 +151,16 @@ pub fn set_mask(mask: Mask) -> Mask {
 /// The stop signal of job control that waits to be read. It is younger than each SIGCONT that was
 /// read before: the kernel removes it when a SIGCONT comes.
 pub fn waiting_job_stop() -> Option<Signal> {
-    let mut waiting = waiting().filter_map(Signal::from_number);
-    waiting.find(|signal| signal.suspends_job())
+    waiting().find(|signal| signal.suspends_job())
 }
 
-/// The numbers of the signals that wait to be read. See `rt_sigpending(2)`.
-pub(super) fn waiting() -> impl Iterator<Item = i32> {
+/// The signals that wait to be read. See `rt_sigpending(2)`.
+pub(super) fn waiting() -> impl Iterator<Item = Signal> {
     let mut waiting = Mask(0);
     // SAFETY: the mask is live, and of that size; the call fails only for bad arguments.
     unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut waiting, Mask::SIZE) };
-    (1..=64).filter(move |number| waiting.0 & bit(*number) != 0)
+    let all = (1..=RTMAX).map(Signal);
+    all.filter(move |signal| waiting.0 & bit(signal.0.into()) != 0)
 }
 
 /// See `sigaction(2)`.

@@ -54,12 +54,10 @@ impl Ended {
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Exited(code) => write!(f, "exited with status {code}"),
-            Self::Killed(number) => match Signal::from_number(number.into()) {
-                Some(signal) => write!(f, "was ended by {signal}"),
-                None => write!(f, "was ended by signal {number}"),
-            },
+        match (*self, self.signal()) {
+            (Self::Exited(code), _) => write!(f, "exited with status {code}"),
+            (Self::Killed(_), Some(signal)) => write!(f, "was ended by {signal}"),
+            (Self::Killed(number), None) => write!(f, "was ended by signal {number}"),
         }
     }
 }
