@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::sys::exec::Strings;
-use crate::sys::{Errno, notify, pid, startup};
+use crate::sys::{Errno, peer, pid, startup};
 
 /// A program obeys these variables only if they hold its own pid. See `sd_listen_fds(3)`,
 /// `sd_watchdog_enabled(3)`, `systemd.exec(5)`.
@@ -35,7 +35,7 @@ pub fn can_ask_manager() -> bool {
 /// them in the order in which they were sent, so treaper need not wait.
 pub fn ask_manager() -> Result<(), Errno> {
     match std::env::var_os("NOTIFY_SOCKET").filter(|_| can_ask_manager()) {
-        Some(manager) => notify::send(manager.as_bytes(), b"NOTIFYACCESS=all"),
+        Some(manager) => peer::notify(manager.as_bytes(), b"NOTIFYACCESS=all"),
         None => Ok(()),
     }
 }

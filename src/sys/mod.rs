@@ -19,7 +19,6 @@ pub mod clone;
 pub mod exec;
 pub mod fd;
 pub mod namespace;
-pub mod notify;
 pub mod parent;
 pub mod peer;
 pub mod pid;

@@ -1,4 +1,4 @@
-//! Unix sockets that other processes connect to, and who they are. See `unix(7)`.
+//! Unix sockets: ones that listen, who has connected, that of a service manager. See `unix(7)`.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::sys::socket::{UnixCredentials, getsockopt, sockopt};
 use rustix::fs::Mode;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::{Errno, errno};
 
@@ -29,9 +29,7 @@ pub fn listen(path: &Path) -> Result<UnixListener, Errno> {
 /// `connect(2)`). Other errors: it cannot be known.
 pub fn is_alive(path: &Path) -> Result<bool, Errno> {
     let address = SocketAddrUnix::new(path)?;
-    let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
-    let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-    match net::connect(&socket, &address) {
+    match net::connect(datagram_socket()?, &address) {
         // A socket of treaper is a stream. One of datagrams belongs to another program.
         Ok(()) | Err(Errno::PROTOTYPE) => Ok(true),
         Err(Errno::CONNREFUSED) => Ok(false),
@@ -48,4 +46,22 @@ pub fn credentials(socket: BorrowedFd<'_>) -> Result<UnixCredentials, Errno> {
 /// before Linux 6.5; `ESRCH` or `EINVAL`: it is gone.
 pub fn process(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     getsockopt(&socket, sockopt::PeerPidfd).map_err(errno)
+}
+
+/// Sends `text` to the service manager at `address`: a path, or an abstract name that begins with
+/// `@`. See `sd_notify(3)`. `EAGAIN`: it has too many unread messages; `ENOENT`, `ECONNREFUSED`:
+/// there is no manager; `EAFNOSUPPORT`: another kind of address.
+pub fn notify(address: &[u8], text: &[u8]) -> Result<(), Errno> {
+    let address = match address {
+        [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name)?,
+        path @ [b'/', ..] => SocketAddrUnix::new(path)?,
+        _ => return Err(Errno::AFNOSUPPORT),
+    };
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    net::sendto(datagram_socket()?, text, flags, &address).map(drop)
+}
+
+fn datagram_socket() -> Result<OwnedFd, Errno> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+    net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
 }
