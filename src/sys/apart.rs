@@ -6,11 +6,9 @@ use super::{fd, std_fd};
 
 /// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies
 /// of stderr, so that nothing that is opened later gets their numbers. Not before an exec, which
-/// would keep these copies.
-///
-/// To close a file can take as long as its file system wants (`flush` of FUSE and NFS). So another
-/// process does it, which shares the descriptors: the file leaves them before the wait begins. If
-/// there can be no such process, the file stays open. `helpers` gets its pid.
+/// would keep these copies. To close a file can take as long as its file system wants (`flush` of
+/// FUSE and NFS). So another process does it, which shares the descriptors: the file leaves them
+/// before the wait begins. Without such a process the file stays open. `helpers` gets its pid.
 pub fn give_up(fd: i32, helpers: &mut Vec<i32>) {
     if !fd::may_wait(fd) {
         return close(fd);
@@ -34,8 +32,7 @@ fn close(fd: i32) {
     }
 }
 
-/// As [`fd::write_message`]. If the write may wait, a child does it, which keeps nothing else open.
-/// Returns its pid.
+/// As [`fd::write_message`]. If that may wait, a child does it, and its pid is returned.
 pub fn write_message_apart(bytes: &[u8]) -> Option<Pid> {
     if !fd::may_wait(fd::STDERR) {
         fd::write_message(bytes);

@@ -134,10 +134,7 @@ pub fn forget_job() {
     let mut kept = Vec::new();
     for signal in signal::waiting().filter(|signal| *signal != Signal::CHLD) {
         // Bounded, since a process can send a real-time signal without a pause.
-        for _ in 0..1000 {
-            let Some(info) = take(signal) else {
-                break;
-            };
+        for info in (0..1000).map_while(|_| take(signal)) {
             let others = [0, pid::parent()];
             if signal == Signal::CONT {
                 kill_self(Signal::CHLD);
@@ -165,7 +162,6 @@ fn wait_for(mask: Mask, timeout: Option<Duration>) -> Result<libc::siginfo_t, Er
     Ok(info)
 }
 
-/// Takes the signal if it is pending.
 fn take(signal: Signal) -> Option<libc::siginfo_t> {
     wait_for(Mask::of(&[signal.number().into()]), Some(Duration::ZERO)).ok()
 }

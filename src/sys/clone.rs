@@ -92,9 +92,6 @@ struct CloneArgs {
     cgroup: u64,
 }
 
-/// It has too many bits for a C int.
-const CLONE_INTO_CGROUP: u64 = 1 << 33;
-
 /// See `clone3(2)`. There is only one thread, so the child may do all that the parent may, but call
 /// no function that uses what the libc stores for each thread (such as `raise`).
 fn clone3(flags: c_int, fd: &mut c_int, cgroup: Option<BorrowedFd<'_>>) -> Result<c_long, Errno> {
@@ -106,7 +103,8 @@ fn clone3(flags: c_int, fd: &mut c_int, cgroup: Option<BorrowedFd<'_>>) -> Resul
         ..CloneArgs::default()
     };
     if let Some(cgroup) = cgroup {
-        args.flags |= CLONE_INTO_CGROUP;
+        // `CLONE_INTO_CGROUP`, which has too many bits for a C int.
+        args.flags |= 1 << 33;
         args.cgroup = cgroup.as_raw_fd() as u64;
     }
     // SAFETY: a live struct, and its size. The child gets a copy of all memory, and the copy is
@@ -130,12 +128,10 @@ fn older_clone(flags: c_int, pidfd: &mut c_int) -> Result<c_long, Errno> {
     check(unsafe { libc::syscall(libc::SYS_clone, first, second, pidfd, child, child) })
 }
 
-/// Succeeds if the kernel has clone3. `ENOSYS`: before Linux 5.3, or hidden by a filter; `EPERM`:
-/// forbidden by one.
+/// `ENOSYS`: before Linux 5.3, or hidden by a filter; `EPERM`: forbidden by one.
 pub fn has_clone3() -> Result<(), Errno> {
-    let none = std::ptr::null::<CloneArgs>();
     // SAFETY: a size of zero is refused before anything is read.
-    match check(unsafe { libc::syscall(libc::SYS_clone3, none, 0_usize) }) {
+    match check(unsafe { libc::syscall(libc::SYS_clone3, 0_usize, 0_usize) }) {
         Ok(_) | Err(Errno::INVAL) => Ok(()),
         Err(errno) => Err(errno),
     }
@@ -213,7 +209,7 @@ pub fn spawn(
         if !in_job {
             let _ = prctl::new_session();
         }
-        // After a first leader that has failed, the parent has left it.
+        // After a first leader that has failed, the parent has left the directory.
         if needs_leader {
             prctl::weigh_session();
             let _ = setup.leaves.map(rustix::process::chdir);
@@ -227,7 +223,6 @@ pub fn spawn(
     Ok(Spawned { pid, pidfd, leader })
 }
 
-/// What has to be known to become the server.
 struct Job<'a> {
     setup: &'a Setup<'a>,
     parent: c_int,
@@ -340,7 +335,6 @@ impl Job<'_> {
         }
         let _ = prctl::signal_on_parent_exit(self.setup.parent_death_signal);
         if pid::parent() != self.parent {
-            // The parent ended before the signal was set, so the signal will not come.
             return Err(Failure::Orphaned);
         }
         if self.setup.no_new_privs {

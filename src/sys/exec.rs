@@ -52,17 +52,15 @@ pub fn execute(path: &CStr, arguments: &mut Strings, environment: Option<&String
 }
 
 fn execve(path: &CStr, argv: &[*const c_char], environment: *const *const c_char) -> Errno {
-    // SAFETY: NUL-terminated strings in null-terminated arrays, owned by `Strings` and by the C
-    // runtime.
+    // SAFETY: NUL-terminated strings in null-terminated arrays, of `Strings` and the C runtime.
     unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), environment) };
     errno(std::io::Error::last_os_error())
 }
 
 /// See `stat(2)`.
 pub fn exists(path: &CStr, but_no_directory: bool) -> bool {
-    rustix::fs::stat(path).is_ok_and(|stat| {
-        !(but_no_directory && FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
-    })
+    let kind = rustix::fs::stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    kind.is_ok_and(|kind| !(but_no_directory && kind == FileType::Directory))
 }
 
 /// Why no server was started.
@@ -73,12 +71,10 @@ pub enum Failure {
     /// Its parent ended before the parent-death signal was set.
     Orphaned,
     NotFound,
-    /// There is no such file in the directories of PATH that may be searched. The one with this
-    /// index may not.
+    /// No directory of PATH that may be searched has the file. The one with this index may not.
     NotSearched(usize),
     NotExecutable(Errno),
-    /// The interpreter of the script, or the dynamic loader of the program, is missing. The file
-    /// was found at the place with this index.
+    /// That of the script, or the dynamic loader, is missing. The file has this index in PATH.
     NoInterpreter(usize),
 }
 
@@ -96,7 +92,6 @@ impl Failure {
         kind << 32 | detail as u64
     }
 
-    /// The reverse; `None` for zero.
     pub fn decode(word: u64) -> Option<Self> {
         let errno = || Errno::from_raw_os_error(word as i32);
         Some(match word >> 32 {

@@ -20,9 +20,8 @@ impl Parent {
         pid::parent() != self.pid
     }
 
-    /// Whether it has ended since the last look. The parent-death signal, a SIGCONT, is only a hint
-    /// (it also comes when a thread of the parent ends, and a signal that suspends removes it), so
-    /// each caller looks after every signal.
+    /// Whether it has ended since the last look. Each caller looks after every signal, since one
+    /// that suspends removes the parent-death signal, a SIGCONT.
     pub fn ends(&mut self) -> bool {
         let ended_before = self.has_ended;
         self.has_ended = self.is_gone();

@@ -11,7 +11,6 @@ use nix::unistd;
 pub struct Pid(NonZeroI32);
 
 impl Pid {
-    /// `None` for 1 and below.
     pub fn new(raw: i32) -> Option<Self> {
         NonZeroI32::new(raw).filter(|_| raw > 1).map(Self)
     }

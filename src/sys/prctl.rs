@@ -22,8 +22,7 @@ pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, number) }.into()).map(drop)
 }
 
-/// A fork clears it, so this process has asked for the signal before its exec. See
-/// `PR_GET_PDEATHSIG(2const)`.
+/// A fork clears it, so this process has asked before its exec. See `PR_GET_PDEATHSIG(2const)`.
 pub fn has_parent_death_signal() -> bool {
     let mut number: libc::c_int = 0;
     // SAFETY: the kernel writes one int, which is live.

@@ -1,6 +1,5 @@
-//! Signals: their names, the blocked mask, what they do, sending them. Masks are set by raw system
-//! calls, since the functions of the libcs hide the first real-time signals, and the server has to
-//! get exactly the mask that treaper got.
+//! Signals: names, masks, what they do, sending them. Masks are set by raw system calls, since the
+//! libcs hide the first real-time signals, and the server has to get exactly the mask of treaper.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -43,8 +42,7 @@ impl Signal {
         known.contains(&number).then_some(Self(number as u8))
     }
 
-    /// By number (`15`) or name, in any case, with or without `SIG`: `TERM`, `SIGUSR1`, `RTMIN+3`,
-    /// `RTMAX-1`.
+    /// By number or name, in any case, with or without `SIG`: `15`, `TERM`, `sigusr1`, `RTMAX-1`.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(number) = digits(text) {
             return Self::from_number(number);
@@ -134,7 +132,7 @@ impl Mask {
     }
 }
 
-/// The bit of a signal. The kernel has words of the size of a C long, the lowest signals first.
+/// The kernel has words of the size of a C long, the lowest signals first.
 const fn bit(number: i32) -> u64 {
     let is_split = cfg!(all(target_endian = "big", target_pointer_width = "32"));
     1_u64.rotate_left(number as u32 - 1 + if is_split { 32 } else { 0 })

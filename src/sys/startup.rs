@@ -1,9 +1,11 @@
 //! What this process got at its start. The server gets the same.
 
-use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
+use std::ffi::{CStr, OsStr, OsString, c_char};
+use std::ops::Range;
 use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::FdFlags;
@@ -21,10 +23,7 @@ macro_rules! entry_point {
     ($run:path) => {
         #[allow(unsafe_code, reason = "the name `main` is what the C runtime calls")]
         #[unsafe(no_mangle)]
-        extern "C" fn main(
-            count: ::std::ffi::c_int,
-            arguments: *const *const ::std::ffi::c_char,
-        ) -> ::std::ffi::c_int {
+        extern "C" fn main(count: i32, arguments: *const *const ::std::ffi::c_char) -> i32 {
             // SAFETY: the arguments are those that the C runtime passes to `main`.
             let arguments = unsafe { $crate::sys::startup::arguments(count, arguments) };
             $crate::sys::clone::exit_now($run(&arguments))
@@ -62,25 +61,20 @@ pub fn executable() -> Option<&'static OsStr> {
 /// # Safety
 /// `arguments` points to `count` pointers to NUL-terminated strings, which live as long as the
 /// process.
-pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<OsString> {
+pub unsafe fn arguments(count: i32, arguments: *const *const c_char) -> Vec<OsString> {
     // SAFETY: the caller says so.
     let pointers = unsafe { std::slice::from_raw_parts(arguments, count.max(0) as usize) };
     // SAFETY: a NUL-terminated string.
     let text = |pointer: &*const c_char| unsafe { CStr::from_ptr(*pointer) };
     if let (Some(first), Some(last)) = (pointers.first(), pointers.last()) {
-        note_place(first.addr(), last.addr() + text(last).count_bytes() + 1);
+        let _ = PLACE.set(first.addr()..last.addr() + text(last).count_bytes() + 1);
     }
     let copy = |pointer| OsString::from_vec(text(pointer).to_bytes().to_vec());
     pointers.iter().map(copy).collect()
 }
 
 /// Where the kernel has put the arguments of this process, one after the other.
-static PLACE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-
-fn note_place(start: usize, end: usize) {
-    PLACE[0].store(start, SeqCst);
-    PLACE[1].store(end, SeqCst);
-}
+static PLACE: OnceLock<Range<usize>> = OnceLock::new();
 
 /// For [`set_names`], if [`arguments`] was not called. See `arg_start` in `proc_pid_stat(5)`.
 pub fn find_arguments() {
@@ -89,7 +83,7 @@ pub fn find_arguments() {
     let fields = std::str::from_utf8(fields).unwrap_or_default();
     let mut bounds = fields.split(' ').skip(47).flat_map(str::parse);
     if let (Some(start), Some(end)) = (bounds.next(), bounds.next()) {
-        note_place(start, end);
+        let _ = PLACE.set(start..end);
     }
 }
 
@@ -97,13 +91,12 @@ pub fn find_arguments() {
 /// and `pkill -f` see, cut to the length of the old one. See `PR_SET_NAME(2const)`.
 pub fn set_names(name: &CStr) {
     let _ = rustix::thread::set_name(name);
-    let [start, end] = PLACE.each_ref().map(|place| place.load(SeqCst));
-    if start >= end {
+    let Some(place) = PLACE.get().filter(|place| !place.is_empty()) else {
         return;
-    }
+    };
     // SAFETY: these bytes are the argument strings that the kernel has put on the stack; they are
     // writable, and there is no other reference to them: treaper uses copies.
-    let place = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, end - start) };
+    let place = unsafe { std::slice::from_raw_parts_mut(place.start as *mut u8, place.len()) };
     place.fill(0);
     let kept = name.count_bytes().min(place.len() - 1);
     place[..kept].copy_from_slice(&name.to_bytes()[..kept]);
@@ -173,7 +166,6 @@ fn fill_standard_descriptors() {
         // The lowest free number is `fd`: those below are open by now. Without /dev, an empty file.
         let opened = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .or_else(|_| rustix::fs::memfd_create(c"closed", MemfdFlags::CLOEXEC));
-        // It stays open.
         let _ = opened.map(IntoRawFd::into_raw_fd);
     }
 }

@@ -42,7 +42,6 @@ impl Ended {
         }
     }
 
-    /// The reverse of [`Self::encode`]; `None` for zero.
     pub const fn decode(number: u32) -> Option<Self> {
         match number >> 8 {
             1 => Some(Self::Exited(number as u8)),
