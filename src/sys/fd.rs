@@ -1,7 +1,6 @@
 //! Descriptors: what stdin is, which were inherited, messages that never block.
 
 use std::ffi::{CStr, CString, OsStr};
-use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -15,13 +14,13 @@ use rustix::pipe::PipeFlags;
 use super::poll::{Events, poll_one};
 use super::proc::Target;
 use super::signal::Signal;
-use super::{Errno, arrival, check, open, peer, pid, proc, std_fd};
+use super::{Errno, arrival, check, open, open_at, peer, pid, proc, std_fd};
 
 pub const STDIN: i32 = 0;
 pub const STDOUT: i32 = 1;
 pub const STDERR: i32 = 2;
 
-/// What kind of file a standard descriptor is, as far as it matters here.
+/// What kind of file a descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Pipe,
@@ -36,8 +35,7 @@ pub enum Kind {
 fn stat_unasked(fd: BorrowedFd<'_>, what: StatxFlags) -> Result<Statx, Errno> {
     // rustix does not name it where it calls the C library, and that is musl.
     const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
-    let flags = AtFlags::EMPTY_PATH | DONT_SYNC;
-    rustix::fs::statx(fd, c"", flags, what)
+    rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | DONT_SYNC, what)
 }
 
 fn file_type(fd: BorrowedFd<'_>) -> Result<FileType, Errno> {
@@ -50,21 +48,22 @@ fn file_type(fd: BorrowedFd<'_>) -> Result<FileType, Errno> {
 }
 
 pub fn kind(fd: i32) -> Kind {
+    let fd = std_fd(fd);
     // One that was opened with O_PATH only names its file.
-    if rustix::fs::fcntl_getfl(std_fd(fd)).is_ok_and(|flags| flags.contains(OFlags::PATH)) {
+    if rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::PATH)) {
         return Kind::Other;
     }
-    match file_type(std_fd(fd)) {
+    match file_type(fd) {
         Ok(FileType::Fifo) => Kind::Pipe,
         Ok(FileType::Socket) => Kind::Socket,
-        Ok(FileType::CharacterDevice) if rustix::termios::isatty(std_fd(fd)) => Kind::Terminal,
+        Ok(FileType::CharacterDevice) if rustix::termios::isatty(fd) => Kind::Terminal,
         _ => Kind::Other,
     }
 }
 
-/// Whether one of the processes `pids` has the other end of stdin. The answer is also yes if that
-/// cannot be known: one of them cannot be read in `/proc`, or the other end is a FIFO or socket
-/// with a name, which any process may open.
+/// Whether one of the processes `pids` has the other end of stdin. Also true if that cannot be
+/// known: `/proc` does not show one of them, or the other end is a FIFO or socket with a name,
+/// which any process may open.
 pub fn other_end_is_of(pids: &[i32]) -> bool {
     let Ok((proc, own)) = proc::view().and_then(|proc| Ok((proc, proc.target(pid::own(), STDIN)?)))
     else {
@@ -94,25 +93,24 @@ pub fn other_end_is_of(pids: &[i32]) -> bool {
 /// ends.
 fn is_unnamed_socket() -> bool {
     let is_unnamed = |address: SocketAddrAny| {
-        let family_alone = size_of::<libc::sa_family_t>();
         address.address_family() == AddressFamily::UNIX
-            && address.addr_len() as usize == family_alone
+            && address.addr_len() as usize == size_of::<libc::sa_family_t>()
     };
     let stdin = std_fd(STDIN);
-    let other = || rustix::net::getpeername(stdin).ok().flatten();
-    rustix::net::getsockname(stdin).is_ok_and(is_unnamed) && other().is_some_and(is_unnamed)
+    rustix::net::getsockname(stdin).is_ok_and(is_unnamed)
+        && rustix::net::getpeername(stdin).is_ok_and(|other| other.is_some_and(is_unnamed))
 }
 
-/// How many bytes wait to be read, at either end of a pipe; 0 if that is unknown. See `FIONREAD` in
+/// How many bytes wait to be read, at either end of a pipe; 0 if unknown. See `FIONREAD` in
 /// `ioctl_pipe(2)`.
 pub fn unread(fd: i32) -> u64 {
     rustix::io::ioctl_fionread(std_fd(fd)).unwrap_or(0)
 }
 
-/// Whether the other end of stdin may be waiting for room, and so in the middle of a write. A pipe
-/// without room is at least half full in bytes, since two messages that follow each other do not
-/// fit into one page. A Unix socket counts what it keeps for each message: with messages of 50
-/// bytes it has no room left at a sixteenth of its size. See `pipe(7)`, `socket(7)`.
+/// Whether the other end may be waiting for room, and so in the middle of a write. A pipe without
+/// room is at least half full in bytes, since two messages that follow each other do not fit into
+/// one page. A Unix socket counts what it keeps for each message: with messages of 50 bytes it is
+/// full at a sixteenth of its size. See `pipe(7)`, `socket(7)`.
 pub fn may_be_full(fd: i32) -> bool {
     let (size, part) = match kind(fd) {
         Kind::Pipe => (rustix::pipe::fcntl_getpipe_size(std_fd(fd)), 2),
@@ -124,14 +122,12 @@ pub fn may_be_full(fd: i32) -> bool {
 
 /// When `fd` was last written to, in seconds and nanoseconds. See `stx_mtime` in `statx(2)`.
 pub fn last_write(fd: i32) -> (i64, u32) {
-    let stat = stat_unasked(std_fd(fd), StatxFlags::MTIME);
-    stat.map_or((0, 0), |stat| {
-        (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec)
-    })
+    let time = stat_unasked(std_fd(fd), StatxFlags::MTIME).map(|stat| stat.stx_mtime);
+    time.map_or((0, 0), |time| (time.tv_sec, time.tv_nsec))
 }
 
-/// Appends standard error to the file `path` from now on, which is made with mode 0600 if it is
-/// missing. Unlike a shell's `2>>`, it does not wait for the reader of a FIFO. See `open(2)`.
+/// Appends standard error to the file `path` from now on. Unlike a shell's `2>>`, it does not wait
+/// for the reader of a FIFO. See `open(2)`.
 ///
 /// # Errors
 /// `ENXIO` a FIFO without a reader, or a socket; `EISDIR`, `EACCES`, `ENOENT` and so on.
@@ -143,15 +139,14 @@ pub fn append_stderr_to(path: &OsStr) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Opens a file to append to it, and makes it with mode 0600 if it is missing. Neither this nor a
-/// write to it waits.
+/// Makes a missing file, with mode 0600. Neither this nor a write to it waits.
 pub fn open_to_append(path: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
 }
 
-/// Whether a file can be opened to append to it. It is made if it is missing. A FIFO is not opened:
-/// its reader would see an end.
+/// As [`open_to_append`], without keeping it open. A FIFO is not opened: its reader would see an
+/// end.
 pub fn can_append(path: &OsStr) -> Result<(), Errno> {
     let is_fifo = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
     if rustix::fs::stat(path).is_ok_and(is_fifo) {
@@ -160,7 +155,7 @@ pub fn can_append(path: &OsStr) -> Result<(), Errno> {
     open_to_append(path).map(drop)
 }
 
-/// Whether a file can probably be opened to append to it. Makes and opens nothing.
+/// As far as can be known without making or opening the file.
 pub fn may_append(path: &OsStr) -> Result<(), Errno> {
     let path = Path::new(path);
     match rustix::fs::access(path, Access::WRITE_OK) {
@@ -186,26 +181,24 @@ pub fn reserve(number: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The descriptors above 2 that are open. Called before treaper opens any, it finds the inherited
-/// ones. Finds none without `/proc`.
+/// The descriptors above 2 that are open: the inherited ones, before treaper opens any. Finds none
+/// without `/proc`.
 pub fn inherited() -> Vec<i32> {
     let mut found = Vec::new();
-    // Since Linux 6.2 this size is the number of descriptors. With the usual three, no listing is
-    // needed.
+    // Since Linux 6.2 this size is their number. The usual three need no listing.
     if rustix::fs::stat(c"/proc/self/fd").is_ok_and(|stat| stat.st_size == 3) {
         return found;
     }
     let Ok(directory) = open(c"/proc/self/fd", OFlags::DIRECTORY) else {
         return found;
     };
-    let _ = proc::numbers_in(directory.as_fd(), &mut |fd| found.push(fd));
+    let _ = proc::numbers_in(&directory, &mut |fd| found.push(fd));
     found.retain(|fd| *fd > STDERR && *fd != directory.as_raw_fd());
     found
 }
 
-/// Whether `fd` is a file, or unknown, so that a call may wait for its file system without a limit,
-/// also with `O_NONBLOCK`: the file system may be frozen (`fsfreeze`), or served by another machine
-/// or process.
+/// Whether a call may wait for a file system without a limit, also with `O_NONBLOCK`: it may be
+/// frozen (`fsfreeze`), or served by another machine or process.
 pub fn may_wait(fd: i32) -> bool {
     // What has no type is of the kernel alone, such as an eventfd.
     !matches!(
@@ -214,17 +207,13 @@ pub fn may_wait(fd: i32) -> bool {
     )
 }
 
-/// Writes a message to stderr without waiting: what does not fit at once is lost.
+/// What does not fit at once is lost.
 pub fn write_message(bytes: &[u8]) {
     let _ = write_without_waiting(STDERR, bytes);
 }
 
-/// Writes to `number`, an inherited descriptor that treaper keeps open. Never waits. Returns how
-/// many bytes were written.
-///
-/// A plain file is written as usual. A socket gets `MSG_DONTWAIT`. Pipes and terminals are opened
-/// again, so that O_NONBLOCK is set for treaper alone: otherwise it would be set for the server,
-/// too.
+/// Writes what fits to `number`, an inherited descriptor that treaper keeps open. Pipes and
+/// terminals are opened again, since `O_NONBLOCK` would otherwise be set for the server, too.
 ///
 /// # Errors
 /// `EAGAIN` there is no room; `EPIPE` no reader; `ENOSPC` and so on.
@@ -239,25 +228,25 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
             if room.is_ok_and(|size| size < unread(number) + bytes.len() as u64) {
                 return Err(Errno::AGAIN);
             }
-            let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-            if let Ok(own) = reopen(number, flags) {
-                return write_at_once(own.as_fd(), bytes);
+            let can_write = || poll_one(number, Events::OUT, Duration::ZERO).contains(Events::OUT);
+            match reopen(number, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
+                Ok(own) => write_at_once(own.as_fd(), bytes),
+                // No free descriptor, or no /proc. Another writer may fill the pipe before this
+                // write, which then waits for the reader.
+                Err(_) if can_write() => write_at_once(fd, bytes),
+                Err(_) => Err(Errno::AGAIN),
             }
-            // No free descriptor, or no /proc: ask first whether it can be written. Another writer
-            // may fill the pipe in between. Then this write waits for the reader.
-            if poll_one(number, Events::OUT, Duration::ZERO).contains(Events::OUT) {
-                return write_at_once(fd, bytes);
-            }
-            Err(Errno::AGAIN)
         }
     }
 }
 
-/// Opens the file of a descriptor anew, close-on-exec: flags that are set there are for this
-/// process alone. See `proc_pid_fd(5)`.
+/// Opens the file of a descriptor anew: flags that are set there are for this process alone. See
+/// `proc_pid_fd(5)`.
 pub(super) fn reopen(number: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let path = proc::Path::of(format_args!("/proc/self/fd/{number}"));
-    rustix::fs::open(path.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty())
+    open(
+        proc::Path::of(format_args!("/proc/self/fd/{number}")).as_c_str(),
+        flags,
+    )
 }
 
 /// Leaves the working directory, which could otherwise not be unmounted. See `chdir(2)`.
@@ -268,17 +257,15 @@ pub fn leave_directory() {
 /// Lets this process use as much of `resource` as it may. See `getrlimit(2)`.
 pub fn raise_limit(resource: Resource) {
     // Not by rustix, which panics if a filter refuses the call.
-    match nix::sys::resource::getrlimit(resource) {
-        Ok((now, most)) if now != most => {
-            let _ = nix::sys::resource::setrlimit(resource, most, most);
-        }
-        Ok(_) | Err(_) => {}
+    let limits = nix::sys::resource::getrlimit(resource).ok();
+    if let Some((_, most)) = limits.filter(|(now, most)| now != most) {
+        let _ = nix::sys::resource::setrlimit(resource, most, most);
     }
 }
 
-/// Writes what fits. See `write(2)`. If the reader is gone, or the file is at its size limit
-/// (`RLIMIT_FSIZE`), the kernel sends a signal to this process. It is removed here. Forwarded, it
-/// would end the server, and the message about forwarding it would cause the next signal.
+/// See `write(2)`. If the reader is gone, or the file is at its size limit (`RLIMIT_FSIZE`), the
+/// kernel sends a signal to this process. It is removed here: forwarded, it would end the server,
+/// and the message about that would cause the next signal.
 pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     let written = rustix::io::write(fd, bytes);
     match written {
@@ -289,8 +276,8 @@ pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     written
 }
 
-/// As [`write_at_once`], to a file that no other process has open by this descriptor. If not all
-/// fits, what was written is taken back: the next line must not follow a part of this one.
+/// As [`write_at_once`], to a file that no other process has open by this descriptor. A part of
+/// the bytes is taken back: the next line must not follow it.
 pub fn write_whole(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     let written = write_at_once(fd, bytes)?;
     if written < bytes.len() {
@@ -315,31 +302,25 @@ pub fn redirect(from: BorrowedFd<'_>, to: i32) {
 /// Stdin becomes one without input, and stdout the same as stderr.
 pub fn separate_streams() {
     let null = open(c"/dev/null", OFlags::empty());
-    let null = null.as_ref().map(AsFd::as_fd);
-    redirect(null.unwrap_or(std_fd(STDERR)), STDIN);
+    redirect(null.as_ref().map_or(std_fd(STDERR), AsFd::as_fd), STDIN);
     redirect(std_fd(STDERR), STDOUT);
 }
 
 /// Writes to a file below a directory.
 pub fn write_file(dir: BorrowedFd<'_>, path: &CStr, text: &[u8]) -> Result<(), Errno> {
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, path, flags, Mode::empty())?;
+    let file = open_at(dir, path, OFlags::WRONLY)?;
     rustix::io::retry_on_intr(|| rustix::io::write(&file, text)).map(drop)
 }
 
-/// As [`write_file`]. Allocates nothing.
+/// As [`write_file`].
 pub fn write_number(dir: BorrowedFd<'_>, path: &CStr, number: i32) -> Result<(), Errno> {
-    let mut text = [0; 11];
-    let mut rest = &mut text[..];
-    let _ = write!(rest, "{number}");
-    let left = rest.len();
-    write_file(dir, path, &text[..text.len() - left])
+    let text = proc::Path::of(format_args!("{number}"));
+    write_file(dir, path, text.as_c_str().to_bytes())
 }
 
 /// Opens a directory below another one.
 pub fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::openat(parent, name, flags, Mode::empty())
+    open_at(parent, name, OFlags::DIRECTORY | OFlags::NOFOLLOW)
 }
 
 /// The names of the directories in `dir`, without `.` and `..`. Allocates.
@@ -355,17 +336,14 @@ pub fn directories_in(dir: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
     Ok(names)
 }
 
-/// As `<linux/fcntl.h>` defines it.
-const F_SETSIG: i32 = 10;
-
 /// A pipe: when something is written to its second end, the kernel sends `signal` to this process.
 /// See `F_SETSIG` in `fcntl(2)`.
 pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
+    // As `<linux/fcntl.h>` defines it.
+    const F_SETSIG: i32 = 10;
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    for (command, value) in [
-        (libc::F_SETOWN, pid::own()),
-        (F_SETSIG, signal.number().into()),
-    ] {
+    let signal = signal.number().into();
+    for (command, value) in [(libc::F_SETOWN, pid::own()), (F_SETSIG, signal)] {
         // Not by rustix, which lacks both commands.
         // SAFETY: takes numbers.
         check(unsafe { libc::fcntl(read.as_raw_fd(), command, value) }.into())?;

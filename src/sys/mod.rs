@@ -1,11 +1,10 @@
 //! The kernel seam: small safe wrappers, and the only place with `unsafe`.
 //!
 //! No policy, no messages, no configuration. Each function is one system call, or one idiom of a
-//! few, and names its man page. A call that can fail in a way that matters returns its [`Errno`].
-//! Where a failure means the same as "no" or "nothing", the function returns a `bool` or an
-//! `Option`. Without a free descriptor (`EMFILE`, `ENFILE`) or memory (`ENOMEM`) each call that
-//! needs one can fail. Nothing allocates unless its documentation says so, since the kill path runs
-//! through these calls.
+//! few, and names its man page. A failure that matters is an [`Errno`]; one that means the same as
+//! "no" or "nothing" is a `false` or a `None`. Without a free descriptor (`EMFILE`, `ENFILE`) or
+//! memory (`ENOMEM`) each call that needs one can fail. Nothing allocates unless its documentation
+//! says so, since the kill path runs through these calls.
 #![allow(
     unsafe_code,
     reason = "the only module with unsafe; every block says why it is sound"
@@ -36,10 +35,10 @@ pub mod writes;
 
 pub use rustix::io::Errno;
 
-use std::ffi::CStr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::path::Arg;
 
 /// The return value of a libc call as a `Result`.
 fn check(ret: libc::c_long) -> Result<libc::c_long, Errno> {
@@ -62,8 +61,12 @@ fn std_fd(fd: i32) -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// Opens a file to read it, close-on-exec. See `open(2)`.
-fn open(path: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | extra;
-    rustix::fs::open(path, flags, Mode::empty())
+/// Opens a file close-on-exec, and to read it unless `flags` say otherwise. See `open(2)`.
+fn open(path: impl Arg, flags: OFlags) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// As [`open`], below a directory.
+fn open_at(dir: impl AsFd, path: impl Arg, flags: OFlags) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(dir, path, flags | OFlags::CLOEXEC, Mode::empty())
 }

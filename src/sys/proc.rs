@@ -1,10 +1,11 @@
 //! `/proc`, read into buffers on the stack: nothing here allocates.
 //!
-//! `/proc` may be that of another PID namespace (`unshare -pf` without `--mount-proc`, a container
-//! that binds the host's). There each number is that of another process. So every read by pid
-//! needs a [`View`], and the only way to get one is [`view`], which looks at `/proc/self`.
+//! It may be that of another PID namespace (`unshare -pf` without `--mount-proc`, a container that
+//! binds the host's), where each number is that of another process. So every read by pid needs a
+//! [`View`], and the only way to get one is [`view`], which looks at `/proc/self`.
 
 use std::ffi::CStr;
+use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,19 +14,14 @@ use rustix::fs::{AtFlags, CWD, OFlags, RawDir};
 use super::signal::Signal;
 use super::{Errno, open, pid};
 
-/// A path below `/proc` as a C string in a fixed buffer.
-pub(super) struct Path {
-    bytes: [u8; 64],
-}
+/// A path as a C string in a fixed buffer. One that is too long is cut off, and does not exist.
+pub(super) struct Path([u8; 64]);
 
 impl Path {
-    /// One that is too long is cut off, and that path does not exist.
     pub(super) fn of(text: std::fmt::Arguments<'_>) -> Self {
-        use std::io::Write;
-        let mut path = Self { bytes: [0; 64] };
-        let room = path.bytes.len() - 1;
-        let _ = path.bytes[..room].as_mut().write_fmt(text);
-        path
+        let mut bytes = [0; 64];
+        let _ = (&mut bytes[..63]).write_fmt(text);
+        Self(bytes)
     }
 
     fn new(pid: i32, name: &str) -> Self {
@@ -33,12 +29,12 @@ impl Path {
     }
 
     pub(super) fn as_c_str(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
     }
 }
 
-/// The error of a read by pid where `/proc` is missing, or is that of another PID namespace.
-/// Linux itself never returns it here, so it cannot be taken for the end of a process.
+/// The error of a read by pid where `/proc` is missing, or is that of another PID namespace. Linux
+/// itself never returns it here, so it cannot be taken for the end of a process.
 pub const FOREIGN: Errno = Errno::NOANO;
 
 /// Proof that `/proc` was that of this PID namespace a moment ago. Do not keep it: another `/proc`
@@ -46,8 +42,7 @@ pub const FOREIGN: Errno = Errno::NOANO;
 #[derive(Clone, Copy, Debug)]
 pub struct View(());
 
-/// Succeeds if `/proc` is there and is that of this PID namespace; otherwise [`FOREIGN`]. Needs no
-/// descriptor.
+/// Fails with [`FOREIGN`]. Needs no descriptor.
 pub fn view() -> Result<View, Errno> {
     let mut buffer = [0_u8; 16];
     let own = rustix::fs::readlinkat_raw(CWD, c"/proc/self", &mut buffer)
@@ -55,15 +50,14 @@ pub fn view() -> Result<View, Errno> {
     own.then_some(View(())).ok_or(FOREIGN)
 }
 
-/// Whether this is the PID namespace in which the machine was started, so that its process 1 is the
-/// machine's init. That namespace has a fixed number: `PROC_PID_INIT_INO` in Linux's `proc_ns.h`.
+/// Whether process 1 is the machine's init. Its PID namespace has a fixed number,
+/// `PROC_PID_INIT_INO` in Linux's `proc_ns.h`.
 pub fn is_of_first_namespace() -> bool {
     rustix::fs::stat(c"/proc/self/ns/pid").is_ok_and(|stat| stat.st_ino == 0xEFFF_FFFC)
 }
 
 /// The text of a link to an open file, filled up with zero bytes: `pipe:[123]`, `socket:[123]`, or
-/// a path, of which the rest is cut off. Unlike `stat`, reading it asks no file system, which might
-/// hang.
+/// a path, which may be cut off. Unlike `stat`, reading it asks no file system, which might hang.
 pub type Target = [u8; 256];
 
 /// To read this many takes about 30 ms.
@@ -75,7 +69,7 @@ fn target_at(dir: BorrowedFd<'_>, path: &CStr) -> Result<Target, Errno> {
     Ok(target)
 }
 
-/// The state of a process, from `/proc/PID/stat`. See `proc_pid_stat(5)`.
+/// The state of a process. See `proc_pid_stat(5)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
     pub name: Name,
@@ -88,9 +82,9 @@ pub struct Stat {
     pub group: i32,
     /// The foreground group of its controlling terminal; -1 without a terminal.
     pub foreground: i32,
-    /// How many threads it has, with a main thread that has ended before the others.
+    /// Includes a main thread that has ended before the others.
     threads: u64,
-    /// When it started, in clock ticks since boot. Together with the pid it identifies one process.
+    /// In clock ticks since boot. Together with the pid it identifies one process.
     pub started: u64,
     /// The signals from 1 to 31 that it ignores, one bit each.
     ignored: u64,
@@ -114,11 +108,11 @@ pub struct Name {
 impl Name {
     /// The first 16 bytes of `raw`.
     pub fn new(raw: &[u8]) -> Self {
-        let mut name = Self::default();
-        let len = raw.len().min(name.bytes.len());
-        name.bytes[..len].copy_from_slice(&raw[..len]);
-        name.len = len as u8;
-        name
+        let mut bytes = [0; 16];
+        let len = raw.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&raw[..len]);
+        let len = len as u8;
+        Self { bytes, len }
     }
 
     pub fn as_bytes(&self) -> &[u8] {
@@ -138,27 +132,28 @@ impl std::fmt::Display for Name {
 /// The name under which users know a process: its command name, except one that says nothing. Node
 /// 24 calls itself `MainThread`.
 pub fn shown_name(pid: i32, command: Name) -> Name {
-    let says_nothing = command.as_bytes() == b"MainThread";
-    let Some(view) = says_nothing.then(view).and_then(Result::ok) else {
+    if command.as_bytes() != b"MainThread" {
         return command;
-    };
+    }
     let mut path = [0; LONGEST_PATH];
-    view.program(pid, &mut path).map_or(command, |program| {
-        Name::new(&program[..program.len().min(15)])
-    })
+    let program = view().and_then(|view| view.program(pid, &mut path));
+    program.map_or(command, |name| Name::new(&name[..name.len().min(15)]))
 }
 
 /// The longest path or first argument of which the file name is known.
 const LONGEST_PATH: usize = 1024;
 
-/// The start of a file, as much of it as `buffer` can hold.
+/// As much of the start of a file as `buffer` can hold.
 pub(super) fn start_of<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     let file = open(path.as_c_str(), OFlags::empty())?;
     let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer))?;
     Ok(&buffer[..len])
 }
 
-/// What follows the last slash.
+fn before(end: u8, text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == end).next().unwrap_or(text)
+}
+
 fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
@@ -166,8 +161,7 @@ fn file_name(path: &[u8]) -> &[u8] {
 /// Whether `text` is called `name`. Programs that change their own names begin the new one with the
 /// old one, and a colon: `tmux: server`.
 fn is_called(text: &[u8], name: &[u8]) -> bool {
-    let before_colon = text.split(|byte| *byte == b':').next();
-    file_name(text) == name || before_colon.is_some_and(|text| file_name(text) == name)
+    file_name(text) == name || file_name(before(b':', text)) == name
 }
 
 /// As [`View::stat`], or [`FOREIGN`].
@@ -175,7 +169,7 @@ pub fn stat(pid: i32) -> Result<Stat, Errno> {
     view()?.stat(pid)
 }
 
-/// Whether the process is a zombie, or is just being reaped. `state`: that of [`Stat`].
+/// Whether the `state` of [`Stat`] is that of a zombie, or of a process that is just being reaped.
 pub const fn is_dead(state: u8) -> bool {
     matches!(state, b'Z' | b'X')
 }
@@ -193,15 +187,14 @@ pub fn may_be_suspended(pid: i32) -> bool {
 /// for their parent.
 pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let view = view()?;
-    let listed = view.children(pid, each);
-    if listed != Err(Errno::NOSYS) {
-        return listed;
+    match view.children(pid, each) {
+        Err(Errno::NOSYS) => view.processes(&mut |other| {
+            if view.stat(other).is_ok_and(|stat| stat.parent == pid) {
+                each(other);
+            }
+        }),
+        listed => listed,
     }
-    view.processes(&mut |other| {
-        if view.stat(other).is_ok_and(|stat| stat.parent == pid) {
-            each(other);
-        }
-    })
 }
 
 /// Whether `pid` descends from this process. It is tried twice, since an orphan can get another
@@ -214,23 +207,19 @@ pub fn is_descendant(pid: i32) -> Result<bool, Errno> {
     view.leads_to_own(pid).or_else(|_| view.leads_to_own(pid))
 }
 
-/// The greatest number of ancestors that are looked at.
+/// How many ancestors are looked at.
 const MAX_ANCESTORS: usize = 1000;
 
 impl View {
     fn leads_to_own(self, mut pid: i32) -> Result<bool, Errno> {
         for _ in 0..MAX_ANCESTORS {
-            if pid == pid::own() {
-                return Ok(true);
-            }
-            if pid == 1 {
-                return Ok(false);
-            }
-            pid = match self.stat(pid)?.parent {
-                // The process is being reaped, or its parent is in another PID namespace.
+            match pid {
+                own if own == pid::own() => return Ok(true),
+                1 => return Ok(false),
+                // The last one is being reaped, or its parent is in another PID namespace.
                 0 => return Err(Errno::SRCH),
-                parent => parent,
-            };
+                _ => pid = self.stat(pid)?.parent,
+            }
         }
         Err(Errno::LOOP)
     }
@@ -240,8 +229,8 @@ impl View {
         open(Path::new(pid, "").as_c_str(), OFlags::DIRECTORY)
     }
 
-    /// Reads `/proc/PID/stat`. The state there is that of the main thread. If that has ended and
-    /// the process has not, the other threads show the state.
+    /// Reads `/proc/PID/stat`, which has the state of the main thread. If that has ended and the
+    /// process has not, the other threads show the state.
     ///
     /// # Errors
     /// `ENOENT`, `ESRCH` gone.
@@ -253,9 +242,8 @@ impl View {
         Ok(stat)
     }
 
-    /// The start of a file of a process, as much of it as `buffer` can hold: of `cmdline`, where
-    /// each word ends with a zero byte, or of `cgroup`. See `proc_pid_cmdline(5)`,
-    /// `proc_pid_cgroup(5)`.
+    /// As much as `buffer` can hold of the start of `cmdline`, where each word ends with a zero
+    /// byte, or of `cgroup`. See `proc_pid_cmdline(5)`, `proc_pid_cgroup(5)`.
     pub fn start_of<'a>(
         self,
         pid: i32,
@@ -277,8 +265,8 @@ impl View {
         Ok(file_name(path.strip_suffix(b" (deleted)").unwrap_or(path)))
     }
 
-    /// Whether `name` is one of the names of the process `pid`: its `command` name, of which the
-    /// kernel keeps 15 bytes, or the file name of its program.
+    /// Whether `name` is the `command` name of the process `pid`, of which the kernel keeps 15
+    /// bytes, or the file name of its program.
     pub fn has_name(self, pid: i32, command: Name, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
         is_called(command.as_bytes(), &name[..name.len().min(15)])
@@ -291,13 +279,9 @@ impl View {
     /// forever, as when a thread of it maps a file of a file system that hangs.
     pub fn is_started_as(self, pid: i32, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
-        self.start_of(pid, "cmdline", &mut buffer)
-            .is_ok_and(|words| {
-                [b'\0', b' '].into_iter().any(|end| {
-                    let first = words.split(|byte| [b'\0', end].contains(byte)).next();
-                    first.is_some_and(|first| is_called(first, name))
-                })
-            })
+        let words = self.start_of(pid, "cmdline", &mut buffer);
+        let first = before(b'\0', words.unwrap_or_default());
+        is_called(first, name) || is_called(before(b' ', first), name)
     }
 
     /// The effective owner of a process. See `stat(2)` on `/proc/PID`.
@@ -347,28 +331,20 @@ impl View {
             }
         }
         // A main thread that has ended before the others shows no descriptors.
-        if seen == 0 {
-            Err(Errno::SRCH)
-        } else {
-            Ok(false)
-        }
+        (seen > 0).then_some(false).ok_or(Errno::SRCH)
     }
 
-    /// Calls `each` with every child of `pid`, over all its threads. See `proc_pid_task(5)`,
-    /// `children`.
-    ///
-    /// A list longer than a page can lack some children if others leave meanwhile. To find all, ask
-    /// again.
+    /// Calls `each` with every child of `pid`, over all its threads. A list longer than a page can
+    /// lack some children if others leave meanwhile: to find all, ask again. See
+    /// `proc_pid_task(5)`, `children`.
     ///
     /// # Errors
     /// `ENOENT`, `ESRCH` the process is gone; `ENOSYS` the kernel has no such file (no
     /// `CONFIG_PROC_CHILDREN`).
     pub fn children(self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-        // Two links are the directory's own, so three mean one thread. In this usual case no
-        // listing is needed.
         let tasks = Path::new(pid, "task");
-        let threads = rustix::fs::statat(CWD, tasks.as_c_str(), AtFlags::empty())?.st_nlink;
-        if threads == 3 {
+        // Two links are the directory's own, so three mean one thread, which needs no listing.
+        if rustix::fs::stat(tasks.as_c_str())?.st_nlink == 3 {
             match children_of_thread(pid, pid, each) {
                 Err(Errno::NOENT) => {}
                 other => return other,
@@ -376,16 +352,13 @@ impl View {
         }
         let tasks = open(tasks.as_c_str(), OFlags::DIRECTORY)?;
         let (mut seen, mut failure) = (false, None);
-        numbers_in(
-            tasks.as_fd(),
-            &mut |thread| match children_of_thread(pid, thread, each) {
-                Ok(()) => seen = true,
-                // The thread may have ended. If no thread has the file, the kernel does not have
-                // it.
-                Err(Errno::NOENT | Errno::SRCH) => {}
-                Err(other) => failure = Some(other),
-            },
-        )?;
+        let mut of_thread = |thread| match children_of_thread(pid, thread, each) {
+            Ok(()) => seen = true,
+            // The thread may have ended, or the kernel has no such file.
+            Err(Errno::NOENT | Errno::SRCH) => {}
+            Err(other) => failure = Some(other),
+        };
+        numbers_in(&tasks, &mut of_thread)?;
         match failure {
             Some(errno) => Err(errno),
             None if seen => Ok(()),
@@ -396,16 +369,15 @@ impl View {
 
     /// Calls `each` with the pid of every process that `/proc` shows.
     pub fn processes(self, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-        numbers_in(open(c"/proc", OFlags::DIRECTORY)?.as_fd(), each)
+        numbers_in(&open(c"/proc", OFlags::DIRECTORY)?, each)
     }
 }
 
-/// The state of a process whose main thread has ended: that of a suspended thread, or else of any
-/// living one.
+/// The state of a suspended thread, or else of any living one.
 fn state_of_threads(pid: i32) -> Result<u8, Errno> {
     let mut found = b'Z';
     let threads = open(Path::new(pid, "task").as_c_str(), OFlags::DIRECTORY)?;
-    numbers_in(threads.as_fd(), &mut |thread| {
+    numbers_in(&threads, &mut |thread| {
         let path = Path::of(format_args!("/proc/{pid}/task/{thread}/stat"));
         // A thread that has ended meanwhile cannot be read.
         let state = read_stat(&path).map_or(b'Z', |stat| stat.state);
@@ -425,27 +397,25 @@ fn read_stat(path: &Path) -> Result<Stat, Errno> {
 pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let start = text.iter().position(|b| *b == b'(')? + 1;
     let end = text.iter().rposition(|b| *b == b')')?;
-    let raw = text.get(start..end)?;
+    let name = Name::new(text.get(start..end)?);
     let mut fields = text.get(end + 2..)?.split(|b| *b == b' ');
     let state = *fields.next()?.first()?;
     let parent = number(fields.next()?)?;
     let group = number(fields.next()?)?;
     // Without the session and the terminal.
     let foreground = number(fields.nth(2)?)?;
-    let after = |fields_between| fields.nth(fields_between).and_then(number).unwrap_or(0);
-    // Fields 9, 20, 22 and 33 of the manual page, which counts from 1. Field 8 was the last one
-    // that was taken.
-    let [flags, threads, started, ignored]: [u64; 4] = [0, 10, 1, 10].map(after);
+    let mut after = |fields_between| fields.nth(fields_between).and_then(number).unwrap_or(0);
+    // Fields 9, 20, 22 and 33 of the manual page, after field 8.
     Some(Stat {
-        name: Name::new(raw),
+        name,
         state,
-        exiting: flags & 4 != 0, // PF_EXITING
+        exiting: after(0) & 4 != 0, // PF_EXITING
         parent,
         group,
         foreground,
-        threads,
-        started,
-        ignored,
+        threads: after(10),
+        started: after(1),
+        ignored: after(10),
     })
 }
 
@@ -458,9 +428,6 @@ fn children_of_thread(pid: i32, thread: i32, each: &mut dyn FnMut(i32)) -> Resul
     each_number(open(path.as_c_str(), OFlags::empty())?.as_fd(), each)
 }
 
-/// The length of the longest number, with the separator after it.
-const LONGEST_NUMBER: usize = "2147483647\n".len();
-
 /// Calls `each` with every number of a list such as `children` or `cgroup.procs`.
 pub fn each_number(file: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let mut buffer = [0_u8; 4096];
@@ -469,24 +436,23 @@ pub fn each_number(file: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<()
         let len = rustix::io::retry_on_intr(|| rustix::io::read(file, &mut buffer))?;
         for byte in &buffer[..len] {
             if byte.is_ascii_digit() {
-                current = current
-                    .saturating_mul(10)
-                    .saturating_add(i32::from(byte - b'0'));
+                let digit = i32::from(byte - b'0');
+                current = current.saturating_mul(10).saturating_add(digit);
             } else if current != 0 {
                 each(current);
                 current = 0;
             }
         }
-        // The kernel writes numbers until the next one does not fit. So more room than that means
-        // the end.
-        if len < buffer.len() - LONGEST_NUMBER {
+        // The kernel writes numbers until the next one, with its separator, does not fit. So more
+        // room than for the longest one means the end.
+        if len < buffer.len() - "2147483647\n".len() {
             return Ok(());
         }
     }
 }
 
 /// Calls `each` with every name in a directory that is a number.
-pub(super) fn numbers_in(dir: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+pub(super) fn numbers_in(dir: &OwnedFd, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut entries = RawDir::new(dir, &mut buffer);
     while let Some(entry) = entries.next() {

@@ -3,23 +3,22 @@
 use std::os::fd::OwnedFd;
 
 use nix::sys::termios::tcgetsid;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::process::{Pid, test_kill_process_group};
 use rustix::termios;
 
-use super::Errno;
+use super::{Errno, errno, open, std_fd};
 
-/// Whether this process has a controlling terminal. See `tty(4)`.
-///
-/// Without `/dev/tty` (an empty `/dev`) it is known only if a standard descriptor is that terminal.
+/// See `tty(4)`. Without `/dev/tty` (an empty `/dev`) a controlling terminal is known only if a
+/// standard descriptor is open on it.
 pub fn have_controlling_terminal() -> bool {
-    match super::open(c"/dev/tty", OFlags::NOCTTY | OFlags::NONBLOCK) {
+    match open(c"/dev/tty", OFlags::NOCTTY | OFlags::NONBLOCK) {
         Ok(_) => true,
         Err(Errno::NXIO) => false,
         Err(_) => {
             let own = super::pid::session(0);
             // Not by rustix, whose type excludes the 0 of a leader outside of this PID namespace.
-            let session = |fd| tcgetsid(super::std_fd(fd)).map_err(super::errno);
+            let session = |fd| tcgetsid(std_fd(fd)).map_err(errno);
             (0..3).any(|fd| session(fd).map(nix::unistd::Pid::as_raw) == own)
         }
     }
@@ -28,16 +27,14 @@ pub fn have_controlling_terminal() -> bool {
 /// Makes `group` the foreground group of the controlling terminal again, if the current one has no
 /// process any more. The server (a shell, for example) may have made that one.
 pub fn reclaim_foreground(group: i32) {
-    let Some((terminal, current)) = front() else {
-        return;
-    };
-    let is_other = current.as_raw_pid() != group;
-    if is_other && test_kill_process_group(current) == Err(Errno::SRCH) {
-        set_front(&terminal, group);
+    let other = front().filter(|(_, current)| current.as_raw_pid() != group);
+    if let Some((terminal, other)) = other {
+        if test_kill_process_group(other) == Err(Errno::SRCH) {
+            set_front(&terminal, group);
+        }
     }
 }
 
-/// The foreground group of the controlling terminal.
 pub fn front_group() -> Option<i32> {
     front().map(|(_, group)| group.as_raw_pid())
 }
@@ -49,11 +46,11 @@ pub fn move_foreground(from: i32, to: i32) {
     }
 }
 
-/// The terminal, and its foreground group. `None` also if the leader of that group is outside of
-/// this PID namespace. See `tcgetpgrp(3)`.
+/// The controlling terminal, and its foreground group. `None` also if the leader of that group is
+/// outside of this PID namespace. See `tcgetpgrp(3)`.
 fn front() -> Option<(OwnedFd, Pid)> {
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let terminal = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let terminal = open(c"/dev/tty", flags).ok()?;
     let group = termios::tcgetpgrp(&terminal).ok()?;
     (!group.is_init()).then_some((terminal, group))
 }
