@@ -1,5 +1,4 @@
-//! Streams that other processes share: read and written without waiting, and without a change of
-//! their flags.
+//! Streams that other processes share: used without waiting, and without a change of their flags.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,14 +16,13 @@ use super::poll::{Events, poll_one};
 use super::signal::Signal;
 use super::{Errno, arrival, errno, std_fd};
 
-/// A stream that is never waited for.
 #[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
     kind: Kind,
-    /// For a pipe that other processes have open as well. `O_NONBLOCK` belongs to the open file,
-    /// so it would be set for them, too. `splice` can be asked not to wait, but moves bytes only
-    /// between two pipes: this is the other one, which is empty between two calls.
+    /// For a pipe that other processes have open as well, for which `O_NONBLOCK` would be set, too.
+    /// `splice` can be asked not to wait, but moves bytes only between two pipes: this is the other
+    /// one, which is empty between two calls.
     own_pipe: Option<(File, OwnedFd)>,
 }
 
@@ -32,11 +30,8 @@ impl Stream {
     /// A socket, or a pipe or terminal that is open without waiting (`O_NONBLOCK`) for this process
     /// alone.
     pub const fn new(fd: OwnedFd, kind: Kind) -> Self {
-        Self {
-            fd,
-            kind,
-            own_pipe: None,
-        }
+        let own_pipe = None;
+        Self { fd, kind, own_pipe }
     }
 
     pub const fn kind(&self) -> Kind {
@@ -50,14 +45,14 @@ impl Stream {
         own_pipe.is_some_and(|(_, own)| device(own) != device(&self.fd))
     }
 
-    /// Reads what is there; 0 at the end. Never waits. See `read(2)`, `recv(2)`, and `splice(2)`.
+    /// See `read(2)`, `recv(2)`, and `splice(2)`.
     ///
     /// # Errors
     /// `EAGAIN` there is nothing.
     pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
         if self.kind == Kind::Socket {
             let received = rustix::net::recv(&self.fd, bytes, RecvFlags::DONTWAIT);
-            return self.moved(received.map(|(count, _)| count));
+            return self.without_reports(received.map(|(count, _)| count));
         }
         let Some((out, into)) = &self.own_pipe else {
             return rustix::io::read(&self.fd, bytes);
@@ -73,14 +68,13 @@ impl Stream {
         }
     }
 
-    /// Writes what fits. Never waits. See `write(2)`, `send(2)`, and `splice(2)`.
+    /// Writes what fits. See `write(2)`, `send(2)`, and `splice(2)`.
     ///
     /// # Errors
     /// `EAGAIN` nothing fits; `EPIPE` there is no reader.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
         if self.kind == Kind::Socket {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            return self.moved(rustix::net::send(&self.fd, bytes, flags));
+            return self.without_reports(rustix::net::send(&self.fd, bytes, AT_ONCE));
         }
         let Some((out, into)) = &self.own_pipe else {
             return fd::write_at_once(self.as_fd(), bytes);
@@ -122,24 +116,17 @@ impl Stream {
         poll_one(self.fd.as_raw_fd(), for_what, Duration::ZERO).intersects(for_what | Events::HUP)
     }
 
-    fn moved(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
-        if result == Err(Errno::AGAIN) {
-            self.discard_reports();
+    /// Empties the error queue of a TCP socket if the `result` is `EAGAIN`. What is in it
+    /// (`SO_TIMESTAMPING`, `MSG_ZEROCOPY`) does not end the stream, but poll would report it at
+    /// once, again and again. Sockets of other families are left alone: some of them would hand out
+    /// data for this. See `MSG_ERRQUEUE` in `recv(2)`.
+    fn without_reports(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
+        let is_tcp = || sockopt::socket_protocol(&self.fd) == Ok(Some(ipproto::TCP));
+        if result == Err(Errno::AGAIN) && is_tcp() {
+            let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
+            while rustix::net::recv(&self.fd, &mut [0; 1], flags).is_ok() {}
         }
         result
-    }
-
-    /// Empties the error queue of a TCP socket. What is in it (`SO_TIMESTAMPING`, `MSG_ZEROCOPY`)
-    /// does not end the stream, but poll would report it at once, again and again. Sockets of other
-    /// families are left alone: some of them would hand out data for this. See `MSG_ERRQUEUE` in
-    /// `recv(2)`.
-    fn discard_reports(&self) {
-        if sockopt::socket_protocol(&self.fd) != Ok(Some(ipproto::TCP)) {
-            return;
-        }
-        let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
-        let mut nothing = [0; 1];
-        while rustix::net::recv(&self.fd, &mut nothing, flags).is_ok() {}
     }
 }
 
@@ -154,6 +141,8 @@ impl AsRawFd for Stream {
         self.fd.as_raw_fd()
     }
 }
+
+const AT_ONCE: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
 /// What a filter of system calls answers instead of a `splice`. Then poll is asked first, which
 /// leaves a gap: another process that uses the same end of the pipe can be faster, and this one
@@ -173,7 +162,7 @@ fn take(mut pipe: &File, bytes: &mut [u8]) -> Result<usize, Errno> {
     Ok(bytes.len())
 }
 
-/// A pipe or a pair of sockets, closed on exec. See `pipe2(2)`, `socketpair(2)`.
+/// A pair of sockets, or else a pipe; closed on exec. See `pipe2(2)`, `socketpair(2)`.
 fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
     if kind != Kind::Socket {
         return rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
@@ -182,11 +171,9 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// What the descriptor `standard` is open on, as this process can use it without waiting. `None`:
-/// a file or a device, or a terminal that cannot be opened anew.
+/// `None`: a file or a device, or a terminal that cannot be opened anew.
 pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
     let kind = fd::kind(standard);
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     Ok(match kind {
         Kind::Socket => Some(Stream::new(copy_of(standard)?, kind)),
         Kind::Pipe => {
@@ -194,26 +181,23 @@ pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
             let (fd, own_pipe) = (copy_of(standard)?, Some((File::from(out), into)));
             Some(Stream { fd, kind, own_pipe })
         }
-        Kind::Terminal => reopen(standard, flags)
-            .ok()
-            .map(|own| Stream::new(own, kind)),
+        Kind::Terminal => {
+            let own = reopen(standard, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY);
+            own.ok().map(|own| Stream::new(own, kind))
+        }
         Kind::Other => None,
     })
 }
 
-/// An end of [`pair`] of this kind that never waits.
+/// An end of a [`pair`] of this kind.
 fn never_waiting(fd: OwnedFd, kind: Kind) -> Result<Stream, Errno> {
     rustix::fs::fcntl_setfl(&fd, OFlags::NONBLOCK)?;
-    let kind = if kind == Kind::Socket {
-        kind
-    } else {
-        Kind::Pipe
-    };
-    Ok(Stream::new(fd, kind))
+    let is_socket = kind == Kind::Socket;
+    Ok(Stream::new(fd, if is_socket { kind } else { Kind::Pipe }))
 }
 
-/// A stream from this process to another one, and its end there. What is written to that end, if
-/// it is a socket, fails: it would never be read.
+/// A stream from this process to another one, and its end there. A write to that end of a socket
+/// fails, since nobody would read it.
 pub fn outgoing(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
     let (far, near) = pair(kind)?;
     if kind == Kind::Socket {
@@ -233,10 +217,9 @@ pub fn line() -> Result<(OwnedFd, OwnedFd), Errno> {
     pair(Kind::Socket)
 }
 
-/// Sends a few bytes, and does not wait. See `send(2)`.
+/// Does not wait. See `send(2)`.
 pub fn send(line: BorrowedFd<'_>, bytes: &[u8]) {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let _ = rustix::net::send(line, bytes, flags);
+    let _ = rustix::net::send(line, bytes, AT_ONCE);
 }
 
 /// Receives one byte, and does not wait. `None`: the other end has hung up. See `recv(2)`.
