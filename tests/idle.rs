@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use common::scene::Directory;
 use common::{ACTOR, Run, Scene, TREAPER, Wrap, proc, skip, sys, until};
-use treaper::sys::writes::Writes;
+use treaper::sys::poll::Writes;
 
 /// Long enough for one write on a busy machine, and for treaper to see it.
 const TIME: u64 = 3000;

@@ -29,12 +29,12 @@ use treaper::sys::exec::{self, Failure, Strings};
 use treaper::sys::fd::Kind;
 use treaper::sys::pid::Pid;
 use treaper::sys::pidfd;
+use treaper::sys::poll::Writes;
 use treaper::sys::signal::{self, Mask, Signal};
 use treaper::sys::startup::Inherited;
 use treaper::sys::startup::Standing;
 use treaper::sys::stream::Stream;
 use treaper::sys::wait::{self, Change, Ended, Wait};
-use treaper::sys::writes::Writes;
 use treaper::sys::{Errno, cgroup_dir, clock, fd, stream, tty};
 
 /// A child that lives until it is killed.

@@ -10,8 +10,9 @@ use crate::output::{error::Error, ledger::Lost, report::Report};
 use crate::plan::{event::Trigger, policy::Policy};
 use crate::settings::{config::Config, manner::Manner};
 use crate::sys::pid::{self, Pid};
+use crate::sys::poll::Writes;
 use crate::sys::signal::{self, Signal};
-use crate::sys::{prctl, startup::Inherited, writes::Writes};
+use crate::sys::{prctl, startup::Inherited};
 use crate::{command::Command, contain::Containment, streams::forward::Rules, tree::spare::Spare};
 
 /// What the user asked for, and the state in which this process was started.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::output::error::Error;
 use crate::sys::fd::{self, Kind};
-use crate::sys::{Errno, clock, poll, writes::Writes};
+use crate::sys::poll::{self, Writes};
+use crate::sys::{Errno, clock};
 
 #[derive(Debug)]
 pub struct Idle {

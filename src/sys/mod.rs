@@ -31,7 +31,6 @@ pub mod startup;
 pub mod stream;
 pub mod tty;
 pub mod wait;
-pub mod writes;
 
 pub use rustix::io::Errno;
 

@@ -1,4 +1,4 @@
-//! Waiting for descriptors, and what poll reports about their other ends.
+//! Waiting for descriptors, and what can be known of their other ends without reading.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -7,13 +7,14 @@ use std::time::Duration;
 
 pub use rustix::event::PollFlags as Events;
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::net::{ipproto, sockopt};
 
+use super::fd::{self, Kind};
 use super::{Errno, check, clock, std_fd};
 
-/// A descriptor that [`poll`] looks at, and what it has reported. poll ignores a negative
-/// descriptor.
+/// A descriptor that [`poll`] looks at, and what it has reported. A negative one is ignored.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Polled(libc::pollfd);
@@ -28,67 +29,58 @@ impl Polled {
         })
     }
 
-    /// What the last [`poll`] has reported.
     pub const fn reported(&self) -> Events {
         Events::from_bits_retain(self.0.revents as _)
     }
 }
 
-/// Whether the peer of `fd` has hung up, without reading anything. See `poll(2)`, `POLLRDHUP`.
+/// Whether the peer of `fd` has hung up. See `poll(2)`, `POLLRDHUP`.
 pub fn has_hung_up(fd: RawFd) -> bool {
     poll_one(fd, Events::RDHUP, Duration::ZERO).intersects(HANG_UP)
 }
 
-/// The answers of poll that mean that the peer of an input has hung up. POLLERR is not one of them:
-/// a socket also reports the failure of a message that was sent, or a time stamp (`MSG_ZEROCOPY`,
-/// `SO_TIMESTAMPING`).
+/// The peer of an input has hung up. POLLERR does not mean that: a socket also reports the failure
+/// of a message that was sent, or a time stamp (`MSG_ZEROCOPY`, `SO_TIMESTAMPING`).
 pub const HANG_UP: Events = Events::HUP.union(Events::RDHUP);
 
 /// Whether the peer of a TCP socket can still send. Then a POLLRDHUP was caused by
 /// `shutdown(SHUT_RD)` on this end. With a Unix socket it is unknown which end was shut down, as
 /// with MPTCP, where `TCP_INFO` is that of one subflow. See `tcp(7)`.
 pub fn peer_can_send(fd: i32) -> bool {
-    const ESTABLISHED: u8 = 1;
-    const FIN_WAIT: [u8; 2] = [4, 5];
+    const ESTABLISHED_OR_FIN_WAIT: [u8; 3] = [1, 4, 5];
     let is_tcp = sockopt::socket_protocol(std_fd(fd)) == Ok(Some(ipproto::TCP));
     let (mut state, mut len) = (0_u8, 1);
     let at = (&raw mut state).cast();
     // SAFETY: room for one byte, the first of `struct tcp_info`, and a live length.
     let ret = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len) };
-    is_tcp && ret == 0 && (state == ESTABLISHED || FIN_WAIT.contains(&state))
+    is_tcp && ret == 0 && ESTABLISHED_OR_FIN_WAIT.contains(&state)
 }
 
-/// Reports each new event of a descriptor once, where poll would report it again and again. See
+/// Reports each event of a descriptor once, where poll would report it again and again. See
 /// `EPOLLET` in `epoll(7)`.
 #[derive(Debug)]
 pub struct News(OwnedFd);
 
 impl News {
-    /// These `events`, errors and hang-ups, also those that are there already.
+    /// Of these `events`, errors and hang-ups, also those that are there already.
     ///
     /// # Errors
     /// `ENOSPC` the user has too many watches.
     pub fn of(fd: i32, events: Events) -> Result<Self, Errno> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // epoll has the same numbers.
         let events = EventFlags::from_bits_retain(i32::from(events.bits()) as u32);
-        epoll::add(
-            &epoll,
-            std_fd(fd),
-            EventData::new_u64(0),
-            events | EventFlags::ET,
-        )?;
+        let (events, data) = (events | EventFlags::ET, EventData::new_u64(0));
+        epoll::add(&epoll, std_fd(fd), data, events)?;
         Ok(Self(epoll))
     }
 
-    /// What is new, as the flags of poll. Never waits.
+    /// What is new. Never waits.
     pub fn take(&self) -> Events {
         let mut room = [MaybeUninit::uninit()];
         let found = epoll::wait(&self.0, &mut room, Some(&Timespec::default()));
         let flags = found.map_or(None, |(events, _)| events.first().map(|event| event.flags));
-        flags.map_or(Events::empty(), |flags| {
-            Events::from_bits_retain(flags.bits() as _)
-        })
+        Events::from_bits_retain(flags.unwrap_or(EventFlags::empty()).bits() as _)
     }
 }
 
@@ -98,12 +90,11 @@ impl AsRawFd for News {
     }
 }
 
-/// Waits until a descriptor is ready, at most for `timeout` (`None`: without a limit). Returns how
-/// many are ready. See `ppoll(2)`.
+/// Returns how many descriptors are ready, after at most `timeout`. See `ppoll(2)`.
 ///
 /// # Errors
-/// `EINTR` after this process was suspended and resumed; `ENOMEM`; `EINVAL` if
-/// there are more descriptors than `RLIMIT_NOFILE` allows.
+/// `EINTR` after this process was suspended and resumed; `ENOMEM`; `EINVAL` more descriptors than
+/// `RLIMIT_NOFILE` allows.
 pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errno> {
     // By the system call, as in `clock`. It writes what is left of the time.
     let mut limit = timeout.map(clock::limit);
@@ -115,10 +106,85 @@ pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errn
     check(ret).map(|count| count as usize)
 }
 
-/// What is reported of one descriptor within this time. Nothing is reported also if a signal has
-/// interrupted the wait, or if poll fails.
+/// What is reported of one descriptor within this time: nothing also if a signal interrupts the
+/// wait, or poll fails.
 pub fn poll_one(fd: RawFd, events: Events, timeout: Duration) -> Events {
     let mut one = [Polled::new(fd, events)];
     let _ = poll(&mut one, Some(timeout));
     one[0].reported()
+}
+
+/// Notices each write to a stream, also one that another process reads at once. An epoll that asks
+/// for input alone does not: when it is looked at, it asks the stream again, and forgets what was
+/// read by then.
+#[derive(Debug)]
+pub struct Writes {
+    stream: RawFd,
+    seen_by: SeenBy,
+}
+
+#[derive(Debug)]
+enum SeenBy {
+    /// Of a pipe, each write. Of a terminal, each read that gets something: there, a write is output
+    /// to the screen. See `inotify(7)`.
+    Inotify(OwnedFd),
+    /// Of a socket, which inotify does not know. An epoll that also asks for room to write keeps
+    /// the event of a write as long as there is room. If a Unix socket is written to as well, each
+    /// read of the other end is an event, too.
+    Epoll(News),
+}
+
+impl Writes {
+    /// Notices writes from now on.
+    ///
+    /// # Errors
+    /// `EMFILE` also if the user has too many instances of inotify; `ENOSPC` too many watches;
+    /// `EACCES` a pipe or terminal of another user; `ENOENT` no `/proc`; `EINVAL` another kind of
+    /// file.
+    pub fn watch(stream: RawFd) -> Result<Self, Errno> {
+        let flags = match fd::kind(stream) {
+            Kind::Pipe => WatchFlags::MODIFY,
+            Kind::Terminal => WatchFlags::ACCESS,
+            Kind::Socket => {
+                let seen_by = SeenBy::Epoll(News::of(stream, Events::IN | Events::OUT)?);
+                return Ok(Self { stream, seen_by });
+            }
+            Kind::Other => return Err(Errno::INVAL),
+        };
+        let notify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        inotify::add_watch(&notify, format!("/proc/self/fd/{stream}"), flags)?;
+        if flags == WatchFlags::ACCESS {
+            // The same terminal under its other name. Readers of other terminals by it count, too.
+            let _ = inotify::add_watch(&notify, c"/dev/tty", flags);
+        }
+        let seen_by = SeenBy::Inotify(notify);
+        Ok(Self { stream, seen_by })
+    }
+
+    /// Whether there was a write since the last call. Never waits.
+    pub fn take(&self) -> bool {
+        match &self.seen_by {
+            SeenBy::Inotify(notify) => {
+                rustix::io::read(notify, &mut [0; 256]).is_ok_and(|len| len > 0)
+            }
+            SeenBy::Epoll(news) => !news.take().is_empty(),
+        }
+    }
+
+    /// Whether a write may be going on that is not noticed yet: its process may be waiting for
+    /// room. Without room for output, writes to a socket are not noticed.
+    pub fn may_be_going_on(&self) -> bool {
+        let has_room = || !poll_one(self.stream, Events::OUT, Duration::ZERO).is_empty();
+        fd::may_be_full(self.stream) || matches!(self.seen_by, SeenBy::Epoll(_)) && !has_room()
+    }
+}
+
+impl AsRawFd for Writes {
+    /// Is readable after a write.
+    fn as_raw_fd(&self) -> RawFd {
+        match &self.seen_by {
+            SeenBy::Inotify(notify) => notify.as_raw_fd(),
+            SeenBy::Epoll(news) => news.as_raw_fd(),
+        }
+    }
 }

@@ -351,6 +351,9 @@ pub mod poll {
     }
 
     #[derive(Debug)]
+    pub struct Writes(pub std::convert::Infallible);
+
+    #[derive(Debug)]
     pub struct News;
 
     impl News {
@@ -722,9 +725,4 @@ pub mod wait {
     pub fn children() -> impl Iterator<Item = Pid> {
         std::iter::empty()
     }
-}
-
-pub mod writes {
-    #[derive(Debug)]
-    pub struct Writes(pub std::convert::Infallible);
 }

@@ -3,7 +3,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::output::error::Error;
-use crate::sys::writes::Writes;
+use crate::sys::poll::Writes;
 
 #[derive(Debug)]
 pub struct Idle(Infallible);
