@@ -1,8 +1,8 @@
 //! A new cgroup v2 for the tree, below the group in which treaper is.
 //!
 //! It guarantees more than the walk: one write reaches every member at once, whatever its uid, and
-//! also while it forks. A member with write access to another group can leave this one. As a
-//! descendant it is still stopped. The group does not end when treaper is killed, so it does not
+//! also while it forks. A member with write access to another group can leave this one, but is
+//! still stopped as a descendant. The group does not end when treaper is killed, so it does not
 //! replace the pair of shim and monitor.
 
 use std::ffi::{CStr, CString, OsString};
@@ -17,7 +17,6 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::signal::Signal;
 use crate::sys::{Errno, fd, pidfd, proc};
 
-/// The group of the tree. It is removed when this value is dropped.
 #[derive(Debug)]
 pub struct Cgroup {
     /// The group in which treaper is.
@@ -28,27 +27,26 @@ pub struct Cgroup {
     pub events: OwnedFd,
 }
 
-/// Every name of a group begins with this. The pid and the start time of the treaper that made it
-/// follow. In another PID namespace, another treaper may have both, so the third part is a number
-/// that is still free.
+/// Begins each name of a group. The pid and the start time of the treaper that made it follow, and
+/// a number that is free: a treaper in another PID namespace may have the same pid and start time,
+/// or a sweep may just have removed the group.
 const PREFIX: &str = "treaper-";
-/// How many numbers are tried. A number is taken only if a treaper in another PID namespace has the
-/// same pid and start time, or if a sweep has just removed the group.
+/// How many numbers are tried.
 const MAX_NAMES: u32 = 1000;
 
 impl Cgroup {
     /// Makes the group, and removes groups beside it that killed instances of treaper have left.
     /// The error is a sentence with the cause and the remedy.
     pub fn make() -> Result<Self, String> {
-        let path = own_path()?;
+        let read = |path| std::fs::read(path).map_err(|why| format!("cannot read {path}: {why}"));
+        let path = find(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)?;
         let parent = sys::open(&path).map_err(|errno| because(&path, errno))?;
         sys::may_move(parent.as_fd()).map_err(|errno| because(&path, errno))?;
         sweep(&parent);
         let started = proc::stat(pid::own()).map_or(0, |stat| stat.started);
         let own = format!("{PREFIX}{}-{started}", pid::own());
         for number in 0..MAX_NAMES {
-            let name =
-                CString::new(format!("{own}-{number}")).map_err(|error| error.to_string())?;
+            let name = CString::new(format!("{own}-{number}")).map_err(|why| why.to_string())?;
             match make_and_hold(&parent, &name) {
                 Ok((dir, events)) => {
                     return Ok(Self {
@@ -70,13 +68,13 @@ impl Cgroup {
         sys::is_populated(self.events.as_fd())
     }
 
-    /// The most memory that the group has used, in bytes, if the kernel counts it.
+    /// See [`sys::memory_peak`].
     pub fn memory_peak(&self) -> Option<u64> {
         sys::memory_peak(self.dir.as_fd())
     }
 
-    /// Moves processes of treaper out of the group, or of one below it, if another process has
-    /// moved them there: a stop is for the tree alone.
+    /// Moves processes of treaper out of the group, or one below it, if another process has moved
+    /// them in: a stop is for the tree alone.
     pub fn expel(&self, treaper: &[i32]) {
         for own in treaper.iter().copied().filter(|pid| *pid != 0) {
             let mut buffer = [0; 4096];
@@ -91,8 +89,8 @@ impl Cgroup {
         }
     }
 
-    /// Sends SIGKILL to every member, also of the groups below. Returns whether one call has
-    /// reached all of them.
+    /// Sends SIGKILL to the members, also of the groups below. Returns whether one call has reached
+    /// all.
     pub fn kill(&self) -> bool {
         match fd::write_file(self.dir.as_fd(), c"cgroup.kill", b"1") {
             Ok(()) => return true,
@@ -119,8 +117,7 @@ impl Cgroup {
             log::info!("cannot freeze the cgroup: {errno}");
         }
         self.members(&mut |pid| {
-            // All members are of the tree. The pidfd is opened first, so that the signal reaches
-            // this member only.
+            // The pidfd is opened before the proof, so that the signal reaches this member only.
             let Ok(fd) = pidfd::open(pid.get()) else {
                 return;
             };
@@ -153,14 +150,13 @@ impl Drop for Cgroup {
     }
 }
 
-/// The new directory, and its `cgroup.events`. The directory is locked while a process of treaper
-/// has it open.
+/// The new directory, which is locked while a process of treaper has it open, and its
+/// `cgroup.events`.
 fn make_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))?;
     let open_and_hold = || {
         let dir = fd::open_directory(parent.as_fd(), name)?;
-        // From here on no sweep removes it. A sweep before this line has locked it, or has removed
-        // it.
+        // From here on no sweep removes it. An earlier one has locked or removed it.
         sys::hold(dir.as_fd())?;
         let events = sys::open_events(dir.as_fd())?;
         Ok((dir, events))
@@ -173,15 +169,14 @@ fn make_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Er
     })
 }
 
-/// Whether another treaper is the cause of the error: it has the name, or its sweep has found the
-/// group before the group was locked.
+/// Whether another treaper has the name, or its sweep has found the group before it was locked.
 fn is_taken(errno: Errno) -> bool {
     matches!(errno, Errno::EXIST | Errno::NOENT | Errno::NODEV)
 }
 
-/// Removes the group `name` and all groups below it, deepest first, if none has a member. Neither
-/// the stack nor the number of descriptors grows with the depth, since there is only one `dir`,
-/// which moves down and up again.
+/// Removes the group `name` and all groups below it, deepest first, if none has a member. There is
+/// only one `dir`, which moves down and up again, so neither the stack nor the number of descriptors
+/// grows with the depth.
 fn remove_tree(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     match sys::remove(parent.as_fd(), name) {
         Err(Errno::BUSY) => {}
@@ -207,19 +202,15 @@ fn remove_tree(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     }
 }
 
-/// Removes empty groups of instances that have ended. The pid in the name does not mean anything in
-/// another PID namespace. The lock does: a group that can be locked belongs to no living instance.
+/// Removes empty groups of instances that have ended. The pid in the name means nothing in another
+/// PID namespace, but the lock does: a group that can be locked belongs to no living instance.
 fn sweep(parent: &OwnedFd) {
-    for name in fd::directories_in(parent.as_fd()).unwrap_or_default() {
-        if !maker_is_dead(name.to_bytes()) {
-            continue;
-        }
-        let Ok(dir) = fd::open_directory(parent.as_fd(), &name) else {
-            continue;
-        };
-        // It stays locked until it is removed.
-        if sys::hold(dir.as_fd()).is_ok() {
-            let _ = remove_tree(parent, &name);
+    let names = fd::directories_in(parent.as_fd()).unwrap_or_default();
+    for name in names.iter().filter(|name| maker_is_dead(name.to_bytes())) {
+        let dir = fd::open_directory(parent.as_fd(), name);
+        // `dir` keeps it locked until it is removed.
+        if dir.as_ref().is_ok_and(|dir| sys::hold(dir.as_fd()).is_ok()) {
+            let _ = remove_tree(parent, name);
         }
     }
 }
@@ -238,47 +229,30 @@ fn maker(name: &[u8]) -> Option<(i32, u64)> {
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
-/// The directory of the group in which this process is.
-fn own_path() -> Result<PathBuf, String> {
-    let read =
-        |path: &str| std::fs::read(path).map_err(|error| format!("cannot read {path}: {error}"));
-    let (mounts, groups) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
-    find(&mounts, &groups)
-}
-
-/// As `own_path`, from the text of `/proc/self/mountinfo` (`mounts`) and `/proc/self/cgroup`
-/// (`groups`). See `proc_pid_mountinfo(5)`, `cgroups(7)`.
+/// The directory of the group in which this process is, from the text of `/proc/self/mountinfo` and
+/// `/proc/self/cgroup`. See `proc_pid_mountinfo(5)`, `cgroups(7)`.
 pub fn find(mounts: &[u8], groups: &[u8]) -> Result<PathBuf, String> {
     let own = groups
         .split(|byte| *byte == b'\n')
         .find_map(|line| line.strip_prefix(b"0::"))
         .ok_or("this system has no cgroup v2")?;
+    let goes_up = |path: &[u8]| path.split(|byte| *byte == b'/').any(|part| part == b"..");
     let mut hidden = false;
     for line in mounts.split(|byte| *byte == b'\n') {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-        let Some(dash) = fields.iter().position(|field| *field == b"-") else {
-            continue;
-        };
-        if fields.get(dash + 1) != Some(&&b"cgroup2"[..]) || fields.len() < 5 {
+        let mut after_dash = fields.iter().skip_while(|field| **field != b"-").skip(1);
+        if after_dash.next() != Some(&&b"cgroup2"[..]) || fields.len() < 5 {
             continue;
         }
         let (root, point) = (unescape(fields[3]), unescape(fields[4]));
         // Only a part of the hierarchy may be mounted here.
-        let below = if root == b"/" {
-            Some(own)
-        } else {
-            own.strip_prefix(root.as_slice())
-        };
-        let Some(below @ ([] | [b'/', ..])) = below else {
-            hidden = true;
-            continue;
-        };
-        if below.split(|byte| *byte == b'/').any(|part| part == b"..") {
-            hidden = true;
-            continue;
+        match own.strip_prefix(root.strip_suffix(b"/").unwrap_or(&root)) {
+            Some(b"/") => return Ok(OsString::from_vec(point).into()),
+            Some(below @ ([] | [b'/', ..])) if !goes_up(below) => {
+                return Ok(OsString::from_vec([&point[..], below].concat()).into());
+            }
+            _ => hidden = true,
         }
-        let below = if below == b"/" { &below[1..] } else { below };
-        return Ok(OsString::from_vec([&point[..], below].concat()).into());
     }
     Err(if hidden {
         "the cgroup of treaper is outside of the part that is mounted here".to_owned()

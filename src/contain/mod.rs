@@ -1,7 +1,4 @@
-//! Containment: what holds the tree together in addition to the subreaper, the process group and
-//! the walk.
-//!
-//! Each mechanism has a file of its own, which says what it guarantees.
+//! What holds the tree together in addition to the subreaper, the process group and the walk.
 
 pub mod cgroup;
 pub mod pidns;
@@ -12,8 +9,7 @@ use cgroup::Cgroup;
 /// `--contain`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// The other levels cost time at each start, as measured (`benches/README.md`), or change what
-    /// the server sees.
+    /// The others cost time at each start (`benches/README.md`), or change what the server sees.
     #[default]
     Group,
     Cgroup,
@@ -21,7 +17,6 @@ pub enum Level {
 }
 
 impl Level {
-    /// Every level by its name.
     pub const NAMES: [(&'static str, Self); 3] = [
         ("group", Self::Group),
         ("cgroup", Self::Cgroup),
@@ -33,22 +28,19 @@ impl Level {
     }
 }
 
-/// The level of this run, with what was made for it: by which kernel object, apart from descent,
-/// the processes of the tree are known.
+/// By what, apart from descent, the processes of the tree are known.
 #[derive(Debug)]
 pub enum Containment {
-    /// Descent alone.
     Group,
     /// The members of this group are of the tree as well.
     Cgroup(Cgroup),
-    /// The process that starts the server is the init of a PID namespace: every process in it is of
-    /// the tree.
+    /// So is every process in the PID namespace of which the monitor is the init.
     Pidns,
 }
 
 impl Containment {
-    /// Prepares `level`, in the process that becomes the shim. A PID namespace is entered when the
-    /// monitor is made. The error names the cause and the remedy.
+    /// In the process that becomes the shim. A PID namespace is entered when the monitor is made.
+    /// The error names the cause and the remedy.
     pub fn prepare(level: Level) -> Result<Self, Error> {
         match level {
             Level::Group => Ok(Self::Group),

@@ -9,8 +9,8 @@ use crate::output::error::{self, Error};
 use crate::sys::clone::{self, Fork};
 use crate::sys::{Errno, namespace};
 
-/// Forks the monitor into a new PID namespace, and sets the namespace up in the child. The error
-/// names the cause and the remedy. The child can return it, too. `in_job`: see [`clone::fork`].
+/// Forks the monitor into a new PID namespace, which the child sets up. The error, which the child
+/// can return, too, names the cause and the remedy. `in_job`: see [`clone::fork`].
 pub fn fork(in_job: bool) -> Result<Fork, Error> {
     let ids = namespace::own_ids();
     let fork = |with_user| clone::fork_into_namespace(with_user, in_job);
@@ -25,23 +25,22 @@ pub fn fork(in_job: bool) -> Result<Fork, Error> {
     Ok(forked)
 }
 
-/// Called inside the new namespaces.
+/// Called inside.
 fn set_up(with_user: bool, (uid, gid): (u32, u32)) -> Result<(), Error> {
     if with_user {
         namespace::map_ids(uid, gid).map_err(|errno| cannot("map the uid of treaper", errno))?;
     }
     namespace::mount_own_proc().map_err(|errno| match errno {
-        Errno::INVAL => cannot(
-            "mount /proc below a root directory that is not a mount point",
-            errno,
-        ),
+        Errno::INVAL => cannot(BELOW_NO_MOUNT_POINT, errno),
         errno => cannot("mount /proc", errno),
     })
 }
 
+const BELOW_NO_MOUNT_POINT: &str = "mount /proc below a root directory that is not a mount point";
+
 fn cannot(what: &str, errno: Errno) -> Error {
     let remedy = match errno {
-        Errno::INVAL if what.contains("mount point") => {
+        Errno::INVAL if what == BELOW_NO_MOUNT_POINT => {
             "; before the chroot, mount its directory onto itself (mount --bind)"
         }
         Errno::NOSPC => {

@@ -1,5 +1,4 @@
-//! The clock of the loop, CLOCK_MONOTONIC, which shim and monitor share, and the time of day for
-//! reports.
+//! The clock of the loop, which shim and monitor share, and the time of day for reports.
 
 use std::ffi::c_long;
 use std::time::Duration;
@@ -12,14 +11,13 @@ use rustix::thread::{Timespec, nanosleep};
 #[cfg(target_pointer_width = "32")]
 const CLOCK_GETTIME: c_long = 403;
 
-/// Time since an arbitrary point that is the same for all processes of a boot. See
-/// `clock_gettime(2)`.
+/// The same for all processes of a boot. See `clock_gettime(2)`.
 pub fn now() -> Duration {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
-/// The time since boot in clock ticks, as `proc_pid_stat(5)` has the start of a process: Linux has
-/// 100 of them a second (`USER_HZ`) on every processor of treaper.
+/// The time since boot, as `proc_pid_stat(5)` has the start of a process: in clock ticks, of which
+/// there are 100 a second (`USER_HZ`) on every processor of treaper.
 pub fn ticks() -> u64 {
     read(ClockId::CLOCK_BOOTTIME).as_millis() as u64 / 10
 }
@@ -30,8 +28,8 @@ pub fn time() -> Duration {
 }
 
 /// By the system call: a preloaded library (faketime) can replace the function, and a clock that
-/// stands still would never come to SIGKILL. Where there is no such call, as on a 32-bit processor
-/// before Linux 5.1, or a filter refuses it, the function has to do.
+/// stands still would never come to SIGKILL. On a 32-bit processor before Linux 5.1, or if a filter
+/// refuses the call, the function has to do.
 fn read(clock: ClockId) -> Duration {
     let mut time = [0_i64; 2];
     // SAFETY: the kernel writes two numbers of 64 bits.
@@ -41,14 +39,13 @@ fn read(clock: ClockId) -> Duration {
     clock.now().map_or(Duration::ZERO, Duration::from)
 }
 
-/// Waits for so long. If a signal interrupts it, or a filter refuses it, the pause is shorter. See
-/// `nanosleep(2)`.
+/// Is shorter if a signal interrupts it, or a filter refuses it. See `nanosleep(2)`.
 pub fn pause(time: Duration) {
     let _ = Timespec::try_from(time).map(|time| nanosleep(&time));
 }
 
-/// `time` as a limit for a call, in seconds and nanoseconds: at most 34 years, which fits on every
-/// architecture. The calls whose names have no `64` take a C long.
+/// For a call whose name has no `64`, which takes C longs: seconds, at most 34 years, which fits
+/// on every architecture, and nanoseconds.
 pub(super) fn limit(time: Duration) -> [c_long; 2] {
     let parts = [time.as_secs().min(1 << 30), time.subsec_nanos().into()];
     parts.map(|part| part as c_long)

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use super::{Errno, check};
 
-/// Makes a struct of [`Word`]s, [`Flag`]s and [`Words`] in one mapping, and its `shared()`. Each is
-/// 0 at first, and the pair of shim and monitor takes that for "not yet".
+/// Makes a struct of [`Word`]s, [`Flag`]s and [`Words`] in one mapping. Each is 0 at first, which
+/// the pair of shim and monitor takes for "not yet".
 macro_rules! shared_words {
     ($(#[$doc:meta])* pub struct $name:ident {
         $($(#[$field_doc:meta])* $field_vis:vis $field:ident: $type:ty,)+
@@ -53,13 +53,12 @@ impl Word {
         self.0.store(value, SeqCst);
     }
 
-    /// Sets it to `value`. Returns what it was before.
+    /// Returns what it was before.
     pub fn replace(self, value: u64) -> u64 {
         self.0.swap(value, SeqCst)
     }
 }
 
-/// A shared word that is a yes or no.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag(Word);
 
@@ -84,7 +83,6 @@ impl Flag {
     }
 }
 
-/// `N` shared words.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<const N: usize>(pub &'static [AtomicU64; N]);
 
