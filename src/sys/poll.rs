@@ -62,10 +62,8 @@ pub fn peer_can_send(fd: i32) -> bool {
 pub struct News(OwnedFd);
 
 impl News {
-    /// Of these `events`, errors and hang-ups, also those that are there already.
-    ///
-    /// # Errors
-    /// `ENOSPC` the user has too many watches.
+    /// Of these `events`, errors and hang-ups, also those that are there already. `ENOSPC`: the user
+    /// has too many watches.
     pub fn of(fd: i32, events: Events) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // epoll has the same numbers.
@@ -90,11 +88,8 @@ impl AsRawFd for News {
     }
 }
 
-/// Returns how many descriptors are ready, after at most `timeout`. See `ppoll(2)`.
-///
-/// # Errors
-/// `EINTR` after this process was suspended and resumed; `ENOMEM`; `EINVAL` more descriptors than
-/// `RLIMIT_NOFILE` allows.
+/// Returns how many descriptors are ready, after at most `timeout`. `EINTR`: this process was
+/// suspended and resumed; `EINVAL`: more descriptors than `RLIMIT_NOFILE` allows. See `ppoll(2)`.
 pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errno> {
     // By the system call, as in `clock`. It writes what is left of the time.
     let mut limit = timeout.map(clock::limit);
@@ -118,36 +113,26 @@ pub fn poll_one(fd: RawFd, events: Events, timeout: Duration) -> Events {
 /// for input alone does not: when it is looked at, it asks the stream again, and forgets what was
 /// read by then.
 #[derive(Debug)]
-pub struct Writes {
-    stream: RawFd,
-    seen_by: SeenBy,
-}
-
-#[derive(Debug)]
-enum SeenBy {
+pub enum Writes {
     /// Of a pipe, each write. Of a terminal, each read that gets something: there, a write is output
     /// to the screen. See `inotify(7)`.
-    Inotify(OwnedFd),
+    Inotify(RawFd, OwnedFd),
     /// Of a socket, which inotify does not know. An epoll that also asks for room to write keeps
     /// the event of a write as long as there is room. If a Unix socket is written to as well, each
     /// read of the other end is an event, too.
-    Epoll(News),
+    Epoll(RawFd, News),
 }
 
 impl Writes {
-    /// Notices writes from now on.
-    ///
-    /// # Errors
-    /// `EMFILE` also if the user has too many instances of inotify; `ENOSPC` too many watches;
-    /// `EACCES` a pipe or terminal of another user; `ENOENT` no `/proc`; `EINVAL` another kind of
-    /// file.
+    /// `EMFILE`: also too many instances of inotify; `ENOSPC`: too many watches; `EACCES`: a pipe or
+    /// terminal of another user; `ENOENT`: no `/proc`; `EINVAL`: another kind of file.
     pub fn watch(stream: RawFd) -> Result<Self, Errno> {
         let flags = match fd::kind(stream) {
             Kind::Pipe => WatchFlags::MODIFY,
             Kind::Terminal => WatchFlags::ACCESS,
             Kind::Socket => {
-                let seen_by = SeenBy::Epoll(News::of(stream, Events::IN | Events::OUT)?);
-                return Ok(Self { stream, seen_by });
+                let news = News::of(stream, Events::IN | Events::OUT)?;
+                return Ok(Self::Epoll(stream, news));
             }
             Kind::Other => return Err(Errno::INVAL),
         };
@@ -157,34 +142,34 @@ impl Writes {
             // The same terminal under its other name. Readers of other terminals by it count, too.
             let _ = inotify::add_watch(&notify, c"/dev/tty", flags);
         }
-        let seen_by = SeenBy::Inotify(notify);
-        Ok(Self { stream, seen_by })
+        Ok(Self::Inotify(stream, notify))
     }
 
     /// Whether there was a write since the last call. Never waits.
     pub fn take(&self) -> bool {
-        match &self.seen_by {
-            SeenBy::Inotify(notify) => {
+        match self {
+            Self::Inotify(_, notify) => {
                 rustix::io::read(notify, &mut [0; 256]).is_ok_and(|len| len > 0)
             }
-            SeenBy::Epoll(news) => !news.take().is_empty(),
+            Self::Epoll(_, news) => !news.take().is_empty(),
         }
     }
 
     /// Whether a write may be going on that is not noticed yet: its process may be waiting for
     /// room. Without room for output, writes to a socket are not noticed.
     pub fn may_be_going_on(&self) -> bool {
-        let has_room = || !poll_one(self.stream, Events::OUT, Duration::ZERO).is_empty();
-        fd::may_be_full(self.stream) || matches!(self.seen_by, SeenBy::Epoll(_)) && !has_room()
+        let (Self::Inotify(stream, _) | Self::Epoll(stream, _)) = *self;
+        let has_room = || !poll_one(stream, Events::OUT, Duration::ZERO).is_empty();
+        fd::may_be_full(stream) || matches!(self, Self::Epoll(..)) && !has_room()
     }
 }
 
 impl AsRawFd for Writes {
     /// Is readable after a write.
     fn as_raw_fd(&self) -> RawFd {
-        match &self.seen_by {
-            SeenBy::Inotify(notify) => notify.as_raw_fd(),
-            SeenBy::Epoll(news) => news.as_raw_fd(),
+        match self {
+            Self::Inotify(_, notify) => notify.as_raw_fd(),
+            Self::Epoll(_, news) => news.as_raw_fd(),
         }
     }
 }
