@@ -7,16 +7,12 @@ use rustix::fs::{AtFlags, FlockOperation, OFlags};
 
 use super::{Errno, fd, open_at, proc};
 
-const READ: OFlags = OFlags::RDONLY;
-
 pub fn open(path: &std::path::Path) -> Result<OwnedFd, Errno> {
     super::open(path, OFlags::DIRECTORY)
 }
 
 /// Locks `group` until this descriptor and all of its copies in forked processes are closed.
-///
-/// # Errors
-/// `EEXIST` a process has locked it. (`EAGAIN` of `flock(2)` is what mkdir says at a limit of
+/// `EEXIST`: a process has locked it. (`EAGAIN` of `flock(2)` is what mkdir says at a limit of
 /// groups.)
 pub fn hold(group: BorrowedFd<'_>) -> Result<(), Errno> {
     match rustix::fs::flock(group, FlockOperation::NonBlockingLockExclusive) {
@@ -25,17 +21,13 @@ pub fn hold(group: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// # Errors
-/// `EBUSY` it has members or groups below it.
+/// `EBUSY`: it has members or groups below it.
 pub fn remove(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-/// Removes the empty groups right below `group`. Returns the first one that is not empty.
-/// Allocates.
-///
-/// # Errors
-/// `EACCES`, `EPERM` not allowed; `ENOENT`, `ENODEV` it has been removed.
+/// Removes the empty groups right below `group`. Returns the first one that is not empty. `EACCES`,
+/// `EPERM`: not allowed; `ENOENT`, `ENODEV`: it has been removed. Allocates.
 pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
     for name in fd::directories_in(group)? {
         match remove(group, &name) {
@@ -47,8 +39,7 @@ pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
     Ok(None)
 }
 
-/// Succeeds if a process may be moved between `group` and the groups below it. clone3 needs the
-/// same right.
+/// Whether a process may be moved between `group` and the groups below. clone3 needs the same right.
 pub fn may_move(group: BorrowedFd<'_>) -> Result<(), Errno> {
     open_at(group, c"cgroup.procs", OFlags::WRONLY).map(drop)
 }
@@ -58,15 +49,15 @@ pub fn admit(group: BorrowedFd<'_>, pid: i32) -> Result<(), Errno> {
     fd::write_number(group, c"cgroup.procs", pid)
 }
 
-/// Opens `cgroup.events`, which polls as `POLLPRI` when it changes.
+/// A file that polls as `POLLPRI` when it changes.
 pub fn open_events(group: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    open_at(group, c"cgroup.events", READ)
+    open_at(group, c"cgroup.events", OFlags::RDONLY)
 }
 
 /// The most memory that the group has used, in bytes. `None` without the memory controller, and
 /// before Linux 5.19.
 pub fn memory_peak(group: BorrowedFd<'_>) -> Option<u64> {
-    let file = open_at(group, c"memory.peak", READ).ok()?;
+    let file = open_at(group, c"memory.peak", OFlags::RDONLY).ok()?;
     let mut text = [0_u8; 32];
     let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut text)).ok()?;
     std::str::from_utf8(&text[..len]).ok()?.trim().parse().ok()
@@ -81,5 +72,6 @@ pub fn is_populated(events: BorrowedFd<'_>) -> Result<bool, Errno> {
 
 /// Calls `each` with the pid of every member of `group`, not of those below it.
 pub fn members(group: BorrowedFd<'_>, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
-    proc::each_number(open_at(group, c"cgroup.procs", READ)?.as_fd(), each)
+    let file = open_at(group, c"cgroup.procs", OFlags::RDONLY)?;
+    proc::each_number(file.as_fd(), each)
 }

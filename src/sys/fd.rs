@@ -89,8 +89,7 @@ pub fn other_end_is_of(pids: &[i32]) -> bool {
     pids.iter().any(may_have) && (is_pipe || is_made_by_them())
 }
 
-/// Whether stdin is one of a pair of Unix sockets. One that was connected has a name at one of its
-/// ends.
+/// Whether stdin is one of a pair of Unix sockets: one that was connected has a name at one end.
 fn is_unnamed_socket() -> bool {
     let is_unnamed = |address: SocketAddrAny| {
         address.address_family() == AddressFamily::UNIX
@@ -101,8 +100,7 @@ fn is_unnamed_socket() -> bool {
         && rustix::net::getpeername(stdin).is_ok_and(|other| other.is_some_and(is_unnamed))
 }
 
-/// How many bytes wait to be read, at either end of a pipe; 0 if unknown. See `FIONREAD` in
-/// `ioctl_pipe(2)`.
+/// The unread bytes, at either end of a pipe; 0 if unknown. See `FIONREAD` in `ioctl_pipe(2)`.
 pub fn unread(fd: i32) -> u64 {
     rustix::io::ioctl_fionread(std_fd(fd)).unwrap_or(0)
 }
@@ -127,10 +125,7 @@ pub fn last_write(fd: i32) -> (i64, u32) {
 }
 
 /// Appends standard error to the file `path` from now on. Unlike a shell's `2>>`, it does not wait
-/// for the reader of a FIFO. See `open(2)`.
-///
-/// # Errors
-/// `ENXIO` a FIFO without a reader, or a socket; `EISDIR`, `EACCES`, `ENOENT` and so on.
+/// for the reader of a FIFO. `ENXIO`: that has none, or it is a socket. See `open(2)`.
 pub fn append_stderr_to(path: &OsStr) -> Result<(), Errno> {
     let file = open_to_append(path)?;
     // The server expects a standard error that waits.
@@ -169,16 +164,13 @@ pub fn may_append(path: &OsStr) -> Result<(), Errno> {
     }
 }
 
-/// Keeps the inherited descriptor `number`, except 2, from the server. See `fcntl(2)`.
-///
-/// # Errors
-/// `EBADF` it is closed.
+/// Keeps the inherited descriptor `number`, except 2, from the server. `EBADF`: it is closed.
 pub fn reserve(number: i32) -> Result<(), Errno> {
     let flags = rustix::io::fcntl_getfd(std_fd(number))?;
-    if number > STDERR {
-        rustix::io::fcntl_setfd(std_fd(number), flags | FdFlags::CLOEXEC)?;
+    if number <= STDERR {
+        return Ok(());
     }
-    Ok(())
+    rustix::io::fcntl_setfd(std_fd(number), flags | FdFlags::CLOEXEC)
 }
 
 /// The descriptors above 2 that are open: the inherited ones, before treaper opens any. Finds none
@@ -189,11 +181,10 @@ pub fn inherited() -> Vec<i32> {
     if rustix::fs::stat(c"/proc/self/fd").is_ok_and(|stat| stat.st_size == 3) {
         return found;
     }
-    let Ok(directory) = open(c"/proc/self/fd", OFlags::DIRECTORY) else {
-        return found;
-    };
-    let _ = proc::numbers_in(&directory, &mut |fd| found.push(fd));
-    found.retain(|fd| *fd > STDERR && *fd != directory.as_raw_fd());
+    if let Ok(directory) = open(c"/proc/self/fd", OFlags::DIRECTORY) {
+        let _ = proc::numbers_in(&directory, &mut |fd| found.push(fd));
+        found.retain(|fd| *fd > STDERR && *fd != directory.as_raw_fd());
+    }
     found
 }
 
@@ -214,9 +205,7 @@ pub fn write_message(bytes: &[u8]) {
 
 /// Writes what fits to `number`, an inherited descriptor that treaper keeps open. Pipes and
 /// terminals are opened again, since `O_NONBLOCK` would otherwise be set for the server, too.
-///
-/// # Errors
-/// `EAGAIN` there is no room; `EPIPE` no reader; `ENOSPC` and so on.
+/// `EAGAIN`: there is no room; `EPIPE`: no reader.
 pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> {
     let fd = std_fd(number);
     match file_type(fd)? {
@@ -243,10 +232,8 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
 /// Opens the file of a descriptor anew: flags that are set there are for this process alone. See
 /// `proc_pid_fd(5)`.
 pub(super) fn reopen(number: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
-    open(
-        proc::Path::of(format_args!("/proc/self/fd/{number}")).as_c_str(),
-        flags,
-    )
+    let path = proc::Path::of(format_args!("/proc/self/fd/{number}"));
+    open(path.as_c_str(), flags)
 }
 
 /// Leaves the working directory, which could otherwise not be unmounted. See `chdir(2)`.
@@ -290,7 +277,7 @@ pub fn write_whole(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     Ok(written)
 }
 
-/// Makes the standard descriptor `to` a copy of `from`. See `dup2(2)`.
+/// Makes the standard descriptor `to` a copy of `from`.
 pub fn redirect(from: BorrowedFd<'_>, to: i32) {
     let _ = match to {
         STDIN => rustix::stdio::dup2_stdin(from),
@@ -299,31 +286,28 @@ pub fn redirect(from: BorrowedFd<'_>, to: i32) {
     };
 }
 
-/// Stdin becomes one without input, and stdout the same as stderr.
+/// Stdin becomes empty, and stdout the same as stderr.
 pub fn separate_streams() {
     let null = open(c"/dev/null", OFlags::empty());
     redirect(null.as_ref().map_or(std_fd(STDERR), AsFd::as_fd), STDIN);
     redirect(std_fd(STDERR), STDOUT);
 }
 
-/// Writes to a file below a directory.
 pub fn write_file(dir: BorrowedFd<'_>, path: &CStr, text: &[u8]) -> Result<(), Errno> {
     let file = open_at(dir, path, OFlags::WRONLY)?;
     rustix::io::retry_on_intr(|| rustix::io::write(&file, text)).map(drop)
 }
 
-/// As [`write_file`].
 pub fn write_number(dir: BorrowedFd<'_>, path: &CStr, number: i32) -> Result<(), Errno> {
     let text = proc::Path::of(format_args!("{number}"));
     write_file(dir, path, text.as_c_str().to_bytes())
 }
 
-/// Opens a directory below another one.
 pub fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     open_at(parent, name, OFlags::DIRECTORY | OFlags::NOFOLLOW)
 }
 
-/// The names of the directories in `dir`, without `.` and `..`. Allocates.
+/// Without `.` and `..`. Allocates.
 pub fn directories_in(dir: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(dir)? {
@@ -336,11 +320,10 @@ pub fn directories_in(dir: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
     Ok(names)
 }
 
-/// A pipe: when something is written to its second end, the kernel sends `signal` to this process.
-/// See `F_SETSIG` in `fcntl(2)`.
+/// A pipe: a write to its second end makes the kernel send `signal` to this process. See `F_SETSIG`
+/// in `fcntl(2)`.
 pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
-    // As `<linux/fcntl.h>` defines it.
-    const F_SETSIG: i32 = 10;
+    const F_SETSIG: i32 = 10; // As `<linux/fcntl.h>` defines it.
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let signal = signal.number().into();
     for (command, value) in [(libc::F_SETOWN, pid::own()), (F_SETSIG, signal)] {
@@ -352,8 +335,8 @@ pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((read, write))
 }
 
-/// Empties such a pipe, so that the next byte sends the signal again. Returns whether its other end
-/// is closed.
+/// Empties such a pipe: the next byte sends the signal again. Returns whether its other end is
+/// closed.
 pub fn empty(pipe: BorrowedFd<'_>) -> bool {
     rustix::io::read(pipe, &mut [0_u8; 64]) == Ok(0)
 }

@@ -33,8 +33,8 @@ impl Path {
     }
 }
 
-/// The error of a read by pid where `/proc` is missing, or is that of another PID namespace. Linux
-/// itself never returns it here, so it cannot be taken for the end of a process.
+/// `/proc` is missing, or is that of another PID namespace. Linux itself never returns this error
+/// for a read by pid, so it cannot be taken for the end of a process.
 pub const FOREIGN: Errno = Errno::NOANO;
 
 /// Proof that `/proc` was that of this PID namespace a moment ago. Do not keep it: another `/proc`
@@ -140,10 +140,10 @@ pub fn shown_name(pid: i32, command: Name) -> Name {
     program.map_or(command, |name| Name::new(&name[..name.len().min(15)]))
 }
 
-/// The longest path or first argument of which the file name is known.
+/// Of which the file name is known: a path, or a first argument.
 const LONGEST_PATH: usize = 1024;
 
-/// As much of the start of a file as `buffer` can hold.
+/// As much as `buffer` can hold.
 pub(super) fn start_of<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     let file = open(path.as_c_str(), OFlags::empty())?;
     let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer))?;
@@ -198,10 +198,7 @@ pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
 }
 
 /// Whether `pid` descends from this process. It is tried twice, since an orphan can get another
-/// parent meanwhile.
-///
-/// # Errors
-/// `ENOENT`, `ESRCH`: it has ended; others of [`View::stat`]; [`FOREIGN`].
+/// parent meanwhile. Fails as [`stat`].
 pub fn is_descendant(pid: i32) -> Result<bool, Errno> {
     let view = view()?;
     view.leads_to_own(pid).or_else(|_| view.leads_to_own(pid))
@@ -230,10 +227,7 @@ impl View {
     }
 
     /// Reads `/proc/PID/stat`, which has the state of the main thread. If that has ended and the
-    /// process has not, the other threads show the state.
-    ///
-    /// # Errors
-    /// `ENOENT`, `ESRCH` gone.
+    /// process has not, the other threads show the state. `ENOENT`, `ESRCH`: gone.
     pub fn stat(self, pid: i32) -> Result<Stat, Errno> {
         let mut stat = read_stat(&Path::new(pid, "stat"))?;
         if stat.state == b'Z' && stat.threads > 1 {
@@ -253,10 +247,8 @@ impl View {
         start_of(&Path::new(pid, name), buffer)
     }
 
-    /// The file name of a process' program, in `buffer`. See `proc_pid_exe(5)`.
-    ///
-    /// # Errors
-    /// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone.
+    /// The file name of a process' program, in `buffer`. `EACCES`, `EPERM`: not allowed; `ENOENT`:
+    /// gone. See `proc_pid_exe(5)`.
     pub fn program(self, pid: i32, buffer: &mut [u8; LONGEST_PATH]) -> Result<&[u8], Errno> {
         let link = Path::new(pid, "exe");
         let len = rustix::fs::readlinkat_raw(CWD, link.as_c_str(), &mut buffer[..])?;
@@ -289,21 +281,16 @@ impl View {
         rustix::fs::stat(Path::new(pid, "").as_c_str()).map(|s| s.st_uid)
     }
 
-    /// What descriptor `fd` of a process is open on. See `proc_pid_fd(5)`.
-    ///
-    /// # Errors
-    /// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or has no such descriptor.
+    /// What descriptor `fd` of a process is open on. `EACCES`, `EPERM`: not allowed; `ENOENT`: gone,
+    /// or no such descriptor. See `proc_pid_fd(5)`.
     pub fn target(self, pid: i32, fd: i32) -> Result<Target, Errno> {
         let path = Path::of(format_args!("/proc/{pid}/fd/{fd}"));
         target_at(CWD, path.as_c_str())
     }
 
     /// Whether any descriptor of a process `matches`, given what it is open on, and whether it can
-    /// be written to.
-    ///
-    /// # Errors
-    /// `EACCES`, `EPERM` not allowed; `ENOENT` it is gone, or hidden; `EMFILE` it has more than
-    /// [`MAX_DESCRIPTORS`], or this process has no room for one more.
+    /// be written to. `EACCES`, `EPERM`: not allowed; `ENOENT`: gone, or hidden; `EMFILE`: more than
+    /// [`MAX_DESCRIPTORS`], or no room for one more here.
     pub fn any_descriptor(
         self,
         pid: i32,
@@ -335,12 +322,8 @@ impl View {
     }
 
     /// Calls `each` with every child of `pid`, over all its threads. A list longer than a page can
-    /// lack some children if others leave meanwhile: to find all, ask again. See
-    /// `proc_pid_task(5)`, `children`.
-    ///
-    /// # Errors
-    /// `ENOENT`, `ESRCH` the process is gone; `ENOSYS` the kernel has no such file (no
-    /// `CONFIG_PROC_CHILDREN`).
+    /// lack some children if others leave meanwhile: to find all, ask again. `ENOENT`, `ESRCH`:
+    /// gone; `ENOSYS`: a kernel without `CONFIG_PROC_CHILDREN`. See `proc_pid_task(5)`, `children`.
     pub fn children(self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
         let tasks = Path::new(pid, "task");
         // Two links are the directory's own, so three mean one thread, which needs no listing.

@@ -27,8 +27,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A socket, or a pipe or terminal that is open without waiting (`O_NONBLOCK`) for this process
-    /// alone.
+    /// A socket, or what is open without waiting (`O_NONBLOCK`) for this process alone.
     pub const fn new(fd: OwnedFd, kind: Kind) -> Self {
         let own_pipe = None;
         Self { fd, kind, own_pipe }
@@ -45,10 +44,7 @@ impl Stream {
         own_pipe.is_some_and(|(_, own)| device(own) != device(&self.fd))
     }
 
-    /// See `read(2)`, `recv(2)`, and `splice(2)`.
-    ///
-    /// # Errors
-    /// `EAGAIN` there is nothing.
+    /// `EAGAIN`: there is nothing. See `read(2)`, `recv(2)`, and `splice(2)`.
     pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
         if self.kind == Kind::Socket {
             let received = rustix::net::recv(&self.fd, bytes, RecvFlags::DONTWAIT);
@@ -68,10 +64,8 @@ impl Stream {
         }
     }
 
-    /// Writes what fits. See `write(2)`, `send(2)`, and `splice(2)`.
-    ///
-    /// # Errors
-    /// `EAGAIN` nothing fits; `EPIPE` there is no reader.
+    /// Writes what fits. `EAGAIN`: nothing; `EPIPE`: there is no reader. See `write(2)`, `send(2)`,
+    /// and `splice(2)`.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
         if self.kind == Kind::Socket {
             return self.without_reports(rustix::net::send(&self.fd, bytes, AT_ONCE));
@@ -95,18 +89,12 @@ impl Stream {
         moved
     }
 
-    /// The place of a pipe, which counts neither as a reader nor as a writer.
-    ///
-    /// # Errors
-    /// `ENOENT` no `/proc`.
+    /// The place of a pipe, which counts neither as a reader nor as a writer. `ENOENT`: no `/proc`.
     pub fn place(&self) -> Result<OwnedFd, Errno> {
         reopen(self.as_raw_fd(), OFlags::PATH)
     }
 
-    /// Opens a pipe for writing again, whose last writer has left.
-    ///
-    /// # Errors
-    /// `ENXIO` it has no reader.
+    /// Opens a pipe for writing again, whose last writer has left. `ENXIO`: it has no reader.
     pub fn open_again(place: &OwnedFd) -> Result<Self, Errno> {
         let own = reopen(place.as_raw_fd(), OFlags::WRONLY | OFlags::NONBLOCK)?;
         Ok(Self::new(own, Kind::Pipe))
@@ -222,10 +210,8 @@ pub fn send(line: BorrowedFd<'_>, bytes: &[u8]) {
     let _ = rustix::net::send(line, bytes, AT_ONCE);
 }
 
-/// Receives one byte, and does not wait. `None`: the other end has hung up. See `recv(2)`.
-///
-/// # Errors
-/// `EAGAIN` there is none.
+/// Receives one byte, and does not wait. `None`: the other end has hung up; `EAGAIN`: there is no
+/// byte. See `recv(2)`.
 pub fn receive(line: BorrowedFd<'_>) -> Result<Option<u8>, Errno> {
     let mut byte = [0];
     let (count, _) = rustix::net::recv(line, &mut byte, RecvFlags::DONTWAIT)?;
