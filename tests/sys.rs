@@ -266,7 +266,7 @@ fn a_standard_stream_is_used_without_waiting_and_without_a_change_of_its_flags()
         sys::dup2(near.as_raw_fd(), 0);
         let own = of(0).unwrap();
         let read = own.read(&mut [0; 8]);
-        (own.kind(), read) == (Kind::Socket, Err(Errno::AGAIN))
+        (own.kind, read) == (Kind::Socket, Err(Errno::AGAIN))
     });
 }
 

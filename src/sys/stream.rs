@@ -19,10 +19,9 @@ use super::{Errno, arrival, errno, std_fd};
 #[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
-    kind: Kind,
-    /// For a pipe that other processes have open as well, for which `O_NONBLOCK` would be set, too.
-    /// `splice` can be asked not to wait, but moves bytes only between two pipes: this is the other
-    /// one, which is empty between two calls.
+    pub kind: Kind,
+    /// `O_NONBLOCK` would be set for other processes that have a pipe open, too. `splice` can be
+    /// asked not to wait, but needs a second pipe: this one, which is empty between two calls.
     own_pipe: Option<(File, OwnedFd)>,
 }
 
@@ -31,10 +30,6 @@ impl Stream {
     pub const fn new(fd: OwnedFd, kind: Kind) -> Self {
         let own_pipe = None;
         Self { fd, kind, own_pipe }
-    }
-
-    pub const fn kind(&self) -> Kind {
-        self.kind
     }
 
     /// Whether it is a pipe with a name, which other processes can open.
@@ -64,8 +59,7 @@ impl Stream {
         }
     }
 
-    /// Writes what fits. `EAGAIN`: nothing; `EPIPE`: there is no reader. See `write(2)`, `send(2)`,
-    /// and `splice(2)`.
+    /// `EAGAIN`: nothing fits; `EPIPE`: no reader. See `write(2)`, `send(2)`, and `splice(2)`.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
         if self.kind == Kind::Socket {
             return self.without_reports(rustix::net::send(&self.fd, bytes, AT_ONCE));
@@ -184,8 +178,7 @@ fn never_waiting(fd: OwnedFd, kind: Kind) -> Result<Stream, Errno> {
     Ok(Stream::new(fd, if is_socket { kind } else { Kind::Pipe }))
 }
 
-/// A stream from this process to another one, and its end there. A write to that end of a socket
-/// fails, since nobody would read it.
+/// A stream from this process to another one, and its end there. A socket cannot be written there.
 pub fn outgoing(kind: Kind) -> Result<(Stream, OwnedFd), Errno> {
     let (far, near) = pair(kind)?;
     if kind == Kind::Socket {
@@ -210,16 +203,14 @@ pub fn send(line: BorrowedFd<'_>, bytes: &[u8]) {
     let _ = rustix::net::send(line, bytes, AT_ONCE);
 }
 
-/// Receives one byte, and does not wait. `None`: the other end has hung up; `EAGAIN`: there is no
-/// byte. See `recv(2)`.
+/// Does not wait. `None`: the other end has hung up; `EAGAIN`: there is no byte. See `recv(2)`.
 pub fn receive(line: BorrowedFd<'_>) -> Result<Option<u8>, Errno> {
     let mut byte = [0];
     let (count, _) = rustix::net::recv(line, &mut byte, RecvFlags::DONTWAIT)?;
     Ok((count > 0).then_some(byte[0]))
 }
 
-/// Whether stdin is a pipe that can be read from, or a connected stream socket. See `fcntl(2)`,
-/// `F_GETFL`, and `socket(7)`.
+/// Whether stdin is a readable pipe, or a connected stream socket. See `fcntl(2)`, `socket(7)`.
 pub fn stdin_can_be_relayed() -> bool {
     let stdin = std_fd(fd::STDIN);
     match fd::kind(fd::STDIN) {
@@ -234,8 +225,7 @@ pub fn stdin_can_be_relayed() -> bool {
     }
 }
 
-/// A copy of a standard descriptor, above the standard ones, that no child gets. See
-/// `F_DUPFD_CLOEXEC` in `fcntl(2)`.
+/// A copy above the standard descriptors, closed on exec. See `F_DUPFD_CLOEXEC` in `fcntl(2)`.
 pub fn copy_of(standard: i32) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(std_fd(standard), 3)
 }
