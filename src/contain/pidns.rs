@@ -12,7 +12,7 @@ use crate::sys::{Errno, namespace};
 /// Forks the monitor into a new PID namespace, which the child sets up. The error, which the child
 /// can return, too, names the cause and the remedy. `in_job`: see [`clone::fork`].
 pub fn fork(in_job: bool) -> Result<Fork, Error> {
-    let ids = namespace::own_ids();
+    let (uid, gid) = namespace::own_ids();
     let fork = |with_user| clone::fork_into_namespace(with_user, in_job);
     let (forked, with_user) = match fork(false) {
         Err(Errno::PERM) => (fork(true), true),
@@ -20,20 +20,16 @@ pub fn fork(in_job: bool) -> Result<Fork, Error> {
     };
     let forked = forked.map_err(|errno| cannot("make a PID namespace", errno))?;
     if matches!(forked, Fork::Child) {
-        set_up(with_user, ids)?;
+        if with_user {
+            namespace::map_ids(uid, gid)
+                .map_err(|errno| cannot("map the uid of treaper", errno))?;
+        }
+        namespace::mount_own_proc().map_err(|errno| match errno {
+            Errno::INVAL => cannot(BELOW_NO_MOUNT_POINT, errno),
+            errno => cannot("mount /proc", errno),
+        })?;
     }
     Ok(forked)
-}
-
-/// Called inside.
-fn set_up(with_user: bool, (uid, gid): (u32, u32)) -> Result<(), Error> {
-    if with_user {
-        namespace::map_ids(uid, gid).map_err(|errno| cannot("map the uid of treaper", errno))?;
-    }
-    namespace::mount_own_proc().map_err(|errno| match errno {
-        Errno::INVAL => cannot(BELOW_NO_MOUNT_POINT, errno),
-        errno => cannot("mount /proc", errno),
-    })
 }
 
 const BELOW_NO_MOUNT_POINT: &str = "mount /proc below a root directory that is not a mount point";
