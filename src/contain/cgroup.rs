@@ -2,8 +2,7 @@
 //!
 //! It guarantees more than the walk: one write reaches every member at once, whatever its uid, and
 //! also while it forks. A member with write access to another group can leave this one, but is
-//! still stopped as a descendant. The group does not end when treaper is killed, so it does not
-//! replace the pair of shim and monitor.
+//! still stopped as a descendant. The group outlives treaper, so the pair is still needed.
 
 use std::ffi::{CStr, CString, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -73,8 +72,8 @@ impl Cgroup {
         sys::memory_peak(self.dir.as_fd())
     }
 
-    /// Moves processes of treaper out of the group, or one below it, if another process has moved
-    /// them in: a stop is for the tree alone.
+    /// Moves processes of treaper that another process has moved into the group, or one below it,
+    /// out again: a stop is for the tree alone.
     pub fn expel(&self, treaper: &[i32]) {
         for own in treaper.iter().copied().filter(|pid| *pid != 0) {
             let mut buffer = [0; 4096];
@@ -89,8 +88,7 @@ impl Cgroup {
         }
     }
 
-    /// Sends SIGKILL to the members, also of the groups below. Returns whether one call has reached
-    /// all.
+    /// Kills the members, also of groups below. Returns whether one call has reached all of them.
     pub fn kill(&self) -> bool {
         match fd::write_file(self.dir.as_fd(), c"cgroup.kill", b"1") {
             Ok(()) => return true,
@@ -109,8 +107,7 @@ impl Cgroup {
         });
     }
 
-    /// For Linux before 5.14. Frozen members cannot fork while they are signalled. The write
-    /// returns before all of them are frozen.
+    /// For Linux before 5.14. Frozen members cannot fork. The write returns before all are frozen.
     fn kill_by_freezing(&self) {
         let freeze = |text| fd::write_file(self.dir.as_fd(), c"cgroup.freeze", text);
         if let Err(errno) = freeze(b"1") {
@@ -135,8 +132,8 @@ impl Cgroup {
 /// tries it at its end. A group with members cannot be removed, so the last one succeeds.
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // The other process has removed it. As PID 1 of another namespace, another treaper can have
-        // made a group of the same name since then.
+        // The other process has removed it, and another treaper, PID 1 of another namespace, may
+        // have made a group of the same name since then.
         if self.is_populated() == Err(Errno::NODEV) {
             return;
         }
@@ -150,8 +147,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// The new directory, which is locked while a process of treaper has it open, and its
-/// `cgroup.events`.
+/// The new group, locked while a process of treaper has it open, and its `cgroup.events`.
 fn make_and_hold(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))?;
     let open_and_hold = || {
@@ -174,9 +170,8 @@ fn is_taken(errno: Errno) -> bool {
     matches!(errno, Errno::EXIST | Errno::NOENT | Errno::NODEV)
 }
 
-/// Removes the group `name` and all groups below it, deepest first, if none has a member. There is
-/// only one `dir`, which moves down and up again, so neither the stack nor the number of descriptors
-/// grows with the depth.
+/// Removes the group `name` and all groups below it, deepest first, if none has a member. The one
+/// `dir` moves down and up, so neither stack nor number of descriptors grows with the depth.
 fn remove_tree(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     match sys::remove(parent.as_fd(), name) {
         Err(Errno::BUSY) => {}

@@ -11,9 +11,8 @@ pub fn open(path: &std::path::Path) -> Result<OwnedFd, Errno> {
     super::open(path, OFlags::DIRECTORY)
 }
 
-/// Locks `group` until this descriptor and all of its copies in forked processes are closed.
-/// `EEXIST`: a process has locked it. (`EAGAIN` of `flock(2)` is what mkdir says at a limit of
-/// groups.)
+/// Locks `group` until this descriptor and all of its copies in forked processes are closed. If a
+/// process has locked it: `EEXIST`, since `EAGAIN` of `flock(2)` is what mkdir says at a limit.
 pub fn hold(group: BorrowedFd<'_>) -> Result<(), Errno> {
     match rustix::fs::flock(group, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::AGAIN) => Err(Errno::EXIST),
@@ -39,7 +38,7 @@ pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
     Ok(None)
 }
 
-/// Whether a process may be moved between `group` and the groups below. clone3 needs the same right.
+/// Whether processes may be moved between `group` and those below. clone3 needs the same right.
 pub fn may_move(group: BorrowedFd<'_>) -> Result<(), Errno> {
     open_at(group, c"cgroup.procs", OFlags::WRONLY).map(drop)
 }
@@ -54,8 +53,7 @@ pub fn open_events(group: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     open_at(group, c"cgroup.events", OFlags::RDONLY)
 }
 
-/// The most memory that the group has used, in bytes. `None` without the memory controller, and
-/// before Linux 5.19.
+/// In bytes. `None` without the memory controller, and before Linux 5.19.
 pub fn memory_peak(group: BorrowedFd<'_>) -> Option<u64> {
     let file = open_at(group, c"memory.peak", OFlags::RDONLY).ok()?;
     let mut text = [0_u8; 32];

@@ -27,9 +27,8 @@ pub fn time() -> Duration {
     read(ClockId::CLOCK_REALTIME)
 }
 
-/// By the system call: a preloaded library (faketime) can replace the function, and a clock that
-/// stands still would never come to SIGKILL. On a 32-bit processor before Linux 5.1, or if a filter
-/// refuses the call, the function has to do.
+/// By the system call, unless it is missing (32-bit before Linux 5.1) or refused: a preloaded
+/// library (faketime) can replace the function, and a clock that stands still would never SIGKILL.
 fn read(clock: ClockId) -> Duration {
     let mut time = [0_i64; 2];
     // SAFETY: the kernel writes two numbers of 64 bits.

@@ -30,8 +30,7 @@ pub enum Kind {
     Other,
 }
 
-/// What is known of a file without asking its file system, which might hang. See
-/// `AT_STATX_DONT_SYNC` in `statx(2)`.
+/// Without asking the file system, which might hang. See `AT_STATX_DONT_SYNC` in `statx(2)`.
 fn stat_unasked(fd: BorrowedFd<'_>, what: StatxFlags) -> Result<Statx, Errno> {
     // rustix does not name it where it calls the C library, and that is musl.
     const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
@@ -61,9 +60,8 @@ pub fn kind(fd: i32) -> Kind {
     }
 }
 
-/// Whether one of the processes `pids` has the other end of stdin. Also true if that cannot be
-/// known: `/proc` does not show one of them, or the other end is a FIFO or socket with a name,
-/// which any process may open.
+/// Whether one of the processes `pids` has the other end of stdin. Also true if that is unknown:
+/// `/proc` does not show one of them, or any process may open the other end, which has a name.
 pub fn other_end_is_of(pids: &[i32]) -> bool {
     let Ok((proc, own)) = proc::view().and_then(|proc| Ok((proc, proc.target(pid::own(), STDIN)?)))
     else {
@@ -140,8 +138,7 @@ pub fn open_to_append(path: &OsStr) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
 }
 
-/// As [`open_to_append`], without keeping it open. A FIFO is not opened: its reader would see an
-/// end.
+/// Opens and closes the file, except a FIFO, whose reader would see an end.
 pub fn can_append(path: &OsStr) -> Result<(), Errno> {
     let is_fifo = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
     if rustix::fs::stat(path).is_ok_and(is_fifo) {
@@ -157,14 +154,14 @@ pub fn may_append(path: &OsStr) -> Result<(), Errno> {
         _ if path.is_dir() => Err(Errno::ISDIR),
         Err(Errno::NOENT) => {
             let parent = path.parent().filter(|name| !name.as_os_str().is_empty());
-            let flags = Access::WRITE_OK | Access::EXEC_OK;
-            rustix::fs::access(parent.unwrap_or(Path::new(".")), flags)
+            let parent = parent.unwrap_or(Path::new("."));
+            rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK)
         }
         result => result,
     }
 }
 
-/// Keeps the inherited descriptor `number`, except 2, from the server. `EBADF`: it is closed.
+/// Keeps descriptor `number`, except 2, from the server. `EBADF`: it is closed. See `fcntl(2)`.
 pub fn reserve(number: i32) -> Result<(), Errno> {
     let flags = rustix::io::fcntl_getfd(std_fd(number))?;
     if number <= STDERR {
@@ -173,8 +170,7 @@ pub fn reserve(number: i32) -> Result<(), Errno> {
     rustix::io::fcntl_setfd(std_fd(number), flags | FdFlags::CLOEXEC)
 }
 
-/// The descriptors above 2 that are open: the inherited ones, before treaper opens any. Finds none
-/// without `/proc`.
+/// The open descriptors above 2: those inherited, before treaper opens any. None without `/proc`.
 pub fn inherited() -> Vec<i32> {
     let mut found = Vec::new();
     // Since Linux 6.2 this size is their number. The usual three need no listing.
@@ -220,8 +216,8 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
             let can_write = || poll_one(number, Events::OUT, Duration::ZERO).contains(Events::OUT);
             match reopen(number, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
                 Ok(own) => write_at_once(own.as_fd(), bytes),
-                // No free descriptor, or no /proc. Another writer may fill the pipe before this
-                // write, which then waits for the reader.
+                // Without /proc or a free descriptor. If another writer fills the pipe first, this
+                // write waits for the reader.
                 Err(_) if can_write() => write_at_once(fd, bytes),
                 Err(_) => Err(Errno::AGAIN),
             }
@@ -229,8 +225,7 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
     }
 }
 
-/// Opens the file of a descriptor anew: flags that are set there are for this process alone. See
-/// `proc_pid_fd(5)`.
+/// Opens the file of a descriptor anew, with flags for this process alone. See `proc_pid_fd(5)`.
 pub(super) fn reopen(number: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = proc::Path::of(format_args!("/proc/self/fd/{number}"));
     open(path.as_c_str(), flags)
@@ -277,7 +272,7 @@ pub fn write_whole(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     Ok(written)
 }
 
-/// Makes the standard descriptor `to` a copy of `from`.
+/// Makes the standard descriptor `to` a copy of `from`. See `dup2(2)`.
 pub fn redirect(from: BorrowedFd<'_>, to: i32) {
     let _ = match to {
         STDIN => rustix::stdio::dup2_stdin(from),
@@ -320,8 +315,7 @@ pub fn directories_in(dir: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
     Ok(names)
 }
 
-/// A pipe: a write to its second end makes the kernel send `signal` to this process. See `F_SETSIG`
-/// in `fcntl(2)`.
+/// A pipe: at a write, the kernel sends `signal` to this process. See `F_SETSIG` in `fcntl(2)`.
 pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     const F_SETSIG: i32 = 10; // As `<linux/fcntl.h>` defines it.
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
@@ -335,8 +329,7 @@ pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((read, write))
 }
 
-/// Empties such a pipe: the next byte sends the signal again. Returns whether its other end is
-/// closed.
+/// The next byte sends the signal again. Returns whether the other end of the pipe is closed.
 pub fn empty(pipe: BorrowedFd<'_>) -> bool {
     rustix::io::read(pipe, &mut [0_u8; 64]) == Ok(0)
 }

@@ -56,14 +56,12 @@ pub fn peer_can_send(fd: i32) -> bool {
     is_tcp && ret == 0 && ESTABLISHED_OR_FIN_WAIT.contains(&state)
 }
 
-/// Reports each event of a descriptor once, where poll would report it again and again. See
-/// `EPOLLET` in `epoll(7)`.
+/// Reports each event once, where poll would repeat it. See `EPOLLET` in `epoll(7)`.
 #[derive(Debug)]
 pub struct News(OwnedFd);
 
 impl News {
-    /// Of these `events`, errors and hang-ups, also those that are there already. `ENOSPC`: the user
-    /// has too many watches.
+    /// Also errors and hang-ups, and what is there already. `ENOSPC`: too many watches of this user.
     pub fn of(fd: i32, events: Events) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // epoll has the same numbers.
@@ -101,31 +99,28 @@ pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errn
     check(ret).map(|count| count as usize)
 }
 
-/// What is reported of one descriptor within this time: nothing also if a signal interrupts the
-/// wait, or poll fails.
+/// Nothing is reported also if a signal interrupts the wait, or poll fails.
 pub fn poll_one(fd: RawFd, events: Events, timeout: Duration) -> Events {
     let mut one = [Polled::new(fd, events)];
     let _ = poll(&mut one, Some(timeout));
     one[0].reported()
 }
 
-/// Notices each write to a stream, also one that another process reads at once. An epoll that asks
-/// for input alone does not: when it is looked at, it asks the stream again, and forgets what was
-/// read by then.
+/// Notices each write to a stream, also one that another process reads at once, which an epoll that
+/// asks for input alone forgets: when it is looked at, it asks the stream again.
 #[derive(Debug)]
 pub enum Writes {
-    /// Of a pipe, each write. Of a terminal, each read that gets something: there, a write is output
-    /// to the screen. See `inotify(7)`.
+    /// Each write to a pipe; each read of a terminal, where a write is output.
     Inotify(RawFd, OwnedFd),
     /// Of a socket, which inotify does not know. An epoll that also asks for room to write keeps
-    /// the event of a write as long as there is room. If a Unix socket is written to as well, each
-    /// read of the other end is an event, too.
+    /// the event of a write while there is room. If a Unix socket is written to as well, each read
+    /// of the other end is an event, too.
     Epoll(RawFd, News),
 }
 
 impl Writes {
-    /// `EMFILE`: also too many instances of inotify; `ENOSPC`: too many watches; `EACCES`: a pipe or
-    /// terminal of another user; `ENOENT`: no `/proc`; `EINVAL`: another kind of file.
+    /// `EMFILE`: also too many instances of inotify; `ENOSPC`: too many watches; `EACCES`: another
+    /// user's pipe or terminal; `ENOENT`: no `/proc`; `EINVAL`: another kind. See `inotify(7)`.
     pub fn watch(stream: RawFd) -> Result<Self, Errno> {
         let flags = match fd::kind(stream) {
             Kind::Pipe => WatchFlags::MODIFY,

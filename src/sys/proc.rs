@@ -50,8 +50,7 @@ pub fn view() -> Result<View, Errno> {
     own.then_some(View(())).ok_or(FOREIGN)
 }
 
-/// Whether process 1 is the machine's init. Its PID namespace has a fixed number,
-/// `PROC_PID_INIT_INO` in Linux's `proc_ns.h`.
+/// Whether process 1 is the machine's init: this number is `PROC_PID_INIT_INO` in `proc_ns.h`.
 pub fn is_of_first_namespace() -> bool {
     rustix::fs::stat(c"/proc/self/ns/pid").is_ok_and(|stat| stat.st_ino == 0xEFFF_FFFC)
 }
@@ -97,8 +96,7 @@ impl Stat {
     }
 }
 
-/// A command name: at most 15 bytes, which the process can choose. An unknown name is empty, and
-/// shown as `?`.
+/// A command name: at most 15 bytes, which the process can choose. An unknown one is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Name {
     bytes: [u8; 16],
@@ -129,8 +127,7 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// The name under which users know a process: its command name, except one that says nothing. Node
-/// 24 calls itself `MainThread`.
+/// The name under which users know a process: Node 24 has the command name `MainThread`.
 pub fn shown_name(pid: i32, command: Name) -> Name {
     if command.as_bytes() != b"MainThread" {
         return command;
@@ -140,7 +137,6 @@ pub fn shown_name(pid: i32, command: Name) -> Name {
     program.map_or(command, |name| Name::new(&name[..name.len().min(15)]))
 }
 
-/// Of which the file name is known: a path, or a first argument.
 const LONGEST_PATH: usize = 1024;
 
 /// As much as `buffer` can hold.
@@ -158,8 +154,7 @@ fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-/// Whether `text` is called `name`. Programs that change their own names begin the new one with the
-/// old one, and a colon: `tmux: server`.
+/// Programs that change their names begin the new one with the old one and a colon: `tmux: server`.
 fn is_called(text: &[u8], name: &[u8]) -> bool {
     file_name(text) == name || file_name(before(b':', text)) == name
 }
@@ -183,8 +178,7 @@ pub fn may_be_suspended(pid: i32) -> bool {
     }
 }
 
-/// As [`View::children`], or [`FOREIGN`]. Without such lists (`ENOSYS`), all processes are asked
-/// for their parent.
+/// As [`View::children`], or [`FOREIGN`]. Without such lists all processes show their parent.
 pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let view = view()?;
     match view.children(pid, each) {
@@ -247,8 +241,8 @@ impl View {
         start_of(&Path::new(pid, name), buffer)
     }
 
-    /// The file name of a process' program, in `buffer`. `EACCES`, `EPERM`: not allowed; `ENOENT`:
-    /// gone. See `proc_pid_exe(5)`.
+    /// The file name of the program. `EACCES`, `EPERM`: not allowed; `ENOENT`: gone. See
+    /// `proc_pid_exe(5)`.
     pub fn program(self, pid: i32, buffer: &mut [u8; LONGEST_PATH]) -> Result<&[u8], Errno> {
         let link = Path::new(pid, "exe");
         let len = rustix::fs::readlinkat_raw(CWD, link.as_c_str(), &mut buffer[..])?;
@@ -257,8 +251,7 @@ impl View {
         Ok(file_name(path.strip_suffix(b" (deleted)").unwrap_or(path)))
     }
 
-    /// Whether `name` is the `command` name of the process `pid`, of which the kernel keeps 15
-    /// bytes, or the file name of its program.
+    /// As the `command` name, of which the kernel keeps 15 bytes, or the file name of the program.
     pub fn has_name(self, pid: i32, command: Name, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
         is_called(command.as_bytes(), &name[..name.len().min(15)])
@@ -281,16 +274,16 @@ impl View {
         rustix::fs::stat(Path::new(pid, "").as_c_str()).map(|s| s.st_uid)
     }
 
-    /// What descriptor `fd` of a process is open on. `EACCES`, `EPERM`: not allowed; `ENOENT`: gone,
-    /// or no such descriptor. See `proc_pid_fd(5)`.
+    /// What descriptor `fd` of a process is open on. `EACCES`, `EPERM`: not allowed; `ENOENT`:
+    /// gone, or no such descriptor. See `proc_pid_fd(5)`.
     pub fn target(self, pid: i32, fd: i32) -> Result<Target, Errno> {
         let path = Path::of(format_args!("/proc/{pid}/fd/{fd}"));
         target_at(CWD, path.as_c_str())
     }
 
     /// Whether any descriptor of a process `matches`, given what it is open on, and whether it can
-    /// be written to. `EACCES`, `EPERM`: not allowed; `ENOENT`: gone, or hidden; `EMFILE`: more than
-    /// [`MAX_DESCRIPTORS`], or no room for one more here.
+    /// be written to. `EACCES`, `EPERM`: not allowed; `ENOENT`: gone, or hidden; `EMFILE`: it has
+    /// more than [`MAX_DESCRIPTORS`], or no other one can be opened here.
     pub fn any_descriptor(
         self,
         pid: i32,
@@ -375,8 +368,7 @@ fn read_stat(path: &Path) -> Result<Stat, Errno> {
     parse_stat(start_of(path, &mut [0; 512])?).ok_or(Errno::IO)
 }
 
-/// Parses the text of `/proc/PID/stat`. The name is in parentheses and can contain some, so it ends
-/// at the last one.
+/// The name is in parentheses and can contain some, so it ends at the last one.
 pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let start = text.iter().position(|b| *b == b'(')? + 1;
     let end = text.iter().rposition(|b| *b == b')')?;

@@ -9,8 +9,7 @@ use rustix::termios;
 
 use super::{Errno, errno, open, std_fd};
 
-/// See `tty(4)`. Without `/dev/tty` (an empty `/dev`) a controlling terminal is known only if a
-/// standard descriptor is open on it.
+/// Without `/dev/tty`, it is known only if a standard descriptor is open on it. See `tty(4)`.
 pub fn have_controlling_terminal() -> bool {
     match open(c"/dev/tty", OFlags::NOCTTY | OFlags::NONBLOCK) {
         Ok(_) => true,
@@ -24,8 +23,8 @@ pub fn have_controlling_terminal() -> bool {
     }
 }
 
-/// Makes `group` the foreground group of the controlling terminal again, if the current one has no
-/// process any more. The server (a shell, for example) may have made that one.
+/// Makes `group` the foreground group again, if the current one, which the server (a shell, for
+/// example) may have made, has no process any more.
 pub fn reclaim_foreground(group: i32) {
     let other = front().filter(|(_, current)| current.as_raw_pid() != group);
     if let Some((terminal, other)) = other {
@@ -39,7 +38,7 @@ pub fn front_group() -> Option<i32> {
     front().map(|(_, group)| group.as_raw_pid())
 }
 
-/// Makes `to` the foreground group of the controlling terminal, if that is now `from`.
+/// Makes `to` the foreground group, if that is now `from`.
 pub fn move_foreground(from: i32, to: i32) {
     if let Some((terminal, _)) = front().filter(|(_, current)| current.as_raw_pid() == from) {
         set_front(&terminal, to);
@@ -55,8 +54,7 @@ fn front() -> Option<(OwnedFd, Pid)> {
     (!group.is_init()).then_some((terminal, group))
 }
 
-/// SIGTTOU is blocked, so the call cannot suspend this process. It fails only if the terminal or
-/// the group is gone. See `tcsetpgrp(3)`.
+/// SIGTTOU is blocked. Fails only if the terminal or the group is gone. See `tcsetpgrp(3)`.
 fn set_front(terminal: &OwnedFd, group: i32) {
     if let Some(group) = Pid::from_raw(group) {
         let _ = termios::tcsetpgrp(terminal, group);
