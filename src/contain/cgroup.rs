@@ -78,11 +78,9 @@ impl Cgroup {
         for own in treaper.iter().copied().filter(|pid| *pid != 0) {
             let mut buffer = [0; 4096];
             let groups = proc::view().and_then(|proc| proc.start_of(own, "cgroup", &mut buffer));
-            let is_inside = |groups: &[u8]| {
-                let mut names = groups.split(|byte| b"/\n".contains(byte));
-                names.any(|name| name == self.name.to_bytes())
-            };
-            if groups.is_ok_and(is_inside) {
+            let groups = groups.unwrap_or_default();
+            let mut names = groups.split(|byte| b"/\n".contains(byte));
+            if names.any(|name| name == self.name.to_bytes()) {
                 let _ = sys::admit(self.parent.as_fd(), own);
             }
         }
@@ -232,7 +230,7 @@ pub fn find(mounts: &[u8], groups: &[u8]) -> Result<PathBuf, String> {
         .find_map(|line| line.strip_prefix(b"0::"))
         .ok_or("this system has no cgroup v2")?;
     let goes_up = |path: &[u8]| path.split(|byte| *byte == b'/').any(|part| part == b"..");
-    let mut hidden = false;
+    let mut why = "no cgroup v2 file system is mounted; mount one, or bind it into the container";
     for line in mounts.split(|byte| *byte == b'\n') {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let mut after_dash = fields.iter().skip_while(|field| **field != b"-").skip(1);
@@ -246,14 +244,10 @@ pub fn find(mounts: &[u8], groups: &[u8]) -> Result<PathBuf, String> {
             Some(below @ ([] | [b'/', ..])) if !goes_up(below) => {
                 return Ok(OsString::from_vec([&point[..], below].concat()).into());
             }
-            _ => hidden = true,
+            _ => why = "the cgroup of treaper is outside of the part that is mounted here",
         }
     }
-    Err(if hidden {
-        "the cgroup of treaper is outside of the part that is mounted here".to_owned()
-    } else {
-        "no cgroup v2 file system is mounted; mount one, or bind it into the container".to_owned()
-    })
+    Err(why.to_owned())
 }
 
 /// mountinfo writes blank, tab, newline and backslash as `\ooo`.

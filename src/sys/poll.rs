@@ -61,7 +61,7 @@ pub fn peer_can_send(fd: i32) -> bool {
 pub struct News(OwnedFd);
 
 impl News {
-    /// Also errors and hang-ups, and what is there already. `ENOSPC`: too many watches of this user.
+    /// Also errors and hang-ups, and what is there already. `ENOSPC`: too many watches of the user.
     pub fn of(fd: i32, events: Events) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // epoll has the same numbers.
