@@ -53,7 +53,7 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
         Err(answer) => return answer.print(),
     };
     let voice = &*start.voice;
-    let result = start.config().and_then(|config| {
+    let result = start.config.and_then(|config| {
         open_stderr(&config)?;
         let request = Request {
             config: &config,

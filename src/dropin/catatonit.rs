@@ -2,8 +2,7 @@
 
 use std::ffi::OsStr;
 
-use super::getopt::Getopt;
-use super::{Answer, Call, OWN_VERSION, Start};
+use super::{Answer, Call, OWN_VERSION, Start, getopt};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
 use crate::output::stderr;
@@ -15,7 +14,6 @@ use crate::sys::wait::Ended;
 const VERSION: &str = "tini version 0.1.7_catatonit";
 const USAGE: &str = "usage: catatonit [-ghLPV] [--] <progname> [<arguments>...]\n";
 
-/// Reports in catatonit's words.
 #[derive(Debug)]
 struct Catatonit {
     /// The pid that the host knows.
@@ -33,10 +31,9 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         return Err(Answer::Stderr(1, line));
     }
     let (mut group, mut pauses) = (false, false);
-    let long = &[("version", false, b'V')];
-    let mut getopt = Getopt::new("ghLPV", long, call.permutes(), call.words);
-    let complain = |complaint| Answer::Stderr(1, format!("{}: {complaint}\n{USAGE}", call.name));
-    while let Some((letter, _)) = getopt.next_option().map_err(complain)? {
+    let (long, mut options) = (&[("version", false, b'V')], Vec::new());
+    let operands = getopt::parse("ghLPV", long, call.permutes(), call.words, &mut options);
+    for (letter, _) in options {
         match letter {
             b'g' => group = true,
             b'P' => pauses = true,
@@ -45,23 +42,21 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
             _ => return Err(Answer::Stdout(format!("{VERSION} ({OWN_VERSION})\n"))),
         }
     }
-    let mut command = getopt.operands;
+    let complain = |mistake| Answer::Stderr(1, format!("{}: {mistake}\n{USAGE}", call.name));
+    let mut command = operands.map_err(complain)?;
     if pauses {
         command = vec!["pause".into()];
     } else if command.is_empty() {
         let text = voice.complaint("missing program name") + USAGE;
         return Err(Answer::Stderr(1, text));
     }
-    let set = [
+    let options = [
         ("TREAPER_FORWARD_TO", if group { "group" } else { "" }),
-        // catatonit does not forward these: it takes them for the kernel's answer to its own use of
-        // the terminal.
+        // catatonit takes these for the kernel's answer to its own use of the terminal.
         ("TREAPER_REWRITE", "TSTP:0,TTIN:0,TTOU:0"),
     ];
-    let mut start = Start::server(command, voice, &set);
-    start.pauses = pauses;
-    start.manner.standing = Some(Standing::LeadsGroup);
-    Ok(start)
+    let start = call.start(command, &options, Standing::LeadsGroup, voice);
+    Ok(Start { pauses, ..start })
 }
 
 fn help() -> String {
@@ -108,9 +103,7 @@ impl Voice for Catatonit {
             | Step::StoppingRest { .. } => {}
             Step::Reaped { pid, ended, .. } => match ended {
                 Ended::Exited(code) => say!("child process {pid} exited with code {code}"),
-                Ended::Killed(signal) => {
-                    say!("child process {pid} exited due to signal {signal}");
-                }
+                Ended::Killed(signal) => say!("child process {pid} exited due to signal {signal}"),
             },
             Step::Done { .. } => say!("got ECHILD: no children left to monitor"),
         }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use super::getopt::{Getopt, Long};
+use super::getopt::{self, Long};
 use super::{Answer, Call, OWN_VERSION, Start, leading_number};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
@@ -12,15 +12,9 @@ use crate::sys::startup::Standing;
 use crate::sys::wait::Ended;
 
 const VERSION: &str = "dumb-init v1.2.5";
-/// The greatest signal number that `--rewrite` takes.
-const MAX_SIGNAL: u8 = 31;
-const INT: u8 = 2;
-const QUIT: u8 = 3;
-const KILL: u8 = 9;
-const TERM: u8 = 15;
-const STOP: u8 = 19;
-/// TSTP, TTIN and TTOU. After forwarding one of them, dumb-init suspends itself as well.
-const JOB_STOPS: [u8; 3] = [20, 21, 22];
+const KILL: u8 = Signal::KILL.number();
+const TERM: u8 = Signal::TERM.number();
+const STOP: u8 = Signal::STOP.number();
 
 const LONG: &[Long] = &[
     ("help", false, b'h'),
@@ -36,22 +30,19 @@ macro_rules! say {
     };
 }
 
-/// Reports in dumb-init's words.
 #[derive(Debug)]
 struct DumbInit {
     debug: bool,
 }
 
-/// For each signal, the signal that replaces it.
-type Rewrites = [Option<u8>; MAX_SIGNAL as usize + 1];
-
 pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
     let name = &call.name;
     let (mut group, mut debug) = (true, false);
-    let mut rewrites = Rewrites::default();
-    let mut getopt = Getopt::new("hvVcr:", LONG, false, call.words);
-    let complain = |complaint| Answer::Stderr(1, format!("{name}: {complaint}\n"));
-    while let Some((letter, text)) = getopt.next_option().map_err(complain)? {
+    // For each signal that `--rewrite` takes, the signal that replaces it.
+    let mut rewrites = [None; 32];
+    let mut options = Vec::new();
+    let operands = getopt::parse("hvVcr:", LONG, false, call.words, &mut options);
+    for (letter, text) in options {
         match letter {
             b'h' => return Err(Answer::Stderr(0, help(name))),
             b'V' => return Err(Answer::Stderr(0, format!("{VERSION}\n"))),
@@ -59,13 +50,14 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
             b'v' => debug = true,
             _ => {
                 let rewrite = rewrite(&text.unwrap_or_default());
-                let (from, to) =
-                    rewrite.ok_or_else(|| Answer::Stderr(1, REWRITE_USAGE.to_owned()))?;
-                rewrites[usize::from(from)] = Some(to);
+                let usage = || Answer::Stderr(1, REWRITE_USAGE.to_owned());
+                let (from, to) = rewrite.ok_or_else(usage)?;
+                rewrites[from] = Some(to);
             }
         }
     }
-    let command = getopt.operands;
+    let complain = |mistake| Answer::Stderr(1, format!("{name}: {mistake}\n"));
+    let command = operands.map_err(complain)?;
     if command.is_empty() {
         let text =
             format!("Usage: {name} [option] program [args]\nTry {name} --help for full usage.\n");
@@ -82,57 +74,44 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
             say!("Not running in setsid mode.");
         }
     }
-    if group {
-        // The kernel ignores TSTP, TTIN and TTOU in an orphaned process group, so SIGSTOP replaces
-        // them.
-        for signal in JOB_STOPS {
-            rewrites[usize::from(signal)].get_or_insert(STOP);
+    let (forward_to, standing) = if group {
+        // The kernel ignores TSTP, TTIN and TTOU in an orphaned process group.
+        for rewrite in &mut rewrites[20..=22] {
+            rewrite.get_or_insert(STOP);
         }
-    }
-    // What a shell has started in the background ignores these two. dumb-init does not wait for it.
-    let is_ignored = [Some(INT), Some(QUIT)].contains(&rewrites[usize::from(TERM)]);
-    let has_grace = call.variable("TREAPER_GRACE").is_some();
-    let grace = if is_ignored && !has_grace { "1s" } else { "" };
-    let set = [
-        ("TREAPER_GRACE", grace),
-        ("TREAPER_FORWARD_TO", if group { "group" } else { "" }),
-        ("TREAPER_REWRITE", &list(&rewrites)),
-        ("TREAPER_SIGNAL", &stop_signal(&rewrites)),
-    ];
-    let mut start = Start::server(command, DumbInit { debug }, &set);
-    start.manner.suspends_with_signals = true;
-    start.manner.standing = Some(if group {
-        Standing::LeadsSession
+        ("group", Standing::LeadsSession)
     } else {
-        Standing::LeadsNothing
-    });
+        ("", Standing::LeadsNothing)
+    };
+    let term = rewrites[usize::from(TERM)];
+    // A command that a shell has started in the background ignores INT and QUIT, which are 2 and 3.
+    // dumb-init does not wait for it.
+    let is_ignored = matches!(term, Some(2 | 3)) && call.variable("TREAPER_GRACE").is_none();
+    // The rest of the tree gets SIGTERM from treaper, or its replacement if that asks for an end.
+    let stop_signal = term.filter(|to| (1..TERM).contains(to) && *to != KILL);
+    let stop_signal = stop_signal.map_or_else(String::new, |signal| signal.to_string());
+    // treaper takes no rewrite of a signal that no process can take.
+    let all = (0..).zip(rewrites);
+    let rewrites = all.filter(|(from, _)| !matches!(*from, KILL | STOP));
+    let rewrites = rewrites.filter_map(|(from, to)| Some(format!("{from}:{},", to?)));
+    let options = [
+        ("TREAPER_GRACE", if is_ignored { "1s" } else { "" }),
+        ("TREAPER_FORWARD_TO", forward_to),
+        ("TREAPER_REWRITE", &rewrites.collect::<String>()),
+        ("TREAPER_SIGNAL", &stop_signal),
+    ];
+    let mut start = call.start(command, &options, standing, DumbInit { debug });
+    start.manner.suspends_with_signals = true;
     Ok(start)
 }
 
-/// The rewrites as treaper takes them: none of a signal that no process can take.
-fn list(rewrites: &Rewrites) -> String {
-    let list = rewrites.iter().enumerate();
-    let list = list.filter(|(from, _)| !matches!(*from as u8, KILL | STOP));
-    let list = list.filter_map(|(from, to)| to.map(|to| format!("{from}:{to},")));
-    list.collect()
-}
-
-/// The signal for the rest of the tree, which gets SIGTERM from treaper: that is rewritten as well,
-/// if the new signal asks for an end. Otherwise empty.
-fn stop_signal(rewrites: &Rewrites) -> String {
-    let asks_for_end = |to: &u8| (1..TERM).contains(to) && *to != KILL;
-    let signal = rewrites[usize::from(TERM)].filter(asks_for_end);
-    signal.map_or_else(String::new, |signal| signal.to_string())
-}
-
 /// `FROM:TO` as `sscanf("%d:%d")` reads it: numbers only, and the rest of the text is ignored.
-fn rewrite(text: &OsStr) -> Option<(u8, u8)> {
+fn rewrite(text: &OsStr) -> Option<(usize, u8)> {
     let (from, rest) = leading_number(text.to_str()?);
     let (to, _) = leading_number(rest.strip_prefix(':')?);
     let (from, to) = (from?, to?);
-    let signals = 1..=i64::from(MAX_SIGNAL);
-    let are_valid = signals.contains(&from) && (to == 0 || signals.contains(&to));
-    are_valid.then_some((from as u8, to as u8))
+    let are_valid = (1..=31).contains(&from) && (0..=31).contains(&to);
+    are_valid.then_some((from as usize, to as u8))
 }
 
 const REWRITE_USAGE: &str = "\
@@ -175,23 +154,19 @@ impl Voice for DumbInit {
                 }
             }
             Step::Forwarding { from, to } => {
-                let from = from.number();
-                say!("Received signal {from}.");
-                print_forwarded(from, to.map_or(0, Signal::number));
-                if JOB_STOPS.contains(&from) {
+                say!("Received signal {}.", from.number());
+                print_forwarded(from.number(), to.map_or(0, Signal::number));
+                if from.suspends_job() {
                     say!("Suspending self due to TTY signal.");
                 }
             }
             Step::Reaped { pid, ended, .. } => {
                 say!("Received signal 17.");
-                match ended {
-                    Ended::Exited(code) => {
-                        say!("A child with PID {pid} exited with exit status {code}.");
-                    }
-                    Ended::Killed(signal) => {
-                        say!("A child with PID {pid} was terminated by signal {signal}.");
-                    }
-                }
+                let (how, number) = match ended {
+                    Ended::Exited(code) => ("exited with exit status", code),
+                    Ended::Killed(signal) => ("was terminated by signal", signal),
+                };
+                say!("A child with PID {pid} {how} {number}.");
             }
             Step::StoppingRest { signal } => print_forwarded(TERM, signal.number()),
             Step::Done { status } => say!("Child exited with status {status}. Goodbye."),
@@ -199,14 +174,14 @@ impl Voice for DumbInit {
     }
 
     fn report_failure(&self, error: &Error, command: &OsStr) -> u8 {
-        let answer = match error.cause() {
+        let (status, text) = match error.cause() {
             Some(cause) => {
                 let (name, cause) = (command.to_string_lossy(), error::describe(cause));
-                Answer::Stderr(2, format!("[dumb-init] {name}: {cause}\n"))
+                (2, format!("{name}: {cause}"))
             }
-            None => Answer::Stderr(1, format!("[dumb-init] {error}\n")),
+            None => (1, error.to_string()),
         };
-        answer.print()
+        Answer::Stderr(status, format!("[dumb-init] {text}\n")).print()
     }
 }
 

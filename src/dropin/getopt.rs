@@ -1,8 +1,8 @@
 //! `getopt(3)` and `getopt_long(3)` as in glibc, which the other inits use. They decide where the
 //! options end, which options may be abbreviated, and what the message about a mistake says.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 /// A long option: its name, whether it takes an argument, the letter that it stands for.
 pub type Long = (&'static str, bool, u8);
@@ -10,110 +10,88 @@ pub type Long = (&'static str, bool, u8);
 /// An option as it was given: its letter, and its argument.
 pub type FoundOption = (u8, Option<OsString>);
 
-/// Reads the arguments, one option after the other.
-#[derive(Debug)]
-pub struct Getopt<'a> {
-    /// The letters, as `getopt(3)` takes them: a colon follows a letter that has an argument.
-    short: &'static str,
-    /// Empty for `getopt(3)`, which has no long options.
-    long: &'static [Long],
-    /// Whether options may come after a word that is not an option.
+/// Appends the options among `words` to `found`, and returns the words that are no options. After a
+/// mistake, `found` has the options before it, and the error is the message of glibc without the
+/// program's name.
+///
+/// In `short`, a colon follows a letter that takes an argument. Without `long`, this is
+/// `getopt(3)`. `permute`: options may come after a word that is not an option.
+pub fn parse(
+    short: &str,
+    long: &[Long],
     permute: bool,
-    words: std::slice::Iter<'a, OsString>,
-    /// The rest of a word of several letters.
-    cluster: Vec<u8>,
-    /// The words that are not options: all of them, once there is no further option.
-    pub operands: Vec<OsString>,
+    words: &[OsString],
+    found: &mut Vec<FoundOption>,
+) -> Result<Vec<OsString>, String> {
+    let mut operands = Vec::new();
+    let mut words = words.iter().cloned();
+    while let Some(word) = words.next() {
+        match word.as_bytes() {
+            b"--" => operands.extend(&mut words),
+            [b'-', b'-', text @ ..] if !long.is_empty() => {
+                found.push(long_option(long, text, &mut words)?);
+            }
+            [b'-', letters @ ..] if !letters.is_empty() => {
+                let mut letters = letters;
+                while let [letter, rest @ ..] = letters {
+                    letters = rest;
+                    let shown = char::from(*letter);
+                    let known = short.split_once(shown).filter(|_| shown != ':');
+                    let (_, after) = known.ok_or_else(|| format!("invalid option -- '{shown}'"))?;
+                    let mut argument = None;
+                    if after.starts_with(':') {
+                        let attached = Some(std::mem::take(&mut letters));
+                        let attached = attached.filter(|text| !text.is_empty()).map(owned);
+                        argument = attached.or_else(|| words.next());
+                        if argument.is_none() {
+                            return Err(format!("option requires an argument -- '{shown}'"));
+                        }
+                    }
+                    found.push((*letter, argument));
+                }
+            }
+            _ => {
+                operands.push(word);
+                if !permute {
+                    operands.extend(&mut words);
+                }
+            }
+        }
+    }
+    Ok(operands)
 }
 
-impl<'a> Getopt<'a> {
-    /// `arguments` without the program's name.
-    pub fn new(
-        short: &'static str,
-        long: &'static [Long],
-        permute: bool,
-        arguments: &'a [OsString],
-    ) -> Self {
-        Self {
-            short,
-            long,
-            permute,
-            words: arguments.iter(),
-            cluster: Vec::new(),
-            operands: Vec::new(),
-        }
+fn long_option(
+    long: &[Long],
+    text: &[u8],
+    words: &mut impl Iterator<Item = OsString>,
+) -> Result<FoundOption, String> {
+    let mut parts = text.splitn(2, |byte| *byte == b'=');
+    let (name, value) = (parts.next().unwrap_or_default(), parts.next());
+    let begun = |long: &&Long| long.0.as_bytes().starts_with(name);
+    let mut meant: Vec<&Long> = long.iter().filter(begun).collect();
+    if let Some(exact) = meant.iter().find(|long| long.0.as_bytes() == name) {
+        meant = vec![exact];
     }
+    let [text, name] = [text, name].map(String::from_utf8_lossy);
+    let [(full, takes_argument, letter)] = meant[..] else {
+        let names = meant.iter().map(|long| format!(" '--{}'", long.0));
+        let names = names.collect::<Vec<_>>().concat();
+        return Err(match meant.len() {
+            0 => format!("unrecognized option '--{text}'"),
+            _ => format!("option '--{name}' is ambiguous; possibilities:{names}"),
+        });
+    };
+    match (*takes_argument, value) {
+        (false, None) => Ok((*letter, None)),
+        (false, _) => Err(format!("option '--{full}' doesn't allow an argument")),
+        (true, value) => match value.map(owned).or_else(|| words.next()) {
+            None => Err(format!("option '--{full}' requires an argument")),
+            argument => Ok((*letter, argument)),
+        },
+    }
+}
 
-    /// The next option. `None`: there is no further one. The error is the message of glibc, without
-    /// the program's name.
-    pub fn next_option(&mut self) -> Result<Option<FoundOption>, String> {
-        while self.cluster.is_empty() {
-            let Some(word) = self.words.next() else {
-                return Ok(None);
-            };
-            match word.as_bytes() {
-                b"--" => self.operands.extend(self.words.by_ref().cloned()),
-                [b'-', b'-', text @ ..] if !self.long.is_empty() => {
-                    return self.long_option(text).map(Some);
-                }
-                [b'-', letters @ ..] if !letters.is_empty() => self.cluster = letters.to_vec(),
-                _ => {
-                    self.operands.push(word.clone());
-                    if !self.permute {
-                        self.operands.extend(self.words.by_ref().cloned());
-                    }
-                }
-            }
-        }
-        self.letter().map(Some)
-    }
-
-    fn letter(&mut self) -> Result<FoundOption, String> {
-        let letter = self.cluster.remove(0);
-        let short = self.short.as_bytes();
-        let known = short.iter().position(|at| *at == letter && letter != b':');
-        let shown = char::from(letter);
-        let at = known.ok_or_else(|| format!("invalid option -- '{shown}'"))?;
-        if short.get(at + 1) != Some(&b':') {
-            return Ok((letter, None));
-        }
-        let rest = std::mem::take(&mut self.cluster);
-        let rest = Some(OsString::from_vec(rest)).filter(|rest| !rest.is_empty());
-        match rest.or_else(|| self.words.next().cloned()) {
-            None => Err(format!("option requires an argument -- '{shown}'")),
-            argument => Ok((letter, argument)),
-        }
-    }
-
-    fn long_option(&mut self, text: &[u8]) -> Result<FoundOption, String> {
-        let mut parts = text.splitn(2, |byte| *byte == b'=');
-        let name = parts.next().unwrap_or_default();
-        let value = parts.next().map(<[u8]>::to_vec).map(OsString::from_vec);
-        let begun = |long: &&Long| long.0.as_bytes().starts_with(name);
-        let mut all: Vec<&Long> = self.long.iter().filter(begun).collect();
-        if let Some(exact) = all.iter().position(|long| long.0.as_bytes() == name) {
-            all = vec![all[exact]];
-        }
-        match (all.as_slice(), value) {
-            ([], _) => Err(format!(
-                "unrecognized option '--{}'",
-                String::from_utf8_lossy(text)
-            )),
-            ([(full, false, _)], Some(_)) => {
-                Err(format!("option '--{full}' doesn't allow an argument"))
-            }
-            ([(_, false, letter)], None) => Ok((*letter, None)),
-            ([(full, true, letter)], value) => match value.or_else(|| self.words.next().cloned()) {
-                None => Err(format!("option '--{full}' requires an argument")),
-                argument => Ok((*letter, argument)),
-            },
-            (several, _) => {
-                let names: Vec<String> = several.iter().map(|l| format!("'--{}'", l.0)).collect();
-                let (name, names) = (String::from_utf8_lossy(name), names.join(" "));
-                Err(format!(
-                    "option '--{name}' is ambiguous; possibilities: {names}"
-                ))
-            }
-        }
-    }
+fn owned(text: &[u8]) -> OsString {
+    OsStr::from_bytes(text).to_owned()
 }

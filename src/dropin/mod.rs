@@ -19,14 +19,13 @@ use crate::output::progress::Voice;
 use crate::settings::cli::{self, Variables};
 use crate::settings::config::Config;
 use crate::settings::manner::Manner;
+use crate::sys::startup::Standing;
 
 /// The init under whose name treaper was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// Also `docker-init`, which is tini.
     Tini,
     DumbInit,
-    /// Also `podman-init`, which is catatonit.
     Catatonit,
 }
 
@@ -35,29 +34,11 @@ pub enum Program {
 pub struct Start {
     /// There is no server: reap until SIGINT or SIGTERM.
     pub pauses: bool,
-    /// The options of treaper, as variables. If one comes twice, the first one counts.
-    variables: Vec<(OsString, OsString)>,
+    /// An error if a variable of treaper is wrong.
+    pub config: Result<Config, Error>,
     pub command: Vec<OsString>,
     pub manner: Manner,
     pub voice: Box<dyn Voice>,
-}
-
-impl Start {
-    /// A server with the options `set`: the variable of each, and its value.
-    fn server(command: Vec<OsString>, voice: impl Voice + 'static, set: &[(&str, &str)]) -> Self {
-        Self {
-            pauses: false,
-            variables: owned(set).collect(),
-            command,
-            manner: Manner::default(),
-            voice: Box::new(voice),
-        }
-    }
-
-    /// The settings of treaper, unless one of its variables is wrong.
-    pub fn config(&self) -> Result<Config, Error> {
-        cli::from_variables(&self.variables, &self.command)
-    }
 }
 
 /// What is printed if nothing is run: a help text, a version, or an error.
@@ -78,8 +59,7 @@ impl Answer {
                 u8::from(written.and_then(|()| stdout.flush()).is_err())
             }
             Self::Stderr(status, text) => {
-                // The text may contain arguments and names. Their control characters must not reach
-                // the terminal.
+                // Control characters of arguments and names must not reach the terminal.
                 let hide = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
                 let text: String = text.chars().map(hide).collect();
                 let _ = std::io::stderr().write_all(text.as_bytes());
@@ -97,22 +77,6 @@ struct Call<'a> {
     variables: &'a Variables,
 }
 
-impl Call<'_> {
-    fn variable(&self, name: &str) -> Option<&OsStr> {
-        let found = self.variables.iter().find(|(known, _)| known == name);
-        found.map(|(_, text)| text.as_os_str())
-    }
-
-    /// For programs that let the C library find options after other words as well.
-    fn permutes(&self) -> bool {
-        self.variable("POSIXLY_CORRECT").is_none()
-    }
-}
-
-fn owned<'a>(pairs: &'a [(&str, &str)]) -> impl Iterator<Item = (OsString, OsString)> + 'a {
-    pairs.iter().map(|(name, text)| (name.into(), text.into()))
-}
-
 /// The defaults under each of these names. These programs never look at stdin, and look at their
 /// parent only if an option asks for it. They forward SIGTERM and set no deadline: a server that
 /// needs a minute after SIGTERM has that minute, if the program that sent it waits so long. Once
@@ -124,11 +88,48 @@ const DEFAULTS: [(&str, &str); 4] = [
     ("TREAPER_NO_PARENT", "1"),
 ];
 
+impl Call<'_> {
+    fn variable(&self, name: &str) -> Option<&OsStr> {
+        let found = self.variables.iter().find(|(known, _)| known == name);
+        found.map(|(_, text)| text.as_os_str())
+    }
+
+    /// For programs that let the C library find options after other words as well.
+    fn permutes(&self) -> bool {
+        self.variable("POSIXLY_CORRECT").is_none()
+    }
+
+    /// `options`: those of treaper, each as its variable and its value.
+    fn start(
+        &self,
+        command: Vec<OsString>,
+        options: &[(&str, &str)],
+        standing: Standing,
+        voice: impl Voice + 'static,
+    ) -> Start {
+        let owned = |(name, text): &(&str, &str)| (name.into(), text.into());
+        // If a variable comes twice, the first one counts.
+        let mut variables: Vec<_> = options.iter().map(owned).collect();
+        variables.extend_from_slice(self.variables);
+        variables.extend(DEFAULTS.iter().map(owned));
+        Start {
+            pauses: false,
+            config: cli::from_variables(&variables, &command),
+            command,
+            manner: Manner {
+                is_other_init: true,
+                standing: Some(standing),
+                ..Manner::default()
+            },
+            voice: Box::new(voice),
+        }
+    }
+}
+
 impl Program {
     /// The program that `name`, an `argv[0]`, means. Only the last part of the path counts.
     pub fn named(name: &OsStr) -> Option<Self> {
-        let name = name.as_bytes().rsplit(|byte| *byte == b'/').next()?;
-        match name {
+        match name.as_bytes().rsplit(|byte| *byte == b'/').next()? {
             b"tini" | b"tini-static" | b"docker-init" => Some(Self::Tini),
             b"dumb-init" => Some(Self::DumbInit),
             b"catatonit" | b"podman-init" => Some(Self::Catatonit),
@@ -144,15 +145,11 @@ impl Program {
             words: arguments.get(1..).unwrap_or_default(),
             variables,
         };
-        let mut start = match self {
+        match self {
             Self::Tini => tini::parse(&call),
             Self::DumbInit => dumb_init::parse(&call),
             Self::Catatonit => catatonit::parse(&call),
-        }?;
-        start.variables.extend(variables.iter().cloned());
-        start.variables.extend(owned(&DEFAULTS));
-        start.manner.is_other_init = true;
-        Ok(start)
+        }
     }
 }
 
@@ -172,10 +169,7 @@ pub fn leading_number(text: &str) -> (Option<i64>, &str) {
         return (None, text);
     }
     let (number, rest) = start.split_at(sign + digits);
-    let nearest = if number.starts_with('-') {
-        i64::MIN
-    } else {
-        i64::MAX
-    };
+    let is_negative = number.starts_with('-');
+    let nearest = if is_negative { i64::MIN } else { i64::MAX };
     (Some(number.parse().unwrap_or(nearest)), rest)
 }

@@ -2,8 +2,7 @@
 
 use std::ffi::OsStr;
 
-use super::getopt::Getopt;
-use super::{Answer, Call, OWN_VERSION, Start, leading_number};
+use super::{Answer, Call, OWN_VERSION, Start, getopt, leading_number};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Step, Voice};
 use crate::output::stderr;
@@ -17,7 +16,6 @@ const VERSION: &str = "tini version 0.19.0";
 
 const LEVELS: [&str; 5] = ["FATAL", "WARN ", "INFO ", "DEBUG", "TRACE"];
 
-/// Reports in tini's words.
 #[derive(Debug)]
 struct Tini {
     /// The pid that the host knows.
@@ -39,23 +37,20 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         verbosity: 1,
         warns_on_reap: false,
     };
-    let mut getopt = Getopt::new("p:hvwgle:s", &[], call.permutes(), call.words);
-    // getopt writes this line, and calls the program by `argv[0]`.
-    let complain = |complaint| format!("{}: {complaint}\n{}", call.name, usage(name));
-    let complain = |complaint: String| Answer::Stderr(1, complain(complaint));
-    while let Some((letter, text)) = getopt.next_option().map_err(complain)? {
+    let mut options = Vec::new();
+    let short = "p:hvwgle:s";
+    let operands = getopt::parse(short, &[], call.permutes(), call.words, &mut options);
+    for (letter, text) in options {
         let text = text.unwrap_or_default();
+        let invalid = || {
+            let (letter, text) = (char::from(letter), text.to_string_lossy());
+            voice.fatal(1, &format!("Not a valid option for -{letter}: {text}"))
+        };
         match letter {
             b'h' => return Err(Answer::Stdout(usage(name))),
             b'l' => return Err(Answer::Stdout(super::LICENSE.to_owned())),
-            b'p' => {
-                let signal = signal(&text).ok_or_else(|| voice.invalid('p', &text))?;
-                parent_signal = Some(signal);
-            }
-            b'e' => {
-                let status = status(&text).ok_or_else(|| voice.invalid('e', &text))?;
-                success.push(status.to_string());
-            }
+            b'p' => parent_signal = Some(signal(&text).ok_or_else(invalid)?),
+            b'e' => success.push(status(&text).ok_or_else(invalid)?.to_string()),
             b'v' => voice.verbosity += 1,
             b'w' => voice.warns_on_reap = true,
             b'g' => group = true,
@@ -63,27 +58,26 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
             _ => {}
         }
     }
-    let command = getopt.operands;
+    // getopt writes this line, and calls the program by `argv[0]`.
+    let complain = |mistake| format!("{}: {mistake}\n{}", call.name, usage(name));
+    let command = operands.map_err(|mistake| Answer::Stderr(1, complain(mistake)))?;
     if command.is_empty() {
         return Err(Answer::Stderr(1, usage(name)));
     }
     if let Some(text) = call.variable("TINI_VERBOSITY") {
-        // tini puts the int of atoi into an unsigned variable, so a negative number becomes a very
-        // large one.
+        // tini puts the int of atoi into an unsigned variable: a negative number becomes very large.
         voice.verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0) as u32;
     }
-    let success = success.join(",");
     let no_parent = if parent_signal.is_some() { "0" } else { "" };
-    let set = [
+    let options = [
         // tini ignores SIGTTIN and SIGTTOU, so it never forwards them.
         ("TREAPER_REWRITE", "TTIN:0,TTOU:0"),
-        ("TREAPER_SUCCESS", &*success),
+        ("TREAPER_SUCCESS", &success.join(",")),
         ("TREAPER_FORWARD_TO", if group { "group" } else { "" }),
         ("TREAPER_NO_PARENT", no_parent),
     ];
-    let mut start = Start::server(command, voice, &set);
+    let mut start = call.start(command, &options, Standing::LeadsGroup, voice);
     start.manner.parent_signal = parent_signal;
-    start.manner.standing = Some(Standing::LeadsGroup);
     Ok(start)
 }
 
@@ -138,11 +132,6 @@ impl Tini {
     fn fatal(&self, status: u8, text: &str) -> Answer {
         Answer::Stderr(status, format!("[FATAL tini ({})] {text}\n", self.pid))
     }
-
-    fn invalid(&self, option: char, text: &OsStr) -> Answer {
-        let text = text.to_string_lossy();
-        self.fatal(1, &format!("Not a valid option for -{option}: {text}"))
-    }
 }
 
 impl Voice for Tini {
@@ -161,10 +150,10 @@ impl Voice for Tini {
                 let name = name.to_string_lossy();
                 say!(2, "Spawned child process '{name}' with pid '{pid}'");
             }
-            Step::Forwarding { to: None, .. } | Step::StoppingRest { .. } => {}
             Step::Forwarding { to: Some(to), .. } => {
                 say!(3, "Passing signal: '{}'", to.description());
             }
+            Step::Forwarding { to: None, .. } | Step::StoppingRest { .. } => {}
             Step::Reaped { pid, ended, server } => {
                 say!(3, "Reaped child with pid: '{pid}'");
                 match ended {
@@ -175,9 +164,7 @@ impl Voice for Tini {
                         let text = ended.signal().map_or("?", Signal::description);
                         say!(2, "Main child exited with signal (with signal '{text}')");
                     }
-                    _ if self.warns_on_reap => {
-                        say!(1, "Reaped zombie process with pid={pid}");
-                    }
+                    _ if self.warns_on_reap => say!(1, "Reaped zombie process with pid={pid}"),
                     _ => {}
                 }
             }
@@ -186,18 +173,16 @@ impl Voice for Tini {
     }
 
     fn report_failure(&self, error: &Error, command: &OsStr) -> u8 {
-        let answer = match error.cause() {
-            Some(cause) => {
-                let status = match cause {
-                    Errno::NOENT => 127,
-                    Errno::ACCESS => 126,
-                    _ => 1,
-                };
-                let (name, cause) = (command.to_string_lossy(), error::describe(cause));
-                self.fatal(status, &format!("exec {name} failed: {cause}"))
-            }
-            None => self.fatal(1, &error.to_string()),
+        let Some(cause) = error.cause() else {
+            return self.fatal(1, &error.to_string()).print();
         };
-        answer.print()
+        let status = match cause {
+            Errno::NOENT => 127,
+            Errno::ACCESS => 126,
+            _ => 1,
+        };
+        let (name, cause) = (command.to_string_lossy(), error::describe(cause));
+        self.fatal(status, &format!("exec {name} failed: {cause}"))
+            .print()
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Mutex;
 
 use proptest::prelude::*;
-use treaper::dropin::getopt::{Getopt, Long};
+use treaper::dropin::getopt::{self, Long};
 use treaper::dropin::{Answer, Program, leading_number};
 
 use crate::config;
@@ -122,16 +122,20 @@ fn of_the_c_library(grammar: &Grammar, words: &[String]) -> Outcome {
 
 fn of_ours(grammar: &Grammar, words: &[String]) -> Outcome {
     let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-    let mut getopt = Getopt::new(grammar.short, grammar.long, grammar.permute, &words);
-    let mut options = Vec::new();
-    loop {
-        match getopt.next_option() {
-            Ok(Some(given)) => options.push(Some(given)),
-            Ok(None) => return (options, getopt.operands),
-            Err(_) => {
-                options.push(None);
-                return (options, Vec::new());
-            }
+    let mut found = Vec::new();
+    let operands = getopt::parse(
+        grammar.short,
+        grammar.long,
+        grammar.permute,
+        &words,
+        &mut found,
+    );
+    let mut options: Vec<_> = found.into_iter().map(Some).collect();
+    match operands {
+        Ok(operands) => (options, operands),
+        Err(_) => {
+            options.push(None);
+            (options, Vec::new())
         }
     }
 }
@@ -229,7 +233,7 @@ proptest! {
         let words = ["dumb-init", "-c", "-r", &text, "true"].map(OsString::from);
         match Program::DumbInit.parse(&words, &[]) {
             Ok(start) => {
-                let config = start.config().unwrap();
+                let config = start.config.unwrap();
                 prop_assert!(expected, "{} was accepted", text);
                 let found = config.rewrites.iter().map(|(from, to)| (from.number().into(), to.map_or(0, |to| to.number().into())));
                 // No process can take these two.
@@ -257,7 +261,7 @@ proptest! {
             prop_assert!(!command.is_empty());
             let all = command.iter().all(|word| words.contains(word) || word.as_bytes().is_empty());
             prop_assert!(all || pauses, "{:?}", command);
-            prop_assert!(start.config().is_ok());
+            prop_assert!(start.config.is_ok());
         }
     }
 }
