@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
-use crate::dropin::Program;
+use crate::dropin::{self, Answer, Program};
 use crate::output::error::{self, Error, Shown};
 use crate::output::progress::{Own, Voice};
 use crate::output::{status, stderr};
@@ -50,7 +50,8 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
     let variables: Vec<_> = std::env::vars_os().collect();
     let start = match program.parse(arguments, &variables) {
         Ok(start) => start,
-        Err(answer) => return answer.print(),
+        Err(Answer::Stdout(text)) => return u8::from(print(&text).is_err()),
+        Err(Answer::Stderr(status, text)) => return dropin::complain(status, &text),
     };
     let voice = &*start.voice;
     let result = start.config.and_then(|config| {

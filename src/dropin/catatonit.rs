@@ -114,6 +114,6 @@ impl Voice for Catatonit {
             Some(cause) => format!("failed to exec pid1: {}", error::describe(cause)),
             None => error.to_string(),
         };
-        Answer::Stderr(1, self.complaint(&text)).print()
+        super::complain(1, &self.complaint(&text))
     }
 }

@@ -174,14 +174,12 @@ impl Voice for DumbInit {
     }
 
     fn report_failure(&self, error: &Error, command: &OsStr) -> u8 {
+        let name = command.to_string_lossy();
         let (status, text) = match error.cause() {
-            Some(cause) => {
-                let (name, cause) = (command.to_string_lossy(), error::describe(cause));
-                (2, format!("{name}: {cause}"))
-            }
+            Some(cause) => (2, format!("{name}: {}", error::describe(cause))),
             None => (1, error.to_string()),
         };
-        Answer::Stderr(status, format!("[dumb-init] {text}\n")).print()
+        super::complain(status, &format!("[dumb-init] {text}\n"))
     }
 }
 

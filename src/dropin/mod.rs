@@ -49,24 +49,13 @@ pub enum Answer {
     Stderr(u8, String),
 }
 
-impl Answer {
-    /// Writes it, and returns the exit status.
-    pub fn print(&self) -> u8 {
-        match self {
-            Self::Stdout(text) => {
-                let mut stdout = std::io::stdout();
-                let written = stdout.write_all(text.as_bytes());
-                u8::from(written.and_then(|()| stdout.flush()).is_err())
-            }
-            Self::Stderr(status, text) => {
-                // Control characters of arguments and names must not reach the terminal.
-                let hide = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
-                let text: String = text.chars().map(hide).collect();
-                let _ = std::io::stderr().write_all(text.as_bytes());
-                *status
-            }
-        }
-    }
+/// Writes `text` to stderr, and returns `status`. Control characters of arguments and names in it
+/// must not reach the terminal.
+pub fn complain(status: u8, text: &str) -> u8 {
+    let hide = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
+    let text: String = text.chars().map(hide).collect();
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    status
 }
 
 /// How another init was called.

@@ -44,7 +44,8 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         let text = text.unwrap_or_default();
         let invalid = || {
             let (letter, text) = (char::from(letter), text.to_string_lossy());
-            voice.fatal(1, &format!("Not a valid option for -{letter}: {text}"))
+            let text = format!("Not a valid option for -{letter}: {text}");
+            Answer::Stderr(1, voice.fatal(&text))
         };
         match letter {
             b'h' => return Err(Answer::Stdout(usage(name))),
@@ -129,8 +130,8 @@ Environment variables:
 }
 
 impl Tini {
-    fn fatal(&self, status: u8, text: &str) -> Answer {
-        Answer::Stderr(status, format!("[FATAL tini ({})] {text}\n", self.pid))
+    fn fatal(&self, text: &str) -> String {
+        format!("[FATAL tini ({})] {text}\n", self.pid)
     }
 }
 
@@ -173,16 +174,16 @@ impl Voice for Tini {
     }
 
     fn report_failure(&self, error: &Error, command: &OsStr) -> u8 {
-        let Some(cause) = error.cause() else {
-            return self.fatal(1, &error.to_string()).print();
+        let name = command.to_string_lossy();
+        let text = match error.cause() {
+            Some(cause) => format!("exec {name} failed: {}", error::describe(cause)),
+            None => error.to_string(),
         };
-        let status = match cause {
-            Errno::NOENT => 127,
-            Errno::ACCESS => 126,
+        let status = match error.cause() {
+            Some(Errno::NOENT) => 127,
+            Some(Errno::ACCESS) => 126,
             _ => 1,
         };
-        let (name, cause) = (command.to_string_lossy(), error::describe(cause));
-        self.fatal(status, &format!("exec {name} failed: {cause}"))
-            .print()
+        super::complain(status, &self.fatal(&text))
     }
 }

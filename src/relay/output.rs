@@ -67,7 +67,7 @@ impl Output {
         }
         wanted.add(Awaited::ServerStdout, self.from.as_ref(), Events::IN);
         // A pipe without a reader reports an error. Another reader can open a FIFO.
-        let tells_end = |to: &&Stream| to.kind == Kind::Pipe && !to.is_fifo();
+        let tells_end = |to: &&Stream| to.kind == fd::Kind::Pipe && !to.is_fifo();
         let to = self.to.as_ref().filter(tells_end);
         wanted.add(Awaited::Stdout, to, Events::empty());
     }
