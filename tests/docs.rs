@@ -319,10 +319,7 @@ fn the_doctor_prints_each_guarantee_of_the_level_that_was_asked_for() {
             let row = [*event, left[column]];
             let has = |line: &str| cells(line) == row;
             assert!(text.lines().any(has), "{level}: no row {row:?}: {text}");
-            for number in row
-                .iter()
-                .filter_map(|cell| guarantees::number_of_note(cell))
-            {
+            for number in row.iter().filter_map(|cell| guarantees::split(cell).1) {
                 let note = format!("[{number}] {}", NOTES[number - 1]);
                 assert!(text.lines().any(|line| line == note), "{level}: {note}");
             }
@@ -335,7 +332,9 @@ fn each_note_of_the_guarantees_belongs_to_a_row() {
     let marked = ROWS
         .iter()
         .flat_map(|(event, left)| [*event].into_iter().chain(*left));
-    let used: BTreeSet<usize> = marked.filter_map(guarantees::number_of_note).collect();
+    let used: BTreeSet<usize> = marked
+        .filter_map(|text| guarantees::split(text).1)
+        .collect();
     assert_eq!(used, (1..=NOTES.len()).collect());
 }
 

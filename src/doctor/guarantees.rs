@@ -45,13 +45,8 @@ pub const NOTES: [&str; 7] = [
     "They are in uninterruptible sleep, or a debugger outside of the tree holds them. They are listed, and the exit status is 123.",
 ];
 
-/// `text` without the number of its note.
-pub fn plain(text: &str) -> &str {
-    text.split(" [").next().unwrap_or(text)
-}
-
-/// The number of the note at the end of `text`.
-pub fn number_of_note(text: &str) -> Option<usize> {
-    let (_, mark) = text.rsplit_once(" [")?;
-    mark.trim_end_matches(']').parse().ok()
+/// `text` without the number of its note, and that number.
+pub fn split(text: &str) -> (&str, Option<usize>) {
+    let (plain, mark) = text.split_once(" [").unwrap_or((text, ""));
+    (plain, mark.trim_end_matches(']').parse().ok())
 }

@@ -8,9 +8,9 @@ mod host;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
-use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use rustix::system::uname;
 use serde_json::{Value, json};
@@ -34,25 +34,19 @@ use crate::sys::wait::{Change, Ended, Wait};
 use crate::sys::{Errno, arrival, exec, fd, pid, pidfd, prctl, proc, tty};
 use crate::tree::spare::Spare;
 
-use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS, plain};
+use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS};
 
 /// One thing that is available or not: its name; the answer, or `None` if neither answer is good or
 /// bad; the detail.
 type Check = (&'static str, Option<bool>, String);
 
-/// An event, and what is left after it.
-type Left = (&'static str, &'static str);
-
 /// What was found out about this place.
 struct Findings {
     checks: Vec<Check>,
-    /// Each level, and why it is not available.
-    levels: [(&'static str, Result<(), String>); 3],
+    levels: [Check; 3],
     chosen: Level,
-    /// Whether the chosen level is available.
-    available: bool,
-    /// What is left at the chosen level.
-    left: Vec<Left>,
+    /// Each event, and what is left after it at the chosen level.
+    left: Vec<[&'static str; 2]>,
 }
 
 /// Examines this place. `arguments` and `inherited` are those of this process. Returns the text to
@@ -64,7 +58,9 @@ pub fn examine(
     inherited: &Inherited,
 ) -> (String, bool) {
     let chosen = config.contain;
-    let levels = Level::NAMES.map(|(name, _)| (name, try_start(name, arguments, inherited)));
+    let start = |name| try_start(name, arguments, inherited);
+    let levels = Level::NAMES.map(|(name, _)| check(name, start(name), "available"));
+    let available = levels[chosen as usize].1 == Some(true);
     let (of_host, noticed) = host::host_and_stdin(config, inherited);
     let mut checks = of_host.to_vec();
     checks.extend(options(config));
@@ -72,21 +68,20 @@ pub fn examine(
     checks.extend(surroundings(config));
     let findings = Findings {
         checks,
-        available: levels[chosen as usize].1.is_ok(),
         levels,
         chosen,
-        left: rows_left(chosen, noticed).collect(),
+        left: rows_left(chosen, noticed),
     };
     let text = match format {
         DoctorFormat::Table => findings.table(),
         DoctorFormat::Json => format!("{:#}\n", findings.as_json()),
     };
-    (text, findings.available)
+    (text, available)
 }
 
-fn yes_no(name: &'static str, result: Result<(), Errno>, detail: &str) -> Check {
-    let detail = result.map_or_else(error::describe, |()| detail.to_owned());
-    (name, Some(result.is_ok()), detail)
+fn check(name: &'static str, result: Result<(), String>, if_ok: &str) -> Check {
+    let ok = result.is_ok();
+    (name, Some(ok), result.err().unwrap_or(if_ok.to_owned()))
 }
 
 /// Calls of the kernel, and what treaper does by them.
@@ -101,38 +96,33 @@ const FEATURES: [(&str, &str); 6] = [
 
 fn features() -> impl Iterator<Item = Check> {
     let own = pidfd::open(pid::own());
-    let by_pidfd = |ask: fn(BorrowedFd<'_>) -> Result<(), Errno>| match &own {
-        Ok(fd) => ask(fd.as_fd()),
-        Err(errno) => Err(*errno),
-    };
+    let fd = own.as_ref().map(AsFd::as_fd).map_err(|errno| *errno);
     // The answer for each of `FEATURES`, and since which version of Linux it is there.
     let answers = [
         (prctl::become_subreaper(), "3.4"),
         (arrival::signal_fd().map(drop), "2.6.27"),
-        (by_pidfd(|_| Ok(())), "5.3"),
-        (by_pidfd(|fd| pidfd::is_unreaped(fd).map(drop)), "5.1"),
-        (by_pidfd(|fd| pidfd::parent(fd).map(drop)), "6.13"),
+        (fd.map(drop), "5.3"),
+        (fd.and_then(pidfd::is_unreaped).map(drop), "5.1"),
+        (fd.and_then(pidfd::parent).map(drop), "6.13"),
         (clone::has_clone3(), "5.3"),
     ];
     let both = FEATURES.into_iter().zip(answers);
-    both.map(|((name, detail), (result, version))| match result {
-        Err(Errno::NOSYS | Errno::NOTTY | Errno::INVAL) => {
-            let missing = format!("missing, as before Linux {version}, or hidden by a filter");
-            (name, Some(false), missing)
-        }
-        other => yes_no(name, other, detail),
+    both.map(|((name, detail), (result, version))| {
+        let result = result.map_err(|errno| match errno {
+            Errno::NOSYS | Errno::NOTTY | Errno::INVAL => {
+                format!("missing, as before Linux {version}, or hidden by a filter")
+            }
+            other => error::describe(other),
+        });
+        check(name, result, detail)
     })
 }
 
 /// Whether a start with these options would be refused. Nothing is made or opened.
 fn options(config: &Config) -> Vec<Check> {
     let mut found = Vec::new();
-    let mut add = |name, result: Result<(), String>| {
-        let ok = result.is_ok();
-        let detail = result.err().unwrap_or_else(|| "possible here".to_owned());
-        found.push((name, Some(ok), detail));
-    };
-    let sentence = |error: Error| reason(&error.to_string()).to_owned();
+    let mut add = |name, result| found.push(check(name, result, "possible here"));
+    let sentence = |error: Error| reason(&error.to_string());
     if config.writers.are_used() {
         let checked = relay::check(&config.writers).map_err(|error| error.to_string());
         add("several writers", checked);
@@ -162,19 +152,18 @@ fn options(config: &Config) -> Vec<Check> {
 }
 
 fn surroundings(config: &Config) -> Vec<Check> {
-    let proc = proc::view().is_ok();
-    let of_proc = if proc {
-        "shows the PID namespace of treaper"
-    } else {
-        "missing, or of another PID namespace: treaper finds only its own children"
-    };
-    let children = proc::view().and_then(|proc| proc.children(pid::own(), &mut |_| ()));
+    let proc = proc::view();
+    let children = proc.and_then(|proc| proc.children(pid::own(), &mut |_| ()));
+    let children = children.map_err(error::describe);
+    let foreign = "missing, or of another PID namespace: treaper finds only its own children";
+    let proc = proc.map(drop).map_err(|_| foreign.to_owned());
     let by_children = "treaper walks the tree without a scan of /proc";
     let mut checks = vec![
-        ("/proc", Some(proc), of_proc.to_owned()),
-        yes_no("children files", children, by_children),
+        check("/proc", proc, "shows the PID namespace of treaper"),
+        check("children files", children, by_children),
     ];
-    if std::env::var_os("NOTIFY_SOCKET").is_some() {
+    let is_set = |name| std::env::var_os(name).is_some();
+    if is_set("NOTIFY_SOCKET") {
         let can_ask = unit::can_ask_manager();
         let detail = if can_ask {
             "treaper asks systemd to accept it from the server"
@@ -188,7 +177,15 @@ fn surroundings(config: &Config) -> Vec<Check> {
     } else {
         "one process, since --no-guard was given; two with --contain=pidns"
     };
-    let container = container().unwrap_or("no sign of one");
+    // The first sign that a container engine has left decides.
+    let engines = [
+        ("docker", Path::new("/.dockerenv").exists()),
+        ("podman", Path::new("/run/.containerenv").exists()),
+        ("kubernetes", is_set("KUBERNETES_SERVICE_HOST")),
+        ("yes", is_set("container")),
+    ];
+    let engine = engines.into_iter().find(|(_, has_sign)| *has_sign);
+    let container = engine.map_or("no sign of one", |(name, _)| name);
     let terminal = if tty::have_controlling_terminal() {
         "the server stays in the host's process group, for job control"
     } else {
@@ -203,42 +200,25 @@ fn surroundings(config: &Config) -> Vec<Check> {
     checks
 }
 
-/// The container engine, if it has left a sign: a file or a variable.
-fn container() -> Option<&'static str> {
-    let exists = |path: &str| std::path::Path::new(path).exists();
-    if exists("/.dockerenv") {
-        Some("docker")
-    } else if exists("/run/.containerenv") {
-        Some("podman")
-    } else if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-        Some("kubernetes")
-    } else {
-        std::env::var_os("container").map(|_| "yes")
-    }
-}
-
 /// Starts a server at the level of this name that ends at once: `treaper --version`, since this
 /// program is always there. The error is the reason why that failed. Not by `std::process`, which
 /// would make the program 46 kB larger.
 fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Result<(), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let (mut messages, writer) = UnixStream::pair().map_err(|error| text(&error))?;
-    let own = std::env::current_exe().ok();
-    let own = own.map(OsString::from).or(arguments.first().cloned());
+    let (messages, writer) = UnixStream::pair().map_err(|error| error.to_string())?;
+    let own = std::env::current_exe().ok().map(OsString::from);
+    let own = own.or(arguments.first().cloned()).unwrap_or_default();
     let variables = [("TREAPER_CONTAIN".into(), level.into())];
-    let command = [own.unwrap_or_default(), "--version".into()];
-    let config = cli::from_variables(&variables, &command).map_err(|error| text(&error))?;
+    let config = cli::from_variables(&variables, &[own, "--version".into()]);
+    let config = config.map_err(|error| error.to_string())?;
     match clone::fork(false).map_err(error::describe)? {
         Fork::Parent(child) => {
             drop(writer);
-            let mut log = String::new();
-            let _ = messages.read_to_string(&mut log);
-            let success = Change::Ended(Ended::Exited(0));
-            if Wait::child(child).ended().block() == Ok(Some((child.get(), success))) {
-                return Ok(());
-            }
+            let log = std::io::read_to_string(messages).unwrap_or_default();
             let first = log.lines().next().unwrap_or("the reason is unknown");
-            Err(reason(first).to_owned())
+            match Wait::child(child).ended().block() {
+                Ok(Some((_, Change::Ended(Ended::Exited(0))))) => Ok(()),
+                _ => Err(reason(first)),
+            }
         }
         Fork::Child => {
             if let Ok(null) = std::fs::File::open("/dev/null") {
@@ -261,18 +241,19 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
 }
 
 /// The reason in a message: the text after the name of treaper and the option.
-fn reason(message: &str) -> &str {
+fn reason(message: &str) -> String {
     let message = message.strip_prefix("treaper: ").unwrap_or(message);
-    match message.split_once(": ") {
-        Some((option, reason)) if option.starts_with("--") => reason,
-        _ => message,
-    }
+    let parts = message.split_once(": ");
+    let parts = parts.filter(|(option, _)| option.starts_with("--"));
+    parts.map_or(message, |(_, reason)| reason).to_owned()
 }
 
 /// Each event, and what is left after it at the level `chosen` in this place. `host`, `stdin`:
 /// whether its end is noticed.
-fn rows_left(chosen: Level, [host, stdin]: [bool; 2]) -> impl Iterator<Item = Left> {
-    guarantees::ROWS.into_iter().map(move |(event, left)| {
+fn rows_left(chosen: Level, [host, stdin]: [bool; 2]) -> Vec<[&'static str; 2]> {
+    // One call kills a whole cgroup, whatever the uids of its members are.
+    let kills_group = || Cgroup::make().is_ok_and(|cgroup| cgroup.kill());
+    let rows = guarantees::ROWS.map(|(event, left)| {
         let left = match event {
             HOST_ENDS_ALONE if !host => "all",
             HOST_ENDS | HOST_ENDS_BEHIND if !host && !stdin => "all",
@@ -280,50 +261,42 @@ fn rows_left(chosen: Level, [host, stdin]: [bool; 2]) -> impl Iterator<Item = Le
             OTHER_UIDS if chosen == Level::Cgroup && !kills_group() => "these",
             _ => left[chosen as usize],
         };
-        (event, left)
-    })
+        [event, left]
+    });
+    rows.to_vec()
 }
 
 /// The number of the note of a row.
-fn note_of((event, left): Left) -> Option<usize> {
-    guarantees::number_of_note(event).or(guarantees::number_of_note(left))
-}
-
-/// Whether one call can kill a whole cgroup, whatever the uids of its members are.
-fn kills_group() -> bool {
-    Cgroup::make().is_ok_and(|cgroup| cgroup.kill())
+fn note_of(row: &[&str; 2]) -> Option<usize> {
+    row.iter().find_map(|text| guarantees::split(text).1)
 }
 
 impl Findings {
     fn table(&self) -> String {
         let (version, system) = (env!("CARGO_PKG_VERSION"), uname());
         let kernel = system.release().to_string_lossy();
-        let mut text = format!(
-            "treaper {version} on Linux {kernel}\n\nThis place (a line with - is neither good nor bad)\n"
-        );
-        for (name, ok, detail) in &self.checks {
-            let mark = ok.map_or("-", |ok| if ok { "yes" } else { "no" });
-            let _ = writeln!(text, "  {name:18} {mark:4} {detail}");
+        let mut text = format!("treaper {version} on Linux {kernel}\n");
+        let place = "This place (a line with - is neither good nor bad)";
+        let levels = "Levels of --contain";
+        for (title, checks) in [(place, &*self.checks), (levels, &self.levels)] {
+            let _ = writeln!(text, "\n{title}");
+            for (name, ok, detail) in checks {
+                let mark = ok.map_or("-", |ok| if ok { "yes" } else { "no" });
+                let _ = writeln!(text, "  {name:18} {mark:4} {detail}");
+            }
         }
-        let _ = writeln!(text, "\nLevels of --contain");
-        for (name, offered) in &self.levels {
-            let (mark, detail) = match offered {
-                Ok(()) => ("yes", "available"),
-                Err(missing) => ("no", missing.as_str()),
-            };
-            let _ = writeln!(text, "  {name:18} {mark:4} {detail}");
-        }
-        let (name, available) = (self.chosen.name(), self.available);
-        let verdict = if available { "chosen" } else { "NOT available" };
-        let _ = writeln!(
-            text,
-            "\n{verdict}: {name}. What survives of the tree after each event"
-        );
-        for (event, left) in &self.left {
+        let (name, available, _) = &self.levels[self.chosen as usize];
+        let verdict = match available {
+            Some(true) => "chosen",
+            _ => "NOT available",
+        };
+        let title = "What survives of the tree after each event";
+        let _ = writeln!(text, "\n{verdict}: {name}. {title}");
+        for [event, left] in &self.left {
             let _ = writeln!(text, "  {event:40} {left}");
         }
         for (number, note) in (1..).zip(NOTES) {
-            if self.left.iter().any(|row| note_of(*row) == Some(number)) {
+            if self.left.iter().any(|row| note_of(row) == Some(number)) {
                 let _ = writeln!(text, "[{number}] {note}");
             }
         }
@@ -331,26 +304,30 @@ impl Findings {
     }
 
     fn as_json(&self) -> Value {
-        let checks = self.checks.iter();
-        let checks =
-            checks.map(|(name, ok, detail)| (*name, json!({ "ok": ok, "detail": detail })));
-        let levels = self.levels.iter().map(|(name, offered)| {
-            let level = json!({ "available": offered.is_ok(), "reason": offered.as_ref().err() });
-            (*name, level)
-        });
-        let left = self.left.iter();
-        let notes = left.clone();
-        let left = left.map(|(event, left)| (plain(event), plain(left)));
-        let notes = notes.filter_map(|row| Some((plain(row.0), *NOTES.get(note_of(*row)? - 1)?)));
-        json!({
+        let mut all = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "kernel": uname().release().to_string_lossy(),
-            "checks": checks.collect::<Value>(),
-            "levels": levels.collect::<Value>(),
+            "checks": {},
+            "levels": {},
             "chosen": self.chosen.name(),
-            "available": self.available,
-            "left": left.collect::<Value>(),
-            "notes": notes.collect::<Value>(),
-        })
+            "available": self.levels[self.chosen as usize].1,
+            "left": {},
+            "notes": {},
+        });
+        for (name, ok, detail) in &self.checks {
+            all["checks"][name] = json!({ "ok": ok, "detail": detail });
+        }
+        for (name, ok, detail) in &self.levels {
+            let reason = (*ok == Some(false)).then_some(detail);
+            all["levels"][name] = json!({ "available": ok, "reason": reason });
+        }
+        for row in &self.left {
+            let [event, left] = row.map(|text| guarantees::split(text).0);
+            all["left"][event] = left.into();
+            if let Some(number) = note_of(row) {
+                all["notes"][event] = NOTES[number - 1].into();
+            }
+        }
+        all
     }
 }
