@@ -31,8 +31,9 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         return Err(Answer::Stderr(1, line));
     }
     let (mut group, mut pauses) = (false, false);
+    let permutes = call.variable("POSIXLY_CORRECT").is_none();
     let (long, mut options) = (&[("version", false, b'V')], Vec::new());
-    let operands = getopt::parse("ghLPV", long, call.permutes(), call.words, &mut options);
+    let operands = getopt::parse("ghLPV", long, permutes, call.words, &mut options);
     for (letter, _) in options {
         match letter {
             b'g' => group = true,
@@ -98,14 +99,12 @@ impl Voice for Catatonit {
             Step::Forwarding { to: None, .. } => {
                 say!("ignoring kernel attempting to stop us: tty has TOSTOP set");
             }
-            Step::Reaped { server: true, .. }
-            | Step::Forwarding { .. }
-            | Step::StoppingRest { .. } => {}
-            Step::Reaped { pid, ended, .. } => match ended {
+            Step::Reaped { pid, ended, server } if !server => match ended {
                 Ended::Exited(code) => say!("child process {pid} exited with code {code}"),
                 Ended::Killed(signal) => say!("child process {pid} exited due to signal {signal}"),
             },
             Step::Done { .. } => say!("got ECHILD: no children left to monitor"),
+            _ => {}
         }
     }
 

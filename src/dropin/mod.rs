@@ -1,9 +1,8 @@
-//! The names of other inits. If treaper was started under one of them, it takes the command line
-//! and the variables of that init, and reports and exits as that init does. It still leaves no
-//! process behind.
+//! The names of other inits. Under one of them, treaper takes the command line and the variables of
+//! that init, and reports and exits as that init does. It still leaves no process behind.
 //!
-//! A parser only translates the arguments into options of treaper. These options win over
-//! `TREAPER_*` variables, and the variables win over the defaults of such a name.
+//! A parser only translates the arguments into options of treaper. These win over `TREAPER_*`
+//! variables, which win over the defaults of such a name.
 
 mod catatonit;
 mod dumb_init;
@@ -67,9 +66,8 @@ struct Call<'a> {
 }
 
 /// The defaults under each of these names. These programs never look at stdin, and look at their
-/// parent only if an option asks for it. They forward SIGTERM and set no deadline: a server that
-/// needs a minute after SIGTERM has that minute, if the program that sent it waits so long. Once
-/// the server has ended, the rest of its tree gets the stop signal and the grace period.
+/// parent only if an option asks for it. They forward SIGTERM and set no deadline. Once the server
+/// has ended, the rest of its tree gets the stop signal and the grace period.
 const DEFAULTS: [(&str, &str); 4] = [
     ("TREAPER_STDIN", "ignore"),
     ("TREAPER_HUP", "forward"),
@@ -81,11 +79,6 @@ impl Call<'_> {
     fn variable(&self, name: &str) -> Option<&OsStr> {
         let found = self.variables.iter().find(|(known, _)| known == name);
         found.map(|(_, text)| text.as_os_str())
-    }
-
-    /// For programs that let the C library find options after other words as well.
-    fn permutes(&self) -> bool {
-        self.variable("POSIXLY_CORRECT").is_none()
     }
 
     /// `options`: those of treaper, each as its variable and its value.

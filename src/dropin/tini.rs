@@ -38,8 +38,8 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         warns_on_reap: false,
     };
     let mut options = Vec::new();
-    let short = "p:hvwgle:s";
-    let operands = getopt::parse(short, &[], call.permutes(), call.words, &mut options);
+    let permutes = call.variable("POSIXLY_CORRECT").is_none();
+    let operands = getopt::parse("p:hvwgle:s", &[], permutes, call.words, &mut options);
     for (letter, text) in options {
         let text = text.unwrap_or_default();
         let invalid = || {
