@@ -2,10 +2,9 @@
 //!
 //! `--doctor` prints this table, and `tests/docs.rs` writes it into README.md and the manual.
 
-/// The event of a row that depends on the privileges of treaper.
+/// Depends on the privileges of treaper.
 pub const OTHER_UIDS: &str = "processes of another uid";
-
-/// The events that are noticed by the end of the host, and those that the end of stdin shows, too.
+/// The end of the host shows these three, and that of stdin the first and the last one.
 pub const HOST_ENDS: &str = "the host ends, crashes or is SIGKILLed";
 pub const HOST_ENDS_ALONE: &str = "the same, but stdin stays open";
 pub const HOST_ENDS_BEHIND: &str = "the same, behind npx, make, sh -c [1]";

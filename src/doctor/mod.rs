@@ -1,7 +1,5 @@
-//! `--doctor`: what this machine and place offer, which level would be chosen, and what that level
-//! guarantees.
-//!
-//! A level is available if the doctor has just started a server with it.
+//! `--doctor`: what this machine and place offer, and what the chosen level guarantees. A level is
+//! available if the doctor has just started a server with it.
 
 pub mod guarantees;
 mod host;
@@ -40,15 +38,6 @@ use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS
 /// bad; the detail.
 type Check = (&'static str, Option<bool>, String);
 
-/// What was found out about this place.
-struct Findings {
-    checks: Vec<Check>,
-    levels: [Check; 3],
-    chosen: Level,
-    /// Each event, and what is left after it at the chosen level.
-    left: Vec<[&'static str; 2]>,
-}
-
 /// Examines this place. `arguments` and `inherited` are those of this process. Returns the text to
 /// be printed, and whether the level that `config` asks for is available.
 pub fn examine(
@@ -66,15 +55,10 @@ pub fn examine(
     checks.extend(options(config));
     checks.extend(features());
     checks.extend(surroundings(config));
-    let findings = Findings {
-        checks,
-        levels,
-        chosen,
-        left: rows_left(chosen, noticed),
-    };
+    let left = rows_left(chosen, noticed);
     let text = match format {
-        DoctorFormat::Table => findings.table(),
-        DoctorFormat::Json => format!("{:#}\n", findings.as_json()),
+        DoctorFormat::Table => table(&checks, &levels, chosen, &left),
+        DoctorFormat::Json => format!("{:#}\n", as_json(&checks, &levels, chosen, &left)),
     };
     (text, available)
 }
@@ -85,19 +69,18 @@ fn check(name: &'static str, result: Result<(), String>, if_ok: &str) -> Check {
 }
 
 /// Calls of the kernel, and what treaper does by them.
-const FEATURES: [(&str, &str); 6] = [
-    ("subreaper", "treaper adopts the orphans of the tree"),
-    ("signalfd", "treaper reads signals with it"),
-    ("pidfd_open", "treaper watches the host with it"),
-    ("pidfd_send_signal", "a recycled pid is never signalled"),
-    ("PIDFD_GET_INFO", "treaper checks parents without /proc"),
-    ("clone3", "the server can be born in a cgroup"),
-];
-
 fn features() -> impl Iterator<Item = Check> {
+    let calls = [
+        ("subreaper", "treaper adopts the orphans of the tree"),
+        ("signalfd", "treaper reads signals with it"),
+        ("pidfd_open", "treaper watches the host with it"),
+        ("pidfd_send_signal", "a recycled pid is never signalled"),
+        ("PIDFD_GET_INFO", "treaper checks parents without /proc"),
+        ("clone3", "the server can be born in a cgroup"),
+    ];
     let own = pidfd::open(pid::own());
     let fd = own.as_ref().map(AsFd::as_fd).map_err(|errno| *errno);
-    // The answer for each of `FEATURES`, and since which version of Linux it is there.
+    // The answer of each, and the version of Linux that has brought it.
     let answers = [
         (prctl::become_subreaper(), "3.4"),
         (arrival::signal_fd().map(drop), "2.6.27"),
@@ -106,16 +89,18 @@ fn features() -> impl Iterator<Item = Check> {
         (fd.and_then(pidfd::parent).map(drop), "6.13"),
         (clone::has_clone3(), "5.3"),
     ];
-    let both = FEATURES.into_iter().zip(answers);
-    both.map(|((name, detail), (result, version))| {
-        let result = result.map_err(|errno| match errno {
-            Errno::NOSYS | Errno::NOTTY | Errno::INVAL => {
-                format!("missing, as before Linux {version}, or hidden by a filter")
-            }
-            other => error::describe(other),
-        });
-        check(name, result, detail)
-    })
+    calls
+        .into_iter()
+        .zip(answers)
+        .map(|((name, detail), (result, version))| {
+            let result = result.map_err(|errno| match errno {
+                Errno::NOSYS | Errno::NOTTY | Errno::INVAL => {
+                    format!("missing, as before Linux {version}, or hidden by a filter")
+                }
+                other => error::describe(other),
+            });
+            check(name, result, detail)
+        })
 }
 
 /// Whether a start with these options would be refused. Nothing is made or opened.
@@ -191,12 +176,9 @@ fn surroundings(config: &Config) -> Vec<Check> {
     } else {
         "none: the server is in a session apart from the host's"
     };
-    let neither = [
-        ("two processes", processes),
-        ("container", container),
-        ("terminal", terminal),
-    ];
-    checks.extend(neither.map(|(name, detail)| (name, None, detail.to_owned())));
+    checks.push(("two processes", None, processes.to_owned()));
+    checks.push(("container", None, container.to_owned()));
+    checks.push(("terminal", None, terminal.to_owned()));
     checks
 }
 
@@ -248,12 +230,11 @@ fn reason(message: &str) -> String {
     parts.map_or(message, |(_, reason)| reason).to_owned()
 }
 
-/// Each event, and what is left after it at the level `chosen` in this place. `host`, `stdin`:
-/// whether its end is noticed.
+/// Each event, and what is left after it. `host`, `stdin`: whether its end is noticed.
 fn rows_left(chosen: Level, [host, stdin]: [bool; 2]) -> Vec<[&'static str; 2]> {
     // One call kills a whole cgroup, whatever the uids of its members are.
     let kills_group = || Cgroup::make().is_ok_and(|cgroup| cgroup.kill());
-    let rows = guarantees::ROWS.map(|(event, left)| {
+    let row = |(event, left): (&'static str, [&'static str; 3])| {
         let left = match event {
             HOST_ENDS_ALONE if !host => "all",
             HOST_ENDS | HOST_ENDS_BEHIND if !host && !stdin => "all",
@@ -262,8 +243,8 @@ fn rows_left(chosen: Level, [host, stdin]: [bool; 2]) -> Vec<[&'static str; 2]> 
             _ => left[chosen as usize],
         };
         [event, left]
-    });
-    rows.to_vec()
+    };
+    guarantees::ROWS.map(row).to_vec()
 }
 
 /// The number of the note of a row.
@@ -271,63 +252,61 @@ fn note_of(row: &[&str; 2]) -> Option<usize> {
     row.iter().find_map(|text| guarantees::split(text).1)
 }
 
-impl Findings {
-    fn table(&self) -> String {
-        let (version, system) = (env!("CARGO_PKG_VERSION"), uname());
-        let kernel = system.release().to_string_lossy();
-        let mut text = format!("treaper {version} on Linux {kernel}\n");
-        let place = "This place (a line with - is neither good nor bad)";
-        let levels = "Levels of --contain";
-        for (title, checks) in [(place, &*self.checks), (levels, &self.levels)] {
-            let _ = writeln!(text, "\n{title}");
-            for (name, ok, detail) in checks {
-                let mark = ok.map_or("-", |ok| if ok { "yes" } else { "no" });
-                let _ = writeln!(text, "  {name:18} {mark:4} {detail}");
-            }
+fn table(checks: &[Check], levels: &[Check], chosen: Level, left: &[[&str; 2]]) -> String {
+    let (version, system) = (env!("CARGO_PKG_VERSION"), uname());
+    let kernel = system.release().to_string_lossy();
+    let mut text = format!("treaper {version} on Linux {kernel}\n");
+    let place = "This place (a line with - is neither good nor bad)";
+    for (title, checks) in [(place, checks), ("Levels of --contain", levels)] {
+        let _ = writeln!(text, "\n{title}");
+        for (name, ok, detail) in checks {
+            let mark = ok.map_or("-", |ok| if ok { "yes" } else { "no" });
+            let _ = writeln!(text, "  {name:18} {mark:4} {detail}");
         }
-        let (name, available, _) = &self.levels[self.chosen as usize];
-        let verdict = match available {
-            Some(true) => "chosen",
-            _ => "NOT available",
-        };
-        let title = "What survives of the tree after each event";
-        let _ = writeln!(text, "\n{verdict}: {name}. {title}");
-        for [event, left] in &self.left {
-            let _ = writeln!(text, "  {event:40} {left}");
-        }
-        for (number, note) in (1..).zip(NOTES) {
-            if self.left.iter().any(|row| note_of(row) == Some(number)) {
-                let _ = writeln!(text, "[{number}] {note}");
-            }
-        }
-        text
     }
+    let (name, is_available) = (chosen.name(), levels[chosen as usize].1 == Some(true));
+    let verdict = if is_available {
+        "chosen"
+    } else {
+        "NOT available"
+    };
+    let title = "What survives of the tree after each event";
+    let _ = writeln!(text, "\n{verdict}: {name}. {title}");
+    for [event, left] in left {
+        let _ = writeln!(text, "  {event:40} {left}");
+    }
+    for (number, note) in (1..).zip(NOTES) {
+        if left.iter().any(|row| note_of(row) == Some(number)) {
+            let _ = writeln!(text, "[{number}] {note}");
+        }
+    }
+    text
+}
 
-    fn as_json(&self) -> Value {
-        let mut all = json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "kernel": uname().release().to_string_lossy(),
-            "checks": {},
-            "levels": {},
-            "chosen": self.chosen.name(),
-            "available": self.levels[self.chosen as usize].1,
-            "left": {},
-            "notes": {},
-        });
-        for (name, ok, detail) in &self.checks {
-            all["checks"][name] = json!({ "ok": ok, "detail": detail });
-        }
-        for (name, ok, detail) in &self.levels {
-            let reason = (*ok == Some(false)).then_some(detail);
-            all["levels"][name] = json!({ "available": ok, "reason": reason });
-        }
-        for row in &self.left {
-            let [event, left] = row.map(|text| guarantees::split(text).0);
-            all["left"][event] = left.into();
-            if let Some(number) = note_of(row) {
-                all["notes"][event] = NOTES[number - 1].into();
-            }
-        }
-        all
+fn as_json(checks: &[Check], levels: &[Check], chosen: Level, left: &[[&str; 2]]) -> Value {
+    let mut all = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "kernel": uname().release().to_string_lossy(),
+        "checks": {},
+        "levels": {},
+        "chosen": chosen.name(),
+        "available": levels[chosen as usize].1,
+        "left": {},
+        "notes": {},
+    });
+    for (name, ok, detail) in checks {
+        all["checks"][name] = json!({ "ok": ok, "detail": detail });
     }
+    for (name, ok, detail) in levels {
+        let reason = (*ok == Some(false)).then_some(detail);
+        all["levels"][name] = json!({ "available": ok, "reason": reason });
+    }
+    for row in left {
+        let [event, left] = row.map(|text| guarantees::split(text).0);
+        all["left"][event] = left.into();
+        if let Some(number) = note_of(row) {
+            all["notes"][event] = NOTES[number - 1].into();
+        }
+    }
+    all
 }
