@@ -203,11 +203,8 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
             }
         }
         Fork::Child => {
-            if let Ok(null) = std::fs::File::open("/dev/null") {
-                fd::redirect(null.as_fd(), fd::STDIN);
-            }
-            fd::redirect(writer.as_fd(), fd::STDOUT);
             fd::redirect(writer.as_fd(), fd::STDERR);
+            fd::separate_streams();
             drop((messages, writer));
             let request = Request {
                 config: &config,
