@@ -182,9 +182,8 @@ fn surroundings(config: &Config) -> Vec<Check> {
     checks
 }
 
-/// Starts a server at the level of this name that ends at once: `treaper --version`, since this
-/// program is always there. The error is the reason why that failed. Not by `std::process`, which
-/// would make the program 46 kB larger.
+/// Starts a server at the level of this name that is always there and ends at once: `treaper
+/// --version`. Not by `std::process`, which would make the program 46 kB larger.
 fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Result<(), String> {
     let (messages, writer) = UnixStream::pair().map_err(|error| error.to_string())?;
     let own = std::env::current_exe().ok().map(OsString::from);
@@ -244,7 +243,6 @@ fn rows_left(chosen: Level, [host, stdin]: [bool; 2]) -> Vec<[&'static str; 2]> 
     guarantees::ROWS.map(row).to_vec()
 }
 
-/// The number of the note of a row.
 fn note_of(row: &[&str; 2]) -> Option<usize> {
     row.iter().find_map(|text| guarantees::split(text).1)
 }

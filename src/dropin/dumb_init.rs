@@ -2,8 +2,7 @@
 
 use std::ffi::OsStr;
 
-use super::getopt::{self, Long};
-use super::{Answer, Call, OWN_VERSION, Start, leading_number};
+use super::{Answer, Call, OWN_VERSION, Start, getopt, leading_number};
 use crate::output::error::{self, Error};
 use crate::output::progress::{Own, Step, Voice};
 use crate::output::stderr;
@@ -15,14 +14,6 @@ const VERSION: &str = "dumb-init v1.2.5";
 const KILL: u8 = Signal::KILL.number();
 const TERM: u8 = Signal::TERM.number();
 const STOP: u8 = Signal::STOP.number();
-
-const LONG: &[Long] = &[
-    ("help", false, b'h'),
-    ("single-child", false, b'c'),
-    ("rewrite", true, b'r'),
-    ("verbose", false, b'v'),
-    ("version", false, b'V'),
-];
 
 macro_rules! say {
     ($($text:tt)+) => {
@@ -40,8 +31,15 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
     let (mut group, mut debug) = (true, false);
     // For each signal that `--rewrite` takes, the signal that replaces it.
     let mut rewrites = [None; 32];
+    let long = &[
+        ("help", false, b'h'),
+        ("single-child", false, b'c'),
+        ("rewrite", true, b'r'),
+        ("verbose", false, b'v'),
+        ("version", false, b'V'),
+    ];
     let mut options = Vec::new();
-    let operands = getopt::parse("hvVcr:", LONG, false, call.words, &mut options);
+    let operands = getopt::parse("hvVcr:", long, false, call.words, &mut options);
     for (letter, text) in options {
         match letter {
             b'h' => return Err(Answer::Stderr(0, help(name))),

@@ -135,10 +135,7 @@ impl Program {
     }
 }
 
-/// The version of treaper. It is printed after that of the other program.
 const OWN_VERSION: &str = concat!("treaper ", env!("CARGO_PKG_VERSION"));
-
-/// What `-l` and `-L` print: the licence of treaper.
 const LICENSE: &str = include_str!("../../LICENSE-MIT");
 
 /// The number that C's `strtol` finds at the start of `text`, and the text after it. A number out

@@ -31,13 +31,12 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         return Err(Answer::Stdout(format!("{VERSION} ({OWN_VERSION})\n")));
     }
     let mut group = call.variable("TINI_KILL_PROCESS_GROUP").is_some();
-    let (mut parent_signal, mut success) = (None, Vec::new());
+    let (mut options, mut parent_signal, mut success) = (Vec::new(), None, Vec::new());
     let mut voice = Tini {
         pid: pid::own(),
         verbosity: 1,
         warns_on_reap: false,
     };
-    let mut options = Vec::new();
     let permutes = call.variable("POSIXLY_CORRECT").is_none();
     let operands = getopt::parse("p:hvwgle:s", &[], permutes, call.words, &mut options);
     for (letter, text) in options {
@@ -136,8 +135,7 @@ impl Tini {
 }
 
 impl Voice for Tini {
-    /// tini writes this to stdout. Under treaper, stdout belongs to PROGRAM, so the text goes to
-    /// stderr.
+    /// tini writes this to stdout, which belongs to PROGRAM here, so the text goes to stderr.
     fn report(&self, step: &Step<'_>) {
         macro_rules! say {
             ($level:literal, $($text:tt)+) => {
