@@ -33,8 +33,8 @@ pub enum Program {
 pub struct Start {
     /// There is no server: reap until SIGINT or SIGTERM.
     pub pauses: bool,
-    /// An error if a variable of treaper is wrong.
-    pub config: Result<Config, Error>,
+    /// An error if a variable of treaper is wrong. Not on the stack, which may be small.
+    pub config: Result<Box<Config>, Error>,
     pub command: Vec<OsString>,
     pub manner: Manner,
     pub voice: Box<dyn Voice>,
@@ -96,7 +96,7 @@ impl Call<'_> {
         variables.extend(DEFAULTS.iter().map(owned));
         Start {
             pauses: false,
-            config: cli::from_variables(&variables, &command),
+            config: cli::from_variables(&variables, &command).map(Box::new),
             command,
             manner: Manner {
                 is_other_init: true,
