@@ -10,9 +10,8 @@ pub type Long = (&'static str, bool, u8);
 /// An option as it was given: its letter, and its argument.
 pub type FoundOption = (u8, Option<OsString>);
 
-/// Appends the options among `words` to `found`, and returns the words that are no options. After a
-/// mistake, `found` has the options before it, and the error is the message of glibc without the
-/// program's name.
+/// Appends the options among `words` to `found`, up to the first mistake, and returns the words that
+/// are no options. The error is the message of glibc, without the program's name.
 ///
 /// In `short`, a colon follows a letter that takes an argument. Without `long`, this is
 /// `getopt(3)`. `permute`: options may come after a word that is not an option.
@@ -40,9 +39,9 @@ pub fn parse(
                     let (_, after) = known.ok_or_else(|| format!("invalid option -- '{shown}'"))?;
                     let mut argument = None;
                     if after.starts_with(':') {
-                        let attached = Some(std::mem::take(&mut letters));
-                        let attached = attached.filter(|text| !text.is_empty()).map(owned);
-                        argument = attached.or_else(|| words.next());
+                        let attached = OsStr::from_bytes(std::mem::take(&mut letters));
+                        let attached = Some(attached).filter(|text| !text.is_empty());
+                        argument = attached.map(OsStr::to_owned).or_else(|| words.next());
                         if argument.is_none() {
                             return Err(format!("option requires an argument -- '{shown}'"));
                         }
@@ -67,7 +66,8 @@ fn long_option(
     words: &mut impl Iterator<Item = OsString>,
 ) -> Result<FoundOption, String> {
     let mut parts = text.splitn(2, |byte| *byte == b'=');
-    let (name, value) = (parts.next().unwrap_or_default(), parts.next());
+    let name = parts.next().unwrap_or_default();
+    let value = parts.next().map(OsStr::from_bytes);
     let begun = |long: &&Long| long.0.as_bytes().starts_with(name);
     let mut meant: Vec<&Long> = long.iter().filter(begun).collect();
     if let Some(exact) = meant.iter().find(|long| long.0.as_bytes() == name) {
@@ -85,13 +85,9 @@ fn long_option(
     match (*takes_argument, value) {
         (false, None) => Ok((*letter, None)),
         (false, _) => Err(format!("option '--{full}' doesn't allow an argument")),
-        (true, value) => match value.map(owned).or_else(|| words.next()) {
+        (true, value) => match value.map(OsStr::to_owned).or_else(|| words.next()) {
             None => Err(format!("option '--{full}' requires an argument")),
             argument => Ok((*letter, argument)),
         },
     }
-}
-
-fn owned(text: &[u8]) -> OsString {
-    OsStr::from_bytes(text).to_owned()
 }

@@ -91,10 +91,9 @@ fn signal(text: &OsStr) -> Option<Signal> {
 
 /// A status as `-e` takes it: the number that `strtol` makes of the whole text. An empty text is 0.
 fn status(text: &OsStr) -> Option<u8> {
-    match leading_number(text.to_str()?) {
-        (number, "") => u8::try_from(number.unwrap_or(0)).ok(),
-        _ => None,
-    }
+    let (number, rest) = leading_number(text.to_str()?);
+    let status = u8::try_from(number.unwrap_or(0)).ok();
+    status.filter(|_| rest.is_empty())
 }
 
 fn usage(name: &str) -> String {

@@ -131,13 +131,11 @@ fn of_ours(grammar: &Grammar, words: &[String]) -> Outcome {
         &mut found,
     );
     let mut options: Vec<_> = found.into_iter().map(Some).collect();
-    match operands {
-        Ok(operands) => (options, operands),
-        Err(_) => {
-            options.push(None);
-            (options, Vec::new())
-        }
+    if let Ok(operands) = operands {
+        return (options, operands);
     }
+    options.push(None);
+    (options, Vec::new())
 }
 
 /// The grammars of dumb-init and catatonit, and one with several long options.
