@@ -32,9 +32,9 @@ fn run(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
         Parsed::Run(config) => config,
         Parsed::Print(text) => return print(&text).map(|()| 0),
     };
-    if let Some(format) = config.doctor {
+    if config.doctor.is_some() {
         start_log(&config);
-        let (text, available) = doctor::examine(&config, format, arguments, inherited);
+        let (text, available) = doctor::examine(&config, arguments, inherited);
         return print(&text).map(|()| if available { 0 } else { status::OWN_FAILURE });
     }
     open_stderr(&config)?;

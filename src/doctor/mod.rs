@@ -40,12 +40,7 @@ type Check = (&'static str, Option<bool>, String);
 
 /// Examines this place. `arguments` and `inherited` are those of this process. Returns the text to
 /// be printed, and whether the level that `config` asks for is available.
-pub fn examine(
-    config: &Config,
-    format: DoctorFormat,
-    arguments: &[OsString],
-    inherited: &Inherited,
-) -> (String, bool) {
+pub fn examine(config: &Config, arguments: &[OsString], inherited: &Inherited) -> (String, bool) {
     let chosen = config.contain;
     let start = |name| try_start(name, arguments, inherited);
     let levels = Level::NAMES.map(|(name, _)| check(name, start(name), "available"));
@@ -56,9 +51,9 @@ pub fn examine(
     checks.extend(features());
     checks.extend(surroundings(config));
     let left = rows_left(chosen, noticed);
-    let text = match format {
-        DoctorFormat::Table => table(&checks, &levels, chosen, &left),
-        DoctorFormat::Json => format!("{:#}\n", as_json(&checks, &levels, chosen, &left)),
+    let text = match config.doctor {
+        Some(DoctorFormat::Json) => format!("{:#}\n", as_json(&checks, &levels, chosen, &left)),
+        _ => table(&checks, &levels, chosen, &left),
     };
     (text, available)
 }
@@ -89,18 +84,15 @@ fn features() -> impl Iterator<Item = Check> {
         (fd.and_then(pidfd::parent).map(drop), "6.13"),
         (clone::has_clone3(), "5.3"),
     ];
-    calls
-        .into_iter()
-        .zip(answers)
-        .map(|((name, detail), (result, version))| {
-            let result = result.map_err(|errno| match errno {
-                Errno::NOSYS | Errno::NOTTY | Errno::INVAL => {
-                    format!("missing, as before Linux {version}, or hidden by a filter")
-                }
-                other => error::describe(other),
-            });
-            check(name, result, detail)
-        })
+    let both = calls.into_iter().zip(answers);
+    both.map(|((name, detail), (result, version))| {
+        let missing = format!("missing, as before Linux {version}, or hidden by a filter");
+        let result = result.map_err(|errno| match errno {
+            Errno::NOSYS | Errno::NOTTY | Errno::INVAL => missing,
+            other => error::describe(other),
+        });
+        check(name, result, detail)
+    })
 }
 
 /// Whether a start with these options would be refused. Nothing is made or opened.
