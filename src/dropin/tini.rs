@@ -65,7 +65,7 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         return Err(Answer::Stderr(1, usage(name)));
     }
     if let Some(text) = call.variable("TINI_VERBOSITY") {
-        // tini puts the int of atoi into an unsigned variable: a negative number becomes very large.
+        // tini puts the int of atoi into an unsigned variable: a negative number becomes huge.
         voice.verbosity = leading_number(&text.to_string_lossy()).0.unwrap_or(0) as u32;
     }
     let no_parent = if parent_signal.is_some() { "0" } else { "" };
