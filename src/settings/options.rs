@@ -1,5 +1,5 @@
-//! Every option, as clap knows it. The variables, the help, the completions and the checks of the
-//! documents read this list as well.
+//! Every option, as clap knows it. The variables, the help, the completions and the tests of the
+//! documents are made of this list as well.
 
 use std::ffi::OsStr;
 
@@ -14,15 +14,14 @@ use crate::settings::value;
 
 use Value::{Bytes, Text, Word};
 
-/// One option. `define` says everything except its names and its help.
 #[derive(Debug)]
 pub struct Opt {
     pub long: &'static str,
     pub short: Option<char>,
     /// The help only lists its name. The manual explains it.
     pub rare: bool,
-    /// Its text in the help.
     pub help: &'static str,
+    /// Adds everything except the names and the help.
     define: fn(Arg) -> Arg,
 }
 
@@ -110,11 +109,8 @@ const WHEN_TO_STOP: &[Opt] = &[
     })
     .help("Stop when the nearest ancestor NAME is gone"),
     opt("stdin", |arg| {
-        let modes = &[
-            ("auto", StdinMode::Auto),
-            ("watch", StdinMode::Watch),
-            ("ignore", StdinMode::Ignore),
-        ];
+        use StdinMode::{Auto, Ignore, Watch};
+        let modes = &[("auto", Auto), ("watch", Watch), ("ignore", Ignore)];
         one(arg, "MODE", Word(modes))
     })
     .help("Stop when stdin closes: auto, watch, ignore [auto]"),
@@ -135,11 +131,8 @@ const WHEN_TO_STOP: &[Opt] = &[
 const HOW_TO_STOP: &[Opt] = &[
     short('s', "signal", |arg| one(arg, "SIGNAL", Text(value::signal))).help("Stop signal [TERM]"),
     short('k', "kill-mode", |arg| {
-        let modes = &[
-            ("staged", KillMode::Staged),
-            ("tree", KillMode::Tree),
-            ("mixed", KillMode::Mixed),
-        ];
+        use KillMode::{Mixed, Staged, Tree};
+        let modes = &[("staged", Staged), ("tree", Tree), ("mixed", Mixed)];
         one(arg, "MODE", Word(modes))
     })
     .help("Order of the stop signals: staged, tree, mixed [staged]"),
@@ -170,11 +163,8 @@ const SIGNALS: &[Opt] = &[
     })
     .help("What SIGTERM does: stop, forward [stop]"),
     rare("forward-to", |arg| {
-        let targets = &[
-            ("server", ForwardTo::Server),
-            ("group", ForwardTo::Group),
-            ("tree", ForwardTo::Tree),
-        ];
+        use ForwardTo::{Group, Server, Tree};
+        let targets = &[("server", Server), ("group", Group), ("tree", Tree)];
         one(arg, "TARGET", Word(targets))
     })
     .help("Forward other signals to: server, group, tree [server]"),
@@ -227,13 +217,13 @@ pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
     GROUPS.iter().flat_map(|(_, options)| *options)
 }
 
-/// How clap reads a value. Its own parsers do not name the option if a value is not UTF-8.
+/// How clap reads a value; an error says what is expected. clap's own parsers do not name the
+/// option if a value is not UTF-8.
 #[derive(Clone, Copy)]
 enum Value<T: 'static> {
     Word(&'static [(&'static str, T)]),
-    /// The error says what is expected.
-    Text(fn(&str) -> Result<T, String>),
-    Bytes(fn(&OsStr) -> Result<T, String>),
+    Text(fn(&str) -> Result<T, &'static str>),
+    Bytes(fn(&OsStr) -> Result<T, &'static str>),
 }
 
 impl<T: Clone + Send + Sync + 'static> TypedValueParser for Value<T> {
@@ -241,9 +231,9 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Value<T> {
 
     fn parse_ref(&self, _: &Command, arg: Option<&Arg>, given: &OsStr) -> Result<T, clap::Error> {
         let value = match (self, given.to_str()) {
-            (Bytes(parse), _) => parse(given),
-            (Text(_) | Word(_), None) => Err("not valid UTF-8".to_owned()),
-            (Text(parse), Some(text)) => parse(text),
+            (Bytes(parse), _) => parse(given).map_err(str::to_owned),
+            (_, None) => Err("not valid UTF-8".to_owned()),
+            (Text(parse), Some(text)) => parse(text).map_err(str::to_owned),
             (Word(words), Some(text)) => {
                 let found = words.iter().find(|(word, _)| *word == text);
                 found.map(|(_, value)| value.clone()).ok_or_else(|| {
@@ -252,7 +242,12 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Value<T> {
                 })
             }
         };
-        value.map_err(|expected| refuse(arg, given, &expected))
+        value.map_err(|expected| {
+            let name = arg.and_then(Arg::get_long).unwrap_or_default();
+            let given = given.to_string_lossy();
+            let text = format!("{name}: invalid value '{given}': {expected}");
+            clap::Error::raw(ErrorKind::ValueValidation, text)
+        })
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
@@ -260,12 +255,4 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Value<T> {
         let all = words.iter().map(|(word, _)| PossibleValue::new(*word));
         Some(Box::new(all))
     }
-}
-
-/// An error that begins with the long name of the option.
-fn refuse(arg: Option<&Arg>, given: &OsStr, expected: &str) -> clap::Error {
-    let name = arg.and_then(Arg::get_long).unwrap_or_default();
-    let given = given.to_string_lossy();
-    let text = format!("{name}: invalid value '{given}': {expected}");
-    clap::Error::raw(ErrorKind::ValueValidation, text)
 }

@@ -1,5 +1,4 @@
-//! How users write values: durations, signals, words. Each error is a sentence that says what is
-//! expected.
+//! How users write values. Each error says what is expected.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -7,17 +6,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::output::report::To;
-use crate::settings::writers::{MAX_PATH, Match};
+use crate::settings::writers::Match;
 use crate::sys::signal::{Signal, digits};
 
 /// The longest duration that can be set: a year.
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
-/// The shortest one where 0 makes no sense.
-const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// `500ms`, `5s`, `2m`, `1h`, `1d`, such parts joined (`1m30s`), or plain seconds (`5`, `0.5`),
 /// exact to the nanosecond.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, &'static str> {
     let (mut rest, mut nanos) = (text, 0_u128);
     loop {
         let number = leading(rest, |c| c == '.' || c.is_ascii_digit());
@@ -30,7 +27,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
             "h" => 3_600_000_000_000,
             "d" => 86_400_000_000_000,
             "" if number.len() == text.len() => 1_000_000_000,
-            _ => return Err(EXPECTED.to_owned()),
+            _ => return Err(EXPECTED),
         };
         nanos = nanos.saturating_add(nanos_of(number, nanos_each)?);
         if rest.is_empty() {
@@ -39,7 +36,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
     match u64::try_from(nanos).map(Duration::from_nanos) {
         Ok(duration) if duration <= MAX_DURATION => Ok(duration),
-        _ => Err(OUT_OF_RANGE.to_owned()),
+        _ => Err(OUT_OF_RANGE),
     }
 }
 
@@ -52,34 +49,36 @@ fn leading(text: &str, belongs: impl Fn(char) -> bool) -> &str {
     &text[..end]
 }
 
-/// A decimal number of units. Computed in whole numbers: floating point would add 20 KiB of tables
-/// to the program.
-fn nanos_of(number: &str, nanos_each: u128) -> Result<u128, String> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() || fraction.contains('.') || number.ends_with('.') {
-        return Err(EXPECTED.to_owned());
+/// A decimal number of units, without floating point: that would add 20 KiB of tables to the
+/// program.
+fn nanos_of(number: &str, nanos_each: u128) -> Result<u128, &'static str> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
+        return Err(EXPECTED);
     }
-    let whole = whole.parse::<u64>().map_err(|_| OUT_OF_RANGE)?;
     // 18 digits are enough for every unit: further ones are less than a nanosecond.
-    let mut places = (0_u128, 1_u128);
-    for digit in fraction.bytes().take(18) {
-        places = (places.0 * 10 + u128::from(digit - b'0'), places.1 * 10);
-    }
-    Ok(u128::from(whole) * nanos_each + places.0 * nanos_each / places.1)
+    let fraction = fraction.get(..18).unwrap_or(fraction);
+    let scaled = |digits: &str| {
+        digits
+            .parse::<u64>()
+            .map(|count| u128::from(count) * nanos_each)
+    };
+    let whole = scaled(whole).map_err(|_| OUT_OF_RANGE)?;
+    Ok(whole + scaled(fraction).unwrap_or(0) / 10_u128.pow(fraction.len() as u32))
 }
 
 /// As [`duration`], but at least 100 ms: a process takes that long to end after SIGKILL, and a
 /// typing error in a unit must not stop each server at once.
-pub fn timeout(text: &str) -> Result<Duration, String> {
+pub fn timeout(text: &str) -> Result<Duration, &'static str> {
     let time = duration(text)?;
-    if time < MIN_TIMEOUT {
-        return Err("out of range: at least 100ms".to_owned());
+    if time < Duration::from_millis(100) {
+        return Err("out of range: at least 100ms");
     }
     Ok(time)
 }
 
 /// Where a report goes: `fd:N`, or the path of a file.
-pub fn report(text: &OsStr) -> Result<To, String> {
+pub fn report(text: &OsStr) -> Result<To, &'static str> {
     let to = match text.as_bytes().strip_prefix(b"fd:") {
         None => Some(To::File(text.to_owned())).filter(|_| !text.is_empty() && text != "-"),
         Some(number) => {
@@ -87,94 +86,88 @@ pub fn report(text: &OsStr) -> Result<To, String> {
             number.filter(|number| *number >= 2).map(To::Descriptor)
         }
     };
-    to.ok_or_else(|| {
-        "expected FILE or fd:N with N of 2 or more, since 0 and 1 belong to the server".to_owned()
-    })
+    to.ok_or("expected FILE or fd:N with N of 2 or more, since 0 and 1 belong to the server")
 }
 
-/// A signal by name or number.
-pub fn signal(text: &str) -> Result<Signal, String> {
-    Signal::parse(text).ok_or_else(|| {
-        "expected a signal: a name such as TERM or RTMIN+1, or a number from 1 to 64".to_owned()
-    })
+pub fn signal(text: &str) -> Result<Signal, &'static str> {
+    Signal::parse(text)
+        .ok_or("expected a signal: a name such as TERM or RTMIN+1, or a number from 1 to 64")
 }
 
 /// `FROM:TO`. If TO is 0 (`None`), FROM is dropped.
-pub fn rewrite(text: &str) -> Result<(Signal, Option<Signal>), String> {
+pub fn rewrite(text: &str) -> Result<(Signal, Option<Signal>), &'static str> {
     let (from, to) = text
         .split_once(':')
         .ok_or("expected FROM:TO, two signals (TO 0 drops FROM)")?;
     let to = if to == "0" { None } else { Some(signal(to)?) };
-    let from = signal(from)?;
-    if matches!(from, Signal::KILL | Signal::STOP) {
-        return Err(format!("no process can treat {from} as another signal"));
+    match signal(from)? {
+        Signal::KILL => Err("no process can treat SIGKILL as another signal"),
+        Signal::STOP => Err("no process can treat SIGSTOP as another signal"),
+        from => Ok((from, to)),
     }
-    Ok((from, to))
 }
 
 /// An exit status: 0 to 255, or a signal name for 128 + its number.
-pub fn status(text: &str) -> Result<u8, String> {
-    let is_number = text.starts_with(|c: char| c.is_ascii_digit());
-    let signal = || Signal::parse(text).map(|signal| 128 + signal.number());
-    let status = if is_number { digits(text) } else { signal() };
-    status.ok_or_else(|| "expected an exit status from 0 to 255, or a signal name".to_owned())
+pub fn status(text: &str) -> Result<u8, &'static str> {
+    let of_signal = || Signal::parse(text).map(|signal| 128 + signal.number());
+    let status = digits(text).or_else(of_signal);
+    status.ok_or("expected an exit status from 0 to 255, or a signal name")
 }
 
 /// A process id that can be watched.
-pub fn pid(text: &str) -> Result<i32, String> {
+pub fn pid(text: &str) -> Result<i32, &'static str> {
     let pid = digits(text).filter(|pid| *pid > 0);
-    pid.ok_or_else(|| "expected a process id, 1 or more".to_owned())
+    pid.ok_or("expected a process id, 1 or more")
 }
 
-pub fn command_name(text: &OsStr) -> Result<OsString, String> {
+pub fn command_name(text: &OsStr) -> Result<OsString, &'static str> {
     if text.is_empty() || text.as_bytes().contains(&b'/') {
-        return Err("expected the name of a command, without its path".to_owned());
+        return Err("expected the name of a command, without its path");
     }
     Ok(text.to_owned())
 }
 
 /// A socket: `unix:PATH`.
-pub fn socket(text: &OsStr) -> Result<PathBuf, String> {
+pub fn socket(text: &OsStr) -> Result<PathBuf, &'static str> {
     match text.as_bytes().strip_prefix(b"unix:") {
         Some(path) if !path.is_empty() => Ok(OsStr::from_bytes(path).into()),
-        _ => Err("expected unix:PATH".to_owned()),
+        _ => Err("expected unix:PATH"),
     }
 }
 
 /// `PATH=VALUE`, which names messages.
-pub fn matching(text: &str) -> Result<Match, String> {
-    let expected = || "expected PATH=VALUE, such as method=session/prompt".to_owned();
-    let (path, value) = text.split_once('=').ok_or_else(expected)?;
+pub fn matching(text: &str) -> Result<Match, &'static str> {
+    let (path, value) = text.split_once('=').unwrap_or_default();
     let path: Vec<String> = path.split('.').map(str::to_owned).collect();
     if path.iter().any(String::is_empty) {
-        return Err(expected());
+        return Err("expected PATH=VALUE, such as method=session/prompt");
     }
-    if path.len() > MAX_PATH {
-        return Err(format!("a path has at most {MAX_PATH} members"));
+    if path.len() > 16 {
+        return Err("a path has at most 16 members");
     }
     let value = value.to_owned();
     Ok(Match { path, value })
 }
 
 /// The value of a switch in a variable.
-pub fn switch(text: &str) -> Result<bool, String> {
+pub fn switch(text: &str) -> Result<bool, &'static str> {
     match text {
         "1" | "true" | "yes" | "on" => Ok(true),
         "0" | "false" | "no" | "off" => Ok(false),
-        _ => Err("expected 1 or 0 (true, false, yes, no, on, off)".to_owned()),
+        _ => Err("expected 1 or 0 (true, false, yes, no, on, off)"),
     }
 }
 
 /// How much is logged: 0, 1, or 2 and more.
-pub fn verbosity(text: &str) -> Result<u8, String> {
-    let count = text.parse().map_err(|_| "expected 0, 1 or 2");
-    Ok(count.map(|count: u8| count.min(2))?)
+pub fn verbosity(text: &str) -> Result<u8, &'static str> {
+    let count = text.parse().map(|count: u8| count.min(2));
+    count.map_err(|_| "expected 0, 1 or 2")
 }
 
 /// A filter of messages in `env_logger`'s form, such as `debug` or
-/// `treaper::tree::kill=trace,info`. Modules of other crates are refused: they log nothing, so with
-/// such a filter there would be no messages at all.
-pub fn log_filter(text: &str) -> Result<String, String> {
+/// `treaper::tree::kill=trace,info`. Modules of other crates log nothing, so a filter of them alone
+/// would hide all messages: they are refused.
+pub fn log_filter(text: &str) -> Result<String, &'static str> {
     let is_level = |text: &str| text.trim().parse::<log::LevelFilter>().is_ok();
     let is_module = |text: &str| matches!(text.trim().split("::").next(), Some("treaper"));
     let (directives, pattern) = text.split_once('/').unwrap_or((text, ""));
@@ -183,11 +176,10 @@ pub fn log_filter(text: &str) -> Result<String, String> {
         Some((module, level)) => is_module(module) && is_level(level),
         None => is_level(directive) || is_module(directive),
     });
-    if good && !pattern.contains('/') {
-        return Ok(text.to_owned());
+    if !good || pattern.contains('/') {
+        return Err(
+            "expected levels (off, error, warn, info, debug, trace), for modules treaper::NAME=LEVEL",
+        );
     }
-    Err(
-        "expected levels (off, error, warn, info, debug, trace), for modules treaper::NAME=LEVEL"
-            .to_owned(),
-    )
+    Ok(text.to_owned())
 }
