@@ -31,8 +31,8 @@ use treaper::doctor::guarantees::{self, NOTES, OTHER_UIDS, ROWS};
 use treaper::origin::hosts;
 use treaper::output::status;
 use treaper::plan::event::Trigger;
+use treaper::settings::cli;
 use treaper::settings::options::{self, GROUPS, Opt};
-use treaper::settings::{cli, help};
 
 /// The lines and columns of the screen into which the help has to fit.
 const SCREEN: (usize, usize) = (40, 100);
@@ -535,7 +535,7 @@ fn the_readme_names_each_trigger_and_both_processes() {
 
 #[test]
 fn help_and_manual_say_in_the_same_words_what_treaper_does() {
-    let about = help::ABOUT;
+    let about = cli::ABOUT;
     assert!(help().starts_with(&format!("treaper: {about}\n")));
     assert!(read("man/treaper.1").contains(&format!("\n.Nd {about}\n")));
 }

@@ -16,8 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use crate::output::error::Error;
 use crate::output::progress::Voice;
 use crate::settings::cli::{self, Variables};
-use crate::settings::config::Config;
-use crate::settings::manner::Manner;
+use crate::settings::config::{Config, Manner};
 use crate::sys::startup::Standing;
 
 /// The init under whose name treaper was started.

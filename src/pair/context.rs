@@ -8,7 +8,7 @@ use crate::origin::{hosts::Hosts, place::Place};
 use crate::output::progress::{Step, Voice};
 use crate::output::{error::Error, ledger::Lost, report::Report};
 use crate::plan::{event::Trigger, policy::Policy};
-use crate::settings::{config::Config, manner::Manner};
+use crate::settings::config::{Config, Manner};
 use crate::sys::pid::{self, Pid};
 use crate::sys::poll::Writes;
 use crate::sys::signal::{self, Signal};

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::ffi::CString;
 
 use crate::relay::inbox::MAX_MESSAGE;
-use crate::settings::writers::Match;
+use crate::settings::config::Match;
 
 /// The longest id that is kept, in bytes.
 const MAX_ID: usize = 256;

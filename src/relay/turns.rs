@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::relay::members::{self, Lines, Members};
-use crate::settings::writers::{Match, Writers};
+use crate::settings::config::{Match, Writers};
 
 /// How many turns are known at a time if the answer ends them. A message beyond that begins none,
 /// so that its cancel stops no server.

@@ -1,6 +1,7 @@
-//! The command line and the variables, as clap reads them.
+//! The command line and the variables, as clap reads them, and the help.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::builder::ValueParser;
@@ -9,8 +10,10 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::output::error::{Error, Shown};
 use crate::settings::config::{Config, NO_COMMAND, PREFIX};
-use crate::settings::help;
-use crate::settings::options::{self, Opt};
+use crate::settings::options::{self, GROUPS, Opt};
+
+/// What treaper does, in one line.
+pub const ABOUT: &str = "run a server, and stop it with everything it ever started";
 
 #[derive(Debug)]
 pub enum Parsed {
@@ -19,50 +22,79 @@ pub enum Parsed {
     Print(String),
 }
 
-/// Environment variables: the name and the value of each.
+/// The name and the value of each.
 pub type Variables = [(OsString, OsString)];
-
-/// Options that have values in variables, with these values.
-type SetVariables<'a> = [(&'static Opt, &'a OsStr)];
 
 pub fn grammar() -> Command {
     grammar_of(options::all(), &[])
         .disable_help_flag(false)
         .version(env!("CARGO_PKG_VERSION"))
-        .override_help(help::text())
+        .override_help(help())
+}
+
+/// The help, on one screen. That of clap has one line for each option, and costs 52 KiB.
+fn help() -> String {
+    let mut text = format!("treaper: {ABOUT}\nUsage: treaper [OPTIONS] [--] COMMAND [ARG]...\n");
+    for (heading, options) in GROUPS {
+        let _ = write!(text, "\n{heading}:\n");
+        for option in options.iter().filter(|option| !option.rare) {
+            let arg = option.argument();
+            let short = option.short.map(|short| format!("-{short},"));
+            let name = arg.get_value_names().and_then(|names| names.first());
+            let value = match (arg.get_action(), name) {
+                (ArgAction::Count, _) => "...".to_owned(),
+                (_, None) => String::new(),
+                (_, Some(name)) if arg.is_require_equals_set() => format!("[=<{name}>]"),
+                (_, Some(name)) => format!(" <{name}>"),
+            };
+            let words = format!("  {:3} --{}{value}", short.unwrap_or_default(), option.long);
+            let _ = writeln!(text, "{words:31}{}", option.help);
+        }
+    }
+    text.push_str("  -h, --help                   Print help\n");
+    text.push_str("  -V, --version                Print version\n");
+    let mut line = "Rarely needed:".to_owned();
+    for option in options::all().filter(|option| option.rare) {
+        if line.len() + " --".len() + option.long.len() > 99 {
+            let _ = write!(text, "\n{line}");
+            " ".clone_into(&mut line);
+        }
+        let _ = write!(line, " --{}", option.long);
+    }
+    let _ = writeln!(text, "\n{line}");
+    text.push_str(
+        "\nVariables: TREAPER_KILL_MODE and so on; the command line wins. TIME: 500ms, 5s, 2m, 1h, 1d.\n\
+         Exit status: the server's, or 128+n for signal n; 123 survivors, 124 cancel-timeout,\n\
+         125 treaper failed, 126 cannot execute, 127 not found. Manual: treaper(1).\n",
+    );
+    text
 }
 
 /// The grammar of `options` alone, without a help. A value in a variable is the default of its
 /// option, so the command line wins. The `env` of clap takes an empty variable for set, and does
 /// not separate a list by blanks.
-fn grammar_of(options: impl Iterator<Item = &'static Opt>, given: &SetVariables<'_>) -> Command {
-    let command = Command::new("treaper")
+fn grammar_of(options: impl Iterator<Item = &'static Opt>, given: &[(&Opt, &OsStr)]) -> Command {
+    let command = Arg::new("COMMAND").num_args(0..).trailing_var_arg(true);
+    let grammar = Command::new("treaper")
         .disable_help_flag(true)
         .args_override_self(true)
-        .arg(
-            Arg::new("COMMAND")
-                .num_args(0..)
-                .trailing_var_arg(true)
-                .value_parser(ValueParser::os_string()),
-        );
-    options.fold(command, |command, option| {
+        .arg(command.value_parser(ValueParser::os_string()));
+    options.fold(grammar, |grammar, option| {
         let arg = option.argument();
         let Some((_, text)) = given.iter().find(|(known, _)| known.long == option.long) else {
-            return command.arg(arg);
+            return grammar.arg(arg);
         };
         let is_list = matches!(arg.get_action(), ArgAction::Append);
-        let items = text
-            .as_bytes()
-            .split(|byte| is_list && b", \t\n".contains(byte));
+        let ends_item = |byte: &u8| is_list && b", \t\n".contains(byte);
+        let items = text.as_bytes().split(ends_item);
         let items = items.filter(|item| !item.is_empty());
-        command.arg(arg.default_values(items.map(|item| OsStr::from_bytes(item).to_owned())))
+        grammar.arg(arg.default_values(items.map(|item| OsStr::from_bytes(item).to_owned())))
     })
 }
 
 /// The options that have values in `variables`, and the variables of treaper that belong to no
-/// option. An empty variable is not set. An unknown one is no error: Kubernetes makes
-/// TREAPER_SERVICE_HOST for a service of that name. If a variable comes twice, the first one
-/// counts.
+/// option. An empty one is not set. An unknown one is no error: Kubernetes makes
+/// TREAPER_SERVICE_HOST for a service of that name. If one comes twice, the first one counts.
 fn of_treaper(variables: &Variables) -> (Vec<(&'static Opt, &OsStr)>, Vec<String>) {
     let (mut given, mut unknown) = (Vec::new(), Vec::new());
     for (name, text) in variables {
@@ -88,23 +120,22 @@ fn mentions(arguments: &[OsString], option: &Opt) -> bool {
     })
 }
 
-/// Reads the arguments, the program's name first, and the variables. An error is one line, which
-/// names the option or the variable.
+/// Reads the arguments, the program's name first, and the variables. An error is one line that
+/// names the option or variable.
 pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Error> {
     let (given, unknown) = of_treaper(variables);
-    // A grammar of all options costs 60 us of a start, and 4 KiB in each process for as long as it
-    // runs. So the first one is of those that are used. If that fails, the whole one explains why.
+    // A grammar of all options costs 60 us of a start, and 4 KiB in each process. So the first one
+    // is of those that are used. If it fails, the whole one explains why.
     let is_given = |option: &Opt| given.iter().any(|(known, _)| known.long == option.long);
     let used = options::all().filter(|option| mentions(arguments, option) || is_given(option));
     let error = match grammar_of(used, &given).try_get_matches_from(arguments) {
         Ok(matches) => {
-            let error = match Config::new(matches, unknown) {
-                Ok(config) => return Ok(Parsed::Run(Box::new(config))),
-                Err(error) => error,
+            return match Config::new(matches, unknown) {
+                Err(Error::Misuse(text)) if text == NO_COMMAND => {
+                    Err(Error::Misuse(explain_swallowed(arguments).unwrap_or(text)))
+                }
+                result => result.map(|config| Parsed::Run(Box::new(config))),
             };
-            let lacks_command = matches!(&error, Error::Misuse(text) if text == NO_COMMAND);
-            let swallowed = explain_swallowed(arguments).filter(|_| lacks_command);
-            return Err(swallowed.unwrap_or(error));
         }
         Err(error) => error,
     };
@@ -129,16 +160,15 @@ pub fn from_variables(variables: &Variables, command: &[OsString]) -> Result<Con
 }
 
 /// Explains why there is no COMMAND, if the last option has taken it as its value.
-fn explain_swallowed(arguments: &[OsString]) -> Option<Error> {
+fn explain_swallowed(arguments: &[OsString]) -> Option<String> {
     let [.., option, value] = arguments else {
         return None;
     };
     let name = option.to_str()?.strip_prefix("--")?;
     let known = options::all().find(|known| known.long == name)?.argument();
-    let value_name = known.get_value_names()?.first()?;
-    let value = Shown(value);
-    let text = format!("no COMMAND was given: '{value}' is the {value_name} of --{name}");
-    (!known.is_require_equals_set()).then_some(Error::Misuse(text))
+    let (value, value_name) = (Shown(value), known.get_value_names()?.first()?);
+    (!known.is_require_equals_set())
+        .then(|| format!("no COMMAND was given: '{value}' is the {value_name} of --{name}"))
 }
 
 /// The message of clap in one line, without what it begins with.
@@ -169,16 +199,16 @@ fn explain(error: &clap::Error, arguments: &[OsString]) -> String {
     let wrong = context(ContextKind::InvalidArg).as_bytes();
     let is_value = |byte: &u8| *byte == b'=' || byte.is_ascii_digit();
     let by_value = wrong.get(1).is_some_and(is_value) || wrong.starts_with(b"--verbose");
-    let with_value = |word: &&OsString| {
+    let mut words = arguments.iter().filter(|word| {
         let word = word.as_bytes();
         (word.starts_with(b"-v") || word.starts_with(b"--verbose")) && word.iter().any(is_value)
-    };
-    let word = arguments.iter().find(|word| by_value && with_value(word));
-    let word = word.map(|word| word.to_string_lossy());
-    let explained = match (word, context(ContextKind::SuggestedArg)) {
-        (Some(word), _) => format!("{word}: -v takes no value; -vv logs more"),
-        (None, "") => line,
-        (None, similar) => return format!("{line}; did you mean {similar}?"),
-    };
-    format!("{explained}; see treaper --help")
+    });
+    match (words.next(), context(ContextKind::SuggestedArg)) {
+        (Some(word), _) if by_value => {
+            let word = word.to_string_lossy();
+            format!("{word}: -v takes no value; -vv logs more; see treaper --help")
+        }
+        (_, "") => format!("{line}; see treaper --help"),
+        (_, similar) => format!("{line}; did you mean {similar}?"),
+    }
 }

@@ -1,6 +1,7 @@
-//! The settings: what the options and the variables say, or the defaults.
+//! The settings that result from options, variables and defaults.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgMatches;
@@ -10,13 +11,12 @@ use crate::contain::Level;
 use crate::output::error::Error;
 use crate::output::report::{Facts, To};
 use crate::plan::policy::Policy;
-use crate::settings::writers::{MAX_MATCHES, Match, Writers};
 use crate::sys::signal::Signal;
+use crate::sys::startup::Standing;
 
-/// The names of all variables of treaper begin with this.
+/// With it begin the names of treaper's variables.
 pub const PREFIX: &str = "TREAPER_";
 
-/// The environment variable of the option `--long`.
 pub fn variable(long: &str) -> String {
     format!("{PREFIX}{}", long.to_ascii_uppercase().replace('-', "_"))
 }
@@ -24,7 +24,7 @@ pub fn variable(long: &str) -> String {
 /// Whether the hang-up of stdin is a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdinMode {
-    /// If stdin is a pipe, FIFO or socket, and except in the first second.
+    /// If stdin is a pipe, FIFO or socket, but not in the first second.
     Auto,
     /// At any time. stdin must be a pipe, FIFO or socket.
     Watch,
@@ -35,7 +35,7 @@ pub enum StdinMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalUse {
     Stop,
-    /// It is forwarded to the server, as other signals are.
+    /// The server gets it, as it gets other signals.
     Forward,
 }
 
@@ -45,13 +45,64 @@ pub enum DoctorFormat {
     Json,
 }
 
-/// Which processes get the signals that are no trigger.
+/// Who gets the signals that are no trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardTo {
     Server,
     /// The server's process group.
     Group,
     Tree,
+}
+
+/// Names messages: JSON objects with this member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// The names of the members, from the top of the object.
+    pub path: Vec<String>,
+    /// The text of a string, a number as it is written, `true`, `false` or `null`.
+    pub value: String,
+}
+
+/// Several writers of the server's stdin, and cancelled turns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Writers {
+    /// The option or the variable that asks for the relay, for messages.
+    pub source: String,
+    /// The sockets on which other processes give messages for the server's stdin.
+    pub sockets: Vec<PathBuf>,
+    /// The messages to the server that begin a turn.
+    pub turns: Vec<Match>,
+    /// The messages to the server that cancel the turn that runs.
+    pub cancels: Vec<Match>,
+    /// The messages from the server that end a turn. If there are none, JSON-RPC's answer ends it.
+    pub boundaries: Vec<Match>,
+    /// How long a cancelled turn may take.
+    pub cancel_drain: Duration,
+}
+
+impl Writers {
+    /// Whether there is a relay.
+    pub fn are_used(&self) -> bool {
+        !self.sockets.is_empty() || self.follow_turns()
+    }
+
+    /// Whether the relay has to know which turns run. Only then it passes on the server's stdout.
+    pub fn follow_turns(&self) -> bool {
+        !self.turns.is_empty()
+    }
+}
+
+/// How treaper behaves apart from its options: under its own name, or that of another init.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// The users of another init expect its exit statuses, and choose the deadlines themselves.
+    pub is_other_init: bool,
+    /// The stop signal after the end of the parent. `None`: the same as after every other trigger.
+    pub parent_signal: Option<Signal>,
+    /// Whether SIGTSTP, SIGTTIN and SIGTTOU also suspend treaper, after they were forwarded.
+    pub suspends_with_signals: bool,
+    /// What that init lets the server lead. `None`: what treaper leads.
+    pub standing: Option<Standing>,
 }
 
 /// The value of each option: the one that was set, or the default.
@@ -61,48 +112,45 @@ pub enum ForwardTo {
     reason = "each is a switch of its own that users set"
 )]
 pub struct Config {
-    /// How a stop goes. [`crate::pair::context::Context::policy`] completes it.
+    /// [`crate::pair::context::Context::policy`] completes it.
     pub policy: Policy,
-    /// Whether the grace period was set by the user, and is not the default.
+    /// Whether the grace period is not the default.
     pub grace_is_set: bool,
     /// The stop signal.
     pub signal: Signal,
     pub stdin: StdinMode,
     /// Whether the loss of stdout's reader is a trigger.
     pub stdout: bool,
-    /// What SIGHUP does. `None`: it stops the server, unless it asks for a reload, or for nothing:
-    /// see [`crate::origin::place::Place::hup`].
+    /// `None`: SIGHUP stops the server, unless it asks for a reload, or for nothing: see
+    /// [`crate::origin::place::Place::hup`].
     pub hup: Option<SignalUse>,
     pub term: SignalUse,
     /// Whether the end of the parent is a trigger.
     pub parent: bool,
     pub watch_pids: Vec<i32>,
     pub watch_ancestors: Vec<OsString>,
-    /// For how long the host may write nothing to stdin.
+    /// How long the host may write nothing to stdin.
     pub idle: Option<Duration>,
     pub forward_to: ForwardTo,
     pub rewrites: Vec<(Signal, Option<Signal>)>,
     /// The statuses that become 0.
     pub success: Vec<u8>,
     pub contain: Level,
-    /// The names of daemons that live on. They are never freed.
+    /// The names of daemons that live on. Never freed.
     pub spare: &'static [OsString],
-    /// Whether treaper is two processes, so that one is left if the other is SIGKILLed.
+    /// Whether treaper is two processes: if one is SIGKILLed, the other is left.
     pub guard: bool,
     pub no_new_privs: bool,
     pub writers: Writers,
-    /// The file to which standard error is appended.
     pub stderr: Option<OsString>,
     pub report: Option<To>,
-    /// Whether the report names the arguments of COMMAND.
     pub report_arguments: bool,
     /// What `/bin/sh -c` runs when the tree is gone.
     pub finally: Option<OsString>,
     /// 0, 1 or 2.
     pub verbosity: u8,
-    /// The filter of `--log`, in `env_logger`'s form.
+    /// In `env_logger`'s form.
     pub log: Option<String>,
-    /// Only examine this machine.
     pub doctor: Option<DoctorFormat>,
     /// Variables with the prefix of treaper that belong to no option.
     pub unknown_variables: Vec<String>,
@@ -111,14 +159,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// The settings in `matches`, which came from a grammar of at least the options that were
-    /// given. It is an error if they contradict each other.
+    /// The grammar of `matches` had at least the options that were given. It is an error if they
+    /// contradict each other.
     pub fn new(matches: ArgMatches, unknown_variables: Vec<String>) -> Result<Self, Error> {
         let mut given = Matches(matches);
         let command = given.all("COMMAND");
         let doctor = given.last("doctor");
         check_command(&command, doctor)?;
-        // It looks whether there is an idle time, which is taken below.
+        // Before `idle` is taken, for which it looks.
         let writers = given.writers()?;
         let grace = given.last("grace");
         Ok(Self {
@@ -135,10 +183,10 @@ impl Config {
             grace_is_set: grace.is_some(),
             signal: given.last("signal").unwrap_or(Signal::TERM),
             stdin: given.last("stdin").unwrap_or(StdinMode::Auto),
-            stdout: given.switch("stdout"),
+            stdout: given.last("stdout").unwrap_or(false),
             hup: given.last("hup").unwrap_or_default(),
             term: given.last("term").unwrap_or(SignalUse::Stop),
-            parent: !given.switch("no-parent"),
+            parent: !given.last("no-parent").unwrap_or(false),
             watch_pids: given.all("watch-pid"),
             watch_ancestors: given.all("watch-ancestor"),
             idle: given.last("idle"),
@@ -147,14 +195,14 @@ impl Config {
             success: given.all("success"),
             contain: given.last("contain").unwrap_or_default(),
             spare: given.all("spare").leak(),
-            guard: !given.switch("no-guard"),
-            no_new_privs: given.switch("no-new-privs"),
+            guard: !given.last("no-guard").unwrap_or(false),
+            no_new_privs: given.last("no-new-privs").unwrap_or(false),
             writers,
             stderr: given.last("stderr"),
             report: given.last("report"),
-            report_arguments: given.switch("report-arguments"),
+            report_arguments: given.last("report-arguments").unwrap_or(false),
             finally: given.last("finally"),
-            verbosity: given.last("verbose").unwrap_or(0),
+            verbosity: given.last("verbose").unwrap_or_default(),
             log: given.last("log"),
             doctor,
             unknown_variables,
@@ -183,7 +231,7 @@ pub const NO_COMMAND: &str = "no COMMAND was given; see treaper --help";
 
 /// Refuses a command line without COMMAND, and one with a COMMAND that `--doctor` replaces.
 fn check_command(command: &[OsString], doctor: Option<DoctorFormat>) -> Result<(), Error> {
-    let text = match (command.first(), doctor) {
+    Err(Error::Misuse(match (command.first(), doctor) {
         (None, None) => NO_COMMAND.to_owned(),
         (Some(first), Some(_)) if first == "json" => {
             "--doctor: the format follows an equals sign: --doctor=json".to_owned()
@@ -193,8 +241,7 @@ fn check_command(command: &[OsString], doctor: Option<DoctorFormat>) -> Result<(
             first.to_string_lossy()
         ),
         (Some(_), None) | (None, Some(_)) => return Ok(()),
-    };
-    Err(Error::Misuse(text))
+    }))
 }
 
 /// The values that were given.
@@ -204,10 +251,6 @@ impl Matches {
     /// An option that was not given may be missing in the grammar. For clap that is an error.
     fn last<T: Clone + Send + Sync + 'static>(&mut self, long: &str) -> Option<T> {
         self.0.try_remove_one(long).unwrap_or_default()
-    }
-
-    fn switch(&mut self, long: &str) -> bool {
-        self.last(long).unwrap_or(false)
     }
 
     fn all<T: Clone + Send + Sync + 'static>(&mut self, long: &str) -> Vec<T> {
@@ -225,30 +268,28 @@ impl Matches {
     }
 
     fn messages(&mut self, long: &str) -> Result<Vec<Match>, Error> {
-        let source = self.source(long).unwrap_or_default();
-        let found = self.all(long);
-        if found.len() > MAX_MATCHES {
-            let text = format!("{source}: more than {MAX_MATCHES} values");
-            return Err(Error::Misuse(text));
+        let (source, found) = (self.source(long), self.all(long));
+        if found.len() > 32 {
+            let source = source.unwrap_or_default();
+            return Err(Error::Misuse(format!("{source}: more than 32 values")));
         }
         Ok(found)
     }
 
     fn writers(&mut self) -> Result<Writers, Error> {
-        let (turn, cancel) = (self.source("turn"), self.source("cancel"));
-        let (boundary, cancel_drain) = (self.source("boundary"), self.source("cancel-drain"));
+        let [inject, cancel, turn] = ["inject", "cancel", "turn"].map(|long| self.source(long));
+        let (boundary, drain) = (self.source("boundary"), self.source("cancel-drain"));
         let idle = self.source("idle");
-        let source = self.source("inject").or_else(|| cancel.clone());
-        let source = source.or_else(|| turn.clone());
+        let source = [&inject, &cancel, &turn].into_iter().flatten().next();
         let writers = Writers {
-            source: source.unwrap_or_default(),
+            source: source.cloned().unwrap_or_default(),
             sockets: self.all("inject"),
             turns: self.messages("turn")?,
             cancels: self.messages("cancel")?,
             boundaries: self.messages("boundary")?,
             cancel_drain: self.last("cancel-drain").unwrap_or(Duration::from_secs(5)),
         };
-        let text = match (turn, cancel, boundary, cancel_drain) {
+        Err(Error::Misuse(match (turn, cancel, boundary, drain) {
             (None, Some(cancel), ..) => {
                 format!("{cancel}: needs --turn, which names the messages that begin a turn")
             }
@@ -258,7 +299,6 @@ impl Matches {
             (None, _, Some(boundary), _) => format!("{boundary}: has no effect without --turn"),
             (_, None, _, Some(drain)) => format!("{drain}: has no effect without --cancel"),
             _ => return Ok(writers),
-        };
-        Err(Error::Misuse(text))
+        }))
     }
 }

@@ -3,8 +3,5 @@
 
 pub mod cli;
 pub mod config;
-pub mod help;
-pub mod manner;
 pub mod options;
 pub mod value;
-pub mod writers;

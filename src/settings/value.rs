@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::output::report::To;
-use crate::settings::writers::Match;
+use crate::settings::config::Match;
 use crate::sys::signal::{Signal, digits};
 
 /// The longest duration that can be set: a year.

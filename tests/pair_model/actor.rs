@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use treaper::output::progress::Own;
 use treaper::settings::cli;
-use treaper::settings::config::Config;
-use treaper::settings::manner::Manner;
+use treaper::settings::config::{Config, Manner};
 use treaper::sys::Errno;
 use treaper::sys::arrival::{Arrival, Origin};
 use treaper::sys::pid::Pid;

@@ -8,8 +8,8 @@ use serde_json::Value;
 use treaper::relay::inbox::{self, Buffer, INCOMPLETE, Inbox, MAX_MESSAGE};
 use treaper::relay::members::{self, Lines};
 use treaper::relay::turns::{MAX_TURNS, Turns};
+use treaper::settings::config::{Match, Writers};
 use treaper::settings::value::matching;
-use treaper::settings::writers::{Match, Writers};
 
 use crate::config;
 

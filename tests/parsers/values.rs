@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use treaper::output::error::Shown;
+use treaper::settings::config::Match;
 use treaper::settings::value;
 use treaper::settings::value::{matching, socket};
-use treaper::settings::writers::Match;
 use treaper::sys::signal::Signal;
 
 use crate::config;

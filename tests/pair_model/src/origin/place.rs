@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use crate::actor;
 use crate::output::error::Error;
 use crate::plan::event::Trigger;
-use crate::settings::config::{Config, SignalUse};
-use crate::settings::manner::Manner;
+use crate::settings::config::{Config, Manner, SignalUse};
 use crate::sys::startup::Inherited;
 use crate::sys::startup::Standing;
 
