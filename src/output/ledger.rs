@@ -1,10 +1,9 @@
-//! A *ledger* records the facts about a stop for `--report`. It is in memory that shim and monitor
-//! share: if one of them is killed, the other one can report the whole stop. Writing to it needs no
-//! allocation and cannot fail.
+//! The facts about a stop, for `--report`. Shim and monitor share this memory: if one of them is
+//! killed, the other one can report the whole stop. Writing needs no allocation and cannot fail.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
+use crate::plan::event::Trigger;
 use crate::plan::machine::State;
 use crate::sys::Errno;
 use crate::sys::pid::{self, Pid};
@@ -25,13 +24,6 @@ pub enum List {
     Spared,
 }
 
-/// A process of treaper that was killed.
-#[derive(Clone, Copy, Debug)]
-pub enum Lost {
-    Shim = 1,
-    Monitor,
-}
-
 /// A process, as a report describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -43,7 +35,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Reads the process from `/proc`. `None`: it is gone.
+    /// From `/proc`. `None`: it is gone.
     pub fn read(pid: Pid) -> Option<Self> {
         let pid = pid.get();
         let uid = proc::view().and_then(|proc| proc.owner(pid)).ok();
@@ -61,31 +53,31 @@ impl Process {
     }
 
     fn encode(&self) -> [u64; ENTRY] {
-        let mut text = [[0; 8]; 2];
-        let name = self.name.as_bytes().iter().take(15);
-        for (place, byte) in text.as_flattened_mut().iter_mut().zip(name) {
+        let mut text = [0; 16];
+        for (place, byte) in text.iter_mut().zip(self.name.as_bytes()) {
             *place = *byte;
         }
-        text[1][7] = self.state;
-        let [first, second] = text.map(u64::from_le_bytes);
+        text[15] = self.state;
+        let text = u128::from_le_bytes(text);
         let uid = u64::from(self.uid.unwrap_or(NO_UID));
-        [uid << 32 | u64::from(self.pid as u32), first, second]
+        let ids = uid << 32 | u64::from(self.pid as u32);
+        [ids, text as u64, (text >> 64) as u64]
     }
 
-    fn decode([ids, first, second]: [u64; ENTRY]) -> Self {
-        let text = [first, second].map(u64::to_le_bytes);
-        let name = text.as_flattened()[..15].split(|byte| *byte == 0).next();
+    fn decode([ids, low, high]: [u64; ENTRY]) -> Self {
+        let text = (u128::from(high) << 64 | u128::from(low)).to_le_bytes();
+        let name = text[..15].split(|byte| *byte == 0).next();
         Self {
             pid: ids as i32,
             uid: Some((ids >> 32) as u32).filter(|uid| *uid != NO_UID),
-            state: text[1][7],
+            state: text[15],
             name: Name::new(name.unwrap_or_default()),
         }
     }
 }
 
 shared_words! {
-    /// The words. In each, zero means "not yet".
+    /// In each word, zero means "not yet".
     pub struct Ledger {
         written: Word,
         lost: Word,
@@ -93,9 +85,8 @@ shared_words! {
         terminated_at: Word,
         killed_at: Word,
         signalled: Word,
-        /// The length of each list.
+        /// How many processes each list has.
         counts: Words<3>,
-        /// The entries of each list.
         lists: Words<{ 3 * MAX_LISTED * ENTRY }>,
     }
 }
@@ -107,50 +98,44 @@ impl Ledger {
         self.written.replace(1) == 0
     }
 
-    /// Records that a process of treaper was killed. Only the first one is kept.
-    pub fn set_lost(self, lost: Lost) {
-        if self.lost.get() == 0 {
-            self.lost.set(lost as u64);
+    /// Records which process of treaper was killed, if `trigger` says so. The first one counts.
+    pub fn set_lost(self, trigger: Trigger) {
+        let is_loss = matches!(trigger, Trigger::ShimKilled | Trigger::MonitorKilled);
+        if is_loss && self.lost.get() == 0 {
+            self.lost.set(trigger as u64);
         }
     }
 
     /// The name of that process.
     pub fn lost(self) -> Option<&'static str> {
-        match self.lost.get() {
-            0 => None,
-            lost if lost == Lost::Shim as u64 => Some("shim"),
+        match Trigger::from_number(self.lost.get())? {
+            Trigger::ShimKilled => Some("shim"),
             _ => Some("monitor"),
         }
     }
 
-    /// Records that the plan is now in `state`.
+    /// Records the state of the plan.
     pub fn set_state(self, state: State, now: Duration) {
-        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        let set_once = |word: Word| {
-            if word.get() == 0 {
-                word.set(now);
-            }
-        };
-        match state {
+        let word = match state {
             // The drain has ended without a stop, so it does not count.
-            State::Running => self.drained_at.set(0),
-            State::Draining { .. } => set_once(self.drained_at),
-            State::Terminating { .. } => set_once(self.terminated_at),
-            State::Killing { .. } => set_once(self.killed_at),
-            State::Done | State::Survived => {}
+            State::Running => return self.drained_at.set(0),
+            State::Draining { .. } => self.drained_at,
+            State::Terminating { .. } => self.terminated_at,
+            State::Killing { .. } => self.killed_at,
+            State::Done | State::Survived => return,
+        };
+        if word.get() == 0 {
+            word.set(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
         }
     }
 
-    /// How long drain, terminate and kill have taken, if the stop ends at `now`. `None`: that step
-    /// was not reached.
+    /// How long drain, terminate and kill have taken, if the stop ends at `now`. `None`: not reached.
     pub fn steps(self, now: Duration) -> [Option<Duration>; 3] {
         let mut next = now;
         let mut took = [self.killed_at, self.terminated_at, self.drained_at].map(|word| {
             let began = Some(word.get()).filter(|at| *at != 0);
-            began.map(|at| {
-                let began = Duration::from_nanos(at);
-                std::mem::replace(&mut next, began).saturating_sub(began)
-            })
+            let began = began.map(Duration::from_nanos)?;
+            Some(std::mem::replace(&mut next, began).saturating_sub(began))
         });
         took.reverse();
         took
@@ -167,32 +152,30 @@ impl Ledger {
 
     /// Adds a process, if there is room and it is not in the list.
     pub fn add(self, list: List, process: &Process) {
-        let count = &self.counts.0[list as usize];
-        let at = count.load(SeqCst) as usize;
+        let at = self.counts.get(list as usize);
         let known = self.list(list).any(|known| known.pid == process.pid);
-        if at >= MAX_LISTED || known {
+        if at >= MAX_LISTED as u64 || known {
             return;
         }
-        for (word, value) in self.entry(list, at).iter().zip(process.encode()) {
-            word.store(value, SeqCst);
+        for (word, value) in process.encode().into_iter().enumerate() {
+            self.lists.set(first_word(list, at as usize) + word, value);
         }
         // The entry is written before the length: this process may be killed in between.
-        count.store(at as u64 + 1, SeqCst);
+        self.counts.set(list as usize, at + 1);
     }
 
     pub fn list(self, list: List) -> impl Iterator<Item = Process> {
-        let count = self.counts.0[list as usize].load(SeqCst) as usize;
+        let count = self.counts.get(list as usize) as usize;
         (0..count.min(MAX_LISTED)).map(move |at| {
-            let entry = self.entry(list, at);
-            Process::decode(std::array::from_fn(|word| entry[word].load(SeqCst)))
+            let first = first_word(list, at);
+            Process::decode(std::array::from_fn(|word| self.lists.get(first + word)))
         })
     }
+}
 
-    /// The words of the process at index `at`.
-    fn entry(self, list: List, at: usize) -> &'static [AtomicU64] {
-        let first = (list as usize * MAX_LISTED + at) * ENTRY;
-        &self.lists.0[first..first + ENTRY]
-    }
+/// Where the process at index `at` begins.
+const fn first_word(list: List, at: usize) -> usize {
+    (list as usize * MAX_LISTED + at) * ENTRY
 }
 
 #[cfg(test)]

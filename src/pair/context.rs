@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use super::board::Board;
 use crate::origin::{hosts::Hosts, place::Place};
 use crate::output::progress::{Step, Voice};
-use crate::output::{error::Error, ledger::Lost, report::Report};
+use crate::output::{error::Error, report::Report};
 use crate::plan::{event::Trigger, policy::Policy};
 use crate::settings::config::{Config, Manner};
 use crate::sys::pid::{self, Pid};
@@ -110,10 +110,8 @@ impl Context<'_> {
 
     /// Notes for the report that a process of treaper was killed, if `trigger` says so.
     pub fn record_loss(&self, trigger: Trigger) {
-        match (self.report, trigger) {
-            (Some(report), Trigger::ShimKilled) => report.ledger.set_lost(Lost::Shim),
-            (Some(report), Trigger::MonitorKilled) => report.ledger.set_lost(Lost::Monitor),
-            _ => {}
+        if let Some(report) = self.report {
+            report.ledger.set_lost(trigger);
         }
     }
 }
