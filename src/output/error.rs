@@ -5,21 +5,18 @@ use std::ffi::OsStr;
 use std::fmt::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::io::Errno;
-
 use crate::output::status;
-use crate::sys::proc;
+use crate::sys::{Errno, proc};
 
-/// A failure before the server ran: one line for the user, and the exit status.
+/// One line for the user, and the exit status.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Error {
-    /// An option, a variable or COMMAND cannot be used as it was given.
+    /// An option, a variable or COMMAND cannot be used as given.
     Misuse(String),
     /// This system does not have or does not permit what treaper needs.
     Unavailable(String),
     /// A process that treaper needs has ended: the host, the shim, or the monitor.
     Gone(&'static str),
-    /// COMMAND could not be executed, because of `cause`.
     NotExecuted {
         status: u8,
         cause: Errno,
@@ -35,13 +32,13 @@ impl Error {
 
     /// As [`Self::kernel`], if the call was to make a process.
     pub fn no_process(what: &str, errno: Errno) -> Self {
-        let hint = match errno {
-            Errno::AGAIN => {
-                "; treaper needs room for three more processes (ulimit -u, or pids.max of the control group)"
-            }
-            _ => "",
-        };
-        Self::Unavailable(format!("{}{hint}", Self::kernel(what, errno)))
+        let error = Self::kernel(what, errno);
+        if errno != Errno::AGAIN {
+            return error;
+        }
+        Self::Unavailable(format!(
+            "{error}; treaper needs room for three more processes (ulimit -u, or pids.max of the control group)"
+        ))
     }
 
     /// The exit status of treaper.
@@ -66,11 +63,9 @@ pub fn describe(errno: Errno) -> String {
     if errno == proc::FOREIGN {
         return "/proc is missing, or is that of another PID namespace".to_owned();
     }
-    let text = std::io::Error::from(errno).to_string();
-    match text.rfind(" (os error") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
-    }
+    let mut text = std::io::Error::from(errno).to_string();
+    text.truncate(text.rfind(" (os error").unwrap_or(text.len()));
+    text
 }
 
 /// Why `open` with `O_APPEND` and `O_NONBLOCK` has failed.
@@ -81,8 +76,7 @@ pub fn why_not_opened(errno: Errno) -> String {
     }
 }
 
-/// A name as a message shows it. Bytes that are not UTF-8 are escaped, and so are control
-/// characters.
+/// A name in a message. Control characters and bytes that are not UTF-8 are escaped.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a>(pub &'a OsStr);
 

@@ -1,5 +1,4 @@
-//! The steps of a run, and the words in which they are reported: those of treaper, or those of the
-//! init under whose name it was started.
+//! What happens in a run, and the words in which it is reported.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,7 +12,6 @@ use crate::sys::proc::Name;
 use crate::sys::signal::Signal;
 use crate::sys::wait::Ended;
 
-/// Something that happened.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
     /// The process that becomes the server was started. Its exec may still fail.
@@ -102,13 +100,10 @@ pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
     log::warn!("{trigger}: {why}, so {signal} was sent to the server{change}");
 }
 
-/// How many processes are named in a message.
-const MAX_NAMED: usize = 4;
-
 /// A number of processes, and the names of the first ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Named {
-    pub first: [Option<(Pid, Name)>; MAX_NAMED],
+    pub first: [Option<(Pid, Name)>; 4],
     pub count: usize,
 }
 
@@ -123,7 +118,7 @@ impl Named {
 
     /// Whether further names would not be shown.
     pub fn is_full(&self) -> bool {
-        self.count >= MAX_NAMED
+        self.count >= self.first.len()
     }
 }
 
@@ -152,11 +147,9 @@ pub struct Seconds(pub Duration);
 impl Seconds {
     /// `time`, rounded to a tenth of a second if it is a second or more.
     pub fn about(time: Duration) -> Self {
-        let millis = match time.as_millis() as u64 {
-            millis @ ..1000 => millis,
-            millis => (millis + 50) / 100 * 100,
-        };
-        Self(Duration::from_millis(millis))
+        let millis = time.as_millis() as u64;
+        let unit = if millis < 1000 { 1 } else { 100 };
+        Self(Duration::from_millis((millis + unit / 2) / unit * unit))
     }
 }
 

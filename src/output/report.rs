@@ -1,7 +1,5 @@
-//! `--report`: one JSON object about the run, for programs that want to know what happened.
-//!
-//! It is written when the tree is empty, or when treaper gives up on survivors. Writing it never
-//! waits. If it fails, a message says so, and the exit status does not change.
+//! `--report`: one JSON object about the run. It is written when the tree is empty, or when treaper
+//! gives up on survivors. If that fails, a message says so, and the exit status does not change.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,46 +15,40 @@ use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Ended};
 use crate::sys::{Errno, clock, fd};
 
-/// The version of the object, for programs that read it.
-const SCHEMA: u32 = 1;
 /// The memory that must be available before the report is made: more than it needs. An allocation
 /// that fails later would end the process.
 const ROOM: usize = 512 * 1024;
 
-/// The destination of the report, as the option gives it.
+/// The value of `--report`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum To {
     File(OsString),
-    /// The number of an inherited descriptor.
+    /// An inherited one.
     Descriptor(i32),
 }
 
-/// A report that will be written at the end of the run.
 #[derive(Debug)]
 pub struct Report {
     to: To,
     /// The same with an absolute path: treaper leaves its working directory later.
     target: To,
-    /// The facts of the stop.
     pub ledger: Ledger,
     /// When the run began, on both clocks.
     time: Duration,
     started: Duration,
 }
 
-/// What is known at the end.
+/// What is known at the end, in addition to the ledger.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts<'a> {
     pub trigger: Option<Trigger>,
-    /// The server, if it was started.
     pub server_pid: Option<i32>,
     pub server_ended: Option<Ended>,
     pub exit_status: u8,
-    /// The exit status of the command of `--finally`.
+    /// The exit status of that command.
     pub finally: Option<u8>,
-    /// COMMAND and its arguments.
     pub command: &'a [OsString],
-    /// Whether the arguments are reported. They often contain passwords and tokens.
+    /// Whether the arguments are reported: they often contain passwords and tokens.
     pub arguments: bool,
     pub contain: &'static str,
     /// In bytes.
@@ -64,9 +56,8 @@ pub struct Facts<'a> {
 }
 
 impl Report {
-    /// Prepares the report. Removes its descriptor from `inherited`, the descriptors that the
-    /// server inherits. Must be called before treaper opens any descriptor. It is an error if the
-    /// report cannot be written there, or if there is no memory.
+    /// Removes the descriptor of the report from `inherited`, those that the server inherits. To be
+    /// called before treaper opens any descriptor.
     pub fn prepare(to: &To, inherited: &mut Vec<i32>) -> Result<Self, Error> {
         let target = match to {
             To::File(path) => std::path::absolute(path)
@@ -124,7 +115,6 @@ impl Report {
         }
     }
 
-    /// The object, at the time `now`.
     fn object(&self, facts: &Facts<'_>, now: Duration) -> Value {
         let [drain, terminate, kill] = self.ledger.steps(now);
         let ([user, system], max_rss) = wait::usage();
@@ -133,16 +123,15 @@ impl Report {
             Some(Ended::Killed(number)) => (None, Some(signal_name(number))),
             None => (None, None),
         };
-        let words = facts.command.iter().map(|word| word.to_string_lossy());
-        let words: Vec<_> = words.collect();
+        let mut words = facts.command.iter().map(|word| word.to_string_lossy());
         let command = if facts.arguments {
-            json!(words)
+            words.collect()
         } else {
-            json!(words.first())
+            json!(words.next())
         };
         let list = |list| self.ledger.list(list).map(describe).collect::<Value>();
         json!({
-            "schema": SCHEMA,
+            "schema": 1,
             "trigger": facts.trigger.map(Trigger::name),
             "server_status": server_status,
             "server_signal": server_signal,

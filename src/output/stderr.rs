@@ -1,6 +1,7 @@
-//! Writes every message as one line to stderr. That never waits and never allocates.
+//! Writes each message as one line to stderr, without waiting or allocating.
 
 use std::fmt::{self, Write};
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::sys::pid::Pid;
 use crate::sys::wait::Wait;
 use crate::sys::{apart, clock, fd};
 
-/// The filter of `--log`, if there is one.
+/// That of `--log`.
 static FILTER: OnceLock<env_logger::Logger> = OnceLock::new();
 
 /// Whether each line is written by a process of its own, if the write may wait.
@@ -19,20 +20,18 @@ static APART: AtomicBool = AtomicBool::new(false);
 
 /// The last ones of these processes; 0: none. The next one takes the place of the oldest.
 static WRITERS: [AtomicI32; 16] = [const { AtomicI32::new(0) }; 16];
-/// How many of these processes there were.
+/// How many of them there were.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-/// How long this process waits for them at its end. A file system that hangs does not let them end.
-const LAST_LINES_TIME: Duration = Duration::from_secs(2);
 
 /// From now on this process, which must not wait, writes its messages at once all the same.
 pub fn write_apart() {
     APART.store(true, Relaxed);
 }
 
-/// To be called at the end of this process, so that its last lines are there when it is gone.
+/// To be called at the end of this process, so that its last lines are there when it is gone. It
+/// waits for 2 s at most: a file system that hangs does not let the writers end.
 pub fn finish_apart() {
-    let end = clock::now() + LAST_LINES_TIME;
+    let end = clock::now() + Duration::from_secs(2);
     for writer in WRITERS.iter().filter_map(|pid| Pid::new(pid.load(Relaxed))) {
         while matches!(Wait::child(writer).ended().take(), Ok(None)) && clock::now() < end {
             clock::pause(Duration::from_millis(1));
@@ -95,7 +94,6 @@ pub fn bare_line(text: fmt::Arguments<'_>) {
     }
 }
 
-/// How many bytes of lines are kept.
 const ROOM: usize = 32 << 10;
 
 /// The lines of a stop, if stderr is a file: a write might wait for its file system, and no SIGKILL
@@ -113,7 +111,6 @@ static DEFERRED: Mutex<Deferred> = Mutex::new(Deferred {
     lost: 0,
 });
 
-/// Whether lines are deferred.
 static DEFERS: AtomicBool = AtomicBool::new(false);
 
 impl Deferred {
@@ -136,13 +133,12 @@ pub fn defer() {
 
 /// The stop is over: writes the deferred lines.
 pub fn write_deferred() {
-    let mut lost = 0;
-    if let (true, Ok(mut lines)) = (DEFERS.swap(false, Relaxed), DEFERRED.try_lock()) {
-        lost = std::mem::take(&mut lines.lost);
-        let len = std::mem::take(&mut lines.len);
-        if len > 0 {
-            fd::write_message(&lines.bytes[..len]);
-        }
+    let (true, Ok(mut lines)) = (DEFERS.swap(false, Relaxed), DEFERRED.try_lock()) else {
+        return;
+    };
+    let (len, lost) = (mem::take(&mut lines.len), mem::take(&mut lines.lost));
+    if len > 0 {
+        fd::write_message(&lines.bytes[..len]);
     }
     if lost > 0 {
         line(format_args!(
@@ -151,7 +147,7 @@ pub fn write_deferred() {
     }
 }
 
-/// A line of at most 1 KiB in a fixed buffer. The rest is cut off.
+/// A line of at most 1 KiB. The rest is cut off.
 struct Line {
     bytes: [u8; 1024],
     len: usize,
@@ -175,9 +171,8 @@ impl Line {
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for char in text.chars() {
-            // Names come from other programs, and their control characters must not reach the
-            // terminal. This also holds for U+0080 to U+009F (C1): U+009B begins an escape
-            // sequence, as ESC [ does.
+            // Names come from other programs: their control characters must not reach the terminal,
+            // and those of C1 neither: U+009B begins an escape sequence, as ESC [ does.
             let char = if char.is_control() { '?' } else { char };
             let end = self.len + char.len_utf8();
             if end >= self.bytes.len() {
