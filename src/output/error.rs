@@ -25,7 +25,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A system call failed: `cannot <verb> <object>: <errno text>`.
+    /// `cannot <verb> <object>: <errno text>`
     pub fn kernel(what: &str, errno: Errno) -> Self {
         Self::Unavailable(format!("cannot {what}: {}", describe(errno)))
     }
@@ -41,7 +41,6 @@ impl Error {
         ))
     }
 
-    /// The exit status of treaper.
     pub const fn status(&self) -> u8 {
         match self {
             Self::Misuse(_) | Self::Unavailable(_) | Self::Gone(_) => status::OWN_FAILURE,

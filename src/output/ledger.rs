@@ -10,9 +10,8 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, Name};
 use crate::sys::shared::{Word, Words, shared_words};
 
-/// How many processes a list can hold.
-pub const MAX_LISTED: usize = 256;
-/// The number of words of a process: one for pid and uid, two for the name and the state.
+const MAX_LISTED: usize = 256;
+/// The words of a process: one for pid and uid, two for name and state.
 const ENTRY: usize = 3;
 /// No process has this uid: see `setuid(2)`.
 const NO_UID: u32 = u32::MAX;
@@ -92,7 +91,7 @@ shared_words! {
 }
 
 impl Ledger {
-    /// Returns whether the caller has to write the report. Only the first call returns true.
+    /// Whether the caller has to write the report. Only the first call returns true.
     #[must_use]
     pub fn take_turn(self) -> bool {
         self.written.replace(1) == 0
@@ -106,7 +105,6 @@ impl Ledger {
         }
     }
 
-    /// The name of that process.
     pub fn lost(self) -> Option<&'static str> {
         match Trigger::from_number(self.lost.get())? {
             Trigger::ShimKilled => Some("shim"),
@@ -114,7 +112,6 @@ impl Ledger {
         }
     }
 
-    /// Records the state of the plan.
     pub fn set_state(self, state: State, now: Duration) {
         let word = match state {
             // The drain has ended without a stop, so it does not count.
@@ -173,7 +170,6 @@ impl Ledger {
     }
 }
 
-/// Where the process at index `at` begins.
 const fn first_word(list: List, at: usize) -> usize {
     (list as usize * MAX_LISTED + at) * ENTRY
 }

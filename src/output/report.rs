@@ -19,7 +19,6 @@ use crate::sys::{Errno, clock, fd};
 /// that fails later would end the process.
 const ROOM: usize = 512 * 1024;
 
-/// The value of `--report`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum To {
     File(OsString),
@@ -45,7 +44,7 @@ pub struct Facts<'a> {
     pub server_pid: Option<i32>,
     pub server_ended: Option<Ended>,
     pub exit_status: u8,
-    /// The exit status of that command.
+    /// The exit status of its command.
     pub finally: Option<u8>,
     pub command: &'a [OsString],
     /// Whether the arguments are reported: they often contain passwords and tokens.
@@ -85,7 +84,7 @@ impl Report {
         })
     }
 
-    /// Writes the report, unless another process of treaper has done so.
+    /// Unless another process of treaper has written it.
     pub fn write(&self, facts: &Facts<'_>) {
         if !self.ledger.take_turn() {
             return;
@@ -189,7 +188,7 @@ fn seconds(time: Duration) -> f64 {
     Duration::from_micros(time.as_micros() as u64).as_secs_f64()
 }
 
-/// A time since 1970 in the form of RFC 3339, in UTC and to the millisecond.
+/// RFC 3339, in UTC and to the millisecond, of a time since 1970.
 fn date(time: Duration) -> String {
     let (days, second) = (time.as_secs() / 86400, time.as_secs() % 86400);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);

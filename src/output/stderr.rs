@@ -14,10 +14,8 @@ use crate::sys::{apart, clock, fd};
 
 /// That of `--log`.
 static FILTER: OnceLock<env_logger::Logger> = OnceLock::new();
-
 /// Whether each line is written by a process of its own, if the write may wait.
 static APART: AtomicBool = AtomicBool::new(false);
-
 /// The last ones of these processes; 0: none. The next one takes the place of the oldest.
 static WRITERS: [AtomicI32; 16] = [const { AtomicI32::new(0) }; 16];
 /// How many of them there were.
@@ -55,8 +53,7 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// Sets what is logged: warnings; with `verbosity` 1 also each step, with 2 also each process.
-/// `filter`, in the form of `env_logger`, takes precedence.
+/// `filter` takes precedence over `verbosity`.
 pub fn init(verbosity: u8, filter: Option<&str>) {
     let mut level = match verbosity {
         0 => LevelFilter::Warn,
@@ -72,12 +69,11 @@ pub fn init(verbosity: u8, filter: Option<&str>) {
     log::set_max_level(level);
 }
 
-/// Writes one line at any level.
 pub fn line(text: fmt::Arguments<'_>) {
     bare_line(format_args!("treaper: {text}"));
 }
 
-/// Writes one line without the name of treaper.
+/// Without the name of treaper.
 pub fn bare_line(text: fmt::Arguments<'_>) {
     let mut line = Line::new();
     let _ = line.write_fmt(text);
@@ -125,13 +121,12 @@ impl Deferred {
     }
 }
 
-/// A stop begins, so from now on no message waits for a file system. To be called as often as
-/// needed.
+/// From now on no message waits for a file system.
 pub fn defer() {
     DEFERS.store(fd::may_wait(fd::STDERR), Relaxed);
 }
 
-/// The stop is over: writes the deferred lines.
+/// The stop is over.
 pub fn write_deferred() {
     let (true, Ok(mut lines)) = (DEFERS.swap(false, Relaxed), DEFERRED.try_lock()) else {
         return;

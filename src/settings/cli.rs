@@ -12,7 +12,6 @@ use crate::output::error::{Error, Shown};
 use crate::settings::config::{Config, NO_COMMAND, PREFIX};
 use crate::settings::options::{self, GROUPS, Opt};
 
-/// What treaper does, in one line.
 pub const ABOUT: &str = "run a server, and stop it with everything it ever started";
 
 #[derive(Debug)]
@@ -70,9 +69,8 @@ fn help() -> String {
     text
 }
 
-/// The grammar of `options` alone, without a help. A value in a variable is the default of its
-/// option, so the command line wins. The `env` of clap takes an empty variable for set, and does
-/// not separate a list by blanks.
+/// The grammar of `options` alone, without a help. A variable is the default of its option, so the
+/// command line wins. The `env` of clap takes an empty one for set, and splits no list by blanks.
 fn grammar_of(options: impl Iterator<Item = &'static Opt>, given: &[(&Opt, &OsStr)]) -> Command {
     let command = Arg::new("COMMAND").num_args(0..).trailing_var_arg(true);
     let grammar = Command::new("treaper")
@@ -171,7 +169,7 @@ fn explain_swallowed(arguments: &[OsString]) -> Option<String> {
         .then(|| format!("no COMMAND was given: '{value}' is the {value_name} of --{name}"))
 }
 
-/// The message of clap in one line, without what it begins with.
+/// The message of clap, without what it begins with.
 fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();

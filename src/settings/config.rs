@@ -14,7 +14,6 @@ use crate::plan::policy::Policy;
 use crate::sys::signal::Signal;
 use crate::sys::startup::Standing;
 
-/// With it begin the names of treaper's variables.
 pub const PREFIX: &str = "TREAPER_";
 
 pub fn variable(long: &str) -> String {
@@ -45,7 +44,7 @@ pub enum DoctorFormat {
     Json,
 }
 
-/// Who gets the signals that are no trigger.
+/// Who gets a signal that is no trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardTo {
     Server,
@@ -63,20 +62,19 @@ pub struct Match {
     pub value: String,
 }
 
-/// Several writers of the server's stdin, and cancelled turns.
+/// What was asked for about several writers of stdin, and about cancelled turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writers {
     /// The option or the variable that asks for the relay, for messages.
     pub source: String,
     /// The sockets on which other processes give messages for the server's stdin.
     pub sockets: Vec<PathBuf>,
-    /// The messages to the server that begin a turn.
+    /// They begin a turn.
     pub turns: Vec<Match>,
-    /// The messages to the server that cancel the turn that runs.
+    /// They cancel the turn that runs.
     pub cancels: Vec<Match>,
-    /// The messages from the server that end a turn. If there are none, JSON-RPC's answer ends it.
+    /// From the server: they end a turn. If there are none, the answer of JSON-RPC ends it.
     pub boundaries: Vec<Match>,
-    /// How long a cancelled turn may take.
     pub cancel_drain: Duration,
 }
 
@@ -107,16 +105,11 @@ pub struct Manner {
 
 /// The value of each option: the one that was set, or the default.
 #[derive(Debug)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "each is a switch of its own that users set"
-)]
+#[allow(clippy::struct_excessive_bools, reason = "each is its own switch")]
 pub struct Config {
     /// [`crate::pair::context::Context::policy`] completes it.
     pub policy: Policy,
-    /// Whether the grace period is not the default.
     pub grace_is_set: bool,
-    /// The stop signal.
     pub signal: Signal,
     pub stdin: StdinMode,
     /// Whether the loss of stdout's reader is a trigger.
@@ -154,7 +147,6 @@ pub struct Config {
     pub doctor: Option<DoctorFormat>,
     /// Variables with the prefix of treaper that belong to no option.
     pub unknown_variables: Vec<String>,
-    /// COMMAND and its arguments.
     pub command: Vec<OsString>,
 }
 
@@ -216,7 +208,7 @@ impl Config {
         if is_success { 0 } else { status }
     }
 
-    /// What a report says of a server that was not started.
+    /// For a server that was not started.
     pub fn facts(&self) -> Facts<'_> {
         Facts {
             command: &self.command,
@@ -244,7 +236,6 @@ fn check_command(command: &[OsString], doctor: Option<DoctorFormat>) -> Result<(
     }))
 }
 
-/// The values that were given.
 struct Matches(ArgMatches);
 
 impl Matches {

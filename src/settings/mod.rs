@@ -1,5 +1,4 @@
-//! What the user asked for: by options, by variables, and by the name under which treaper was
-//! started.
+//! What the user asked for: by options, by variables, and by the name of the program.
 
 pub mod cli;
 pub mod config;

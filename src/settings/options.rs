@@ -18,7 +18,7 @@ use Value::{Bytes, Text, Word};
 pub struct Opt {
     pub long: &'static str,
     pub short: Option<char>,
-    /// The help only lists its name. The manual explains it.
+    /// The help only lists its name.
     pub rare: bool,
     pub help: &'static str,
     /// Adds everything except the names and the help.
@@ -65,13 +65,15 @@ const fn rare(long: &'static str, define: fn(Arg) -> Arg) -> Opt {
     }
 }
 
-/// Takes no value. In a variable it has one.
+const ANY_TEXT: ValueParser = ValueParser::os_string();
+
+/// It has a value only in a variable.
 fn switch(arg: Arg) -> Arg {
     arg.action(ArgAction::SetTrue)
         .value_parser(Text(value::switch))
 }
 
-/// Takes one value. If it is given more than once, the last one wins.
+/// If it is given more than once, the last value wins.
 fn one(arg: Arg, name: &'static str, value: impl Into<ValueParser>) -> Arg {
     arg.value_name(name)
         .value_parser(value)
@@ -82,7 +84,6 @@ fn time(arg: Arg) -> Arg {
     one(arg, "TIME", Text(value::duration))
 }
 
-/// Takes one value each time it is given.
 fn many(arg: Arg, name: &'static str, value: impl Into<ValueParser>) -> Arg {
     one(arg, name, value).action(ArgAction::Append)
 }
@@ -104,10 +105,8 @@ const WHEN_TO_STOP: &[Opt] = &[
     opt("no-parent", switch).help("Do not stop when the parent process is gone"),
     opt("watch-pid", |arg| many(arg, "PID", Text(value::pid)))
         .help("Stop when process PID is gone"),
-    opt("watch-ancestor", |arg| {
-        many(arg, "NAME", ValueParser::os_string())
-    })
-    .help("Stop when the nearest ancestor NAME is gone"),
+    opt("watch-ancestor", |arg| many(arg, "NAME", ANY_TEXT))
+        .help("Stop when the nearest ancestor NAME is gone"),
     opt("stdin", |arg| {
         use StdinMode::{Auto, Ignore, Watch};
         let modes = &[("auto", Auto), ("watch", Watch), ("ignore", Ignore)];
@@ -117,8 +116,7 @@ const WHEN_TO_STOP: &[Opt] = &[
     opt("idle", |arg| one(arg, "TIME", Text(value::timeout)))
         .help("Stop when the host writes nothing to stdin for TIME"),
     opt("stdout", |arg| {
-        let modes = &[("watch", true), ("ignore", false)];
-        one(arg, "MODE", Word(modes))
+        one(arg, "MODE", Word(&[("watch", true), ("ignore", false)]))
     })
     .help("Stop when stdout has no reader: watch, ignore [ignore]"),
     opt("until", |arg| {
@@ -141,10 +139,8 @@ const HOW_TO_STOP: &[Opt] = &[
     rare("stage", time).help("Signal the rest of the tree this long before SIGKILL [2s]"),
     rare("kill-timeout", |arg| one(arg, "TIME", Text(value::timeout)))
         .help("Give up on survivors this long after SIGKILL [5s]"),
-    rare("finally", |arg| {
-        one(arg, "COMMAND", ValueParser::os_string())
-    })
-    .help("Run COMMAND with /bin/sh when the tree is gone"),
+    rare("finally", |arg| one(arg, "COMMAND", ANY_TEXT))
+        .help("Run COMMAND with /bin/sh when the tree is gone"),
 ];
 
 const SIGNALS: &[Opt] = &[
@@ -188,7 +184,7 @@ const STREAMS: &[Opt] = &[
     rare("cancel", messages).help("The messages to the server that cancel the turn that runs"),
     rare("boundary", messages).help("The messages from the server that end a turn"),
     rare("cancel-drain", time).help("Time in which a cancelled turn must end [5s]"),
-    opt("stderr", |arg| one(arg, "FILE", ValueParser::os_string()))
+    opt("stderr", |arg| one(arg, "FILE", ANY_TEXT))
         .help("Append stderr of the server and of treaper to FILE"),
     opt("report", |arg| one(arg, "FILE", Bytes(value::report)))
         .help("Append a JSON object about the run to FILE or fd:N"),
@@ -212,7 +208,6 @@ const STREAMS: &[Opt] = &[
     .help("Show what this machine offers, and exit; =json"),
 ];
 
-/// Every option, in the order of the help.
 pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
     GROUPS.iter().flat_map(|(_, options)| *options)
 }

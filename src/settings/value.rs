@@ -17,9 +17,11 @@ pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     let (mut rest, mut nanos) = (text, 0_u128);
     loop {
-        let number = leading(rest, |c| c == '.' || c.is_ascii_digit());
-        let unit = leading(&rest[number.len()..], |c| c.is_ascii_alphabetic());
-        rest = &rest[number.len() + unit.len()..];
+        let after = rest.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+        let next = after.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+        let number = &rest[..rest.len() - after.len()];
+        let unit = &after[..after.len() - next.len()];
+        rest = next;
         let nanos_each = match unit {
             "ms" => 1_000_000,
             "s" => 1_000_000_000,
@@ -43,12 +45,6 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
 const EXPECTED: &str = "expected a duration such as 500ms, 5s, 1m30s or plain seconds";
 const OUT_OF_RANGE: &str = "out of range: at most 365d";
 
-/// What `text` begins with.
-fn leading(text: &str, belongs: impl Fn(char) -> bool) -> &str {
-    let end = text.find(|c: char| !belongs(c)).unwrap_or(text.len());
-    &text[..end]
-}
-
 /// A decimal number of units, without floating point: that would add 20 KiB of tables to the
 /// program.
 fn nanos_of(number: &str, nanos_each: u128) -> Result<u128, &'static str> {
@@ -58,13 +54,11 @@ fn nanos_of(number: &str, nanos_each: u128) -> Result<u128, &'static str> {
     }
     // 18 digits are enough for every unit: further ones are less than a nanosecond.
     let fraction = fraction.get(..18).unwrap_or(fraction);
-    let scaled = |digits: &str| {
-        digits
-            .parse::<u64>()
-            .map(|count| u128::from(count) * nanos_each)
+    let [Ok(whole), Ok(part)] = [whole, fraction].map(str::parse::<u64>) else {
+        return Err(OUT_OF_RANGE);
     };
-    let whole = scaled(whole).map_err(|_| OUT_OF_RANGE)?;
-    Ok(whole + scaled(fraction).unwrap_or(0) / 10_u128.pow(fraction.len() as u32))
+    let [whole, part] = [whole, part].map(|count| u128::from(count) * nanos_each);
+    Ok(whole + part / 10_u128.pow(fraction.len() as u32))
 }
 
 /// As [`duration`], but at least 100 ms: a process takes that long to end after SIGKILL, and a
@@ -77,7 +71,7 @@ pub fn timeout(text: &str) -> Result<Duration, &'static str> {
     Ok(time)
 }
 
-/// Where a report goes: `fd:N`, or the path of a file.
+/// `fd:N`, or the path of a file.
 pub fn report(text: &OsStr) -> Result<To, &'static str> {
     let to = match text.as_bytes().strip_prefix(b"fd:") {
         None => Some(To::File(text.to_owned())).filter(|_| !text.is_empty() && text != "-"),
@@ -114,7 +108,6 @@ pub fn status(text: &str) -> Result<u8, &'static str> {
     status.ok_or("expected an exit status from 0 to 255, or a signal name")
 }
 
-/// A process id that can be watched.
 pub fn pid(text: &str) -> Result<i32, &'static str> {
     let pid = digits(text).filter(|pid| *pid > 0);
     pid.ok_or("expected a process id, 1 or more")
@@ -127,7 +120,7 @@ pub fn command_name(text: &OsStr) -> Result<OsString, &'static str> {
     Ok(text.to_owned())
 }
 
-/// A socket: `unix:PATH`.
+/// `unix:PATH`.
 pub fn socket(text: &OsStr) -> Result<PathBuf, &'static str> {
     match text.as_bytes().strip_prefix(b"unix:") {
         Some(path) if !path.is_empty() => Ok(OsStr::from_bytes(path).into()),
