@@ -70,8 +70,7 @@ impl Voice for Own {
     }
 }
 
-/// Logs why treaper has sent the stop signal to a live server, and which option changes that. A
-/// stop that SIGTERM asked for is silent.
+/// Logs why treaper has sent the stop signal to a live server, and which option changes that.
 pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
     let why = match trigger {
         Trigger::ParentExit => "the process that started treaper is gone",
@@ -108,7 +107,6 @@ pub struct Named {
 }
 
 impl Named {
-    /// Counts a process, and keeps its name if there is room.
     pub fn add(&mut self, pid: Pid, name: Name) {
         if let Some(slot) = self.first.iter_mut().find(|slot| slot.is_none()) {
             *slot = Some((pid, name));

@@ -70,9 +70,8 @@ impl Report {
         };
         let target = target.map_err(|errno| {
             let why = error::why_not_opened(errno);
-            Error::Unavailable(format!(
-                "--report or TREAPER_REPORT: cannot write to {to}: {why}"
-            ))
+            let text = format!("--report or TREAPER_REPORT: cannot write to {to}: {why}");
+            Error::Unavailable(text)
         })?;
         let ledger = Ledger::shared().map_err(|errno| Error::kernel("map memory", errno))?;
         Ok(Self {

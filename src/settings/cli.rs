@@ -84,9 +84,9 @@ fn grammar_of(options: impl Iterator<Item = &'static Opt>, given: &[(&Opt, &OsSt
         };
         let is_list = matches!(arg.get_action(), ArgAction::Append);
         let ends_item = |byte: &u8| is_list && b", \t\n".contains(byte);
-        let items = text.as_bytes().split(ends_item);
+        let items = text.as_bytes().split(ends_item).map(OsStr::from_bytes);
         let items = items.filter(|item| !item.is_empty());
-        grammar.arg(arg.default_values(items.map(|item| OsStr::from_bytes(item).to_owned())))
+        grammar.arg(arg.default_values(items.map(OsStr::to_owned)))
     })
 }
 
@@ -139,12 +139,9 @@ pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Er
     };
     match grammar().try_get_matches_from(arguments) {
         Ok(_) => Err(Error::Misuse(explain_variable(&error))),
-        Err(error) => match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                Ok(Parsed::Print(error.to_string()))
-            }
-            _ => Err(Error::Misuse(explain(&error, arguments))),
-        },
+        // A help or version is no error.
+        Err(text) if !text.use_stderr() => Ok(Parsed::Print(text.to_string())),
+        Err(error) => Err(Error::Misuse(explain(&error, arguments))),
     }
 }
 
