@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use treaper::pair::board::{self, Board};
 use treaper::plan::event::{Action, Event, Trigger};
-use treaper::plan::machine::{NEVER, Plan, State};
+use treaper::plan::machine::{NEVER, Plan, State, Steps};
 use treaper::plan::policy::{KillMode, Policy, Until};
 use treaper::plan::record::TIMES;
 use treaper::sys::signal::Signal;
@@ -74,18 +74,18 @@ fn plans() -> Vec<Plan> {
                 check: second,
                 unread: first.map(|time| time.as_secs().min(7)),
             });
-            states.push(State::Terminating {
+            states.push(State::Terminating(Steps {
                 server_at: first,
                 rest_at: second,
                 name_at: None,
                 kill_at: until,
-            });
-            states.push(State::Terminating {
+            }));
+            states.push(State::Terminating(Steps {
                 server_at: None,
                 rest_at: first,
                 name_at: second,
                 kill_at: until,
-            });
+            }));
             states.push(State::Killing {
                 next: until,
                 pause: second.unwrap_or_default(),
@@ -172,12 +172,7 @@ fn stop(policy: Policy) -> Plan {
 
 fn terminating(plan: Plan) -> [Option<Duration>; 4] {
     match plan.state {
-        State::Terminating {
-            server_at,
-            rest_at,
-            name_at,
-            kill_at,
-        } => [server_at, rest_at, name_at, Some(kill_at)],
+        State::Terminating(at) => [at.server_at, at.rest_at, at.name_at, Some(at.kill_at)],
         other => panic!("{other:?}"),
     }
 }
@@ -221,7 +216,7 @@ fn the_heir_keeps_the_times_of_the_monitor_and_does_again_what_may_not_be_done()
     let heir = resumed(board(), done, secs(102));
     assert_eq!(heir.deadline(), Some(secs(102)));
     let (over, actions) = heir.step(OVERDUE, secs(102));
-    assert!(actions.iter().eq([Action::NameSurvivors]));
+    assert_eq!(actions, [Some(Action::NameSurvivors), None, None]);
     assert_eq!(over.state, State::Survived);
     assert_eq!(heir.trigger, Some(Trigger::Terminate));
 }

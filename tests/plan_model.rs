@@ -24,7 +24,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use treaper::plan::event::{Action, Event, Trigger};
-use treaper::plan::machine::{NEVER, Plan, State};
+use treaper::plan::machine::{NEVER, Plan, State, Steps};
 use treaper::plan::policy::{KillMode, Policy, Until};
 
 #[path = "plan_model/promises.rs"]
@@ -144,17 +144,12 @@ fn moved(node: Node, now: Duration) -> Node {
             check: check.map(to),
             unread,
         },
-        State::Terminating {
-            server_at,
-            rest_at,
-            name_at,
-            kill_at,
-        } => State::Terminating {
-            server_at: server_at.map(to),
-            rest_at: rest_at.map(to),
-            name_at: name_at.map(to),
-            kill_at: to(kill_at),
-        },
+        State::Terminating(steps) => State::Terminating(Steps {
+            server_at: steps.server_at.map(to),
+            rest_at: steps.rest_at.map(to),
+            name_at: steps.name_at.map(to),
+            kill_at: to(steps.kill_at),
+        }),
         State::Killing {
             next,
             pause,
@@ -285,7 +280,7 @@ fn search(policy: Policy) -> (usize, u64) {
         let all = events.iter().filter(possible);
         for (event, now) in all.flat_map(|event| moments.iter().map(|at| (*event, *at))) {
             let (plan, actions) = before.plan.step(event, now);
-            let actions = actions.iter().collect();
+            let actions = actions.into_iter().flatten().collect();
             let edge = Edge {
                 policy,
                 before,
@@ -318,10 +313,10 @@ fn comes_to_an_end(node: &Node, set: &Policy) {
     let waits = node.seen.due == Some(NEVER);
     let named = !matches!(
         node.plan.state,
-        State::Terminating {
+        State::Terminating(Steps {
             name_at: Some(_),
             ..
-        }
+        })
     );
     assert_eq!(
         plan.deadline().is_none(),
@@ -342,7 +337,7 @@ fn comes_to_an_end(node: &Node, set: &Policy) {
             now,
         );
         plan = next;
-        if actions.iter().any(|action| action == Action::KillAll) {
+        if actions.contains(&Some(Action::KillAll)) {
             plan = plan.step(Event::Swept { progress: true }, now).0;
         }
         steps += 1;

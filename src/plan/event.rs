@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Defines the enum, the list of its values and their names by one list.
+/// One list for the enum, its values and their names.
 macro_rules! triggers {
     ($($(#[doc = $doc:literal])+ $trigger:ident $(= $number:literal)? => $name:literal,)+) => {
         /// A verified reason to stop.
@@ -15,7 +15,6 @@ macro_rules! triggers {
         impl Trigger {
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$trigger),+];
 
-            /// Its name in messages.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$trigger => $name,)+
@@ -58,22 +57,16 @@ impl Trigger {
         Self::ALL.into_iter().find(|of| *of as u64 == number)
     }
 
-    /// Whether a drain comes before the stop signal: the server sees these two itself, and can exit
-    /// by itself.
+    /// Whether a drain comes before the stop signal, since the server sees the cause and can exit.
     pub const fn drains(self) -> bool {
         matches!(self, Self::StdinEof | Self::StdoutClosed)
     }
 
-    /// Whether it is the end of a process: of the host, of a watched process, or of one of
-    /// treaper.
     pub const fn is_end_of_process(self) -> bool {
+        use Trigger::{MonitorKilled, ParentExit, RelayKilled, ShimKilled, WatchedExit};
         matches!(
             self,
-            Self::ParentExit
-                | Self::WatchedExit
-                | Self::RelayKilled
-                | Self::ShimKilled
-                | Self::MonitorKilled
+            ParentExit | WatchedExit | RelayKilled | ShimKilled | MonitorKilled
         )
     }
 }
@@ -94,8 +87,7 @@ pub enum Event {
         empty: bool,
     },
     /// The deadline has come. `unread`: bytes of stdin that the server has not read yet. `hung_up`:
-    /// stdin has hung up, and no other process has opened it for writing since then. (A FIFO can be
-    /// opened again.)
+    /// no other process has opened stdin (a FIFO) for writing since it hung up.
     Deadline {
         unread: u64,
         hung_up: bool,
@@ -104,18 +96,17 @@ pub enum Event {
     Swept {
         progress: bool,
     },
-    /// At a terminal, the processes for which the stop waits were listed. After that Ctrl-C was
-    /// pressed.
+    /// At a terminal, Ctrl-C was pressed after [`Action::NameWaiting`].
     KillNow,
 }
 
 /// What has to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Send the stop signal to the server, then SIGCONT if it is suspended. Not done if the kernel
-    /// seems to have sent the stop signal.
+    /// Send the stop signal to the server, then SIGCONT if it is suspended, unless the kernel seems
+    /// to have sent the stop signal.
     StopServer,
-    /// The same, unless treaper has sent the signal: whether the kernel has sent it is not certain.
+    /// The same, unless treaper itself has sent it: whether the kernel has is not certain.
     EnsureServerStop,
     /// Send the stop signal, then SIGCONT, to each process of the tree except the server.
     StopRest,
@@ -127,18 +118,5 @@ pub enum Action {
     NameSurvivors,
 }
 
-/// What has to be done now, in this order. Never more than three.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Actions(pub [Option<Action>; 3]);
-
-impl Actions {
-    pub const NONE: Self = Self([None; 3]);
-
-    pub const fn only(first: Action) -> Self {
-        Self([Some(first), None, None])
-    }
-
-    pub fn iter(self) -> impl Iterator<Item = Action> {
-        self.0.into_iter().flatten()
-    }
-}
+/// What has to be done now, in this order.
+pub type Actions = [Option<Action>; 3];

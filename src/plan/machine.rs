@@ -14,17 +14,17 @@ use core::time::Duration;
 use crate::plan::event::{Action, Actions, Event, Trigger};
 use crate::plan::policy::{KillMode, Policy, Until};
 
-/// At a terminal: how long a stop may take without a message.
-const NAME_AFTER: Duration = Duration::from_secs(1);
 /// The time of something that has no deadline.
 pub const NEVER: Duration = Duration::MAX;
+const NOTHING: Actions = [None; 3];
 
+/// At a terminal: how long a stop may take without a message.
+const NAME_AFTER: Duration = Duration::from_secs(1);
 /// The time between two looks whether the server still reads the input that is left.
 const INPUT_CHECK: Duration = Duration::from_millis(50);
-/// The pause after a kill round that found a new process. Without it the rounds would not kill
-/// faster.
+/// The pause after a kill round that found a new process. Without it rounds would not kill faster.
 pub const ROUND_MIN: Duration = Duration::from_micros(200);
-/// The longest pause. The pause doubles after each round that found no new process.
+/// The longest pause. It doubles after each round that found no new process.
 const ROUND_MAX: Duration = Duration::from_millis(10);
 
 /// The state of the stop.
@@ -38,17 +38,8 @@ pub enum State {
         check: Option<Duration>,
         unread: Option<u64>,
     },
-    /// The stop signal was sent, and SIGKILL comes at `kill_at`. Each step before that has a time,
-    /// which may be [`NEVER`]. `None`: it was done, or is not needed.
-    Terminating {
-        /// Send the stop signal to the server, unless treaper has sent it.
-        server_at: Option<Duration>,
-        /// Send it to the rest of the tree.
-        rest_at: Option<Duration>,
-        /// List the processes for which the stop waits.
-        name_at: Option<Duration>,
-        kill_at: Duration,
-    },
+    /// The stop signal was sent.
+    Terminating(Steps),
     /// SIGKILL, round after round. The next round is at `next`, after a pause of `pause`.
     Killing {
         next: Duration,
@@ -61,7 +52,22 @@ pub enum State {
     Survived,
 }
 
+/// When each step after the stop signal is due, which may be [`NEVER`]. `None`: it was done, or is
+/// not needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Steps {
+    /// Send the stop signal to the server, unless treaper has sent it.
+    pub server_at: Option<Duration>,
+    /// Send it to the rest of the tree.
+    pub rest_at: Option<Duration>,
+    /// List the processes for which the stop waits.
+    pub name_at: Option<Duration>,
+    /// Send SIGKILL.
+    pub kill_at: Duration,
+}
+
 /// The state of the stop, with what it depends on.
+#[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
     pub policy: Policy,
@@ -82,26 +88,20 @@ impl Plan {
         }
     }
 
-    /// The plan of a monitor that was killed at an unknown point, for its heir. What was ordered
-    /// last may not be done, and it is unknown which processes have got the stop signal from the
-    /// monitor, so what was ordered is ordered again. `server_gone`, `named`: the server has ended,
-    /// and the waiting processes were listed, also if the plan does not know it yet.
-    #[must_use]
+    /// The plan of a monitor that was killed at an unknown point, for its heir. What was ordered is
+    /// ordered again: it may not be done, and it is unknown which processes the monitor has
+    /// signalled. `server_gone`, `named`: the server has ended, and the waiting processes were
+    /// listed, also if the plan does not know it yet.
     pub fn inherit(mut self, server_gone: bool, named: bool, now: Duration) -> Self {
         self.server_gone |= server_gone;
         let gone = self.server_gone;
         match &mut self.state {
-            State::Terminating {
-                server_at,
-                rest_at,
-                name_at,
-                ..
-            } => {
-                *server_at = (!gone).then_some(server_at.unwrap_or(now));
-                let rest = rest_at.filter(|_| !gone).unwrap_or(now);
-                *rest_at = (self.policy.kill_mode != KillMode::Mixed).then_some(rest);
+            State::Terminating(steps) => {
+                steps.server_at = (!gone).then_some(steps.server_at.unwrap_or(now));
+                let rest = steps.rest_at.filter(|_| !gone).unwrap_or(now);
+                steps.rest_at = (self.policy.kill_mode != KillMode::Mixed).then_some(rest);
                 let unnamed = self.policy.at_terminal && !named;
-                *name_at = unnamed.then_some(name_at.unwrap_or(now));
+                steps.name_at = unnamed.then_some(steps.name_at.unwrap_or(now));
             }
             // The heir finds out at once whether any are left, and names them.
             State::Done | State::Survived => {
@@ -119,10 +119,9 @@ impl Plan {
 
     /// The plan when the monitor was the init of a PID namespace and is ending: the kernel has sent
     /// SIGKILL to all.
-    #[must_use]
     pub fn end_namespace(self, now: Duration) -> Self {
         let (mut plan, _) = self.step(Event::Trigger(Trigger::MonitorKilled), now);
-        if matches!(plan.state, State::Terminating { .. }) {
+        if matches!(plan.state, State::Terminating(_)) {
             let _ = plan.kill(now);
         }
         plan
@@ -133,7 +132,6 @@ impl Plan {
         matches!(self.state, State::Running)
     }
 
-    /// Whether there is nothing more to do.
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Done | State::Survived)
     }
@@ -141,7 +139,7 @@ impl Plan {
     /// Whether it is time for SIGKILL to the rest of the tree.
     pub fn kills(&self, now: Duration) -> bool {
         match self.state {
-            State::Terminating { kill_at, .. } => kill_at <= now,
+            State::Terminating(steps) => steps.kill_at <= now,
             State::Killing { .. } => true,
             _ => false,
         }
@@ -151,17 +149,14 @@ impl Plan {
     pub fn deadline(&self) -> Option<Duration> {
         match self.state {
             State::Running | State::Done | State::Survived => None,
-            State::Draining { until, check, .. } => {
-                Some(check.map_or(until, |check| check.min(until)))
-            }
-            State::Terminating {
-                server_at,
-                rest_at,
-                name_at,
-                kill_at,
-            } => {
-                let before = [server_at, rest_at, name_at].into_iter().flatten();
-                Some(before.fold(kill_at, Duration::min)).filter(|at| *at != NEVER)
+            State::Draining { until, check, .. } => Some(check.unwrap_or(until).min(until)),
+            State::Terminating(steps) => {
+                let before = [steps.server_at, steps.rest_at, steps.name_at];
+                let first = before
+                    .into_iter()
+                    .flatten()
+                    .fold(steps.kill_at, Duration::min);
+                Some(first).filter(|at| *at != NEVER)
             }
             State::Killing {
                 next, survivors_at, ..
@@ -170,14 +165,26 @@ impl Plan {
     }
 
     /// The plan after `event` at `now`, and what has to be done.
-    #[must_use]
     pub fn step(mut self, event: Event, now: Duration) -> (Self, Actions) {
         let actions = match event {
             Event::Trigger(trigger) => self.on_trigger(trigger, now),
             Event::Reaped { server_gone, empty } => self.on_reaped(server_gone, empty, now),
             Event::Deadline { unread, hung_up } => self.on_deadline(unread, hung_up, now),
-            Event::Swept { progress } => self.on_swept(progress, now),
-            Event::KillNow => self.on_kill_now(now),
+            Event::Swept { progress } => {
+                if let State::Killing { next, pause, .. } = &mut self.state {
+                    let longer = (*pause * 2).min(ROUND_MAX);
+                    *pause = if progress { ROUND_MIN } else { longer };
+                    *next = now + *pause;
+                }
+                NOTHING
+            }
+            Event::KillNow => match self.state {
+                // Only after the message that offers it.
+                State::Terminating(steps) if self.policy.at_terminal && steps.name_at.is_none() => {
+                    self.kill(now)
+                }
+                _ => NOTHING,
+            },
         };
         (self, actions)
     }
@@ -192,123 +199,101 @@ impl Plan {
                     check: Some(now),
                     unread: None,
                 };
-                Actions::NONE
             }
-            State::Running => self.terminate(trigger, now),
+            State::Running => return self.terminate(trigger, now),
             // During a drain a second hang-up changes nothing. Every other trigger ends the drain
             // and replaces its trigger: when a host dies, either the end of its pipe or the end of
             // its process may be seen first.
             State::Draining { .. } if !trigger.drains() => {
                 self.trigger = Some(trigger);
-                self.terminate(trigger, now)
+                return self.terminate(trigger, now);
             }
             // A manager that is gone has no deadline any more. Also see `grace_for`.
-            State::Terminating { .. } if trigger.is_end_of_process() => {
-                self.shorten_deadlines(self.policy.grace_for(trigger), now);
+            State::Terminating(_) if trigger.is_end_of_process() => {
+                self.shorten_deadlines(trigger, now);
                 // It may have planned the signal to the server, and not sent it.
                 if trigger == Trigger::MonitorKilled && !self.server_gone {
-                    return Actions::only(Action::StopServer);
+                    return [Some(Action::StopServer), None, None];
                 }
-                Actions::NONE
             }
-            State::Draining { .. }
-            | State::Terminating { .. }
-            | State::Killing { .. }
-            | State::Done
-            | State::Survived => Actions::NONE,
+            _ => {}
         }
+        NOTHING
     }
 
     fn on_reaped(&mut self, server_gone: bool, empty: bool, now: Duration) -> Actions {
         let gone_just_now = server_gone && !self.server_gone;
         self.server_gone |= server_gone;
         if self.is_over() {
-            return Actions::NONE;
+            return NOTHING;
         }
         if empty {
             self.trigger = self.trigger.or(Some(Trigger::ServerExit));
             self.state = State::Done;
-            return Actions::NONE;
-        }
-        if !gone_just_now {
-            return Actions::NONE;
+            return NOTHING;
         }
         match &mut self.state {
-            State::Running | State::Draining { .. } if self.policy.until == Until::Tree => {
-                Actions::NONE
-            }
             // A drain is for the server alone, so it ends with the server.
-            State::Running | State::Draining { .. } => self.terminate(Trigger::ServerExit, now),
+            State::Running | State::Draining { .. }
+                if gone_just_now && self.policy.until == Until::Server =>
+            {
+                self.terminate(Trigger::ServerExit, now)
+            }
             // Now the rest gets the stop signal, unless it has got it. The deadline stays: where a
             // manager has one, treaper sets none for the rest either.
-            State::Terminating {
-                server_at, rest_at, ..
-            } => {
-                *server_at = None;
-                Actions([rest_at.take().map(|_| Action::StopRest), None, None])
+            State::Terminating(steps) if gone_just_now => {
+                steps.server_at = None;
+                [steps.rest_at.take().map(|_| Action::StopRest), None, None]
             }
-            State::Killing { .. } | State::Done | State::Survived => Actions::NONE,
+            _ => NOTHING,
         }
     }
 
     fn on_deadline(&mut self, unread: u64, hung_up: bool, now: Duration) -> Actions {
+        // With another trigger stdin is open, and its unread bytes mean nothing.
+        let stdin_ended = self.trigger == Some(Trigger::StdinEof);
         match &mut self.state {
             // The FIFO has its next writer before any signal was sent: there is no reason to stop.
-            State::Draining { .. } if !hung_up && self.trigger == Some(Trigger::StdinEof) => {
+            State::Draining { .. } if stdin_ended && !hung_up => {
                 self.trigger = None;
                 self.state = State::Running;
-                Actions::NONE
+                NOTHING
             }
             State::Draining {
                 until,
                 check,
                 unread: before,
             } => {
-                // The drain begins again while the server still reads its last input. With another
-                // trigger stdin is open, and its unread bytes mean nothing.
-                let last_input = self.trigger == Some(Trigger::StdinEof);
-                if last_input && before.is_some_and(|before| unread < before) {
+                // The drain begins again while the server still reads its last input.
+                if stdin_ended && before.is_some_and(|before| unread < before) {
                     *until = now + self.policy.drain;
                 }
-                *check = (last_input && unread > 0).then_some(now + INPUT_CHECK);
+                *check = (stdin_ended && unread > 0).then_some(now + INPUT_CHECK);
                 *before = Some(unread);
                 if now < *until {
-                    return Actions::NONE;
+                    return NOTHING;
                 }
                 self.terminate(self.trigger.unwrap_or(Trigger::StdinEof), now)
             }
-            State::Terminating { kill_at, .. } if now >= *kill_at => self.kill(now),
-            State::Terminating {
-                server_at,
-                rest_at,
-                name_at,
-                ..
-            } => {
+            State::Terminating(steps) if now >= steps.kill_at => self.kill(now),
+            State::Terminating(steps) => {
                 let take_due =
                     |at: &mut Option<Duration>, action| at.take_if(|at| now >= *at).map(|_| action);
-                Actions([
-                    take_due(server_at, Action::EnsureServerStop),
-                    take_due(rest_at, Action::StopRest),
-                    take_due(name_at, Action::NameWaiting),
-                ])
+                [
+                    take_due(&mut steps.server_at, Action::EnsureServerStop),
+                    take_due(&mut steps.rest_at, Action::StopRest),
+                    take_due(&mut steps.name_at, Action::NameWaiting),
+                ]
             }
             State::Killing { survivors_at, .. } if now >= *survivors_at => {
                 self.state = State::Survived;
-                Actions::only(Action::NameSurvivors)
+                [Some(Action::NameSurvivors), None, None]
             }
             State::Killing { next, pause, .. } if now >= *next => {
                 *next = now + *pause;
-                Actions::only(Action::KillAll)
+                [Some(Action::KillAll), None, None]
             }
-            State::Running | State::Killing { .. } | State::Done | State::Survived => Actions::NONE,
-        }
-    }
-
-    fn on_kill_now(&mut self, now: Duration) -> Actions {
-        match self.state {
-            // Only after the message that offers it.
-            State::Terminating { name_at: None, .. } if self.policy.at_terminal => self.kill(now),
-            _ => Actions::NONE,
+            State::Running | State::Killing { .. } | State::Done | State::Survived => NOTHING,
         }
     }
 
@@ -318,61 +303,39 @@ impl Plan {
             pause: ROUND_MIN,
             survivors_at: now + self.policy.kill_timeout,
         };
-        Actions::only(Action::KillAll)
-    }
-
-    fn on_swept(&mut self, progress: bool, now: Duration) -> Actions {
-        if let State::Killing { next, pause, .. } = &mut self.state {
-            *pause = if progress {
-                ROUND_MIN
-            } else {
-                (*pause * 2).min(ROUND_MAX)
-            };
-            *next = now + *pause;
-        }
-        Actions::NONE
+        [Some(Action::KillAll), None, None]
     }
 
     /// Begins the stop. This is the only place that orders the first stop signal.
     fn terminate(&mut self, trigger: Trigger, now: Duration) -> Actions {
         self.trigger = self.trigger.or(Some(trigger));
         let (mode, lives) = (self.policy.kill_mode, !self.server_gone);
-        self.state = State::Terminating {
+        self.state = State::Terminating(Steps {
             server_at: lives.then_some(NEVER),
             rest_at: (mode == KillMode::Staged && lives).then_some(NEVER),
             name_at: self.policy.at_terminal.then(|| now + NAME_AFTER),
             kill_at: NEVER,
-        };
-        let asked = trigger == Trigger::Terminate;
-        if !(self.policy.manager_has_deadline && asked) {
-            self.shorten_deadlines(self.policy.grace_for(trigger), now);
+        });
+        if !(self.policy.manager_has_deadline && trigger == Trigger::Terminate) {
+            self.shorten_deadlines(trigger, now);
         }
-        let rest = match mode {
-            KillMode::Staged => !lives,
-            KillMode::Tree => true,
-            KillMode::Mixed => false,
-        };
         let server = lives.then_some(Action::StopServer);
-        Actions([server, rest.then_some(Action::StopRest), None])
+        let rest = mode == KillMode::Tree || mode == KillMode::Staged && !lives;
+        [server, rest.then_some(Action::StopRest), None]
     }
 
-    /// Sets SIGKILL to `now + grace`, and the steps before it to their times, unless they are
-    /// earlier already. So no deadline is ever moved to a later time.
-    fn shorten_deadlines(&mut self, grace: Duration, now: Duration) {
-        let stage = self.policy.stage_of(grace);
-        if let State::Terminating {
-            server_at,
-            rest_at,
-            kill_at,
-            ..
-        } = &mut self.state
-        {
-            if now + grace >= *kill_at {
+    /// Sets SIGKILL to the end of the grace period for `trigger`, and the steps before it to their
+    /// times, unless they are earlier already. So no deadline is ever moved to a later time.
+    fn shorten_deadlines(&mut self, trigger: Trigger, now: Duration) {
+        let grace = self.policy.grace_for(trigger);
+        if let State::Terminating(steps) = &mut self.state {
+            if now + grace >= steps.kill_at {
                 return;
             }
-            *kill_at = now + grace;
-            for at in [server_at, rest_at].into_iter().flatten() {
-                *at = (*at).min(kill_at.saturating_sub(stage));
+            steps.kill_at = now + grace;
+            let last = steps.kill_at.saturating_sub(self.policy.stage_of(grace));
+            for at in [&mut steps.server_at, &mut steps.rest_at] {
+                *at = at.map(|at| at.min(last));
             }
         }
     }

@@ -3,20 +3,19 @@
 use core::time::Duration;
 
 use crate::plan::event::Trigger;
-use crate::plan::machine::{NEVER, Plan, State};
+use crate::plan::machine::{NEVER, Plan, State, Steps};
 use crate::plan::policy::Policy;
 
 /// The most times that a state has.
 pub const TIMES: usize = 4;
 
-/// In the head, the trigger is the lowest byte, and the number of the state begins at this bit.
+/// The bit of the head at which the number of the state begins. The lowest byte is the trigger.
 const STATE: u32 = 8;
-/// The bit of the head that says that the server is gone.
 const SERVER_GONE: u64 = 1 << 16;
 
 impl Plan {
-    /// The head, and the times of the state in the order of its fields. The policy is not in it.
-    /// A plan that has just begun is all zeroes.
+    /// The head, and the times of the state in the order of its fields, without the policy. A plan
+    /// that has just begun is all zeroes.
     pub fn encode(&self) -> (u64, [u64; TIMES]) {
         let (number, times) = match self.state {
             State::Running => (0, [0; TIMES]),
@@ -28,20 +27,15 @@ impl Plan {
                 let unread = unread.map_or(0, |unread| unread.saturating_add(1));
                 (1, [word(Some(until)), word(check), unread, 0])
             }
-            State::Terminating {
-                server_at,
-                rest_at,
-                name_at,
-                kill_at,
-            } => (2, [server_at, rest_at, name_at, Some(kill_at)].map(word)),
+            State::Terminating(at) => {
+                let times = [at.server_at, at.rest_at, at.name_at, Some(at.kill_at)];
+                (2, times.map(word))
+            }
             State::Killing {
                 next,
                 pause,
-                survivors_at,
-            } => (
-                3,
-                [Some(next), Some(pause), Some(survivors_at), None].map(word),
-            ),
+                survivors_at: end,
+            } => (3, [Some(next), Some(pause), Some(end), None].map(word)),
             State::Done => (4, [0; TIMES]),
             State::Survived => (5, [0; TIMES]),
         };
@@ -50,7 +44,7 @@ impl Plan {
         (trigger | number << STATE | gone, times)
     }
 
-    /// The plan that [`Self::encode`] has made these of, if it has.
+    /// The reverse of [`Self::encode`]; `None` for words that it has not made.
     pub fn decode(policy: Policy, head: u64, words: [u64; TIMES]) -> Option<Self> {
         let [first, second, third, fourth] = words.map(time);
         let state = match (head & !SERVER_GONE) >> STATE {
@@ -60,12 +54,12 @@ impl Plan {
                 check: second,
                 unread: words[2].checked_sub(1),
             },
-            2 => State::Terminating {
+            2 => State::Terminating(Steps {
                 server_at: first,
                 rest_at: second,
                 name_at: third,
                 kill_at: fourth?,
-            },
+            }),
             3 => State::Killing {
                 next: first?,
                 pause: second?,

@@ -7,7 +7,6 @@ use crate::plan::machine::Plan;
 
 /// What the loop acts on: the kernel, or a simulation of it.
 pub trait World {
-    /// The time of the one monotonic clock.
     fn now(&self) -> Duration;
 
     /// Waits for the next event. At `deadline` that is [`Event::Deadline`].
@@ -16,8 +15,7 @@ pub trait World {
     /// Called with every new plan, and the event that has led to it, before its actions are done.
     fn planned(&mut self, event: Event, before: &Plan, after: &Plan);
 
-    /// Does `action` of `plan`. Returns the event that answers it, if there is one. A failure is
-    /// logged, and the stop goes on.
+    /// Does `action` of `plan`. Returns the event that answers it. A failure is only logged.
     fn apply(&mut self, plan: &Plan, action: Action) -> Option<Event>;
 }
 
@@ -25,14 +23,12 @@ pub trait World {
 pub fn run(world: &mut impl World, mut plan: Plan, first: Option<Event>) -> Plan {
     let mut known = first;
     while !plan.is_over() {
-        let event = match known.take() {
-            Some(event) => event,
-            None => world.next_event(plan.deadline()),
-        };
+        let next = known.take();
+        let event = next.unwrap_or_else(|| world.next_event(plan.deadline()));
         let (after, actions) = plan.step(event, world.now());
         world.planned(event, &plan, &after);
         plan = after;
-        for action in actions.iter() {
+        for action in actions.into_iter().flatten() {
             known = world.apply(&plan, action).or(known);
         }
     }

@@ -196,8 +196,8 @@ fn times(edge: &Edge, seen: &Seen) -> Checks {
     let due = was.due;
     let by_key = edge.event == Event::KillNow;
     let moved = match (from, to) {
-        (State::Terminating { kill_at: a, .. }, State::Terminating { kill_at: b, .. }) => {
-            b > a || Some(b) != seen.due
+        (State::Terminating(before), State::Terminating(after)) => {
+            after.kill_at > before.kill_at || Some(after.kill_at) != seen.due
         }
         (
             State::Killing {
