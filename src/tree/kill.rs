@@ -1,6 +1,6 @@
-//! Signalling the tree: the server alone, the rest of the tree, or all of it until no process is
-//! left.
+//! Signalling the server, the rest of the tree, or all of it until no process is left.
 
+use std::mem;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use crate::tree::{Server, StopSent, Tree};
 /// The processes that have been sent SIGKILL. A wrong entry (a recycled pid) only makes the pause
 /// between rounds longer.
 static KILLED: PidSet = PidSet::new();
-/// The processes that have been sent the stop signal, so that none gets it twice. A new process
-/// with a recycled pid does not get it, and gets SIGKILL when the grace period ends.
+/// The processes that have been sent the stop signal, so that none gets it twice. One with a
+/// recycled pid does not get it, and gets SIGKILL when the grace period ends.
 static STOP_SENT: PidSet = PidSet::new();
 
 /// How long no walk begins after the first step of a stop: it would only take the processor from
-/// processes that are ending. The others are signalled after that.
+/// processes that are ending.
 const FIRST_STEP_TIME: Duration = Duration::from_millis(75);
 /// How long no process may have ended before the rest of the tree is walked.
 const QUIET_TIME: Duration = Duration::from_millis(2);
@@ -38,35 +38,34 @@ pub(super) struct FirstStep {
     /// The group, if one call has reached it.
     group: Option<i32>,
     since: Duration,
-    /// The same in clock ticks, but before the first signal.
+    /// The clock tick before the first signal.
     began: u64,
     /// When the rest of the tree is walked next; `None`: all of it was reached.
     walk_at: Option<Duration>,
     /// How long no walk began before the next one; `None` before the first one.
     pause: Option<Duration>,
-    /// How many processes had been reaped when that time was set.
+    /// How many processes had been reaped when `walk_at` was set.
     reaped: u64,
 }
 
 /// What SIGKILL has done, for the message at the end.
 #[derive(Debug, Default)]
 pub struct Sigkill {
-    /// When it was sent for the first time.
+    /// When it was sent first.
     pub since: Option<Duration>,
     /// The first processes that were still there then.
     pub victims: Named,
-    /// How many processes have ended by it since then.
+    /// How many have ended by it.
     pub ended: u32,
 }
 
 impl Tree {
-    /// Sends the stop signal to the rest of the tree, then SIGCONT. SIGCONT is sent to all: that is
-    /// cheaper than finding out which processes are suspended, and harmless to the others.
+    /// Sends the stop signal to the rest of the tree, then SIGCONT, which is cheaper than finding
+    /// out which processes are suspended, and harmless to the others.
     ///
-    /// If the server is gone, its process group gets the signal by one call, and so does each child
-    /// of this process. The others get it from [`Self::continue_stop`], after these had time to
-    /// end: looking for the children of a thousand processes that are ending takes as long as their
-    /// end.
+    /// If the server is gone, its group gets the signal by one call, and so does each child of this
+    /// process. The others get it from [`Self::continue_stop`], after these had time to end:
+    /// looking for the children of a thousand ending processes takes as long as their end.
     ///
     /// Returns the daemons that a server that is gone has left.
     pub fn stop_rest(&mut self, signal: Signal) -> Named {
@@ -74,15 +73,15 @@ impl Tree {
         if let Some(cgroup) = self.cgroup() {
             cgroup.expel(&self.treaper);
         }
-        let sessions = self.server.as_ref().map(Server::sessions);
         let server = self.living_server();
         let group = self.stop_group(signal);
         if let Some(server) = server {
             STOP_SENT.insert(server);
         } else {
+            let sessions = self.server.as_ref().map_or([0; 2], Server::sessions);
             let mut count = 0;
             self.walk(false, Reach::Children, &mut |member| {
-                let name = name_of_daemon(member.pid, sessions.unwrap_or_default());
+                let name = name_of_daemon(member.pid, sessions);
                 name.inspect(|name| daemons.add(member.pid, *name));
                 count += send_stop(member, signal, group);
             });
@@ -125,29 +124,28 @@ impl Tree {
     }
 
     /// Sends the stop signal to each process that has not got it yet. If the last walk may have
-    /// missed some, because it was cut short or processes ended meanwhile, walks follow after a
-    /// pause, which doubles until more are found. These walks leave alone what was born during the
-    /// stop, such as the commands by which a server cleans up.
+    /// missed some, walks follow after a pause, which doubles until more are found. These leave
+    /// alone what was born during the stop, such as the commands by which a server cleans up.
     fn signal_rest(&mut self, mut step: FirstStep) {
-        let FirstStep { signal, group, .. } = step;
         let (mut count, mut missed) = (0, false);
-        let is_meant = |pid| step.pause.is_none() || was_born_by(pid, step.began);
+        // One whose start is unknown counts as older than the stop, and one of the same tick (10 ms).
+        let was_there =
+            |pid: Pid| proc::stat(pid.get()).map_or(0, |stat| stat.started) <= step.began;
         walk::repeat(&clock::now, STOP_WALKS, &mut || {
             let before = count;
             missed = self.walk(true, Reach::Tree, &mut |member: &Member| {
-                if is_meant(member.pid) {
-                    count += send_stop(member, signal, group);
+                if step.pause.is_none() || was_there(member.pid) {
+                    count += send_stop(member, step.signal, step.group);
                 }
             });
             // The list of a namespace lacks processes that were born while it was read.
             missed |= self.containment.is_namespace() && count > before;
             missed
         });
-        log_count(signal, count);
+        log_count(step.signal, count);
         let before = step.pause.filter(|_| count == 0);
         let pause = before.map_or(FIRST_STEP_TIME, |pause| pause.saturating_mul(2));
-        let again = missed || self.cut_short;
-        step.walk_at = again.then(|| clock::now() + pause);
+        step.walk_at = (missed || self.cut_short).then(|| clock::now() + pause);
         step.pause = Some(pause);
         self.first_step = Some(step);
     }
@@ -155,8 +153,12 @@ impl Tree {
     /// Sends SIGKILL to all processes, once. Returns whether it found one that no earlier round has
     /// found.
     pub fn kill_round(&mut self) -> bool {
-        if self.sigkill.since.is_none() {
-            self.record_all();
+        // After SIGKILL the states of the processes would say nothing any more.
+        if let (None, Some(ledger)) = (self.sigkill.since, self.ledger) {
+            self.each(&mut |member| record(ledger, member.pid));
+            if let Some(cgroup) = self.cgroup() {
+                cgroup.members(&mut |pid| record(ledger, pid));
+            }
         }
         let now = clock::now();
         let began = *self.sigkill.since.get_or_insert(now);
@@ -175,9 +177,7 @@ impl Tree {
             if new {
                 progress = true;
                 remember(&mut victims, member.pid);
-                if let Some(ledger) = ledger {
-                    record(ledger, member.pid);
-                }
+                ledger.inspect(|ledger| record(*ledger, member.pid));
             }
             let result = member.send(Signal::KILL);
             if new || result.is_err() {
@@ -188,18 +188,7 @@ impl Tree {
         progress
     }
 
-    /// Records all processes that are alive, if a report needs them: after SIGKILL their states say
-    /// nothing any more.
-    fn record_all(&mut self) {
-        let Some(ledger) = self.ledger else { return };
-        self.each(&mut |member| record(ledger, member.pid));
-        if let Some(cgroup) = self.cgroup() {
-            cgroup.members(&mut |pid| record(ledger, pid));
-        }
-    }
-
-    /// Sends SIGKILL to the members of the cgroup. Returns whether there were any, and one call has
-    /// reached them all.
+    /// Sends SIGKILL to the members of the cgroup. Returns whether one call has reached them all.
     fn kill_cgroup(&mut self) -> bool {
         let cgroup = self.containment.cgroup();
         let cgroup = cgroup.filter(|cgroup| cgroup.is_populated() != Ok(false));
@@ -212,15 +201,12 @@ impl Tree {
         cgroup.kill()
     }
 
-    /// Sends `signal` to the server. Returns whether the server was there. `value`: that of
-    /// `sigqueue(3)`.
-    pub fn signal_server(&self, signal: Signal, value: Option<u64>) -> bool {
-        let Some(server) = self.living_server() else {
-            return false;
-        };
+    /// Sends `signal` to the server, if it is there. `value`: that of `sigqueue(3)`.
+    pub fn signal_server(&self, signal: Signal, value: Option<u64>) {
         // It is not reaped, so the pid is still its own.
-        log_sent(server, signal, signal::send(server, signal, value));
-        true
+        if let Some(server) = self.living_server() {
+            log_sent(server, signal, signal::send(server, signal, value));
+        }
     }
 
     /// Sends the stop signal to the server, unless the kernel seems to have sent it: many servers
@@ -233,28 +219,26 @@ impl Tree {
         self.ensure_server_stop(signal)
     }
 
-    /// Sends the stop signal to the server, if treaper has not sent it yet. Then it sends SIGCONT
-    /// if the server is suspended, since a suspended server cannot handle the signal. Returns
-    /// whether the server was there.
+    /// Sends the stop signal to the server, if treaper has not sent it yet, then SIGCONT if it is
+    /// suspended, since it could not handle the signal. Returns whether the server was there.
     pub fn ensure_server_stop(&mut self, signal: Signal) -> bool {
         let Some(server) = self.server.as_mut().filter(|server| !server.reaped) else {
             return false;
         };
-        if server.stop_sent == StopSent::ByTreaper {
+        if mem::replace(&mut server.stop_sent, StopSent::ByTreaper) == StopSent::ByTreaper {
             return true;
         }
-        server.stop_sent = StopSent::ByTreaper;
         let pid = server.pid;
-        self.signal_server(signal, None);
+        log_sent(pid, signal, signal::kill(pid, signal));
         log::info!("sent {signal} to the server, pid {pid}");
-        if self.server.as_ref().is_some_and(is_suspended) {
+        if is_suspended(server) {
             log_sent(pid, Signal::CONT, signal::kill(pid, Signal::CONT));
         }
         true
     }
 
-    /// Sends the stop signal to the process group of the server, if the server is gone and so
-    /// cannot get it twice. Returns the group, if a process was left in it.
+    /// Sends the stop signal to the group of a server that is gone, and so cannot get it twice.
+    /// Returns the group, if a process was left in it.
     fn stop_group(&self, signal: Signal) -> Option<i32> {
         let server = self.server.as_ref().filter(|server| server.reaped)?;
         signal_whole_group(server, signal).ok()?;
@@ -268,20 +252,20 @@ impl Tree {
         self.each(&mut |member| log_sent(member.pid, signal, member.send(signal)));
     }
 
-    /// Sends `signal` to the server's process group. If the server does not lead it (job control),
-    /// only the members that are of the tree get the signal.
+    /// Sends `signal` to the server's process group. If that was not made for the server (job
+    /// control), only the members that are of the tree get the signal.
     pub fn signal_group(&mut self, signal: Signal) {
         let Some(server) = &self.server else { return };
-        let Ok(group) = proc::stat(server.pid.get()).map(|stat| stat.group) else {
-            self.signal_server(signal, None);
-            return;
+        let group_of = |pid: Pid| proc::stat(pid.get()).map(|stat| stat.group);
+        let Ok(group) = group_of(server.pid) else {
+            return self.signal_server(signal, None);
         };
         if server.group().is_some_and(|own| own.get() == group) {
             let _ = signal_whole_group(server, signal);
             return;
         }
         self.each(&mut |member| {
-            if proc::stat(member.pid.get()).is_ok_and(|stat| stat.group == group) {
+            if group_of(member.pid) == Ok(group) {
                 log_sent(member.pid, signal, member.send(signal));
             }
         });
@@ -293,14 +277,8 @@ pub(super) fn has_signalled(pid: Pid) -> bool {
     STOP_SENT.contains(pid) || KILLED.contains(pid)
 }
 
-/// Whether a process was started before the end of this clock tick; if that is unknown, yes. A tick
-/// is 10 ms: what is as old as the stop cannot be told from what was there before it.
-fn was_born_by(pid: Pid, tick: u64) -> bool {
-    proc::stat(pid.get()).map_or(true, |stat| stat.started <= tick)
-}
-
-/// The name of a living process that has left the session in which it was started: it leads one, or
-/// the leader of its session is gone. `sessions`: those of the server.
+/// The name of a living process that has left the session in which it was started, which is none of
+/// the server's `sessions`: it leads its own, or the leader is gone.
 fn name_of_daemon(pid: Pid, sessions: [i32; 2]) -> Option<Name> {
     let session = pid::session(pid.get()).ok()?;
     let is_apart = session == pid.get() || pid::session(session).is_err();
@@ -311,8 +289,8 @@ fn name_of_daemon(pid: Pid, sessions: [i32; 2]) -> Option<Name> {
     (!proc::is_dead(stat.state)).then(|| proc::shown_name(pid.get(), stat.name))
 }
 
-/// Sends the stop signal to a process that has not got it yet. One call has reached the members of
-/// `group`. Returns how many got it now.
+/// Sends the stop signal to a process that has not got it yet, also by the one call for `group`.
+/// Returns how many got it now.
 fn send_stop(member: &Member, signal: Signal, group: Option<i32>) -> u32 {
     let by_group = group.is_some() && pid::group_of(member.pid.get()).ok() == group;
     if by_group || !STOP_SENT.insert(member.pid) {
@@ -335,7 +313,7 @@ fn record(ledger: Ledger, pid: Pid) {
     }
 }
 
-/// Keeps pid and name for the message, if there is room.
+/// Keeps pid and name for the message.
 fn remember(victims: &mut Named, pid: Pid) {
     if victims.is_full() {
         return;
@@ -347,9 +325,8 @@ fn remember(victims: &mut Named, pid: Pid) {
     }
 }
 
-/// Sends `signal` to the group that was made for the server. The group keeps its number while the
-/// server is in it, or leads it. After that only the pidfd of its leader still means this group
-/// (Linux 6.9).
+/// Sends `signal` to the group that was made for the server. Its number stays its own while the
+/// server is in it, or leads it. After that only the pidfd of its leader means it (Linux 6.9).
 fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
     let group = server.group().ok_or(Errno::SRCH)?;
     let leads = group == server.pid;
@@ -368,24 +345,22 @@ fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
 }
 
 /// Whether the parent-death signal seems to have reached `server`. A change of uid removes that
-/// signal, and can be seen in the owner. Other causes cannot be seen. For these,
-/// [`Tree::ensure_server_stop`] sends the signal later.
+/// signal, and can be seen in the owner. For other causes, [`Tree::ensure_server_stop`] sends it
+/// later.
 fn seems_sent_by_kernel(server: &Server) -> bool {
     server.stop_sent == StopSent::PerhapsByKernel
         && proc::view().and_then(|proc| proc.owner(server.pid.get())) == Ok(namespace::own_ids().0)
         && !is_suspended(server)
 }
 
-/// Whether the server is suspended. The kernel reports each change once. The newest may still wait
-/// to be taken, the one before is in `suspended`. A shim that runs the loop after the monitor was
-/// killed has neither, and asks `/proc`. If `/proc` cannot be used the answer is yes, since SIGCONT
-/// is harmless to a process that runs.
+/// Whether the server is suspended. The kernel reports each change once: the newest may still wait
+/// to be taken, the one before is in `suspended`. After the monitor was killed, the shim has
+/// neither, and asks `/proc`. Without that the answer is yes, since SIGCONT harms no process.
 fn is_suspended(server: &Server) -> bool {
+    let is_shown = || proc::may_be_suspended(server.pid.get());
     match Wait::child(server.pid).suspended().resumed().peek() {
         Ok(Some((_, change))) => matches!(change, Change::Suspended(_)),
-        Ok(None) | Err(_) => server
-            .suspended
-            .unwrap_or_else(|| proc::may_be_suspended(server.pid.get())),
+        Ok(None) | Err(_) => server.suspended.unwrap_or_else(is_shown),
     }
 }
 

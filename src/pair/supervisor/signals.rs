@@ -148,7 +148,7 @@ impl Supervisor<'_> {
     fn forward(&mut self, signal: Signal, arrival: &Arrival) {
         self.context.report_forwarding(arrival.signal, Some(signal));
         match self.context.config.forward_to {
-            ForwardTo::Server => drop(self.tree.signal_server(signal, arrival.value)),
+            ForwardTo::Server => self.tree.signal_server(signal, arrival.value),
             ForwardTo::Group => self.tree.signal_group(signal),
             ForwardTo::Tree => self.tree.signal_tree(signal),
         }
