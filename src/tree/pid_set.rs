@@ -4,37 +4,33 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::sys::pid::Pid;
 
-/// One bit for each possible pid. To be static, since it must not need an allocation. Pages that
-/// are never touched cost no memory.
+/// One bit for each possible pid. Static, since it must not need an allocation; pages that are never
+/// touched cost no memory.
 pub struct PidSet([AtomicU64; PidSet::WORDS]);
 
 impl PidSet {
     /// For 4 Mi pids, the most that a kernel assigns.
     const WORDS: usize = 64 * 1024;
 
-    /// An empty set, for a static.
     #[allow(clippy::large_stack_arrays, reason = "made at compile time")]
     pub const fn new() -> Self {
         Self([const { AtomicU64::new(0) }; Self::WORDS])
     }
 
-    /// Whether `pid` is in the set.
     pub fn contains(&self, pid: Pid) -> bool {
-        let (word, bit) = Self::place(pid);
-        let word = self.0.get(word);
+        let (word, bit) = self.place(pid);
         word.is_some_and(|word| word.load(Relaxed) & bit != 0)
     }
 
-    /// Adds `pid`. Returns whether it was not in the set before.
+    /// Returns whether `pid` was not in the set before.
     pub fn insert(&self, pid: Pid) -> bool {
-        let (word, bit) = Self::place(pid);
-        let word = self.0.get(word);
+        let (word, bit) = self.place(pid);
         word.is_none_or(|word| word.fetch_or(bit, Relaxed) & bit == 0)
     }
 
-    /// The index of its word, and its bit there.
-    fn place(pid: Pid) -> (usize, u64) {
-        (pid.get() as usize / 64, 1 << (pid.get() % 64))
+    fn place(&self, pid: Pid) -> (Option<&AtomicU64>, u64) {
+        let word = self.0.get(pid.get() as usize / 64);
+        (word, 1 << (pid.get() % 64))
     }
 }
 

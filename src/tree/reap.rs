@@ -1,4 +1,4 @@
-//! Reaping: takes every child that has ended, and finds out whether it is the server or an orphan.
+//! Reaping: takes every child that has ended, and tells the server from orphans.
 
 use crate::sys::pid::Pid;
 use crate::sys::signal::Signal;
@@ -12,25 +12,24 @@ pub struct Reaped {
     pub left: Left,
     /// How the server ended, if it did.
     pub server: Option<Ended>,
-    /// The last suspension or resumption of the server by job control.
+    /// Its last suspension or resumption by job control.
     pub server_job: Option<Change>,
 }
 
-/// What is left after reaping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// No process of the tree.
+    /// No process of the tree is left.
     Empty,
     /// Processes that have not ended.
     Living,
     /// There is more to take. The caller reaps again after it has handled everything else.
     More,
-    /// The kernel does not say: wait has failed in a way that no manual foresees.
+    /// wait has failed in a way that no manual foresees.
     Unknown(Errno),
 }
 
-/// The most changes that are taken at once. A tree can make orphans as fast as they are reaped, and
-/// deadlines and triggers must not wait until it no longer does.
+/// The most changes that are taken at once: deadlines and triggers must not wait for a tree that
+/// makes orphans as fast as they are reaped.
 const BATCH: usize = 1000;
 
 impl Tree {
@@ -43,28 +42,28 @@ impl Tree {
             server_job: None,
         };
         for _ in 0..BATCH {
-            reaped.left = match Wait::any().ended().suspended().resumed().take() {
-                Ok(Some((pid, change))) => {
-                    self.take(&mut reaped, pid, change, each);
-                    continue;
+            let (pid, change) = match Wait::any().ended().suspended().resumed().take() {
+                Ok(Some(taken)) => taken,
+                other => {
+                    reaped.left = match other {
+                        Ok(_) if self.only_others_left() => Left::Empty,
+                        Ok(_) => Left::Living,
+                        Err(Errno::CHILD) => Left::Empty,
+                        Err(errno) => Left::Unknown(errno),
+                    };
+                    break;
                 }
-                Ok(None) if self.only_others_left() => Left::Empty,
-                Ok(None) => Left::Living,
-                Err(Errno::CHILD) => Left::Empty,
-                Err(errno) => Left::Unknown(errno),
             };
-            break;
+            let is_main = self.note_change(&mut reaped, pid, change);
+            if let Change::Ended(ended) = change {
+                each(pid, ended, is_main);
+            }
         }
         reaped
     }
 
-    fn take(
-        &mut self,
-        reaped: &mut Reaped,
-        pid: i32,
-        change: Change,
-        each: &mut dyn FnMut(i32, Ended, bool),
-    ) {
+    /// Returns whether it is the server that has changed, or the init that stands for it.
+    fn note_change(&mut self, reaped: &mut Reaped, pid: i32, change: Change) -> bool {
         let server = self.server.as_mut();
         let server = server.filter(|server| server.pid.get() == pid && !server.reaped);
         let is_server = server.is_some();
@@ -77,29 +76,27 @@ impl Tree {
                     (reaped.server, reaped.server_job) = (Some(ended), Some(Change::Resumed));
                 }
                 Change::Suspended(_) | Change::Resumed => reaped.server_job = Some(change),
-                // A tracing stop is no suspension by job control: a shell could not resume the
-                // server.
+                // No suspension by job control: a shell could not resume the server.
                 Change::Trapped => {}
             }
         }
-        if let Change::Ended(ended) = change {
-            self.reaped += 1;
-            if self.sigkill.since.is_some() && ended == Ended::Killed(Signal::KILL.number()) {
-                self.sigkill.ended += 1;
-            }
-            self.strangers.retain(|stranger| *stranger != pid);
-            // The kernel lets it end only after all others of its namespace, which it has killed.
-            let is_init = |init: Pid| init.get() == pid && self.server.is_none();
-            let was_init = self.ending_init.is_some_and(is_init);
-            if was_init {
-                reaped.server = Some(ended);
-            }
-            each(pid, ended, is_server || was_init);
+        let Change::Ended(ended) = change else {
+            return is_server;
+        };
+        self.reaped += 1;
+        if self.sigkill.since.is_some() && ended == Ended::Killed(Signal::KILL.number()) {
+            self.sigkill.ended += 1;
         }
+        self.strangers.retain(|stranger| *stranger != pid);
+        // The kernel lets it end only after all others of its namespace, which it has killed.
+        let was_init = self.server.is_none() && self.ending_init.map(Pid::get) == Some(pid);
+        if was_init {
+            reaped.server = Some(ended);
+        }
+        is_server || was_init
     }
 
-    /// Whether only children are left that this process had before it executed treaper, or that
-    /// `--spare` leaves alone. Then the stop waits for no process.
+    /// Whether the stop waits for none of the children that are left.
     fn only_others_left(&self) -> bool {
         let has_others = !self.strangers.is_empty() || self.spare.is_some();
         if !has_others && self.ending_init.is_none() || self.living_server().is_some() {
@@ -122,8 +119,8 @@ impl Tree {
         }
     }
 
-    /// Asks all children: only the name of a daemon without a leader tells that its session is
-    /// spared.
+    /// Asks for all children, since only the name of a daemon without a leader tells that its
+    /// session is spared.
     pub(super) fn note_daemons(&self) {
         if self.spare.is_some() {
             let _ = proc::children(pid::own(), &mut |child| _ = self.is_spared_child(child));

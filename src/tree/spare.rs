@@ -1,11 +1,10 @@
 //! `--spare`: daemons of the tree that live on.
 //!
 //! A process is spared if the leader of its session has one of the names, and so is all that is
-//! below a spared process. A daemon that has forked twice has a session without a leader: its own
-//! name counts. Only what a daemon has started can be in its session, so an orphan is known by its
-//! session. Each session that was seen is remembered, also that of a process below: then its
-//! processes are known after the daemon has ended or has another name, and in the shim after the
-//! monitor was killed.
+//! below a spared process. Only what a daemon has started can be in its session, so an orphan is
+//! known by its session. A daemon that has forked twice has a session without a leader: its own
+//! name counts. Each session that was seen is remembered, also that of a process below: so it is
+//! known when the daemon has ended or has another name, and in the heir.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -24,27 +23,21 @@ shared_words! {
     /// The sessions that were seen. Zero means "no session".
     pub struct Known {
         leaders: Words<MAX_KNOWN>,
-        /// When each leader, or that process without one, was started. The pid alone may belong to
-        /// another process later.
+        /// When each leader, or that process without one, was started: the pid can be recycled.
         started: Words<MAX_KNOWN>,
     }
 }
 
-/// Which processes are spared.
 #[derive(Clone, Copy, Debug)]
 pub struct Spare {
     names: &'static [OsString],
-    /// The session in which treaper was started. Its leader is not of the tree, and a server at a
-    /// terminal is in it.
+    /// The session of treaper, whose leader is not of the tree. A server at a terminal is in it.
     own: i32,
     known: Known,
 }
 
 impl Spare {
     /// To be called before there is a monitor. `None`: no name was given.
-    ///
-    /// # Errors
-    /// No process can be spared here.
     pub fn prepare(names: &'static [OsString], level: Level) -> Result<Option<Self>, Error> {
         let why = match level {
             _ if names.is_empty() => return Ok(None),
@@ -52,12 +45,9 @@ impl Spare {
             Level::Group if pid::own() == 1 => "not possible as PID 1, whose exit kills all",
             Level::Group if proc::view().is_err() => "not possible without the /proc of this place",
             Level::Group => {
-                let map = |errno| Error::kernel("map memory", errno);
-                return Ok(Some(Self {
-                    names,
-                    own: pid::session(0).unwrap_or(0),
-                    known: Known::shared().map_err(map)?,
-                }));
+                let own = pid::session(0).unwrap_or(0);
+                let known = Known::shared().map_err(|errno| Error::kernel("map memory", errno))?;
+                return Ok(Some(Self { names, own, known }));
             }
         };
         Err(Error::Misuse(format!("--spare or TREAPER_SPARE: {why}")))
