@@ -303,7 +303,7 @@ fn the_most_memory_of_a_tree_is_what_the_kernel_has_counted() {
     std::fs::write(directory.0.join("memory.peak"), "41943040\n").unwrap();
     group.dir = std::fs::File::open(&directory.0).unwrap().into();
     let tree = Tree::new(None, Vec::new(), Containment::Cgroup(group), None);
-    assert_eq!(tree.memory_peak(), Some(40 << 20));
+    assert_eq!(tree.cgroup().and_then(Cgroup::memory_peak), Some(40 << 20));
     let tree = Tree::new(None, Vec::new(), Containment::Group, None);
-    assert_eq!(tree.memory_peak(), None);
+    assert_eq!(tree.cgroup().and_then(Cgroup::memory_peak), None);
 }

@@ -37,8 +37,7 @@ fn walk(strangers: &[i32], search: Search, mut act: impl FnMut(i32)) -> (Vec<i32
         strangers,
         spares: &|_, _| false,
         start: search,
-        watchful: true,
-        reach: Reach::Tree,
+        reach: Reach::WatchedTree,
     };
     let gaps = walk::walk(scope, &mut |member| {
         visited.push(member.pid.get());

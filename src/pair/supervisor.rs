@@ -6,6 +6,7 @@ mod signals;
 use std::{mem::discriminant, os::fd::AsFd, time::Duration};
 
 use super::{context::Context, finally, link::Link};
+use crate::contain::{Level, cgroup::Cgroup};
 use crate::output::progress::{self, Named, Seconds, Step};
 use crate::output::{error::Error, report::Facts, status, stderr};
 use crate::plan::event::{Action, Event, Trigger};
@@ -15,7 +16,7 @@ use crate::streams::watch::{Watch, Woken};
 use crate::sys::{Errno, clock, clone, fd, pid, proc, stream};
 use crate::sys::{exec::Failure, parent::Parent, pid::Pid, signal::Signal};
 use crate::tree::{Tree, reap::Left};
-use crate::{command, contain::Level, job_control};
+use crate::{command, job_control};
 
 /// Which process runs the loop.
 #[derive(Debug)]
@@ -162,7 +163,7 @@ impl<'a> Supervisor<'a> {
             server_ended: self.context.board.ended(),
             exit_status: status,
             finally,
-            memory_peak: self.tree.memory_peak(),
+            memory_peak: self.tree.cgroup().and_then(Cgroup::memory_peak),
             ..self.context.config.facts()
         });
     }

@@ -80,7 +80,7 @@ impl Tree {
         } else {
             let sessions = self.server.as_ref().map_or([0; 2], Server::sessions);
             let mut count = 0;
-            self.walk(false, Reach::Children, &mut |member| {
+            self.walk(Reach::Children, &mut |member| {
                 let name = name_of_daemon(member.pid, sessions);
                 name.inspect(|name| daemons.add(member.pid, *name));
                 count += send_stop(member, signal, group);
@@ -133,7 +133,7 @@ impl Tree {
             |pid: Pid| proc::stat(pid.get()).map_or(0, |stat| stat.started) <= step.began;
         walk::repeat(&clock::now, STOP_WALKS, &mut || {
             let before = count;
-            missed = self.walk(true, Reach::Tree, &mut |member: &Member| {
+            missed = self.walk(Reach::WatchedTree, &mut |member: &Member| {
                 if step.pause.is_none() || was_there(member.pid) {
                     count += send_stop(member, step.signal, step.group);
                 }

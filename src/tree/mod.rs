@@ -27,13 +27,12 @@ pub struct Server {
     /// Missing before Linux 5.2.
     pub pidfd: Option<OwnedFd>,
     pub standing: Standing,
-    /// The first leader of its session and group, which is gone, with its pidfd; `None`: the server
-    /// leads them itself, or is in the job of treaper.
+    /// The first leader of its session and group, which is gone; `None`: the server leads them
+    /// itself, or is in the job of treaper.
     pub leader: Option<(Pid, Option<OwnedFd>)>,
     /// Whether it was reaped. Its pid may belong to another process then.
     pub reaped: bool,
-    /// Whether it is suspended, by the last change that `wait` has reported; `None`: another
-    /// process has got that report.
+    /// By the last change that `wait` has reported; `None`: another process has got that report.
     pub suspended: Option<bool>,
     pub stop_sent: StopSent,
 }
@@ -51,8 +50,7 @@ impl Server {
         }
     }
 
-    /// The process group that was made for it. All its members are of the tree. `None`: it is in
-    /// the job of treaper.
+    /// The group that was made for it: all members are of the tree. `None`: it is in treaper's job.
     pub fn group(&self) -> Option<Pid> {
         match (self.standing, &self.leader) {
             (Standing::InJob, _) => None,
@@ -61,7 +59,7 @@ impl Server {
         }
     }
 
-    /// The sessions in which it can be, if they were made for it; 0: there is no second one.
+    /// The sessions that were made for it, if any; 0: there is no second one.
     fn sessions(&self) -> [i32; 2] {
         let leader = self.leader.as_ref().map_or(0, |(leader, _)| leader.get());
         [self.pid.get(), leader]
@@ -75,36 +73,34 @@ impl Server {
     }
 }
 
-/// Whether the server has been sent the stop signal, and by which sender.
+/// Whether the server has been sent the stop signal, and by whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSent {
     No,
-    /// The kernel sends it when the monitor is killed, unless the server has disarmed its
-    /// parent-death signal. Whether it has cannot be seen.
+    /// When the monitor was killed, unless the server had disarmed its parent-death signal, which
+    /// cannot be seen.
     PerhapsByKernel,
     ByTreaper,
 }
 
-/// The server, what it has started, and how these processes are found, signalled and reaped.
+/// The server, and all that it has started.
 #[derive(Debug)]
 pub struct Tree {
     pub server: Option<Server>,
-    /// Children of this process that are not of the tree, as it had them before it executed
-    /// treaper. They and their descendants are left alone.
+    /// Children from before this process executed treaper: they and their descendants are not of
+    /// the tree.
     pub strangers: Vec<i32>,
     /// The processes of treaper that are known here; 0: none.
     pub treaper: [i32; 3],
     /// What `--spare` leaves alone.
     pub spare: Option<Spare>,
-    /// A monitor that waits for the end of its PID namespace. It is not of the tree, and its
-    /// descendants are.
+    /// A monitor that waits for the end of its PID namespace. Only its descendants are of the tree.
     pub ending_init: Option<Pid>,
     containment: Containment,
     /// How the children were found by the last walk.
     search: Search,
-    /// Where the processes are noted that got SIGKILL or have survived it, for `--report`.
     ledger: Option<Ledger>,
-    /// Whether the last walk has ended early, without room or descriptors for the whole tree.
+    /// See [`walk::Gaps`].
     cut_short: bool,
     first_step: Option<FirstStep>,
     /// How many processes have been reaped.
@@ -135,20 +131,14 @@ impl Tree {
         }
     }
 
-    /// The group that holds the tree, if there is one.
     pub const fn cgroup(&self) -> Option<&Cgroup> {
         self.containment.cgroup()
     }
 
-    /// Whether the group has a living process. A group that cannot be read has none.
+    /// Whether the cgroup has a living process. One that cannot be read has none.
     pub fn has_members(&self) -> bool {
-        self.cgroup()
-            .is_some_and(|cgroup| cgroup.is_populated() == Ok(true))
-    }
-
-    /// The most memory that the group has used, in bytes, if that is known.
-    pub fn memory_peak(&self) -> Option<u64> {
-        self.cgroup().and_then(Cgroup::memory_peak)
+        let cgroup = self.cgroup();
+        cgroup.is_some_and(|cgroup| cgroup.is_populated() == Ok(true))
     }
 
     /// The server, unless it was reaped.
@@ -163,9 +153,8 @@ impl Tree {
         server.is_some_and(|server| server.stop_sent == StopSent::ByTreaper)
     }
 
-    /// Visits each process.
     pub fn each(&mut self, visit: &mut dyn FnMut(&Member)) {
-        self.walk(false, Reach::Tree, visit);
+        self.walk(Reach::Tree, visit);
     }
 
     /// Whether `--spare` leaves the process alone. `below`: the process was started by such a one.
@@ -176,8 +165,8 @@ impl Tree {
     }
 
     /// Returns whether some processes may have been missed, because they ended or moved meanwhile:
-    /// always, if the walk is not `watchful`.
-    fn walk(&mut self, watchful: bool, reach: Reach, visit: &mut dyn FnMut(&Member)) -> bool {
+    /// always, unless the walk is watched.
+    fn walk(&mut self, reach: Reach, visit: &mut dyn FnMut(&Member)) -> bool {
         self.note_daemons();
         // The list of the namespace is tried again, even if it could not be read last time.
         let start = if self.containment.is_namespace() {
@@ -187,28 +176,21 @@ impl Tree {
         };
         let scope = Scope {
             strangers: &self.strangers,
-            spares: &|pid, below| self.spares(pid, below),
+            spares: &|pid, below| self.ending_init == Some(pid) || self.spares(pid, below),
             start,
-            watchful,
             reach,
         };
-        let ending = self.ending_init;
-        let gaps = walk::walk(scope, &mut |member| {
-            if ending != Some(member.pid) {
-                visit(member);
-            }
-        });
+        let gaps = walk::walk(scope, visit);
         self.cut_short = gaps.cut_short;
-        if gaps.search != self.search {
-            self.search = gaps.search;
-            match gaps.search {
-                Search::Files | Search::Namespace => {}
-                Search::Scan => log::info!("no list of children in /proc: scanning all processes"),
-                Search::Wait => log::warn!(
-                    "/proc cannot be used: treaper finds only its own children, one generation at a time"
-                ),
-            }
+        match gaps.search {
+            search if search == self.search => {}
+            Search::Files | Search::Namespace => {}
+            Search::Scan => log::info!("no list of children in /proc: scanning all processes"),
+            Search::Wait => log::warn!(
+                "/proc cannot be used: treaper finds only its own children, one generation at a time"
+            ),
         }
+        self.search = gaps.search;
         if let Some(errno) = gaps.errno {
             log::info!("the walk of the tree was not complete: {errno}");
         }

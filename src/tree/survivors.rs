@@ -1,5 +1,4 @@
-//! Lists the processes of the tree that are left: while a stop waits for them, and after SIGKILL
-//! has not ended them.
+//! Lists the processes that a stop waits for, that it leaves, and that SIGKILL has not ended.
 
 use std::time::Duration;
 
@@ -11,13 +10,11 @@ use crate::tree::Tree;
 use crate::tree::pid_set::PidSet;
 use crate::tree::walk::{self, Reach};
 
-/// How long the processes may be counted, since a stop goes on only after that.
+/// How long the processes may be counted, since a stop waits for that.
 const COUNT_WALKS: Duration = Duration::from_millis(5);
-/// The processes that [`Tree::count_signalled`] has counted.
 static COUNTED: PidSet = PidSet::new();
 
 impl Tree {
-    /// The living processes.
     pub fn living(&mut self) -> Named {
         let mut living = Named::default();
         self.each(&mut |member| match proc::stat(member.pid.get()) {
@@ -30,12 +27,11 @@ impl Tree {
     }
 
     /// How many processes have just got the stop signal, or will get it: the living, and children
-    /// that have ended since then. Processes are ending and get other parents, so they are counted
-    /// again while one may have been missed.
+    /// that have ended since then.
     pub fn count_signalled(&mut self) -> u64 {
         let (mut count, own) = (0, pid::own());
         walk::repeat(&clock::now, COUNT_WALKS, &mut || {
-            self.walk(true, Reach::Tree, &mut |member| {
+            self.walk(Reach::WatchedTree, &mut |member| {
                 let counts = match proc::stat(member.pid.get()) {
                     Ok(stat) => !proc::is_dead(stat.state) || stat.parent == own,
                     Err(errno) => errno == proc::FOREIGN,
@@ -46,20 +42,19 @@ impl Tree {
         count
     }
 
-    /// Lists the processes that `--spare` leaves, and notes them for the report. By now they are
-    /// children of this process.
+    /// Lists the processes that `--spare` leaves, by now children of this process, and notes them
+    /// for the report.
     pub fn name_spared(&self) {
         let mut spared = Named::default();
         let _ = proc::children(pid::own(), &mut |child| {
             let is_spared = !self.strangers.contains(&child) && self.is_spared_child(child);
-            let Some(pid) = Pid::new(child).filter(|_| is_spared) else {
-                return;
-            };
-            let process = Process::read(pid).filter(|process| !proc::is_dead(process.state));
-            let Some(process) = process else { return };
-            spared.add(pid, process.name);
-            if let Some(ledger) = self.ledger {
-                ledger.add(List::Spared, &process);
+            let found = Pid::new(child).filter(|_| is_spared);
+            let process = found.and_then(Process::read);
+            let living = process.filter(|process| !proc::is_dead(process.state));
+            if let Some((pid, process)) = found.zip(living) {
+                spared.add(pid, process.name);
+                self.ledger
+                    .inspect(|ledger| ledger.add(List::Spared, &process));
             }
         });
         if spared.count > 0 {
@@ -83,9 +78,7 @@ impl Tree {
                     return;
                 }
                 count += 1;
-                if let Some(ledger) = ledger {
-                    ledger.add(List::Survivors, &process);
-                }
+                ledger.inspect(|ledger| ledger.add(List::Survivors, &process));
                 let (pid, name, state) = (process.pid, process.name, char::from(process.state));
                 match process.uid {
                     Some(uid) => {

@@ -2,30 +2,26 @@
 //! visited.
 //!
 //! The walk goes depth first. The pid of a child cannot be recycled, since only this process reaps
-//! it. A deeper process is opened first. Then its parent must still be the process under which it
-//! was found, and that one must not have been reaped meanwhile. A process that fails this proof is
-//! not visited. If it is of the tree, it has become a child of this process, and the next walk
-//! finds it.
+//! it. A deeper process is opened first; then its parent must still be the process under which it
+//! was found, and that one must not have been reaped. A process that fails this proof is not
+//! visited: if it is of the tree, it has become a child of this process, and the next walk finds it.
 //!
 //! Children are read from `/proc/PID/task/TID/children`, or by one scan of `/proc` if the kernel
-//! has no such files. Without `/proc`, wait is asked about every possible pid. That finds only the
-//! children of this process, and their orphans at the next walk. For the init of a PID namespace no
-//! proof is needed: every process that `/proc` lists is of the tree.
+//! has no such files. Without `/proc`, wait is asked about every possible pid, which finds only the
+//! children of this process. In a PID namespace, its init needs no proof.
 
 mod kernel;
-mod member;
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::sys::pid::Pid;
 use crate::sys::{Errno, proc};
-pub use kernel::Kernel;
 use kernel::Linux;
-pub use member::Member;
+pub use kernel::{Kernel, Member};
 
-/// At most so many walks follow each other, each for processes that got another parent during the
-/// one before.
+/// The most walks that follow each other, each for processes that got another parent during the one
+/// before.
 const MAX_WALKS: u32 = 16;
 
 /// How many levels below the children of this process a walk goes. It holds a descriptor for each,
@@ -48,16 +44,14 @@ pub enum Search {
     Scan,
     /// `waitid` over all pids.
     Wait,
-    /// The list of all processes in `/proc`, for the init of a PID namespace: all of them are of
-    /// the tree.
+    /// For the init of a PID namespace: all processes that `/proc` lists are of the tree.
     Namespace,
 }
 
 /// What a walk could not do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
-    /// The last error by which a process may have been missed. That a process is gone is no such
-    /// error.
+    /// The last error by which a process may have been missed, other than that one is gone.
     pub errno: Option<Errno>,
     /// How the children were found in the end.
     pub search: Search,
@@ -70,34 +64,33 @@ pub struct Gaps {
 /// How far a walk goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    Tree,
     /// Only the children of this process. It costs no look into `/proc` for each of them.
     Children,
+    Tree,
+    /// The tree. Only this one learns whether it was disturbed; the others say that they were.
+    WatchedTree,
 }
 
 /// Which processes a walk visits.
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
-    /// Children that this process had before it executed treaper: they and their descendants are
-    /// not visited.
+    /// Children from before this process executed treaper: they and their descendants are not
+    /// visited.
     pub strangers: &'a [i32],
-    /// Whether a process of the tree is spared, which is then not visited. The flag: it was started
-    /// by such a one.
+    /// Whether a process of the tree is not visited. The flag: this is so for its parent.
     pub spares: &'a dyn Fn(Pid, bool) -> bool,
     /// How the children are found at first.
     pub start: Search,
-    /// Without it, `disturbed` is always true: for callers that walk again anyway.
-    pub watchful: bool,
     pub reach: Reach,
 }
 
 impl Scope<'_> {
     /// Those of a walk that has not begun.
-    const fn no_gaps(&self) -> Gaps {
+    fn no_gaps(&self) -> Gaps {
         Gaps {
             errno: None,
             search: self.start,
-            disturbed: !self.watchful,
+            disturbed: self.reach != Reach::WatchedTree,
             cut_short: false,
         }
     }
@@ -149,8 +142,8 @@ pub fn walk_in<K: Kernel>(
     walk.gaps
 }
 
-/// Calls `walk` again and again while it returns that it may have missed a process, within limits.
-/// No walk begins after `time`: processes that keep forking could otherwise make the walks endless.
+/// Calls `walk` again while it returns that it may have missed a process, within limits. No walk
+/// begins after `time`: processes that keep forking could otherwise make the walks endless.
 pub fn repeat(now: &dyn Fn() -> Duration, time: Duration, walk: &mut dyn FnMut() -> bool) {
     let end = now() + time;
     for _ in 0..MAX_WALKS {
@@ -160,10 +153,9 @@ pub fn repeat(now: &dyn Fn() -> Duration, time: Duration, walk: &mut dyn FnMut()
     }
 }
 
-/// A visited process whose children are visited now.
+/// A process whose children are visited now.
 struct Frame<H> {
     member: Member<H>,
-    /// It is spared, so what it has started is spared as well.
     spared: bool,
     /// The index among the pending ones at which the children of the process above it begin.
     outer: usize,
@@ -183,7 +175,7 @@ struct Walk<'a, K> {
 
 impl<K: Kernel> Walk<'_, K> {
     fn run(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
-        let is_deep = self.scope.reach == Reach::Tree;
+        let is_deep = self.scope.reach != Reach::Children;
         if self.gaps.search == Search::Namespace {
             if is_deep && self.visit_all(visit) {
                 return;
@@ -206,8 +198,7 @@ impl<K: Kernel> Walk<'_, K> {
                 }
             });
         }
-        let children = self.len;
-        let mut first = 0;
+        let (children, mut first) = (self.len, 0);
         loop {
             while self.len == first {
                 let Some(frame) = path.pop() else {
@@ -216,15 +207,13 @@ impl<K: Kernel> Walk<'_, K> {
                 first = frame.outer;
             }
             self.len -= 1;
-            let number = self.room.pending[self.len];
-            let parent = path.last();
-            let below = parent.is_some_and(|parent| parent.spared);
+            let (number, parent) = (self.room.pending[self.len], path.last());
             let Some(member) = self.prove(number, parent.map(|parent| &parent.member)) else {
                 self.gaps.disturbed |=
                     !self.gaps.cut_short && !self.scope.strangers.contains(&number);
                 continue;
             };
-            let spared = (self.scope.spares)(member.pid, below);
+            let spared = (self.scope.spares)(member.pid, parent.is_some_and(|above| above.spared));
             let len = self.len;
             if is_deep {
                 self.find_children(member.pid.get());
@@ -236,17 +225,14 @@ impl<K: Kernel> Walk<'_, K> {
             if !spared {
                 visit(&member);
             }
-            if self.len == len {
-                continue;
-            }
-            if path.len() < path.capacity() {
+            if self.len > len && path.len() < path.capacity() {
                 path.push(Frame {
                     member,
                     spared,
                     outer: first,
                 });
                 first = len;
-            } else {
+            } else if self.len > len {
                 // Too deep for one walk.
                 self.len = len;
                 self.gaps.cut_short = true;
@@ -265,8 +251,8 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
-    /// The process `number`, which was found among the children of `parent` (`None`: of this
-    /// process), if it is proven to be one of them.
+    /// The process `number`, if it is proven to be a child of `parent`, among whose children it was
+    /// found (`None`: of this process).
     fn prove(
         &mut self,
         number: i32,
@@ -277,7 +263,7 @@ impl<K: Kernel> Walk<'_, K> {
             return self.own_child(pid);
         };
         let opened = self.open(pid).inspect_err(|errno| self.record_gap(*errno));
-        let (member, parent_now) = opened.ok()?;
+        let (handle, parent_now) = opened.ok()?;
         if parent_now == self.own {
             // Its parent has ended meanwhile, and it has become a child of this process.
             self.gaps.disturbed = true;
@@ -287,7 +273,11 @@ impl<K: Kernel> Walk<'_, K> {
         let is_unreaped = |handle| self.kernel.is_unreaped(handle);
         let is_its_child =
             parent_now == parent.pid.get() && parent.handle.as_ref().is_none_or(is_unreaped);
-        is_its_child.then_some(member)
+        let handle = Some(handle).filter(|_| is_its_child)?;
+        Some(Member {
+            pid,
+            handle: Some(handle),
+        })
     }
 
     /// `pid`, if it is a child of this process. wait says so, since `/proc` may be that of another
@@ -299,12 +289,9 @@ impl<K: Kernel> Walk<'_, K> {
 
     /// Appends the children of `pid` to the pending ones.
     fn find_children(&mut self, pid: i32) {
-        let (own, len) = (pid == self.own, self.len);
-        let each = &mut |child| {
-            self.gaps.cut_short |= !push(self.room.pending, &mut self.len, child);
-        };
+        let (kernel, own, len) = (self.kernel, pid == self.own, self.len);
         match self.gaps.search {
-            Search::Files => match self.kernel.children(pid, each) {
+            Search::Files => match kernel.children(pid, &mut |child| self.append(child)) {
                 Ok(()) | Err(Errno::SRCH) => return,
                 Err(Errno::NOENT) if !own => return,
                 // Only this one is scanned for: a scan finds no process that is hidden itself, but
@@ -330,10 +317,21 @@ impl<K: Kernel> Walk<'_, K> {
         if self.scanned == 0 {
             self.scan();
         }
-        for (child, parent) in &self.room.scanned[..self.scanned] {
-            if *parent == pid {
-                self.gaps.cut_short |= !push(self.room.pending, &mut self.len, *child);
+        for at in 0..self.scanned {
+            let (child, parent) = self.room.scanned[at];
+            if parent == pid {
+                self.append(child);
             }
+        }
+    }
+
+    /// Appends a process to the pending ones. Without room, another walk has to come to it.
+    fn append(&mut self, number: i32) {
+        if let Some(slot) = self.room.pending.get_mut(self.len) {
+            *slot = number;
+            self.len += 1;
+        } else {
+            self.gaps.cut_short = true;
         }
     }
 
@@ -349,39 +347,33 @@ impl<K: Kernel> Walk<'_, K> {
     }
 
     fn scan(&mut self) {
-        let mut len = 0;
         let result = self.kernel.processes(&mut |number| {
-            let slot = self.room.scanned.get_mut(len);
+            let slot = self.room.scanned.get_mut(self.scanned);
             if let (Ok(parent), Some(slot)) = (self.kernel.parent(number), slot) {
                 *slot = (number, parent);
-                len += 1;
+                self.scanned += 1;
             }
         });
-        self.scanned = len;
-        if let Err(errno) = result {
-            self.record_gap(errno);
-        }
+        let _ = result.inspect_err(|errno| self.record_gap(*errno));
         // An empty list cannot be right: `/proc` is not there, or hides even this process. Further
         // down the walk may only be out of descriptors.
-        if len == 0 && self.gaps.search == Search::Scan {
+        if self.scanned == 0 && self.gaps.search == Search::Scan {
             self.gaps.search = Search::Wait;
         }
     }
 
-    /// Opens a process and reads its parent. The parent cannot be that of a later process with the
-    /// same pid.
-    fn open(&self, pid: Pid) -> Result<(Member<K::Handle>, i32), Errno> {
+    /// Opens a process and reads its parent, which cannot be that of a later process with the same
+    /// pid.
+    fn open(&self, pid: Pid) -> Result<(K::Handle, i32), Errno> {
         let handle = self.kernel.open(pid)?;
-        let parent = match self.kernel.parent_of(&handle) {
-            Err(Errno::NOTTY) => {
-                let parent = self.kernel.parent(pid.get())?;
-                let is_its_own = self.kernel.is_unreaped(&handle);
-                is_its_own.then_some(parent).ok_or(Errno::SRCH)?
+        let mut parent = self.kernel.parent_of(&handle);
+        if parent == Err(Errno::NOTTY) {
+            parent = self.kernel.parent(pid.get());
+            if parent.is_ok() && !self.kernel.is_unreaped(&handle) {
+                return Err(Errno::SRCH);
             }
-            known => known?,
-        };
-        let handle = Some(handle);
-        Ok((Member { pid, handle }, parent))
+        }
+        Ok((handle, parent?))
     }
 
     fn record_gap(&mut self, errno: Errno) {
@@ -390,14 +382,4 @@ impl<K: Kernel> Walk<'_, K> {
             self.gaps.cut_short |= matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM);
         }
     }
-}
-
-/// Appends `number`. Returns false if there is no room: then another walk has to come to it.
-fn push(pending: &mut [i32], len: &mut usize, number: i32) -> bool {
-    let Some(slot) = pending.get_mut(*len) else {
-        return false;
-    };
-    *slot = number;
-    *len += 1;
-    true
 }

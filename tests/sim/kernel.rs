@@ -98,8 +98,7 @@ impl<'a> Simulated<'a> {
             strangers,
             spares: &|_, _| false,
             start: Search::Files,
-            watchful: true,
-            reach: Reach::Tree,
+            reach: Reach::WatchedTree,
         };
         walk::walk_in(self, room, scope, visit)
     }

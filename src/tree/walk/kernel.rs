@@ -1,11 +1,14 @@
-//! What a walk asks the kernel. Tests put a simulated process table here.
+//! What a walk asks the kernel, for which tests have a simulated process table, and the processes
+//! that it has proven.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc::View;
-use crate::sys::{Errno, pidfd, wait};
+use crate::sys::signal::{self, Signal};
+use crate::sys::wait::{self, Wait};
+use crate::sys::{Errno, pidfd};
 
 /// What a walk needs of a kernel. The type is known at compile time, so each call is direct.
 pub trait Kernel {
@@ -14,36 +17,23 @@ pub trait Kernel {
 
     fn own(&self) -> i32;
 
-    /// Calls `each` with every child of `pid`.
-    ///
-    /// # Errors
-    /// See [`View::children`].
+    /// Calls `each` with every child of `pid`. Errors: see [`View::children`].
     fn children(&self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno>;
 
-    /// Calls `each` with every pid that is in use.
-    ///
-    /// # Errors
-    /// See [`View::processes`].
+    /// Calls `each` with every pid that is in use. Errors: see [`View::processes`].
     fn processes(&self, each: &mut dyn FnMut(i32)) -> Result<(), Errno>;
 
     /// Calls `each` with every child of this process, found without a list. The search takes long.
     fn own_children(&self, each: &mut dyn FnMut(Pid));
 
-    /// # Errors
     /// `ESRCH`, `ENOENT` no such process; `EMFILE`, `ENFILE`, `ENOMEM`.
     fn open(&self, pid: Pid) -> Result<Self::Handle, Errno>;
 
-    /// The parent of the process behind a handle.
-    ///
-    /// # Errors
-    /// `ESRCH` it was reaped; `ENOTTY` the kernel cannot do this for a handle, see
-    /// [`Kernel::parent`].
+    /// The parent of the process behind a handle. `ESRCH` it was reaped; `ENOTTY` only
+    /// [`Self::parent`] can tell.
     fn parent_of(&self, handle: &Self::Handle) -> Result<i32, Errno>;
 
-    /// The parent of the process that has this pid now.
-    ///
-    /// # Errors
-    /// See [`View::stat`].
+    /// The parent of the process that has this pid now. Errors: see [`View::stat`].
     fn parent(&self, pid: i32) -> Result<i32, Errno>;
 
     /// Whether the process behind a handle has not been reaped: its pid is still its own.
@@ -118,5 +108,33 @@ impl Kernel for Linux {
 
     fn is_child(&self, pid: Pid) -> bool {
         wait::is_child(pid)
+    }
+}
+
+/// A process that is proven to be of the tree. It can be signalled safely while this value lives.
+#[derive(Debug)]
+pub struct Member<H = OwnedFd> {
+    pub pid: Pid,
+    /// `None` for a child of this process, and in a PID namespace of its own.
+    pub handle: Option<H>,
+}
+
+impl Member {
+    /// `ESRCH` it is gone; `EPERM` not allowed.
+    pub fn send(&self, signal: Signal) -> Result<(), Errno> {
+        let handle = self.handle.as_ref();
+        match handle.map(|handle| pidfd::send(handle.as_fd(), signal)) {
+            // Before Linux 5.1 there is no safer call. The process was proven a moment ago.
+            None | Some(Err(Errno::NOSYS)) => signal::kill(self.pid, signal),
+            Some(sent) => sent,
+        }
+    }
+
+    /// Whether it has ended: then its children have another parent.
+    pub fn has_ended(&self) -> bool {
+        match &self.handle {
+            None => Wait::child(self.pid).ended().has_come(),
+            Some(handle) => pidfd::has_ended(handle.as_fd()),
+        }
     }
 }

@@ -24,15 +24,15 @@ pub struct Gaps {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    Tree,
     Children,
+    Tree,
+    WatchedTree,
 }
 
 pub struct Scope<'a> {
     pub strangers: &'a [i32],
     pub spares: &'a dyn Fn(Pid, bool) -> bool,
     pub start: Search,
-    pub watchful: bool,
     pub reach: Reach,
 }
 
@@ -52,7 +52,7 @@ impl Member {
 }
 
 pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
-    let deep = scope.reach == Reach::Tree;
+    let deep = scope.reach != Reach::Children;
     let strangers = scope.strangers.iter();
     let strangers = strangers.fold(0, |set, pid| set | 1 << actor::index(*pid));
     for pid in call(Op::Walk { deep, strangers }).pids() {
