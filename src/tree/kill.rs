@@ -30,8 +30,7 @@ const QUIET_TIME: Duration = Duration::from_millis(2);
 /// How long the walks may take in which the stop signal is sent.
 pub const STOP_WALKS: Duration = Duration::from_millis(50);
 
-/// The server's process group and the children of this process have got the stop signal, and most
-/// of the tree is ending.
+/// The server's group and the children of this process have got the stop signal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstStep {
     signal: Signal,
@@ -344,9 +343,8 @@ fn signal_whole_group(server: &Server, signal: Signal) -> Result<(), Errno> {
     result
 }
 
-/// Whether the parent-death signal seems to have reached `server`. A change of uid removes that
-/// signal, and can be seen in the owner. For other causes, [`Tree::ensure_server_stop`] sends it
-/// later.
+/// Whether the parent-death signal seems to have reached `server`. A change of uid, which shows in
+/// the owner, removes it. For other causes, [`Tree::ensure_server_stop`] sends it later.
 fn seems_sent_by_kernel(server: &Server) -> bool {
     server.stop_sent == StopSent::PerhapsByKernel
         && proc::view().and_then(|proc| proc.owner(server.pid.get())) == Ok(namespace::own_ids().0)

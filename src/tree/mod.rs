@@ -147,7 +147,6 @@ impl Tree {
         server.map(|server| server.pid)
     }
 
-    /// Whether the server has got the stop signal from treaper.
     pub fn has_sent_stop(&self) -> bool {
         let server = self.server.as_ref();
         server.is_some_and(|server| server.stop_sent == StopSent::ByTreaper)
@@ -183,8 +182,8 @@ impl Tree {
         let gaps = walk::walk(scope, visit);
         self.cut_short = gaps.cut_short;
         match gaps.search {
-            search if search == self.search => {}
             Search::Files | Search::Namespace => {}
+            search if search == self.search => {}
             Search::Scan => log::info!("no list of children in /proc: scanning all processes"),
             Search::Wait => log::warn!(
                 "/proc cannot be used: treaper finds only its own children, one generation at a time"

@@ -28,7 +28,6 @@ const MAX_WALKS: u32 = 16;
 /// so with a low limit of open files it ends higher up.
 const LEVELS: usize = 256;
 
-/// For how many processes there is room.
 const ROOM: usize = 64 * 1024;
 
 /// The two parts of [`Room`]. Static, since a walk must not need an allocation.
@@ -53,7 +52,6 @@ pub enum Search {
 pub struct Gaps {
     /// The last error by which a process may have been missed, other than that one is gone.
     pub errno: Option<Errno>,
-    /// How the children were found in the end.
     pub search: Search,
     /// A process ended or got another parent during the walk, so its children may have been missed.
     pub disturbed: bool,
@@ -85,7 +83,6 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Those of a walk that has not begun.
     fn no_gaps(&self) -> Gaps {
         Gaps {
             errno: None,
@@ -241,8 +238,7 @@ impl<K: Kernel> Walk<'_, K> {
     }
 
     /// A process can end and be reaped before the walk comes to its parent. Then the only trace is
-    /// that this process has more children than the `before` at the begin of the walk: none of them
-    /// is reaped during a walk.
+    /// that this process, which reaps none during a walk, has more children than `before`.
     fn count_again(&mut self, before: usize) {
         if !self.gaps.disturbed {
             self.scanned = 0;
@@ -273,11 +269,8 @@ impl<K: Kernel> Walk<'_, K> {
         let is_unreaped = |handle| self.kernel.is_unreaped(handle);
         let is_its_child =
             parent_now == parent.pid.get() && parent.handle.as_ref().is_none_or(is_unreaped);
-        let handle = Some(handle).filter(|_| is_its_child)?;
-        Some(Member {
-            pid,
-            handle: Some(handle),
-        })
+        let handle = Some(handle);
+        is_its_child.then_some(Member { pid, handle })
     }
 
     /// `pid`, if it is a child of this process. wait says so, since `/proc` may be that of another
@@ -335,8 +328,8 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
-    /// Visits all processes of the namespace. If a pid is recycled meanwhile, its new process is of
-    /// the tree as well. Returns false if the list could not be read to its end.
+    /// Visits all processes of the namespace: a pid that is recycled is of the tree as well. Returns
+    /// false if the list could not be read to its end.
     fn visit_all(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) -> bool {
         let result = self.kernel.processes(&mut |number| {
             if let Some(pid) = Pid::new(number).filter(|pid| pid.get() != self.own) {
@@ -362,8 +355,7 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
-    /// Opens a process and reads its parent, which cannot be that of a later process with the same
-    /// pid.
+    /// Opens a process and reads its parent, which is not that of a later one with the same pid.
     fn open(&self, pid: Pid) -> Result<(K::Handle, i32), Errno> {
         let handle = self.kernel.open(pid)?;
         let mut parent = self.kernel.parent_of(&handle);
