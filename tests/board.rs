@@ -75,16 +75,16 @@ fn plans() -> Vec<Plan> {
                 unread: first.map(|time| time.as_secs().min(7)),
             });
             states.push(State::Terminating(Steps {
-                server_at: first,
-                rest_at: second,
-                name_at: None,
-                kill_at: until,
+                server: first,
+                rest: second,
+                name: None,
+                kill: until,
             }));
             states.push(State::Terminating(Steps {
-                server_at: None,
-                rest_at: first,
-                name_at: second,
-                kill_at: until,
+                server: None,
+                rest: first,
+                name: second,
+                kill: until,
             }));
             states.push(State::Killing {
                 next: until,
@@ -172,7 +172,7 @@ fn stop(policy: Policy) -> Plan {
 
 fn terminating(plan: Plan) -> [Option<Duration>; 4] {
     match plan.state {
-        State::Terminating(at) => [at.server_at, at.rest_at, at.name_at, Some(at.kill_at)],
+        State::Terminating(at) => [at.server, at.rest, at.name, Some(at.kill)],
         other => panic!("{other:?}"),
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Faults seeded by hand into `src/plan/machine.rs`, each caught by the promise behind it:
 //! - a later trigger begins `Terminating` again: "the rest gets the stop signal only once"
-//! - `kill_at = now + grace / 2`: "no SIGKILL before the grace is over"
+//! - `kill = now + grace / 2`: "no SIGKILL before the grace is over"
 //! - a kill round sets `survivors_at` again, a sweep is not noted as done, a drain goes on for input that
 //!   no process reads: "no end in sight"
 //! - `Mixed` sweeps as `Staged` does: "mixed: the rest never gets the stop signal"
@@ -145,10 +145,10 @@ fn moved(node: Node, now: Duration) -> Node {
             unread,
         },
         State::Terminating(steps) => State::Terminating(Steps {
-            server_at: steps.server_at.map(to),
-            rest_at: steps.rest_at.map(to),
-            name_at: steps.name_at.map(to),
-            kill_at: to(steps.kill_at),
+            server: steps.server.map(to),
+            rest: steps.rest.map(to),
+            name: steps.name.map(to),
+            kill: to(steps.kill),
         }),
         State::Killing {
             next,
@@ -313,10 +313,7 @@ fn comes_to_an_end(node: &Node, set: &Policy) {
     let waits = node.seen.due == Some(NEVER);
     let named = !matches!(
         node.plan.state,
-        State::Terminating(Steps {
-            name_at: Some(_),
-            ..
-        })
+        State::Terminating(Steps { name: Some(_), .. })
     );
     assert_eq!(
         plan.deadline().is_none(),

@@ -57,13 +57,13 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Steps {
     /// Send the stop signal to the server, unless treaper has sent it.
-    pub server_at: Option<Duration>,
+    pub server: Option<Duration>,
     /// Send it to the rest of the tree.
-    pub rest_at: Option<Duration>,
+    pub rest: Option<Duration>,
     /// List the processes for which the stop waits.
-    pub name_at: Option<Duration>,
+    pub name: Option<Duration>,
     /// Send SIGKILL.
-    pub kill_at: Duration,
+    pub kill: Duration,
 }
 
 /// The state of the stop, with what it depends on.
@@ -97,11 +97,11 @@ impl Plan {
         let gone = self.server_gone;
         match &mut self.state {
             State::Terminating(steps) => {
-                steps.server_at = (!gone).then_some(steps.server_at.unwrap_or(now));
-                let rest = steps.rest_at.filter(|_| !gone).unwrap_or(now);
-                steps.rest_at = (self.policy.kill_mode != KillMode::Mixed).then_some(rest);
+                steps.server = (!gone).then_some(steps.server.unwrap_or(now));
+                let rest = steps.rest.filter(|_| !gone).unwrap_or(now);
+                steps.rest = (self.policy.kill_mode != KillMode::Mixed).then_some(rest);
                 let unnamed = self.policy.at_terminal && !named;
-                steps.name_at = unnamed.then_some(steps.name_at.unwrap_or(now));
+                steps.name = unnamed.then_some(steps.name.unwrap_or(now));
             }
             // The heir finds out at once whether any are left, and names them.
             State::Done | State::Survived => {
@@ -139,7 +139,7 @@ impl Plan {
     /// Whether it is time for SIGKILL to the rest of the tree.
     pub fn kills(&self, now: Duration) -> bool {
         match self.state {
-            State::Terminating(steps) => steps.kill_at <= now,
+            State::Terminating(steps) => steps.kill <= now,
             State::Killing { .. } => true,
             _ => false,
         }
@@ -151,11 +151,8 @@ impl Plan {
             State::Running | State::Done | State::Survived => None,
             State::Draining { until, check, .. } => Some(check.unwrap_or(until).min(until)),
             State::Terminating(steps) => {
-                let before = [steps.server_at, steps.rest_at, steps.name_at];
-                let first = before
-                    .into_iter()
-                    .flatten()
-                    .fold(steps.kill_at, Duration::min);
+                let before = [steps.server, steps.rest, steps.name];
+                let first = before.into_iter().flatten().fold(steps.kill, Duration::min);
                 Some(first).filter(|at| *at != NEVER)
             }
             State::Killing {
@@ -180,7 +177,7 @@ impl Plan {
             }
             Event::KillNow => match self.state {
                 // Only after the message that offers it.
-                State::Terminating(steps) if self.policy.at_terminal && steps.name_at.is_none() => {
+                State::Terminating(steps) if self.policy.at_terminal && steps.name.is_none() => {
                     self.kill(now)
                 }
                 _ => NOTHING,
@@ -242,8 +239,8 @@ impl Plan {
             // Now the rest gets the stop signal, unless it has got it. The deadline stays: where a
             // manager has one, treaper sets none for the rest either.
             State::Terminating(steps) if gone_just_now => {
-                steps.server_at = None;
-                [steps.rest_at.take().map(|_| Action::StopRest), None, None]
+                steps.server = None;
+                [steps.rest.take().map(|_| Action::StopRest), None, None]
             }
             _ => NOTHING,
         }
@@ -275,14 +272,14 @@ impl Plan {
                 }
                 self.terminate(self.trigger.unwrap_or(Trigger::StdinEof), now)
             }
-            State::Terminating(steps) if now >= steps.kill_at => self.kill(now),
+            State::Terminating(steps) if now >= steps.kill => self.kill(now),
             State::Terminating(steps) => {
                 let take_due =
                     |at: &mut Option<Duration>, action| at.take_if(|at| now >= *at).map(|_| action);
                 [
-                    take_due(&mut steps.server_at, Action::EnsureServerStop),
-                    take_due(&mut steps.rest_at, Action::StopRest),
-                    take_due(&mut steps.name_at, Action::NameWaiting),
+                    take_due(&mut steps.server, Action::EnsureServerStop),
+                    take_due(&mut steps.rest, Action::StopRest),
+                    take_due(&mut steps.name, Action::NameWaiting),
                 ]
             }
             State::Killing { survivors_at, .. } if now >= *survivors_at => {
@@ -311,10 +308,10 @@ impl Plan {
         self.trigger = self.trigger.or(Some(trigger));
         let (mode, lives) = (self.policy.kill_mode, !self.server_gone);
         self.state = State::Terminating(Steps {
-            server_at: lives.then_some(NEVER),
-            rest_at: (mode == KillMode::Staged && lives).then_some(NEVER),
-            name_at: self.policy.at_terminal.then(|| now + NAME_AFTER),
-            kill_at: NEVER,
+            server: lives.then_some(NEVER),
+            rest: (mode == KillMode::Staged && lives).then_some(NEVER),
+            name: self.policy.at_terminal.then(|| now + NAME_AFTER),
+            kill: NEVER,
         });
         if !(self.policy.manager_has_deadline && trigger == Trigger::Terminate) {
             self.shorten_deadlines(trigger, now);
@@ -329,12 +326,12 @@ impl Plan {
     fn shorten_deadlines(&mut self, trigger: Trigger, now: Duration) {
         let grace = self.policy.grace_for(trigger);
         if let State::Terminating(steps) = &mut self.state {
-            if now + grace >= steps.kill_at {
+            if now + grace >= steps.kill {
                 return;
             }
-            steps.kill_at = now + grace;
-            let last = steps.kill_at.saturating_sub(self.policy.stage_of(grace));
-            for at in [&mut steps.server_at, &mut steps.rest_at] {
+            steps.kill = now + grace;
+            let last = steps.kill.saturating_sub(self.policy.stage_of(grace));
+            for at in [&mut steps.server, &mut steps.rest] {
                 *at = at.map(|at| at.min(last));
             }
         }

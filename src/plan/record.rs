@@ -28,7 +28,7 @@ impl Plan {
                 (1, [word(Some(until)), word(check), unread, 0])
             }
             State::Terminating(at) => {
-                let times = [at.server_at, at.rest_at, at.name_at, Some(at.kill_at)];
+                let times = [at.server, at.rest, at.name, Some(at.kill)];
                 (2, times.map(word))
             }
             State::Killing {
@@ -55,10 +55,10 @@ impl Plan {
                 unread: words[2].checked_sub(1),
             },
             2 => State::Terminating(Steps {
-                server_at: first,
-                rest_at: second,
-                name_at: third,
-                kill_at: fourth?,
+                server: first,
+                rest: second,
+                name: third,
+                kill: fourth?,
             }),
             3 => State::Killing {
                 next: first?,

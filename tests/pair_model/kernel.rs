@@ -570,7 +570,7 @@ impl Kernel {
     fn check_plan(&mut self, before: u64) {
         let after = self.board[at(PLAN)];
         let deadline = |state| match state {
-            State::Terminating(steps) => Some((2, steps.kill_at)),
+            State::Terminating(steps) => Some((2, steps.kill)),
             State::Killing { survivors_at, .. } => Some((3, survivors_at)),
             _ => None,
         };

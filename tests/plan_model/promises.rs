@@ -197,7 +197,7 @@ fn times(edge: &Edge, seen: &Seen) -> Checks {
     let by_key = edge.event == Event::KillNow;
     let moved = match (from, to) {
         (State::Terminating(before), State::Terminating(after)) => {
-            after.kill_at > before.kill_at || Some(after.kill_at) != seen.due
+            after.kill > before.kill || Some(after.kill) != seen.due
         }
         (
             State::Killing {
