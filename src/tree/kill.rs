@@ -127,7 +127,7 @@ impl Tree {
     /// alone what was born during the stop, such as the commands by which a server cleans up.
     fn signal_rest(&mut self, mut step: FirstStep) {
         let (mut count, mut missed) = (0, false);
-        // One whose start is unknown counts as older than the stop, and one of the same tick (10 ms).
+        // One whose start is unknown counts as older, and so does one of the same tick (10 ms).
         let was_there =
             |pid: Pid| proc::stat(pid.get()).map_or(0, |stat| stat.started) <= step.began;
         walk::repeat(&clock::now, STOP_WALKS, &mut || {

@@ -4,7 +4,7 @@
 //! The walk goes depth first. The pid of a child cannot be recycled, since only this process reaps
 //! it. A deeper process is opened first; then its parent must still be the process under which it
 //! was found, and that one must not have been reaped. A process that fails this proof is not
-//! visited: if it is of the tree, it has become a child of this process, and the next walk finds it.
+//! visited: if it is of the tree, it is a child of this process by now, and the next walk finds it.
 //!
 //! Children are read from `/proc/PID/task/TID/children`, or by one scan of `/proc` if the kernel
 //! has no such files. Without `/proc`, wait is asked about every possible pid, which finds only the
@@ -328,8 +328,8 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
-    /// Visits all processes of the namespace: a pid that is recycled is of the tree as well. Returns
-    /// false if the list could not be read to its end.
+    /// Visits all processes of the namespace: a recycled pid is of the tree as well. Returns false
+    /// if the list could not be read to its end.
     fn visit_all(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) -> bool {
         let result = self.kernel.processes(&mut |number| {
             if let Some(pid) = Pid::new(number).filter(|pid| pid.get() != self.own) {
