@@ -44,7 +44,7 @@ fn sources() -> Vec<Source> {
 
 /// Blanks comments, strings and characters, and all that follows `#[cfg(test)]`. That is enough for code from rustfmt.
 fn code_only(text: &str) -> String {
-    let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap();
+    let text = text.split("\n#[cfg(test)]\n").next().unwrap();
     let mut code = String::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {

@@ -439,12 +439,5 @@ pub(super) fn numbers_in(dir: &OwnedFd, each: &mut dyn FnMut(i32)) -> Result<(),
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_that_does_not_fit_is_cut_and_not_a_crash() {
-        let long = "x".repeat(100);
-        assert!(Path::new(i32::MAX, &long).as_c_str().to_bytes().len() < 64);
-    }
-}
+#[path = "../../tests/unit/proc.rs"]
+mod tests;
