@@ -33,8 +33,7 @@ use crate::tree::spare::Spare;
 
 use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS};
 
-/// One thing that is available or not: its name; the answer, or `None` if neither answer is good or
-/// bad; the detail.
+/// One thing that is available or not: its name; the answer, `None` if it is neither; the detail.
 type Check = (&'static str, Option<bool>, String);
 
 /// Examines this place. `arguments` and `inherited` are those of this process. Returns the text to

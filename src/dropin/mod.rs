@@ -47,8 +47,7 @@ pub enum Answer {
     Stderr(u8, String),
 }
 
-/// Writes `text` to stderr, and returns `status`. Control characters of arguments and names in it
-/// must not reach the terminal.
+/// Writes `text`, in which control characters must not reach the terminal, and returns `status`.
 pub fn complain(status: u8, text: &str) -> u8 {
     let hide = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
     let text: String = text.chars().map(hide).collect();
@@ -137,8 +136,7 @@ impl Program {
 const OWN_VERSION: &str = concat!("treaper ", env!("CARGO_PKG_VERSION"));
 const LICENSE: &str = include_str!("../../LICENSE-MIT");
 
-/// The number that C's `strtol` finds at the start of `text`, and the text after it. A number out
-/// of range becomes the nearest one.
+/// The number that C's `strtol` finds at the start of `text` (the nearest one), and the text after.
 pub fn leading_number(text: &str) -> (Option<i64>, &str) {
     let start = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let sign = usize::from(start.starts_with(['+', '-']));

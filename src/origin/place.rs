@@ -15,8 +15,7 @@ pub struct Place {
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,
     pub standing: Standing,
-    /// SIGTERM comes from a manager with a deadline of its own, which treaper does not know. An
-    /// option that sets one counts more.
+    /// SIGTERM comes from a manager with a deadline of its own. Options that set one count more.
     pub manager_has_deadline: bool,
     /// Without an option SIGHUP is forwarded where a manager uses it to ask for a reload, and under
     /// `nohup`, where it is no reason to stop.

@@ -40,8 +40,7 @@ pub fn ask_manager() -> Result<(), Errno> {
     }
 }
 
-/// The environment of a server: without the entries that [`is_own`] names, and with its pid in
-/// [`PID_VARIABLES`].
+/// The environment of a server: without what [`is_own`] names, with its pid in [`PID_VARIABLES`].
 #[derive(Debug)]
 pub struct Environment {
     strings: Strings,

@@ -1,5 +1,4 @@
-//! Why treaper did not start the server. After the server has started there are no errors, only
-//! messages.
+//! Why treaper did not start the server. Once it has started, there are only messages.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Write};

@@ -92,8 +92,7 @@ pub fn bare_line(text: fmt::Arguments<'_>) {
 
 const ROOM: usize = 32 << 10;
 
-/// The lines of a stop, if stderr is a file: a write might wait for its file system, and no SIGKILL
-/// would follow.
+/// The lines of a stop, if stderr is a file, whose file system might keep the SIGKILL waiting.
 struct Deferred {
     bytes: [u8; ROOM],
     len: usize,

@@ -8,8 +8,7 @@ use crate::sys::{Errno, fd, pid, pidfd};
 
 #[derive(Debug)]
 pub enum Link {
-    /// The shim is the parent, with this pid (perhaps 1). It has no pidfd before Linux 5.3, or
-    /// without a free descriptor.
+    /// The shim is the parent, with this pid (perhaps 1), and a pidfd if the kernel can give one.
     Parent(i32, Option<OwnedFd>),
     /// From a PID namespace of its own, the monitor cannot signal the shim. But the shim reads this
     /// pipe, and each byte sends it SIGCONT, which also resumes it.

@@ -90,8 +90,7 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
         strangers.extend(shim.helpers);
     }
     drop((shim.server, shim.bell));
-    // In a namespace, its pid means nothing here. If it is not a child of this process by now, its
-    // pid may belong to another process.
+    // Its pid means nothing here in a namespace, and may be recycled if it is no child any more.
     let server = board.server().filter(|_| !namespace).map(|pid| Server {
         pid,
         pidfd: None,
@@ -267,8 +266,7 @@ impl Shim<'_> {
                 strangers.push(child);
             }
         });
-        // Otherwise orphans of the tree may be among the new ones. A tracer can hide the end from
-        // `wait`.
+        // Else orphans of the tree may be among them. A tracer can hide the end from `wait`.
         let lives = |stat: proc::Stat| stat.state != b'Z' && !stat.exiting;
         if !proc::stat(monitor.get()).is_ok_and(lives) || Wait::child(monitor).ended().has_come() {
             strangers.truncate(known);

@@ -272,8 +272,7 @@ impl<'a> Supervisor<'a> {
     /// init of a PID namespace, the kernel does that.
     pub fn release_shim(&self) -> bool {
         self.context.board.gave_up.set(true);
-        // Not SIGCHLD: the shim may be suspended, and the end of the monitor, which would resume
-        // it, does not come now.
+        // Not SIGCHLD: the end of the monitor, which resumes a suspended shim, does not come now.
         self.signal_shim(Signal::CONT);
         self.context.config.contain != Level::Pidns
     }

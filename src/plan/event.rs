@@ -103,8 +103,7 @@ pub enum Event {
 /// What has to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Send the stop signal to the server, then SIGCONT if it is suspended, unless the kernel seems
-    /// to have sent the stop signal.
+    /// Send the stop signal to the server, unless the kernel seems to have; then SIGCONT if needed.
     StopServer,
     /// The same, unless treaper itself has sent it: whether the kernel has is not certain.
     EnsureServerStop,

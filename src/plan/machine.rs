@@ -52,8 +52,7 @@ pub enum State {
     Survived,
 }
 
-/// When each step after the stop signal is due, which may be [`NEVER`]. `None`: it was done, or is
-/// not needed.
+/// When each step after the stop signal is due, perhaps [`NEVER`]. `None`: done, or not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Steps {
     /// Send the stop signal to the server, unless treaper has sent it.
@@ -73,8 +72,7 @@ pub struct Plan {
     pub policy: Policy,
     pub state: State,
     pub server_gone: bool,
-    /// The first trigger, or one after it that has ended its drain. Later ones can only make a
-    /// deadline earlier.
+    /// The first trigger, or one that has ended its drain. Later ones only make a deadline earlier.
     pub trigger: Option<Trigger>,
 }
 
@@ -117,8 +115,7 @@ impl Plan {
         self
     }
 
-    /// The plan when the monitor was the init of a PID namespace and is ending: the kernel has sent
-    /// SIGKILL to all.
+    /// The plan when the monitor, the init of a PID namespace, is ending: all get SIGKILL.
     pub fn end_namespace(self, now: Duration) -> Self {
         let (mut plan, _) = self.step(Event::Trigger(Trigger::MonitorKilled), now);
         if matches!(plan.state, State::Terminating(_)) {
@@ -199,8 +196,7 @@ impl Plan {
             }
             State::Running => return self.terminate(trigger, now),
             // During a drain a second hang-up changes nothing. Every other trigger ends the drain
-            // and replaces its trigger: when a host dies, either the end of its pipe or the end of
-            // its process may be seen first.
+            // and replaces its trigger: a dying host's pipe may end before the host.
             State::Draining { .. } if !trigger.drains() => {
                 self.trigger = Some(trigger);
                 return self.terminate(trigger, now);

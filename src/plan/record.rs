@@ -14,8 +14,7 @@ const STATE: u32 = 8;
 const SERVER_GONE: u64 = 1 << 16;
 
 impl Plan {
-    /// The head, and the times of the state in the order of its fields, without the policy. A plan
-    /// that has just begun is all zeroes.
+    /// The head, and the times of the state in the order of its fields. A new plan is all zeroes.
     pub fn encode(&self) -> (u64, [u64; TIMES]) {
         let (number, times) = match self.state {
             State::Running => (0, [0; TIMES]),

@@ -81,8 +81,7 @@ pub fn read(line: &[u8], wanted: &[Match]) -> Option<Members> {
 }
 
 /// Notes in `found` which of `wanted` end in this member, if the first `level` names of their paths
-/// have led to it. Only those of `among` are looked for: however many there are, each part of an
-/// object is read once for each level.
+/// have led to it. Only those of `among` are looked for, so each part is read once for each level.
 fn find(key: &[u8], value: &[u8], wanted: &[Match], among: u64, level: usize, found: &mut u64) {
     let mut below = 0;
     for (Match { path, value: text }, at) in wanted.iter().zip(0..64) {

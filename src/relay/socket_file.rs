@@ -19,8 +19,7 @@ use crate::output::error;
 use crate::sys::Errno;
 use crate::sys::peer::{self, LONGEST_PATH};
 
-/// Where a socket is to be made, whatever the working directory is. Once it was made, it is removed
-/// when this is dropped.
+/// Where a socket is to be made, whatever the working directory is. Once made, drop removes it.
 #[derive(Debug)]
 pub struct SocketFile {
     folder: OwnedFd,

@@ -118,8 +118,7 @@ fn mentions(arguments: &[OsString], option: &Opt) -> bool {
     })
 }
 
-/// Reads the arguments, the program's name first, and the variables. An error is one line that
-/// names the option or variable.
+/// Reads the arguments (the program first) and the variables. An error names the one or the other.
 pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Error> {
     let (given, unknown) = of_treaper(variables);
     // A grammar of all options costs 60 us of a start, and 4 KiB in each process. So the first one

@@ -151,8 +151,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The grammar of `matches` had at least the options that were given. It is an error if they
-    /// contradict each other.
+    /// The grammar of `matches` had the options that were given. Contradictions are errors.
     pub fn new(matches: ArgMatches, unknown_variables: Vec<String>) -> Result<Self, Error> {
         let mut given = Matches(matches);
         let command = given.all("COMMAND");

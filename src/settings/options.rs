@@ -212,8 +212,7 @@ pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
     GROUPS.iter().flat_map(|(_, options)| *options)
 }
 
-/// How clap reads a value; an error says what is expected. clap's own parsers do not name the
-/// option if a value is not UTF-8.
+/// How clap reads a value, with errors that name the option also if a value is not UTF-8.
 #[derive(Clone, Copy)]
 enum Value<T: 'static> {
     Word(&'static [(&'static str, T)]),

@@ -12,8 +12,7 @@ use crate::sys::signal::{Signal, digits};
 /// The longest duration that can be set: a year.
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// `500ms`, `5s`, `2m`, `1h`, `1d`, such parts joined (`1m30s`), or plain seconds (`5`, `0.5`),
-/// exact to the nanosecond.
+/// `500ms`, `5s`, `2m`, `1h`, `1d`, such parts joined (`1m30s`), or plain seconds (`5`, `0.5`).
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     let (mut rest, mut nanos) = (text, 0_u128);
     loop {
@@ -45,8 +44,7 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
 const EXPECTED: &str = "expected a duration such as 500ms, 5s, 1m30s or plain seconds";
 const OUT_OF_RANGE: &str = "out of range: at most 365d";
 
-/// A decimal number of units, without floating point: that would add 20 KiB of tables to the
-/// program.
+/// A decimal number of units. Floating point would add 20 KiB of tables to the program.
 fn nanos_of(number: &str, nanos_each: u128) -> Result<u128, &'static str> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {

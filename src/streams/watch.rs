@@ -57,15 +57,13 @@ pub struct StandardStream {
     hang_up: Events,
     /// Before this time the end of stdin is that of a complete input, see [`FIRST_SECOND`].
     complete_until: Option<Duration>,
-    /// Polled instead of the descriptor after it has reported something else, which poll would
-    /// report again at once.
+    /// Polled instead of the descriptor once that has reported something that poll would repeat.
     news: Option<News>,
     /// When it was last written to before it hung up; `None` if it has not hung up.
     ended: Option<(i64, u32)>,
 }
 
-/// Everything that can wake this process: signals alone, for which no descriptor is needed, or one
-/// poll of `sources`.
+/// Everything that can wake this process: signals alone, or one poll of `sources` as well.
 #[derive(Debug, Default)]
 pub struct Watch<'a> {
     sources: Vec<Source<'a>>,
@@ -201,8 +199,7 @@ impl<'a> Watch<'a> {
                 Duration::ZERO
             }
             Err(Errno::INTR) => Duration::ZERO,
-            // A limit of memory, or of descriptors (`prlimit`), can be raised again. Until then
-            // treaper can only wait for signals.
+            // A limit of memory or descriptors can be raised again. Until then only signals count.
             Err(Errno::NOMEM | Errno::INVAL) => timeout.unwrap_or(RETRY).min(RETRY),
             Err(errno) => return Some(Woken::Broken("poll", errno)),
         };

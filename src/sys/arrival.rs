@@ -38,8 +38,7 @@ const KEYS: [i32; 5] = [SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU];
 /// The keys that [`note`] has got, a bit for each number: of the terminal, and sent by processes.
 static NOTED: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
 
-/// Not 0 in a process that [`share_keys`] has just made: there the kernel writes its pid, before
-/// any signal is handled.
+/// Not 0 in a process that [`share_keys`] has just made: the kernel writes its pid first of all.
 pub static IS_NEW: AtomicI32 = AtomicI32::new(0);
 
 /// Readable while any signal is pending, for a poll. [`wait_any`] takes it. See `signalfd(2)`.

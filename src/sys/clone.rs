@@ -121,8 +121,7 @@ fn older_clone(flags: c_int, pidfd: &mut c_int) -> Result<c_long, Errno> {
     } else {
         (flags, 0)
     };
-    // The last two, in either order: where the kernel writes the pid of the child, and what no flag
-    // asks for.
+    // The last two, in either order: where the child's pid is written, and what no flag asks for.
     let (pidfd, child) = (std::ptr::from_mut(pidfd), arrival::IS_NEW.as_ptr());
     // SAFETY: live numbers. The copy of the memory is consistent, as with `clone3`.
     check(unsafe { libc::syscall(libc::SYS_clone, first, second, pidfd, child, child) })
@@ -237,8 +236,7 @@ struct Stack([u8; 64 << 10]);
 static mut STACK: Stack = Stack([0; 64 << 10]);
 
 /// Makes the first leader. It shares the memory of this process, since a copy would take longer
-/// than all that it does, and the descriptors: with copies its end would wait for a file system
-/// that hangs. See `clone(2)`.
+/// than all that it does, and the descriptors, since the end of a copy can wait for a file system.
 fn clone_leader(job: &mut Job<'_>) -> Result<(Pid, Option<OwnedFd>), Errno> {
     let top = (&raw mut STACK).wrapping_add(1).cast();
     let job = std::ptr::from_mut(job).cast();

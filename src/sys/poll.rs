@@ -93,8 +93,7 @@ pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errn
     let mut limit = timeout.map(clock::limit);
     let limit = limit.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     let (number, no_mask, len) = (libc::SYS_ppoll, ptr::null::<u64>(), fds.len());
-    // SAFETY: the array is live, of the kernel's type, and the length is its own; the time-out is
-    // null or live.
+    // SAFETY: a live array of the kernel's type with its own length; the time-out is null or live.
     let ret = unsafe { libc::syscall(number, fds.as_mut_ptr(), len, limit, no_mask, 0_usize) };
     check(ret).map(|count| count as usize)
 }

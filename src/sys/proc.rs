@@ -191,8 +191,7 @@ pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     }
 }
 
-/// Whether `pid` descends from this process. It is tried twice, since an orphan can get another
-/// parent meanwhile. Fails as [`stat`].
+/// Whether `pid` descends from this process. Tried twice, since orphans move. Fails as [`stat`].
 pub fn is_descendant(pid: i32) -> Result<bool, Errno> {
     let view = view()?;
     view.leads_to_own(pid).or_else(|_| view.leads_to_own(pid))

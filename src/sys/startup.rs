@@ -59,8 +59,7 @@ pub fn executable() -> Option<&'static OsStr> {
 /// Copies the arguments of the C `main`.
 ///
 /// # Safety
-/// `arguments` points to `count` pointers to NUL-terminated strings, which live as long as the
-/// process.
+/// `arguments` points to `count` pointers to NUL-terminated strings that are never freed.
 pub unsafe fn arguments(count: i32, arguments: *const *const c_char) -> Vec<OsString> {
     // SAFETY: the caller says so.
     let pointers = unsafe { std::slice::from_raw_parts(arguments, count.max(0) as usize) };

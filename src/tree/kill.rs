@@ -15,15 +15,13 @@ use crate::tree::pid_set::PidSet;
 use crate::tree::walk::{self, Member, Reach};
 use crate::tree::{Server, StopSent, Tree};
 
-/// The processes that have been sent SIGKILL. A wrong entry (a recycled pid) only makes the pause
-/// between rounds longer.
+/// The processes that were sent SIGKILL. A recycled pid only makes the pause between rounds longer.
 static KILLED: PidSet = PidSet::new();
 /// The processes that have been sent the stop signal, so that none gets it twice. One with a
 /// recycled pid does not get it, and gets SIGKILL when the grace period ends.
 static STOP_SENT: PidSet = PidSet::new();
 
-/// How long no walk begins after the first step of a stop: it would only take the processor from
-/// processes that are ending.
+/// How long no walk begins after the first step of a stop, since it delays what is ending.
 const FIRST_STEP_TIME: Duration = Duration::from_millis(75);
 /// How long no process may have ended before the rest of the tree is walked.
 const QUIET_TIME: Duration = Duration::from_millis(2);
@@ -149,8 +147,7 @@ impl Tree {
         self.first_step = Some(step);
     }
 
-    /// Sends SIGKILL to all processes, once. Returns whether it found one that no earlier round has
-    /// found.
+    /// Sends SIGKILL to all processes, once. Returns whether it found one that is new.
     pub fn kill_round(&mut self) -> bool {
         // After SIGKILL the states of the processes would say nothing any more.
         if let (None, Some(ledger)) = (self.sigkill.since, self.ledger) {

@@ -27,8 +27,7 @@ pub struct Server {
     /// Missing before Linux 5.2.
     pub pidfd: Option<OwnedFd>,
     pub standing: Standing,
-    /// The first leader of its session and group, which is gone; `None`: the server leads them
-    /// itself, or is in the job of treaper.
+    /// The first leader of its session and group, which is gone. `None`: it has never been.
     pub leader: Option<(Pid, Option<OwnedFd>)>,
     /// Whether it was reaped. Its pid may belong to another process then.
     pub reaped: bool,
@@ -77,8 +76,7 @@ impl Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSent {
     No,
-    /// When the monitor was killed, unless the server had disarmed its parent-death signal, which
-    /// cannot be seen.
+    /// When the monitor was killed, unless the server has disarmed its parent-death signal unseen.
     PerhapsByKernel,
     ByTreaper,
 }
@@ -87,8 +85,7 @@ pub enum StopSent {
 #[derive(Debug)]
 pub struct Tree {
     pub server: Option<Server>,
-    /// Children from before this process executed treaper: they and their descendants are not of
-    /// the tree.
+    /// Children from before this process executed treaper: they and theirs are not of the tree.
     pub strangers: Vec<i32>,
     /// The processes of treaper that are known here; 0: none.
     pub treaper: [i32; 3],
@@ -163,8 +160,7 @@ impl Tree {
             .is_some_and(|spare| spare.covers(pid, below, server))
     }
 
-    /// Returns whether some processes may have been missed, because they ended or moved meanwhile:
-    /// always, unless the walk is watched.
+    /// Returns whether some processes may have been missed: always, unless the walk is watched.
     fn walk(&mut self, reach: Reach, visit: &mut dyn FnMut(&Member)) -> bool {
         self.note_daemons();
         // The list of the namespace is tried again, even if it could not be read last time.

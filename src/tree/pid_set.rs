@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::sys::pid::Pid;
 
-/// One bit for each possible pid. Static, since it must not need an allocation; pages that are not
-/// touched cost no memory.
+/// One bit for each possible pid. Static, so it needs no allocation; untouched pages cost nothing.
 pub struct PidSet([AtomicU64; PidSet::WORDS]);
 
 impl PidSet {

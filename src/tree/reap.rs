@@ -119,8 +119,7 @@ impl Tree {
         }
     }
 
-    /// Asks for all children, since only the name of a daemon without a leader tells that its
-    /// session is spared.
+    /// Of all children, since only the name of a daemon without a leader tells that it is spared.
     pub(super) fn note_daemons(&self) {
         if self.spare.is_some() {
             let _ = proc::children(pid::own(), &mut |child| _ = self.is_spared_child(child));

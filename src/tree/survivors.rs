@@ -26,8 +26,7 @@ impl Tree {
         living
     }
 
-    /// How many processes have just got the stop signal, or will get it: the living, and children
-    /// that have ended since then.
+    /// How many processes get the stop signal: the living, and children that have ended since then.
     pub fn count_signalled(&mut self) -> u64 {
         let (mut count, own) = (0, pid::own());
         walk::repeat(&clock::now, COUNT_WALKS, &mut || {
@@ -42,8 +41,7 @@ impl Tree {
         count
     }
 
-    /// Lists the processes that `--spare` leaves, by now children of this process, and notes them
-    /// for the report.
+    /// Lists what `--spare` leaves, by now children of this process, and notes it for the report.
     pub fn name_spared(&self) {
         let mut spared = Named::default();
         let _ = proc::children(pid::own(), &mut |child| {

@@ -1,5 +1,4 @@
-//! A walk of the tree: it finds the descendants of this process, and proves each one before it is
-//! visited.
+//! A walk of the tree finds the descendants of this process, and proves each before it is visited.
 //!
 //! The walk goes depth first. The pid of a child cannot be recycled, since only this process reaps
 //! it. A deeper process is opened first; then its parent must still be the process under which it
@@ -20,8 +19,7 @@ use crate::sys::{Errno, proc};
 use kernel::Linux;
 pub use kernel::{Kernel, Member};
 
-/// The most walks that follow each other, each for processes that got another parent during the one
-/// before.
+/// The most walks in a row, each for processes that got another parent during the one before.
 const MAX_WALKS: u32 = 16;
 
 /// How many levels below the children of this process a walk goes. It holds a descriptor for each,
@@ -72,8 +70,7 @@ pub enum Reach {
 /// Which processes a walk visits.
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
-    /// Children from before this process executed treaper: they and their descendants are not
-    /// visited.
+    /// Children from before this process executed treaper: they and what is below are not visited.
     pub strangers: &'a [i32],
     /// Whether a process of the tree is not visited. The flag: this is so for its parent.
     pub spares: &'a dyn Fn(Pid, bool) -> bool,
@@ -186,8 +183,7 @@ impl<K: Kernel> Walk<'_, K> {
         let _ = path.try_reserve_exact(LEVELS);
         self.find_children(self.own);
         if self.gaps.search == Search::Wait {
-            // Each child is visited as soon as it is found: the search takes so long that it may
-            // have been replaced by the end.
+            // Each child is visited as soon as it is found: later, it may have been replaced.
             return self.kernel.own_children(&mut |pid| {
                 let is_stranger = self.scope.strangers.contains(&pid.get());
                 if !is_stranger && !(self.scope.spares)(pid, false) {
@@ -247,8 +243,7 @@ impl<K: Kernel> Walk<'_, K> {
         }
     }
 
-    /// The process `number`, if it is proven to be a child of `parent`, among whose children it was
-    /// found (`None`: of this process).
+    /// The process `number`, if it is proven to be a child of `parent` (`None`: of this process).
     fn prove(
         &mut self,
         number: i32,
@@ -273,8 +268,7 @@ impl<K: Kernel> Walk<'_, K> {
         is_its_child.then_some(Member { pid, handle })
     }
 
-    /// `pid`, if it is a child of this process. wait says so, since `/proc` may be that of another
-    /// PID namespace.
+    /// `pid`, if wait says that it is a child: `/proc` may be that of another PID namespace.
     fn own_child(&self, pid: Pid) -> Option<Member<K::Handle>> {
         let is_member = !self.scope.strangers.contains(&pid.get()) && self.kernel.is_child(pid);
         is_member.then_some(Member { pid, handle: None })
@@ -287,8 +281,7 @@ impl<K: Kernel> Walk<'_, K> {
             Search::Files => match kernel.children(pid, &mut |child| self.append(child)) {
                 Ok(()) | Err(Errno::SRCH) => return,
                 Err(Errno::NOENT) if !own => return,
-                // Only this one is scanned for: a scan finds no process that is hidden itself, but
-                // a list does.
+                // Only this one is scanned for: a scan finds no hidden process, but a list does.
                 Err(Errno::PERM) if !own => {}
                 Err(Errno::NOSYS | Errno::NOENT | Errno::PERM | Errno::ACCESS) => {
                     self.gaps.search = Search::Scan;

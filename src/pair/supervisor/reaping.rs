@@ -99,8 +99,7 @@ impl Supervisor<'_> {
             Ok(stat) if stat.foreground == stat.group => in_foreground.set(true),
             Ok(stat) => match proc::is_descendant(stat.foreground) {
                 Ok(is_ours) => in_foreground.set(is_ours),
-                // Its leader has ended. Another member shows whose it is. Without one, what was
-                // known before counts.
+                // Its leader has ended. Another member shows whose it is; else it stays as it was.
                 Err(_) => self.tree.each(&mut |member| {
                     if pid::group_of(member.pid.get()) == Ok(stat.foreground) {
                         in_foreground.set(true);

@@ -1,5 +1,4 @@
-//! What a walk asks the kernel, for which tests have a simulated process table, and the processes
-//! that it has proven.
+//! What a walk asks the kernel (tests simulate a process table), and the processes it has proven.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,8 +28,7 @@ pub trait Kernel {
     /// `ESRCH`, `ENOENT` no such process; `EMFILE`, `ENFILE`, `ENOMEM`.
     fn open(&self, pid: Pid) -> Result<Self::Handle, Errno>;
 
-    /// The parent of the process behind a handle. `ESRCH` it was reaped; `ENOTTY` only
-    /// [`Self::parent`] can tell.
+    /// The parent of the process behind a handle. `ESRCH`: reaped; `ENOTTY`: ask [`Self::parent`].
     fn parent_of(&self, handle: &Self::Handle) -> Result<i32, Errno>;
 
     /// The parent of the process that has this pid now. Errors: see [`View::stat`].
