@@ -7,9 +7,8 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{clock, proc, tty, wait::Wait};
 
-/// Forwards as `to` a SIGCONT that may come from a shell which has resumed the whole job. Not if
-/// Ctrl-Z has suspended the server meanwhile, by the signal `overtaken`. `forward` gets the signal
-/// that has arrived, and the signal for the server.
+/// Forwards as `to` a SIGCONT that may come from a shell which has resumed the whole job, unless
+/// Ctrl-Z has suspended the server meanwhile, by `overtaken`. `forward` gets both signals.
 #[cold]
 pub fn forward_resumption(
     to: Signal,
@@ -38,9 +37,8 @@ pub fn is_from_within(arrival: &Arrival) -> bool {
     }
 }
 
-/// Suspends this process as the server was suspended, until a shell resumes it and moves the only
-/// group that it knows to the foreground, that of treaper. If the server's own group was there
-/// before (the server is a shell, for example), it is moved there again.
+/// Suspends this process as the server was, until a shell resumes it and moves treaper's group to
+/// the foreground. If the server's own group was there before, it is moved there again.
 pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -> bool) {
     let own = pid::group();
     let servers = server.and_then(|pid| pid::group_of(pid.get()).ok());
@@ -76,9 +74,8 @@ pub fn suspend_self(signal: Signal, still: &dyn Fn() -> bool) {
 /// What the one process of `--no-guard` knows of the suspension of the server.
 ///
 /// A suspended treaper does not notice that its server is resumed or ends: SIGCHLD resumes no
-/// process. So it is suspended only if a shell is expected to resume the whole job: after SIGTSTP,
-/// SIGTTIN and SIGTTOU, and after SIGSTOP if the terminal has sent one of those just before. Some
-/// servers catch it, restore the screen, and suspend themselves by SIGSTOP.
+/// process. So it is suspended only if a shell is expected to resume the job: after SIGTSTP,
+/// SIGTTIN and SIGTTOU, and after SIGSTOP if the terminal has just sent one of those.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alone {
     server: Option<Signal>,

@@ -26,9 +26,8 @@ pub struct Cgroup {
     pub events: OwnedFd,
 }
 
-/// Begins each name of a group. The pid and the start time of the treaper that made it follow, and
-/// a number that is free: a treaper in another PID namespace may have the same pid and start time,
-/// or a sweep may just have removed the group.
+/// Begins each name of a group. The pid and start time of its treaper follow, and a free number:
+/// another PID namespace may have the same two, or a sweep may just have removed the group.
 const PREFIX: &str = "treaper-";
 /// How many numbers are tried.
 const MAX_NAMES: u32 = 1000;

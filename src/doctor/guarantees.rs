@@ -33,7 +33,6 @@ pub const ROWS: [(&str, [&str; 3]); 13] = [
     ("processes that SIGKILL cannot end", ["these [7]"; 3]),
 ];
 
-/// The notes, from 1 on.
 pub const NOTES: [&str; 7] = [
     "A shell in a session of its own (setsid, Node's detached) hides the host: add --watch-ancestor NAME.",
     "The engine keeps the terminal open, so nothing shows that the client is gone. --idle TIME stops the server.",

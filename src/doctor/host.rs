@@ -73,7 +73,6 @@ fn name(pid: i32) -> Option<Name> {
     Some(proc::shown_name(pid, stat.name))
 }
 
-/// What stdin is, and whether its end is a trigger.
 fn stdin(config: &Config, inherited: &Inherited, hosts: Option<Hosts>) -> Check {
     let what = match fd::kind(fd::STDIN) {
         Kind::Pipe => "pipe",

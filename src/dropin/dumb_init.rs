@@ -82,8 +82,7 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         ("", Standing::LeadsNothing)
     };
     let term = rewrites[usize::from(TERM)];
-    // A command that a shell has started in the background ignores INT and QUIT, which are 2 and 3.
-    // dumb-init does not wait for it.
+    // A command in the background of a shell ignores INT and QUIT. dumb-init does not wait for it.
     let is_ignored = matches!(term, Some(2 | 3)) && call.variable("TREAPER_GRACE").is_none();
     // The rest of the tree gets SIGTERM from treaper, or its replacement if that asks for an end.
     let stop_signal = term.filter(|to| (1..TERM).contains(to) && *to != KILL);

@@ -72,7 +72,6 @@ impl Hosts {
     }
 }
 
-/// The most launchers in a row that are looked at.
 const MAX_LAUNCHERS: usize = 16;
 
 /// Finds and opens all processes to be watched. Fails if one that an option names does not exist.
@@ -208,9 +207,8 @@ fn was_adopted_by(parent: i32, stdin: Option<&Target>) -> bool {
 /// Whether `parent` is an init, which adopts orphans: that of the machine, systemd (also that of a
 /// user), or in a container a program made to be PID 1. Any other PID 1 there can be a host.
 ///
-/// dumb-init starts its command in a session of its own, and passes on its stdin. So an init of a
-/// container that has `stdin`, or does not show its own, may have started this process. So may
-/// treaper under such a name: it gives up its stdin for a copy of its stderr.
+/// dumb-init starts its command in a session of its own, with its stdin. So an init of a container
+/// that has `stdin`, or hides its own, may have started this process, or treaper as dumb-init.
 fn is_init(parent: i32, stdin: Option<&Target>) -> bool {
     let Ok(name) = proc::stat(parent).map(|stat| stat.name) else {
         return false;

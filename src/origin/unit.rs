@@ -30,9 +30,8 @@ pub fn can_ask_manager() -> bool {
     names_this_process("SYSTEMD_EXEC_PID") && std::env::var_os("MEMORY_PRESSURE_WATCH").is_some()
 }
 
-/// Asks the manager, if it can be asked, to accept notifications of the server, which alone knows
-/// when it is ready. By default systemd accepts only those of the main process, treaper. It reads
-/// them in the order in which they were sent, so treaper need not wait.
+/// Asks the manager to accept notifications of the server, which alone knows when it is ready; by
+/// default only those of the main process count. It reads in order, so treaper need not wait.
 pub fn ask_manager() -> Result<(), Errno> {
     match std::env::var_os("NOTIFY_SOCKET").filter(|_| can_ask_manager()) {
         Some(manager) => peer::notify(manager.as_bytes(), b"NOTIFYACCESS=all"),

@@ -75,8 +75,7 @@ pub fn start_server<'a>(
         .map_err(|errno| command::error(Failure::Clone(errno), name, &place.directory))?;
     if place.job_control && !is_alone {
         // The kernel takes a parent in another group of the same session for a shell, which resumes
-        // what the terminal suspends. The monitor does not, so it leaves the session: the kernel
-        // then suspends the job only if there is a shell that can resume it. See `setpgid(2)`.
+        // what the terminal suspends. So the monitor leaves the session. See `setpgid(2)`.
         let _ = prctl::new_session();
         // The shim has got the signals to the whole job as well. A SIGCONT would be late here, and
         // undo a Ctrl-Z that came since then; `kill 0` of the server would go to the host.

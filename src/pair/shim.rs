@@ -279,8 +279,7 @@ impl Shim<'_> {
         let order = board.suspension.get();
         if order != self.obeyed {
             self.obeyed = order;
-            // A slow monitor may not have seen a resumed server, a stop may have begun, or the
-            // monitor may have ended.
+            // A slow monitor may not have seen a resumed server, or a stop or its end has begun.
             let still = || {
                 board.suspension.get() == order
                     && board.trigger().is_none()

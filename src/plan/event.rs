@@ -100,7 +100,6 @@ pub enum Event {
     KillNow,
 }
 
-/// What has to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Send the stop signal to the server, unless the kernel seems to have; then SIGCONT if needed.
@@ -113,7 +112,6 @@ pub enum Action {
     NameWaiting,
     /// Send SIGKILL to all processes of the tree, once. [`Event::Swept`] is the answer.
     KillAll,
-    /// List the processes that are left.
     NameSurvivors,
 }
 

@@ -6,8 +6,7 @@
 //!    │  stdout-closed     │
 //!    └──next writer───────┘
 //! ```
-//! Only `core`: no system call, no clock, no allocation. Times are `Duration`s on one monotonic
-//! clock.
+//! Only `core`: no system call, no clock, no allocation. All times are of one monotonic clock.
 
 use core::time::Duration;
 
@@ -27,7 +26,6 @@ pub const ROUND_MIN: Duration = Duration::from_micros(200);
 /// The longest pause. It doubles after each round that found no new process.
 const ROUND_MAX: Duration = Duration::from_millis(10);
 
-/// The state of the stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     Running,
@@ -86,9 +84,8 @@ impl Plan {
         }
     }
 
-    /// The plan of a monitor that was killed at an unknown point, for its heir. What was ordered is
-    /// ordered again: it may not be done, and it is unknown which processes the monitor has
-    /// signalled. `server_gone`, `named`: the server has ended, and the waiting processes were
+    /// The plan of a monitor that was killed at an unknown point, for its heir: what was ordered is
+    /// ordered again. `server_gone`, `named`: the server has ended, and the waiting processes were
     /// listed, also if the plan does not know it yet.
     pub fn inherit(mut self, server_gone: bool, named: bool, now: Duration) -> Self {
         self.server_gone |= server_gone;

@@ -52,8 +52,7 @@ impl Policy {
     }
 
     /// The grace period of a stop for `trigger`. It is short if the host seems to have killed the
-    /// process that it knows (the shim, or the relay in front of it): the host may start the next
-    /// server at once, and that one needs the ports and locks of this one.
+    /// process that it knows: the next server, which needs the ports and locks, may come at once.
     pub fn grace_for(&self, trigger: Trigger) -> Duration {
         match trigger {
             Trigger::ShimKilled | Trigger::RelayKilled => self.grace.min(Duration::from_secs(2)),

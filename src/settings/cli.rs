@@ -90,9 +90,8 @@ fn grammar_of(options: impl Iterator<Item = &'static Opt>, given: &[(&Opt, &OsSt
     })
 }
 
-/// The options that have values in `variables`, and the variables of treaper that belong to no
-/// option. An empty one is not set. An unknown one is no error: Kubernetes makes
-/// TREAPER_SERVICE_HOST for a service of that name. If one comes twice, the first one counts.
+/// The options that have values in `variables`, and the variables of treaper that belong to none
+/// (Kubernetes makes TREAPER_SERVICE_HOST). Empty ones do not count, and the first of a name does.
 fn of_treaper(variables: &Variables) -> (Vec<(&'static Opt, &OsStr)>, Vec<String>) {
     let (mut given, mut unknown) = (Vec::new(), Vec::new());
     for (name, text) in variables {

@@ -14,9 +14,8 @@ use crate::sys::{Errno, apart, arrival, clock, fd, stream};
 /// The pause before poll is tried again, if it had no memory.
 pub const RETRY: Duration = Duration::from_millis(10);
 
-/// An end of input in this time is that of a complete input (`echo x | treaper job`), not that of a
-/// host. It begins when treaper first looks, so an earlier end is within it, and the result does
-/// not depend on the load of the machine.
+/// An end of input in this time is that of a complete input (`echo x | treaper job`). It begins
+/// when treaper first looks, so an earlier end is within it, whatever the load of the machine is.
 const FIRST_SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -188,8 +187,7 @@ impl<'a> Watch<'a> {
         let pause = match poll::poll(&mut self.polled, timeout) {
             Ok(0) => return None,
             Ok(_) => {
-                // Sources first: if the host is gone, that counts more than a signal that it may
-                // have sent before.
+                // Sources first: the end of a host counts more than a signal that it sent before.
                 for (source, polled) in self.sources.iter_mut().zip(&mut self.polled) {
                     let woken = source.verify(polled, self.idle.as_mut());
                     if woken.is_some() {

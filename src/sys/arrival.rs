@@ -60,9 +60,8 @@ pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
     }
 }
 
-/// Makes a process by `make`, which gets flags for its clone. If the process is `in_job`, both get
-/// each key of the terminal, even one from before. A signal that a process has sent is for this
-/// process alone, which forwards it. All signals must be blocked.
+/// Makes a process by `make`, which gets flags for its clone. If it is `in_job`, both get each key
+/// of the terminal, even an earlier one, and this one what processes send. All must be blocked.
 ///
 /// A child does not inherit pending signals. So keys are unblocked meanwhile: the kernel makes no
 /// process before they are handled (`copy_process`), and a signal of the group that comes later is
@@ -126,9 +125,8 @@ pub(super) fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
     check(unsafe { libc::syscall(number, to, info.si_signo, &raw const *info) }).map(drop)
 }
 
-/// Forgets what a process has sent to the whole job before this process left it, since the parent
-/// has got that as well, and decides what it means. SIGCHLD replaces SIGCONT, so that this process
-/// looks at its parent and its children. All signals must be blocked.
+/// Forgets what came to the whole job before this process left it: its parent has got that, too,
+/// and decides. SIGCHLD replaces SIGCONT, as a reason to look around. All must be blocked.
 pub fn forget_job() {
     let mut kept = Vec::new();
     for signal in signal::waiting().filter(|signal| *signal != Signal::CHLD) {
@@ -200,9 +198,8 @@ fn sender(info: &libc::siginfo_t) -> i32 {
     unsafe { info.si_pid() }
 }
 
-/// Removes the pending `signal` that a failed write of this process has just caused, with this
-/// process as the sender. All signals must be blocked. The same signal from another process waits
-/// in another queue, which the kernel looks at last. If that one is found, it is put back.
+/// Removes the pending `signal` that a failed write of this process has just caused. All must be
+/// blocked. One from another process waits in another queue, which comes last, and is put back.
 pub fn remove_own(signal: Signal) {
     let own = pid::own();
     if let Some(info) = take(signal).filter(|info| sender(info) != own) {

@@ -14,7 +14,6 @@ use super::startup::{Inherited, Standing};
 use super::wait::Wait;
 use super::{Errno, arrival, cgroup_dir, check, clock, fd, pidfd, prctl};
 
-/// The process in which a fork has returned.
 pub enum Fork {
     Parent(Pid),
     Child,
@@ -33,9 +32,8 @@ pub fn fork_plainly() -> Result<Fork, Errno> {
 }
 
 /// As [`fork`], but the child is the init of a new PID namespace, with a mount namespace of its
-/// own: there `getpid()` is 1 and `getppid()` is 0. `with_user`: inside a new user namespace, which
-/// allows that without `CAP_SYS_ADMIN`. See `namespaces(7)`. `EPERM`: not allowed; `ENOSPC`: too
-/// many or too deep; `EINVAL`: the kernel has no such namespaces.
+/// own. `with_user`: in a new user namespace, which needs no `CAP_SYS_ADMIN`. See `namespaces(7)`.
+/// `EPERM`: not allowed; `ENOSPC`: too many or too deep; `EINVAL`: the kernel has none.
 pub fn fork_into_namespace(with_user: bool, in_job: bool) -> Result<Fork, Errno> {
     let user = if with_user { libc::CLONE_NEWUSER } else { 0 };
     fork_with(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user, in_job)
@@ -161,7 +159,6 @@ pub struct Setup<'a> {
     pub failure: &'static AtomicU64,
 }
 
-/// The process that becomes the server.
 #[derive(Debug)]
 pub struct Spawned {
     pub pid: Pid,
@@ -245,9 +242,8 @@ fn clone_leader(job: &mut Job<'_>) -> Result<(Pid, Option<OwnedFd>), Errno> {
         let flags = libc::CLONE_FILES | libc::SIGCHLD | more;
         let mut pidfd = -1;
         // SAFETY: no other process with this memory is on `STACK`. The caller keeps the job, and
-        // does not use it, until the leader has ended. Besides it both write only `errno`. If both
-        // calls fail at once, a wrong one decides at most that the server gets a session without a
-        // leader's help.
+        // does not use it, until the leader has ended. Besides it both write only `errno`: if both
+        // calls fail at once, a wrong one decides at most that the server gets no leader.
         let pid = unsafe { libc::clone(lead, top, flags, job, &raw mut pidfd) };
         let pid = Pid::new(check(pid.into())? as i32).ok_or(Errno::CHILD)?;
         Ok((pid, just_opened(pidfd)))

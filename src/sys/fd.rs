@@ -20,7 +20,6 @@ pub const STDIN: i32 = 0;
 pub const STDOUT: i32 = 1;
 pub const STDERR: i32 = 2;
 
-/// What kind of file a descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Pipe,
@@ -103,10 +102,9 @@ pub fn unread(fd: i32) -> u64 {
     rustix::io::ioctl_fionread(std_fd(fd)).unwrap_or(0)
 }
 
-/// Whether the other end may be waiting for room, and so in the middle of a write. A pipe without
-/// room is at least half full in bytes, since two messages that follow each other do not fit into
-/// one page. A Unix socket counts what it keeps for each message: with messages of 50 bytes it is
-/// full at a sixteenth of its size. See `pipe(7)`, `socket(7)`.
+/// Whether the other end may be waiting for room, and so in the middle of a write. A full pipe is
+/// at least half full in bytes, since two messages in a row do not fit into one page. With messages
+/// of 50 bytes a Unix socket is full at a sixteenth of its size. See `pipe(7)`, `socket(7)`.
 pub fn may_be_full(fd: i32) -> bool {
     let (size, part) = match kind(fd) {
         Kind::Pipe => (rustix::pipe::fcntl_getpipe_size(std_fd(fd)), 2),
@@ -199,9 +197,8 @@ pub fn write_message(bytes: &[u8]) {
     let _ = write_without_waiting(STDERR, bytes);
 }
 
-/// Writes what fits to `number`, an inherited descriptor that treaper keeps open. Pipes and
-/// terminals are opened again, since `O_NONBLOCK` would otherwise be set for the server, too.
-/// `EAGAIN`: there is no room; `EPIPE`: no reader.
+/// Writes what fits to `number`, an inherited descriptor. Pipes and terminals are opened again: the
+/// server has no `O_NONBLOCK`. `EAGAIN`: there is no room; `EPIPE`: no reader.
 pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> {
     let fd = std_fd(number);
     match file_type(fd)? {
@@ -245,9 +242,8 @@ pub fn raise_limit(resource: Resource) {
     }
 }
 
-/// See `write(2)`. If the reader is gone, or the file is at its size limit (`RLIMIT_FSIZE`), the
-/// kernel sends a signal to this process. It is removed here: forwarded, it would end the server,
-/// and the message about that would cause the next signal.
+/// See `write(2)`. Without a reader, or at the size limit (`RLIMIT_FSIZE`), the kernel sends a
+/// signal to this process. It is removed here: forwarded, it would end the server.
 pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     let written = rustix::io::write(fd, bytes);
     match written {

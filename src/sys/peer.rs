@@ -24,9 +24,8 @@ pub fn listen(path: &Path) -> Result<UnixListener, Errno> {
     Ok(listener)
 }
 
-/// Whether a process has the socket at `path` open. No connection is made: the attempt is one of
-/// another type, which the kernel refuses only after it has found the socket (`EPROTOTYPE` in
-/// `connect(2)`). Other errors: it cannot be known.
+/// Whether a process has the socket at `path` open. Connecting by another type fails with
+/// `EPROTOTYPE` only if so, and makes no connection. Other errors: unknown. See `connect(2)`.
 pub fn is_alive(path: &Path) -> Result<bool, Errno> {
     let address = SocketAddrUnix::new(path)?;
     match net::connect(datagram_socket()?, &address) {
@@ -48,9 +47,8 @@ pub fn process(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     getsockopt(&socket, sockopt::PeerPidfd).map_err(errno)
 }
 
-/// Sends `text` to the service manager at `address`: a path, or an abstract name that begins with
-/// `@`. See `sd_notify(3)`. `EAGAIN`: it has too many unread messages; `ENOENT`, `ECONNREFUSED`:
-/// there is no manager; `EAFNOSUPPORT`: another kind of address.
+/// Sends `text` to the service manager at `address`: a path, or `@` and an abstract name. See
+/// `sd_notify(3)`. `EAGAIN`: too many unread messages; `ENOENT`, `ECONNREFUSED`: no manager.
 pub fn notify(address: &[u8], text: &[u8]) -> Result<(), Errno> {
     let address = match address {
         [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name)?,

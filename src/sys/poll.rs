@@ -43,9 +43,8 @@ pub fn has_hung_up(fd: RawFd) -> bool {
 /// of a message that was sent, or a time stamp (`MSG_ZEROCOPY`, `SO_TIMESTAMPING`).
 pub const HANG_UP: Events = Events::HUP.union(Events::RDHUP);
 
-/// Whether the peer of a TCP socket can still send. Then a POLLRDHUP was caused by
-/// `shutdown(SHUT_RD)` on this end. With a Unix socket it is unknown which end was shut down, as
-/// with MPTCP, where `TCP_INFO` is that of one subflow. See `tcp(7)`.
+/// Whether the peer of a TCP socket can still send, so that a POLLRDHUP is of `shutdown(SHUT_RD)`
+/// here. Of Unix sockets and MPTCP it is unknown which end was shut down. See `tcp(7)`.
 pub fn peer_can_send(fd: i32) -> bool {
     const ESTABLISHED_OR_FIN_WAIT: [u8; 3] = [1, 4, 5];
     let is_tcp = sockopt::socket_protocol(std_fd(fd)) == Ok(Some(ipproto::TCP));
@@ -111,9 +110,8 @@ pub fn poll_one(fd: RawFd, events: Events, timeout: Duration) -> Events {
 pub enum Writes {
     /// Each write to a pipe; each read of a terminal, where a write is output.
     Inotify(RawFd, OwnedFd),
-    /// Of a socket, which inotify does not know. An epoll that also asks for room to write keeps
-    /// the event of a write while there is room. If a Unix socket is written to as well, each read
-    /// of the other end is an event, too.
+    /// Of a socket, which inotify does not know. An epoll that also asks for room keeps the event
+    /// of a write while there is room. Each read of the other end of a Unix socket counts, too.
     Epoll(RawFd, News),
 }
 

@@ -41,9 +41,8 @@ pub fn new_session() -> Result<(), Errno> {
     rustix::process::setsid().map(drop)
 }
 
-/// Gives the session the share of the processors that the nice value of this process asks for: on
-/// its own, that has no effect on other sessions. Without privileges, the kernel allows this once
-/// in 100 ms. See `sched(7)`, "The autogroup feature".
+/// Gives the session the share of the processors that the nice value asks for, which alone has no
+/// effect on other sessions. See `sched(7)`, "The autogroup feature".
 pub fn weigh_session() {
     let nice = rustix::process::getpriority_process(None).unwrap_or(0);
     if nice != 0 {

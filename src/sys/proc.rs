@@ -197,7 +197,6 @@ pub fn is_descendant(pid: i32) -> Result<bool, Errno> {
     view.leads_to_own(pid).or_else(|_| view.leads_to_own(pid))
 }
 
-/// How many ancestors are looked at.
 const MAX_ANCESTORS: usize = 1000;
 
 impl View {
@@ -257,10 +256,9 @@ impl View {
             || self.program(pid, &mut buffer) == Ok(name)
     }
 
-    /// Whether the first argument of a process is called `name`, or begins so before a blank: a new
-    /// title, such as `npm run dev`, is in the first argument as a whole. Not for a process of the
-    /// tree: the kernel reads it from the memory of the process, which can keep the reader waiting
-    /// forever, as when a thread of it maps a file of a file system that hangs.
+    /// Whether the first argument of a process is called `name`, or begins so before a blank: a
+    /// title such as `npm run dev` is there as a whole. Not for a process of the tree: it is read
+    /// from its memory, which can wait forever for a file that hangs.
     pub fn is_started_as(self, pid: i32, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
         let words = self.start_of(pid, "cmdline", &mut buffer);
@@ -281,8 +279,7 @@ impl View {
     }
 
     /// Whether any descriptor of a process `matches`, given what it is open on, and whether it can
-    /// be written to. `EACCES`, `EPERM`: not allowed; `ENOENT`: gone, or hidden; `EMFILE`: it has
-    /// more than [`MAX_DESCRIPTORS`], or no other one can be opened here.
+    /// be written to. `EACCES`, `EPERM`: not allowed; `ENOENT`: gone or hidden; `EMFILE`: too many.
     pub fn any_descriptor(
         self,
         pid: i32,

@@ -14,9 +14,8 @@ use super::proc::{self, Path};
 use super::signal::{self, Mask, Signal};
 use super::{pid, std_fd};
 
-/// Defines the C `main` that calls `$run(&arguments) -> i32`, instead of the start-up code of std,
-/// which ignores SIGPIPE and opens `/dev/null` on closed descriptors: the server would inherit
-/// both. That also saves 24 system calls, as measured with glibc.
+/// Defines the C `main` that calls `$run(&arguments) -> i32`. The start-up code of std ignores
+/// SIGPIPE and opens `/dev/null` on closed descriptors, which the server would inherit.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! entry_point {
@@ -101,9 +100,8 @@ pub fn set_names(name: &CStr) {
     place[..kept].copy_from_slice(&name.to_bytes()[..kept]);
 }
 
-/// Among sessions and process groups. Unless the server is part of a job, its session is not that
-/// of treaper. So one call reaches its whole group, and as the scheduler divides processor time
-/// between sessions (autogroup), hundreds of busy processes cannot keep treaper from running.
+/// Among sessions and process groups. A session of its own, unless it is part of a job: its busy
+/// processes cannot keep treaper from running, since sessions share the processors (autogroup).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// In the process group of treaper: job control needs it there.

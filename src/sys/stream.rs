@@ -99,9 +99,8 @@ impl Stream {
     }
 
     /// Empties the error queue of a TCP socket if the `result` is `EAGAIN`. What is in it
-    /// (`SO_TIMESTAMPING`, `MSG_ZEROCOPY`) does not end the stream, but poll would report it at
-    /// once, again and again. Sockets of other families are left alone: some of them would hand out
-    /// data for this. See `MSG_ERRQUEUE` in `recv(2)`.
+    /// (`MSG_ZEROCOPY`) does not end the stream, but poll would report it again and again. Other
+    /// families might hand out data for this. See `MSG_ERRQUEUE` in `recv(2)`.
     fn without_reports(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
         let is_tcp = || sockopt::socket_protocol(&self.fd) == Ok(Some(ipproto::TCP));
         if result == Err(Errno::AGAIN) && is_tcp() {
@@ -127,8 +126,7 @@ impl AsRawFd for Stream {
 const AT_ONCE: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
 /// What a filter of system calls answers instead of a `splice`. Then poll is asked first, which
-/// leaves a gap: another process that uses the same end of the pipe can be faster, and this one
-/// waits for the next bytes, or for the next room.
+/// leaves a gap: a faster process at the same end of the pipe makes this one wait.
 const FILTERED: Errno = Errno::NOSYS;
 
 fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> Result<usize, Errno> {

@@ -71,10 +71,9 @@ pub enum Change {
     Resumed,
 }
 
-/// Which children, and which of their changes. See `waitid(2)`. `None`: there is such a child, and
-/// nothing new about it. `ECHILD`: no such child can change in this way any more. For the end of
-/// any child, this is the only proof that the tree is empty. Only a filter of system calls returns
-/// another error, which says nothing about the children.
+/// Which children, and which of their changes. See `waitid(2)`. `None`: nothing new about them.
+/// `ECHILD`: no such child can change in this way any more; for the end of any child, the only
+/// proof that the tree is empty. Only a filter causes another error, which says nothing.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct Wait {

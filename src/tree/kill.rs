@@ -60,9 +60,8 @@ impl Tree {
     /// Sends the stop signal to the rest of the tree, then SIGCONT, which is cheaper than finding
     /// out which processes are suspended, and harmless to the others.
     ///
-    /// If the server is gone, its group gets the signal by one call, and so does each child of this
-    /// process. The others get it from [`Self::continue_stop`], after these had time to end:
-    /// looking for the children of a thousand ending processes takes as long as their end.
+    /// If the server is gone, its group gets the signal by one call, as each child of this process
+    /// does. The others have time to end before [`Self::continue_stop`]: a search takes as long.
     ///
     /// Returns the daemons that a server that is gone has left.
     pub fn stop_rest(&mut self, signal: Signal) -> Named {
@@ -348,9 +347,8 @@ fn seems_sent_by_kernel(server: &Server) -> bool {
         && !is_suspended(server)
 }
 
-/// Whether the server is suspended. The kernel reports each change once: the newest may still wait
-/// to be taken, the one before is in `suspended`. After the monitor was killed, the shim has
-/// neither, and asks `/proc`. Without that the answer is yes, since SIGCONT harms no process.
+/// Whether the server is suspended. The newest change may still wait to be taken, the one before is
+/// in `suspended`; the heir asks `/proc`. If unknown, yes, since SIGCONT harms no process.
 fn is_suspended(server: &Server) -> bool {
     let is_shown = || proc::may_be_suspended(server.pid.get());
     match Wait::child(server.pid).suspended().resumed().peek() {

@@ -20,7 +20,6 @@ use kill::{FirstStep, Sigkill};
 use spare::Spare;
 use walk::{Member, Reach, Scope, Search};
 
-/// The main process of the tree.
 #[derive(Debug)]
 pub struct Server {
     pub pid: Pid,
@@ -81,7 +80,6 @@ pub enum StopSent {
     ByTreaper,
 }
 
-/// The server, and all that it has started.
 #[derive(Debug)]
 pub struct Tree {
     pub server: Option<Server>,
@@ -89,7 +87,6 @@ pub struct Tree {
     pub strangers: Vec<i32>,
     /// The processes of treaper that are known here; 0: none.
     pub treaper: [i32; 3],
-    /// What `--spare` leaves alone.
     pub spare: Option<Spare>,
     /// A monitor that waits for the end of its PID namespace. Only its descendants are of the tree.
     pub ending_init: Option<Pid>,
@@ -97,10 +94,8 @@ pub struct Tree {
     /// How the children were found by the last walk.
     search: Search,
     ledger: Option<Ledger>,
-    /// See [`walk::Gaps`].
     cut_short: bool,
     first_step: Option<FirstStep>,
-    /// How many processes have been reaped.
     reaped: u64,
     pub sigkill: Sigkill,
 }

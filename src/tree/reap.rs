@@ -6,7 +6,6 @@ use crate::sys::wait::{self, Change, Ended, Wait};
 use crate::sys::{Errno, pid, proc};
 use crate::tree::Tree;
 
-/// What [`Tree::reap`] has found.
 #[derive(Clone, Copy, Debug)]
 pub struct Reaped {
     pub left: Left,

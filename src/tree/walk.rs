@@ -5,9 +5,8 @@
 //! was found, and that one must not have been reaped. A process that fails this proof is not
 //! visited: if it is of the tree, it is a child of this process by now, and the next walk finds it.
 //!
-//! Children are read from `/proc/PID/task/TID/children`, or by one scan of `/proc` if the kernel
-//! has no such files. Without `/proc`, wait is asked about every possible pid, which finds only the
-//! children of this process. In a PID namespace, its init needs no proof.
+//! Children are read from `/proc/PID/task/TID/children`, or by one scan of `/proc`, or without it
+//! by asking wait about every pid. In a PID namespace, its init needs no proof.
 
 mod kernel;
 
@@ -57,7 +56,6 @@ pub struct Gaps {
     pub cut_short: bool,
 }
 
-/// How far a walk goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Only the children of this process. It costs no look into `/proc` for each of them.
@@ -67,7 +65,6 @@ pub enum Reach {
     WatchedTree,
 }
 
-/// Which processes a walk visits.
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
     /// Children from before this process executed treaper: they and what is below are not visited.
@@ -93,7 +90,6 @@ impl Scope<'_> {
 /// The memory of a walk.
 #[derive(Debug)]
 pub struct Room<'a> {
-    /// The pids that are still to be visited.
     pub pending: &'a mut [i32],
     /// One scan of `/proc`: (pid, parent).
     pub scanned: &'a mut [(i32, i32)],

@@ -53,8 +53,7 @@ impl Supervisor<'_> {
                 Some(signal) if context.board.trigger().is_none() => {
                     self.suspend_with_server(signal);
                 }
-                // A stop undoes Ctrl-Z, since no shell would. Some servers suspend themselves by
-                // SIGSTOP after it.
+                // A stop undoes Ctrl-Z, since no shell would, and a SIGSTOP of the server itself.
                 Some(Signal::TSTP | Signal::STOP) => self.tree.signal_tree(Signal::CONT),
                 _ => {}
             },

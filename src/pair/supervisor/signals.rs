@@ -63,9 +63,8 @@ impl Supervisor<'_> {
     }
 
     /// Whether it comes from the server, or from a process of the tree that has signalled the whole
-    /// job. The other inits forward those, too. Only the tree knows the monitor, as the parent of
-    /// the server. The only process is also the one that the host knows: other processes of the
-    /// tree may mean the server by it.
+    /// job. Only the tree knows the monitor; the only process is the one that the host knows, too,
+    /// so others may mean the server by it, and the other inits forward all.
     fn never_returns(&self, arrival: &Arrival) -> bool {
         let Origin::Process(sender) = arrival.origin else {
             return false;
