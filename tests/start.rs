@@ -359,9 +359,10 @@ fn without_path_the_program_is_the_one_that_execvp_finds() {
 fn a_program_of_path_that_may_not_be_run_is_126_unless_a_later_one_may() {
     let directory = Directory::new();
     let (first, second) = (directory.0.join("1"), directory.0.join("2"));
+    let program = directory.program("thing", b"#!/bin/sh\nexit 5\n");
     for (place, mode) in [(&first, 0o644), (&second, 0o755)] {
         std::fs::create_dir(place).unwrap();
-        std::fs::write(place.join("thing"), "#!/bin/sh\nexit 5\n").unwrap();
+        common::scene::copy_program(&program, place.join("thing"));
         std::fs::set_permissions(place.join("thing"), PermissionsExt::from_mode(mode)).unwrap();
     }
     let run = |path: String| {

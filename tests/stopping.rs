@@ -591,7 +591,7 @@ fn the_stop_signal_can_be_chosen() {
 fn setuid_actor(scene: &Scene) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let path = scene.directory().join("setuid-actor");
-    std::fs::copy(ACTOR, &path).unwrap();
+    common::scene::copy_program(ACTOR, &path);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();
     sys::is_root().then(|| path.to_string_lossy().into_owned())
 }

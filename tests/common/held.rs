@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use super::scene::copy_program;
 use super::{ACTOR, patience, sys};
 
 /// A copy of the actor that cannot be executed as long as this lives. Only root can make one.
@@ -20,7 +21,7 @@ pub struct Held {
 impl Held {
     pub fn new(directory: &Path) -> Option<Held> {
         let path = directory.join("held");
-        std::fs::copy(ACTOR, &path).unwrap();
+        copy_program(ACTOR, &path);
         let name = CString::new(path.as_os_str().as_bytes()).unwrap();
         let kind = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC;
         let events = (libc::O_RDONLY | libc::O_CLOEXEC) as u32;

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
+use super::scene::copy_program;
 use super::{ACTOR, Scene, sys, unique, until};
 
 /// The mount point of cgroup v2.
@@ -94,7 +95,7 @@ impl Drop for Place {
 /// A setuid copy of the actor that belongs to root (the trait `setuid`).
 pub fn setuid_actor(scene: &Scene) -> String {
     let path = scene.directory().join("setuid-actor");
-    fs::copy(ACTOR, &path).unwrap();
+    copy_program(ACTOR, &path);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
     path.to_string_lossy().into_owned()
 }

@@ -68,16 +68,22 @@ impl Directory {
 }
 
 impl Directory {
-    /// Makes a program. A copy of it is what is executed: a process that another test forks meanwhile may still have the
-    /// written file open, and the kernel executes none that can be written to.
+    /// Makes a program, as [`copy_program`].
     pub fn program(&self, name: &str, text: &[u8]) -> String {
         let (written, path) = (self.0.join(format!("{name}.new")), self.0.join(name));
         std::fs::write(&written, text).unwrap();
         std::fs::set_permissions(&written, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let mut copy = Command::new("cp");
-        assert!(copy.arg(written).arg(&path).status().unwrap().success());
+        copy_program(&written, &path);
         path.to_str().unwrap().to_owned()
     }
+}
+
+/// Copies a program. Another process writes the copy. If this one did, a process that another test forks meanwhile would have it open for
+/// writing until its exec, and nobody could execute it (ETXTBSY).
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let mut copy = Command::new("cp");
+    let copy = copy.arg(from.as_ref()).arg(to.as_ref());
+    assert!(copy.status().unwrap().success());
 }
 
 impl Drop for Directory {
