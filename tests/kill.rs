@@ -7,6 +7,7 @@
 
 mod common;
 
+use std::ffi::OsString;
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -16,13 +17,15 @@ use common::family::{
     Cell, cell, child, end, gone, is_set, kill, live, live_and_reap, number_next, play, play_with,
 };
 use common::{proc, skip, special, sys, until, until_state};
-use treaper::contain::Containment;
+use treaper::contain::{Containment, Level};
 use treaper::sys::clock;
 use treaper::sys::clone::Spawned;
 use treaper::sys::pid::Pid;
+use treaper::sys::prctl;
 use treaper::sys::signal::Signal;
 use treaper::sys::startup::Standing;
 use treaper::sys::wait::Ended;
+use treaper::tree::spare::Spare;
 use treaper::tree::{Server, StopSent, Tree};
 
 /// The recorded signal that arrives last, if all are pending.
@@ -848,6 +851,32 @@ fn scene_quiet() {
         );
     }
     end(&pids);
+}
+
+/// A monitor that was held and killed, but cannot end yet, is no process that `--spare` leaves.
+#[test]
+fn what_is_below_an_ending_monitor_is_not_spared() {
+    play("scene_below_an_ending_monitor");
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_below_an_ending_monitor() {
+    let (above, below) = (cell(), cell());
+    // Not as PID 1, which can spare nothing.
+    child(None, || {
+        prctl::become_subreaper().unwrap();
+        let [monitor, leader] = recorder_above(|| {}, sys::setsid);
+        let mut tree = tree_without_server();
+        tree.ending_init = Pid::new(monitor.pid);
+        let names = Box::leak(Box::new([OsString::from("a-daemon")]));
+        tree.spare = Spare::prepare(names, Level::Group).unwrap();
+        tree.signal_tree(Signal::TERM);
+        above.store(1 + monitor.got()[0], SeqCst);
+        below.store(1 + leader.got()[0], SeqCst);
+        live();
+    });
+    assert_eq!((is_set(above), is_set(below)), (1, 2));
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub struct Server {
     /// Missing before Linux 5.2.
     pub pidfd: Option<OwnedFd>,
     pub standing: Standing,
-    /// The first leader of its session and group, which is gone. `None`: it has never been.
+    /// The first leader of its session and group, which is gone. `None`: there was none.
     pub leader: Option<(Pid, Option<OwnedFd>)>,
     /// Whether it was reaped. Its pid may belong to another process then.
     pub reaped: bool,
@@ -88,7 +88,7 @@ pub struct Tree {
     /// The processes of treaper that are known here; 0: none.
     pub treaper: [i32; 3],
     pub spare: Option<Spare>,
-    /// A monitor that waits for the end of its PID namespace. Only its descendants are of the tree.
+    /// A killed monitor that cannot end yet, at any level: what is below it is of the tree.
     pub ending_init: Option<Pid>,
     containment: Containment,
     /// How the children were found by the last walk.
@@ -166,11 +166,16 @@ impl Tree {
         };
         let scope = Scope {
             strangers: &self.strangers,
-            spares: &|pid, below| self.ending_init == Some(pid) || self.spares(pid, below),
+            spares: &|pid, below| self.spares(pid, below),
             start,
             reach,
         };
-        let gaps = walk::walk(scope, visit);
+        let ending = self.ending_init;
+        let gaps = walk::walk(scope, &mut |member| {
+            if ending != Some(member.pid) {
+                visit(member);
+            }
+        });
         self.cut_short = gaps.cut_short;
         match gaps.search {
             Search::Files | Search::Namespace => {}
