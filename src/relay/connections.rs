@@ -107,7 +107,7 @@ impl Connections {
         self.go_on(place, result, turns);
     }
 
-    /// Answers a writer that is done or has a fault.
+    /// Looks at the next message, if it is complete. Answers a writer that is done or has a fault.
     fn go_on(&mut self, place: usize, result: Result<(), &str>, turns: &mut Turns) {
         if let Err(fault) = result {
             return self.refuse(place, fault);

@@ -23,17 +23,24 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    pub fn new() -> Self {
+        let bytes = vec![0; CHUNK];
+        Self {
+            bytes,
+            ..Self::default()
+        }
+    }
+
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Reads at most `most` bytes, once all is written. `read` returns how much it has read.
+    /// Reads at most `most` bytes, when all are written. `read` returns how much it has read.
     pub fn fill<E>(
         &mut self,
         most: usize,
         read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<usize, E> {
-        self.bytes.resize(CHUNK, 0);
         let result = read(&mut self.bytes[..most.min(CHUNK)]);
         (self.start, self.end) = (0, *result.as_ref().unwrap_or(&0));
         result

@@ -42,6 +42,7 @@ impl Input {
         Self {
             host: Some(host),
             server: Some(server),
+            inbox: Buffer::new(),
             others,
             last: clock::now(),
             ..Self::default()
@@ -54,7 +55,7 @@ impl Input {
         let news = self.fifo.as_ref().map(|(news, _)| news);
         wanted.add(Awaited::Fifo, news, Events::IN);
         // Before the server, which may end once it had all messages of a writer that has ended.
-        // After the end of stdin no more is read: that must not keep the server alive.
+        // After the end of stdin no more is read: later messages must not keep the server alive.
         if self.host.is_some() {
             self.others.list(wanted, now);
         }
@@ -93,8 +94,9 @@ impl Input {
             news.take();
             fd::unread(fifo.as_raw_fd()) > 0
         };
-        let fifo = self.fifo.take_if(has_bytes);
-        let Some((_, fifo)) = fifo else { return };
+        let Some((_, fifo)) = self.fifo.take_if(has_bytes) else {
+            return;
+        };
         if let Some(place) = self.place.take() {
             match Stream::open_again(&place) {
                 Ok(server) => self.server = Some(server),

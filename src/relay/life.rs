@@ -60,6 +60,7 @@ pub struct Relay {
 impl Relay {
     /// Until treaper has ended and all output was passed on. Returns how treaper has ended.
     pub fn run(&mut self) -> Result<wait::Ended, Errno> {
+        let mut wanted = Wanted::default();
         loop {
             if let Some(ended) = self.child.ended {
                 self.idle = None;
@@ -76,7 +77,7 @@ impl Relay {
                 }
             }
             let now = clock::now();
-            let mut wanted = self.wanted(now);
+            self.list(&mut wanted, now);
             let timeout = self.deadline(now).map(|at| at.saturating_sub(now));
             match poll::poll(&mut wanted.polled, timeout) {
                 Ok(_) => self.handle(&wanted)?,
@@ -90,13 +91,13 @@ impl Relay {
 
     /// In the order in which it is handled: a boundary in the server's output is older than a
     /// message that arrives now, and all that was there before the end of the tree is to be seen.
-    fn wanted(&self, now: Duration) -> Wanted {
-        let mut wanted = Wanted::default();
-        self.output.list(&mut wanted);
-        self.input.list(&mut wanted, now);
+    fn list(&self, wanted: &mut Wanted, now: Duration) {
+        wanted.what.clear();
+        wanted.polled.clear();
+        self.output.list(wanted);
+        self.input.list(wanted, now);
         wanted.add(Awaited::Line, self.line.as_ref(), Events::IN);
         wanted.add(Awaited::Signals, Some(&self.signals), Events::IN);
-        wanted
     }
 
     fn deadline(&self, now: Duration) -> Option<Duration> {

@@ -1,7 +1,7 @@
 //! The messages of a stream that comes in pieces, and the members that tell what they are. Pure.
 //!
-//! Only strings and brackets are followed: the reader checks the rest. For 16 MiB of small objects
-//! serde_json took 41 ms, this 35 and `cat` 14; it ends at 128 levels, and changes numbers.
+//! Only strings and brackets are followed: the receiver checks the rest. 16 MiB of small objects
+//! took 35 ms, `cat` 14; serde_json 41, and it ends at 128 levels, and changes numbers.
 
 use std::borrow::Cow;
 use std::ffi::CString;

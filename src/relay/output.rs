@@ -48,6 +48,7 @@ impl Output {
         Ok(Self {
             from: Some(from),
             to: Some(to),
+            buffer: Buffer::new(),
             courier,
             ..Self::default()
         })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::relay::members::{self, Lines, Members};
 use crate::settings::config::{Match, Writers};
 
-/// How many turns are known at a time if the answer ends them. A later cancel stops no server.
+/// How many turns are known at a time if the answer ends them. Further ones are not followed.
 pub const MAX_TURNS: usize = 1024;
 
 /// What a message to the server does.
