@@ -8,7 +8,7 @@ use crate::sys::signal::{self, Signal};
 use crate::sys::{clock, proc, tty, wait::Wait};
 
 /// Forwards as `to` a SIGCONT that may come from a shell which has resumed the whole job, unless
-/// Ctrl-Z has suspended the server meanwhile, by `overtaken`. `forward` gets both signals.
+/// Ctrl-Z has suspended the server meanwhile, by `overtaken`. `forward` gets what came, and `to`.
 #[cold]
 pub fn forward_resumption(
     to: Signal,

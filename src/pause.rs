@@ -39,17 +39,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     if Wait::any().ended().peek() == Err(Errno::CHILD) {
         return Ok(0);
     }
-    let context = Context {
-        config,
-        manner: request.manner,
-        voice: request.voice,
-        inherited: request.inherited,
-        place,
-        board,
-        report: None,
-        front: None,
-        spare: None,
-    };
+    let context = Context::new(request, place, board);
     let mut supervisor = Supervisor::new(&context, Role::Heir, None, Watch::default(), tree);
     let plan = Plan::new(context.policy()).inherit(true, false, clock::now());
     let terminate = Event::Trigger(Trigger::Terminate);

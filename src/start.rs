@@ -32,7 +32,7 @@ fn start(request: Request<'_>, report: Option<&Report>, to_server: Vec<i32>) -> 
     let (mut context, mut prepared) = prepare(request, to_server)?;
     context.report = report;
     if request.config.writers.are_used() {
-        // Before the fork of the relay, whose stdin is another one.
+        // Before the relay is made: from then on, stdin here comes from the relay.
         prepared.hosts.hold_stdin();
     }
     let relay = relay::start(request.config, &context.place, prepared.hosts.parent)?;
@@ -73,17 +73,8 @@ fn prepare(request: Request<'_>, to_server: Vec<i32>) -> Result<(Context<'_>, Pr
     place.server_descriptors = to_server;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = Containment::prepare(config.contain)?;
-    let context = Context {
-        config,
-        manner: request.manner,
-        voice: request.voice,
-        inherited: request.inherited,
-        place,
-        board,
-        report: None,
-        front: None,
-        spare,
-    };
+    let mut context = Context::new(request, place, board);
+    context.spare = spare;
     let prepared = Prepared {
         hosts,
         command,

@@ -33,7 +33,7 @@ use crate::tree::spare::Spare;
 
 use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS};
 
-/// One thing that is available or not: its name; the answer, `None` if it is neither; the detail.
+/// One thing that is available or not: its name; the answer, `None` if it is not rated; the detail.
 type Check = (&'static str, Option<bool>, String);
 
 /// Examines this place. `arguments` and `inherited` are those of this process. Returns the text to
@@ -249,12 +249,8 @@ fn table(checks: &[Check], levels: &[Check], chosen: Level, left: &[[&str; 2]]) 
             let _ = writeln!(text, "  {name:18} {mark:4} {detail}");
         }
     }
-    let (name, is_available) = (chosen.name(), levels[chosen as usize].1 == Some(true));
-    let verdict = if is_available {
-        "chosen"
-    } else {
-        "NOT available"
-    };
+    let (name, ok) = (chosen.name(), levels[chosen as usize].1 == Some(true));
+    let verdict = if ok { "chosen" } else { "NOT available" };
     let title = "What survives of the tree after each event";
     let _ = writeln!(text, "\n{verdict}: {name}. {title}");
     for [event, left] in left {

@@ -136,7 +136,7 @@ impl Program {
 const OWN_VERSION: &str = concat!("treaper ", env!("CARGO_PKG_VERSION"));
 const LICENSE: &str = include_str!("../../LICENSE-MIT");
 
-/// The number that C's `strtol` finds at the start of `text` (the nearest one), and the text after.
+/// What C's `strtol` finds at the start of `text` (out of range: the nearest number), and the rest.
 pub fn leading_number(text: &str) -> (Option<i64>, &str) {
     let start = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let sign = usize::from(start.starts_with(['+', '-']));

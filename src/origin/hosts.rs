@@ -207,8 +207,8 @@ fn was_adopted_by(parent: i32, stdin: Option<&Target>) -> bool {
 /// Whether `parent` is an init, which adopts orphans: that of the machine, systemd (also that of a
 /// user), or in a container a program made to be PID 1. Any other PID 1 there can be a host.
 ///
-/// dumb-init starts its command in a session of its own, with its stdin. So an init of a container
-/// that has `stdin`, or hides its own, may have started this process, or treaper as dumb-init.
+/// dumb-init starts its command in a session of its own, with its stdin. So a container's init that
+/// has `stdin`, or hides its own, may have started this process, or treaper, whose stdin is stderr.
 fn is_init(parent: i32, stdin: Option<&Target>) -> bool {
     let Ok(name) = proc::stat(parent).map(|stat| stat.name) else {
         return false;

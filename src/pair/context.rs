@@ -38,12 +38,12 @@ pub struct Context<'a> {
     pub spare: Option<Spare>,
 }
 
-/// What only the start of the server needs.
+/// What is prepared before any process is made.
 pub struct Prepared {
     pub hosts: Hosts,
     pub command: Command,
     pub containment: Containment,
-    /// For `--idle`.
+    /// Notices writes to stdin, for `--idle`.
     pub writes: Option<Writes>,
 }
 
@@ -66,7 +66,21 @@ impl Front {
     }
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    pub const fn new(request: Request<'a>, place: Place, board: Board) -> Self {
+        Self {
+            config: request.config,
+            manner: request.manner,
+            voice: request.voice,
+            inherited: request.inherited,
+            place,
+            board,
+            report: None,
+            front: None,
+            spare: None,
+        }
+    }
+
     /// Makes this process adopt the orphans among its descendants, as PID 1 does anyway. Under some
     /// emulators that is impossible. Other inits then go on, and so does treaper in their place.
     pub fn adopt_orphans(&self) -> Result<(), Error> {

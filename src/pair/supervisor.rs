@@ -151,9 +151,8 @@ impl<'a> Supervisor<'a> {
         if finally.is_some() && status != status::SURVIVORS {
             self.kill_until_empty();
         }
-        let Some(report) = self.context.report else {
-            return;
-        };
+        let report = self.context.report;
+        let Some(report) = report else { return };
         if self.shim_is_gone() {
             self.context.record_loss(Trigger::ShimKilled);
         }

@@ -112,7 +112,7 @@ impl Plan {
         self
     }
 
-    /// The plan when the monitor, the init of a PID namespace, is ending: all get SIGKILL.
+    /// The plan when the monitor, a namespace's init, ends: the kernel has sent SIGKILL to all.
     pub fn end_namespace(self, now: Duration) -> Self {
         let (mut plan, _) = self.step(Event::Trigger(Trigger::MonitorKilled), now);
         if matches!(plan.state, State::Terminating(_)) {

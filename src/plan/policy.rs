@@ -31,7 +31,7 @@ pub struct Policy {
     pub drain: Duration,
     /// From the first stop signal to SIGKILL.
     pub grace: Duration,
-    /// How long before SIGKILL the rest gets the stop signal; `None`: see [`Self::stage_of`].
+    /// How long before SIGKILL, at the latest, the rest is signalled; `None`: [`Self::stage_of`].
     pub stage: Option<Duration>,
     /// From the first SIGKILL until treaper lists the survivors and gives up.
     pub kill_timeout: Duration,

@@ -155,8 +155,8 @@ pub fn verbosity(text: &str) -> Result<u8, &'static str> {
     count.map_err(|_| "expected 0, 1 or 2")
 }
 
-/// A filter of messages in `env_logger`'s form, such as `treaper::tree::kill=trace,info`. One of
-/// other crates alone would hide all messages, and is refused.
+/// A filter of messages in `env_logger`'s form, such as `treaper::tree::kill=trace,info`. Other
+/// crates are refused: a filter of them alone would hide all messages.
 pub fn log_filter(text: &str) -> Result<String, &'static str> {
     let is_level = |text: &str| text.trim().parse::<log::LevelFilter>().is_ok();
     let is_module = |text: &str| matches!(text.trim().split("::").next(), Some("treaper"));

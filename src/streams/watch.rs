@@ -14,8 +14,8 @@ use crate::sys::{Errno, apart, arrival, clock, fd, stream};
 /// The pause before poll is tried again, if it had no memory.
 pub const RETRY: Duration = Duration::from_millis(10);
 
-/// An end of input in this time is that of a complete input (`echo x | treaper job`). It begins
-/// when treaper first looks, so an earlier end is within it, whatever the load of the machine is.
+/// An end of input in this time is that of a complete input (`echo x | treaper job`). The time
+/// begins when treaper first looks, so an earlier end counts, whatever the load of the machine is.
 const FIRST_SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub struct StandardStream {
     ended: Option<(i64, u32)>,
 }
 
-/// Everything that can wake this process: signals alone, or one poll of `sources` as well.
+/// Everything that can wake this process. With signals alone it needs no descriptor, nor can fail.
 #[derive(Debug, Default)]
 pub struct Watch<'a> {
     sources: Vec<Source<'a>>,

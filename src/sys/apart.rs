@@ -5,9 +5,9 @@ use super::pid::Pid;
 use super::{fd, std_fd};
 
 /// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies
-/// of stderr, so that nothing opened later gets their numbers, and must not be before an exec. If
-/// the file system may make the close wait (`flush` of FUSE and NFS), another process that shares
-/// the descriptors does it: the file leaves them first. `helpers` gets its pid.
+/// of stderr, so that nothing opened later gets their numbers. Not before an exec, which would keep
+/// these. If the file system may make the close wait (`flush` of FUSE and NFS), another process
+/// that shares the descriptors does it: the file leaves them first. `helpers` gets its pid.
 pub fn give_up(fd: i32, helpers: &mut Vec<i32>) {
     if !fd::may_wait(fd) {
         return close(fd);

@@ -61,7 +61,7 @@ pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
 }
 
 /// Makes a process by `make`, which gets flags for its clone. If it is `in_job`, both get each key
-/// of the terminal, even an earlier one, and this one what processes send. All must be blocked.
+/// of the terminal, even an earlier one, and the caller what processes send. All must be blocked.
 ///
 /// A child does not inherit pending signals. So keys are unblocked meanwhile: the kernel makes no
 /// process before they are handled (`copy_process`), and a signal of the group that comes later is
@@ -125,8 +125,8 @@ pub(super) fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
     check(unsafe { libc::syscall(number, to, info.si_signo, &raw const *info) }).map(drop)
 }
 
-/// Forgets what came to the whole job before this process left it: its parent has got that, too,
-/// and decides. SIGCHLD replaces SIGCONT, as a reason to look around. All must be blocked.
+/// Forgets what processes have sent to the whole job before this one left it: its parent got that,
+/// too, and decides. SIGCHLD replaces SIGCONT, as a reason to look. All must be blocked.
 pub fn forget_job() {
     let mut kept = Vec::new();
     for signal in signal::waiting().filter(|signal| *signal != Signal::CHLD) {

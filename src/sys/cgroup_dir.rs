@@ -25,7 +25,7 @@ pub fn remove(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-/// Removes the empty groups right below `group`. Returns the first one that is not empty. `EACCES`,
+/// Removes the empty groups below `group` up to one that is not, and returns that one. `EACCES`,
 /// `EPERM`: not allowed; `ENOENT`, `ENODEV`: it has been removed. Allocates.
 pub fn remove_empty(group: BorrowedFd<'_>) -> Result<Option<CString>, Errno> {
     for name in fd::directories_in(group)? {

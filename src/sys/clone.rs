@@ -114,11 +114,8 @@ fn clone3(flags: c_int, fd: &mut c_int, cgroup: Option<BorrowedFd<'_>>) -> Resul
 fn older_clone(flags: c_int, pidfd: &mut c_int) -> Result<c_long, Errno> {
     let flags = c_long::from(flags);
     // s390x: the stack comes first. Without one, the child uses its copy of the present one.
-    let (first, second) = if cfg!(target_arch = "s390x") {
-        (0, flags)
-    } else {
-        (flags, 0)
-    };
+    let is_swapped = cfg!(target_arch = "s390x");
+    let (first, second) = if is_swapped { (0, flags) } else { (flags, 0) };
     // The last two, in either order: where the child's pid is written, and what no flag asks for.
     let (pidfd, child) = (std::ptr::from_mut(pidfd), arrival::IS_NEW.as_ptr());
     // SAFETY: live numbers. The copy of the memory is consistent, as with `clone3`.

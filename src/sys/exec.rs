@@ -74,7 +74,7 @@ pub enum Failure {
     /// No directory of PATH that may be searched has the file. The one with this index may not.
     NotSearched(usize),
     NotExecutable(Errno),
-    /// That of the script, or the dynamic loader, is missing. The file has this index in PATH.
+    /// An interpreter or loader is missing. The file is the candidate of this index.
     NoInterpreter(usize),
 }
 

@@ -197,8 +197,8 @@ pub fn write_message(bytes: &[u8]) {
     let _ = write_without_waiting(STDERR, bytes);
 }
 
-/// Writes what fits to `number`, an inherited descriptor. Pipes and terminals are opened again: the
-/// server has no `O_NONBLOCK`. `EAGAIN`: there is no room; `EPIPE`: no reader.
+/// Writes what fits to `number`, an inherited descriptor. Pipes and terminals are opened again:
+/// `O_NONBLOCK` is not for the server. `EAGAIN`: there is no room; `EPIPE`: no reader.
 pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> {
     let fd = std_fd(number);
     match file_type(fd)? {

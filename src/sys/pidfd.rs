@@ -68,7 +68,7 @@ struct Sender {
 const _: () = assert!(size_of::<Queued>() <= size_of::<libc::siginfo_t>());
 const _: () = assert!(align_of::<Queued>() <= align_of::<libc::siginfo_t>());
 
-/// Until it is reaped, also as a zombie, its pid is that of `fd`. `ENOSYS`: before Linux 5.1.
+/// Whether it is unreaped, so that its pid is still its own. `ENOSYS`: before Linux 5.1.
 pub fn is_unreaped(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     match send_info(fd, 0, std::ptr::null(), 0) {
         Ok(()) | Err(Errno::PERM) => Ok(true),

@@ -1,5 +1,5 @@
 //! Signals: names, masks, what they do, sending them. Masks are set by raw system calls, since the
-//! libcs hide the first real-time signals, and the server has to get exactly the mask of treaper.
+//! libcs hide the first real-time signals, and the server has to get exactly the inherited mask.
 
 use std::ffi::CStr;
 use std::fmt;

@@ -100,7 +100,7 @@ pub fn set_names(name: &CStr) {
     place[..kept].copy_from_slice(&name.to_bytes()[..kept]);
 }
 
-/// Among sessions and process groups. A session of its own, unless it is part of a job: its busy
+/// Where the server stands. Unless it is part of a job, its session is apart from treaper's: busy
 /// processes cannot keep treaper from running, since sessions share the processors (autogroup).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {

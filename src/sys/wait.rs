@@ -73,7 +73,7 @@ pub enum Change {
 
 /// Which children, and which of their changes. See `waitid(2)`. `None`: nothing new about them.
 /// `ECHILD`: no such child can change in this way any more; for the end of any child, the only
-/// proof that the tree is empty. Only a filter causes another error, which says nothing.
+/// proof that the tree is empty. Other errors are of filters, and say nothing.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct Wait {

@@ -118,7 +118,7 @@ impl Tree {
         }
     }
 
-    /// Of all children, since only the name of a daemon without a leader tells that it is spared.
+    /// Asks all children: only the name of a daemon without a leader tells that it is spared.
     pub(super) fn note_daemons(&self) {
         if self.spare.is_some() {
             let _ = proc::children(pid::own(), &mut |child| _ = self.is_spared_child(child));

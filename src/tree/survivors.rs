@@ -26,7 +26,7 @@ impl Tree {
         living
     }
 
-    /// How many processes get the stop signal: the living, and children that have ended since then.
+    /// How many have just got the stop signal, or will: the living, and children that ended since.
     pub fn count_signalled(&mut self) -> u64 {
         let (mut count, own) = (0, pid::own());
         walk::repeat(&clock::now, COUNT_WALKS, &mut || {

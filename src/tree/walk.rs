@@ -6,7 +6,7 @@
 //! visited: if it is of the tree, it is a child of this process by now, and the next walk finds it.
 //!
 //! Children are read from `/proc/PID/task/TID/children`, or by one scan of `/proc`, or without it
-//! by asking wait about every pid. In a PID namespace, its init needs no proof.
+//! by asking wait about every pid. In a PID namespace all is of the tree.
 
 mod kernel;
 

@@ -68,7 +68,7 @@ impl Supervisor<'_> {
         Event::Reaped { server_gone, empty }
     }
 
-    /// After giving up.
+    /// After giving up: reaps until no process of the tree is left.
     pub fn reap_to_the_end(&mut self) {
         while !matches!(self.reap(), Event::Reaped { empty: true, .. }) {
             if let Some(Woken::CgroupChanged) = self.watch.wait(self.next_reap) {

@@ -62,9 +62,9 @@ impl Supervisor<'_> {
         forwarded || pressed && self.context.board.named.get()
     }
 
-    /// Whether it comes from the server, or from a process of the tree that has signalled the whole
-    /// job. Only the tree knows the monitor; the only process is the one that the host knows, too,
-    /// so others may mean the server by it, and the other inits forward all.
+    /// Whether it must not go back into the tree: it comes from the server, or from a process there
+    /// that has signalled the whole job. The host knows the only process as well, so others may
+    /// mean the server by it. Other inits send back all of it.
     fn never_returns(&self, arrival: &Arrival) -> bool {
         let Origin::Process(sender) = arrival.origin else {
             return false;
