@@ -39,7 +39,7 @@ pub fn ask_manager() -> Result<(), Errno> {
     }
 }
 
-/// The environment of a server: without what [`is_own`] names, with its pid in [`PID_VARIABLES`].
+/// The environment of a server: without what [`is_own`] names, with its pid in `PID_VARIABLES`.
 #[derive(Debug)]
 pub struct Environment {
     strings: Strings,

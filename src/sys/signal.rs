@@ -157,7 +157,8 @@ pub(super) fn waiting() -> impl Iterator<Item = Signal> {
     let mut waiting = Mask(0);
     // SAFETY: the mask is live, and of that size; the call fails only for bad arguments.
     unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut waiting, Mask::SIZE) };
-    let all = (1..=RTMAX).map(Signal);
+    let last = if waiting.0 == 0 { 0 } else { RTMAX };
+    let all = (1..=last).map(Signal);
     all.filter(move |signal| waiting.0 & bit(signal.0.into()) != 0)
 }
 

@@ -87,7 +87,6 @@ impl Scope<'_> {
     }
 }
 
-/// The memory of a walk.
 #[derive(Debug)]
 pub struct Room<'a> {
     pub pending: &'a mut [i32],
