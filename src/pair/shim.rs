@@ -183,7 +183,7 @@ impl Shim<'_> {
 
     /// A monitor that does not do what it has to do gets SIGKILL. Returns when it is late.
     fn kill_held_monitor(&mut self) -> Option<Duration> {
-        let board = self.context.board;
+        let board = &self.context.board;
         let is_expected = self.bound.asked.is_some() || board.trigger().is_some();
         if self.ends_by.is_some() || !is_expected {
             return None;
@@ -212,7 +212,7 @@ impl Shim<'_> {
     }
 
     fn look_at_monitor(&mut self) -> Result<Option<Ended>, Errno> {
-        let board = self.context.board;
+        let board = &self.context.board;
         // Emptied, it sends a signal again at the next byte.
         let closed = |bell: &OwnedFd| fd::empty(bell.as_fd());
         if self.bell.as_ref().is_some_and(closed) && self.ends_by.is_none() {
@@ -275,7 +275,7 @@ impl Shim<'_> {
 
     /// Suspends the shim if the monitor has ordered it, or if `arrival` asks for it.
     fn suspend(&mut self, arrival: Option<&Arrival>) {
-        let (board, monitor) = (self.context.board, self.monitor);
+        let (board, monitor) = (&self.context.board, self.monitor);
         let order = board.suspension.get();
         if order != self.obeyed {
             self.obeyed = order;
@@ -313,7 +313,7 @@ impl Shim<'_> {
     /// A signal from inside the tree never goes back there, except by the other inits. What the
     /// server sends to its parent reaches the monitor.
     fn handle(&mut self, arrival: &Arrival) {
-        let (context, board) = (self.context, self.context.board);
+        let (context, board) = (self.context, &self.context.board);
         if let (Signal::CONT, Some(front)) = (arrival.signal, &context.front) {
             front.resume();
         }
@@ -355,7 +355,7 @@ impl Shim<'_> {
             return;
         }
         // Its bell rings as SIGCONT, which removes the SIGTSTP of Ctrl-Z. The board has that order.
-        let (board, obeyed, rings) = (self.context.board, self.obeyed, self.bell.is_some());
+        let (board, obeyed, rings) = (&self.context.board, self.obeyed, self.bell.is_some());
         let is_new = |order: &u64| rings && *order != obeyed;
         let ordered = || board::suspending_signal(Some(board.suspension.get()).filter(is_new)?);
         let overtaken = || signal::waiting_job_stop().or_else(ordered);

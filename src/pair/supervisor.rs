@@ -90,7 +90,7 @@ impl<'a> Supervisor<'a> {
     pub fn run(&mut self, plan: Plan, first: Option<Event>) -> Result<(Plan, u8), Error> {
         let plan = supervise::run(self, plan, first);
         self.pass_on_the_rest();
-        let board = self.context.board;
+        let board = &self.context.board;
         let is_missing = board.server().is_none();
         let failure = board.failure().or(is_missing.then_some(Failure::Orphaned));
         if let Some(failure) = failure.filter(|_| plan.state == State::Done) {

@@ -155,7 +155,7 @@ impl Supervisor<'_> {
 
     /// Suspends the process that the shell knows. `signal`: it has suspended the server.
     pub(super) fn suspend_with_server(&mut self, signal: Signal) {
-        let board = self.context.board;
+        let board = &self.context.board;
         match self.role {
             Role::Monitor(_) => {
                 board.order_suspension(signal.number());
