@@ -63,7 +63,7 @@ impl Board {
     /// Monitor: the plan, before its actions are done, so that the shim can go on with it. The half
     /// of `times` that is not in use is filled, and then belongs to the plan by one store. So a
     /// monitor that is killed meanwhile leaves the plan before.
-    pub fn set_plan(self, plan: &Plan) {
+    pub fn set_plan(&self, plan: &Plan) {
         let (head, times) = plan.encode();
         let half = !self.plan.get() & HALF;
         for (at, time) in times.into_iter().enumerate() {
@@ -73,26 +73,26 @@ impl Board {
     }
 
     /// The last plan, or a new one if there is none.
-    pub fn plan(self, policy: Policy) -> Plan {
+    pub fn plan(&self, policy: Policy) -> Plan {
         let head = self.plan.get();
         let times = array::from_fn(|at| self.times.get(first_of(head) + at));
         Plan::decode(policy, head & !HALF, times).unwrap_or_else(|| Plan::new(policy))
     }
 
     /// Why the tree is being stopped, or is draining.
-    pub fn trigger(self) -> Option<Trigger> {
+    pub fn trigger(&self) -> Option<Trigger> {
         record::trigger(self.plan.get())
     }
 
     /// Shim: the plan after the death of the monitor.
-    pub fn resume(self, policy: Policy, now: Duration) -> Plan {
+    pub fn resume(&self, policy: Policy, now: Duration) -> Plan {
         let plan = self.plan(policy);
         plan.inherit(self.ended().is_some(), self.named.get(), now)
     }
 
     /// Shim: the monitor was the init of a PID namespace and is ending. Returns until when the
     /// processes of the namespace have to end.
-    pub fn set_monitor_ending(self, policy: Policy, now: Duration) -> Duration {
+    pub fn set_monitor_ending(&self, policy: Policy, now: Duration) -> Duration {
         let plan = self.plan(policy).end_namespace(now);
         self.set_plan(&plan);
         match plan.state {
@@ -101,45 +101,45 @@ impl Board {
         }
     }
 
-    pub fn leader(self) -> Option<Pid> {
+    pub fn leader(&self) -> Option<Pid> {
         Pid::new(self.leader.get() as i32)
     }
 
-    pub fn failure(self) -> Option<Failure> {
+    pub fn failure(&self) -> Option<Failure> {
         Failure::decode(self.failure.get())
     }
 
-    pub fn server(self) -> Option<Pid> {
+    pub fn server(&self) -> Option<Pid> {
         Pid::new(self.server.get() as i32)
     }
 
-    pub fn set_ended(self, ended: Ended) {
+    pub fn set_ended(&self, ended: Ended) {
         self.ended.set(ended.encode().into());
     }
 
-    pub fn ended(self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<Ended> {
         Ended::decode(self.ended.get() as u32)
     }
 
     /// The command of `--finally` is about to be started, and has time until then.
-    pub fn set_finally_until(self, until: Duration) {
+    pub fn set_finally_until(&self, until: Duration) {
         self.finally_until.set(record::word(Some(until)));
     }
 
-    pub fn finally_until(self) -> Option<Duration> {
+    pub fn finally_until(&self) -> Option<Duration> {
         record::time(self.finally_until.get())
     }
 
     /// The new process `pid` is the command of `--finally`, unless the process that has made it was
     /// killed, and the other one has taken that over. `claim`: what the word was before the fork.
-    pub fn claim_finally(self, claim: u64, pid: i32) -> bool {
+    pub fn claim_finally(&self, claim: u64, pid: i32) -> bool {
         let word = self.finally.atomic();
         word.compare_exchange(claim, pid as u64, SeqCst, SeqCst) == Ok(claim)
     }
 
     /// The monitor was killed: whether the command of `--finally` runs, or has ended. If it has not
     /// begun, the shim is to start it. `namespace`: it was in a PID namespace, which is gone.
-    pub fn take_over_finally(self, namespace: bool) -> bool {
+    pub fn take_over_finally(&self, namespace: bool) -> bool {
         let is_free = self.claim_finally(0, TAKEN_OVER);
         if is_free {
             self.finally_until.set(0);
@@ -149,24 +149,24 @@ impl Board {
         !is_free && !namespace
     }
 
-    pub fn set_finally_status(self, status: u8) {
+    pub fn set_finally_status(&self, status: u8) {
         self.finally_status.set(0x100 + u64::from(status));
     }
 
     /// The exit status of the command of `--finally`, if it has ended.
-    pub fn finally_status(self) -> Option<u8> {
+    pub fn finally_status(&self) -> Option<u8> {
         let status = self.finally_status.get();
         (status != 0).then_some(status as u8)
     }
 
     /// Job control has suspended the server by signal `number`, so the shim has to follow.
-    pub fn order_suspension(self, number: u8) {
+    pub fn order_suspension(&self, number: u8) {
         let last = self.suspension.get();
         self.suspension.set((last | 0xff) + 1 + u64::from(number));
     }
 
     /// The server was resumed.
-    pub fn withdraw_suspension(self) {
+    pub fn withdraw_suspension(&self) {
         self.suspension.set(self.suspension.get() & !0xff);
     }
 }
