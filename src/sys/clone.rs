@@ -290,7 +290,7 @@ const LEADER_TIME: Duration = Duration::from_secs(5);
 fn announced(setup: &Setup<'_>, leader: Pid, fd: Option<&OwnedFd>) -> Result<Option<Pid>, Errno> {
     let end = clock::now() + LEADER_TIME;
     let is_held = |fd: &OwnedFd| poll_one(fd.as_raw_fd(), Events::IN, LEADER_TIME).is_empty();
-    if fd.is_some_and(is_held) {
+    if fd.is_some_and(is_held) && clock::now() >= end {
         let _ = signal::kill(leader, Signal::KILL);
     }
     let _ = Wait::child(leader).ended().block();
