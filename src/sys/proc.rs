@@ -127,7 +127,7 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// The name under which users know a process: Node 24 has the command name `MainThread`.
+/// The name that users know: the command name, or of Node 24 (`MainThread`) its program.
 pub fn shown_name(pid: i32, command: Name) -> Name {
     if command.as_bytes() != b"MainThread" {
         return command;
@@ -178,7 +178,7 @@ pub fn may_be_suspended(pid: i32) -> bool {
     }
 }
 
-/// As [`View::children`], or [`FOREIGN`]. Without such lists all processes show their parent.
+/// As [`View::children`], or [`FOREIGN`]. Without such lists each process is asked for its parent.
 pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let view = view()?;
     match view.children(pid, each) {
@@ -256,14 +256,15 @@ impl View {
             || self.program(pid, &mut buffer) == Ok(name)
     }
 
-    /// Whether the first argument of a process is called `name`, or begins so before a blank: a
-    /// title such as `npm run dev` is there as a whole. Not for a process of the tree: it is read
-    /// from its memory, which can wait forever for a file that hangs.
+    /// Whether the first argument of a process is called `name`, or begins so before a blank, as a
+    /// title does (`npm run dev`). Not for the tree: its memory is read, which can wait forever.
     pub fn is_started_as(self, pid: i32, name: &[u8]) -> bool {
         let mut buffer = [0; LONGEST_PATH];
         let words = self.start_of(pid, "cmdline", &mut buffer);
-        let first = before(b'\0', words.unwrap_or_default());
-        is_called(first, name) || is_called(before(b' ', first), name)
+        words.is_ok_and(|words| {
+            let first = before(b'\0', words);
+            is_called(first, name) || is_called(before(b' ', first), name)
+        })
     }
 
     /// The effective owner of a process. See `stat(2)` on `/proc/PID`.
