@@ -448,3 +448,22 @@ fn a_small_stack_is_enough_for_a_start_and_for_a_stop() {
         );
     }
 }
+
+/// The first leader of the server's session needs some time here, and the wait for it fails at once.
+#[test]
+fn a_wait_that_is_interrupted_does_not_mean_that_the_first_leader_is_held() {
+    if std::process::Command::new("strace").output().is_err() {
+        return common::skip("strace is not installed");
+    }
+    for error in ["EINTR", "ENOMEM"] {
+        let fault = format!("inject=ppoll:error={error}:when=1");
+        let strace = ["strace", "-f", "-b", "execve", "-o", "/dev/null"];
+        let slow = "inject=clone3:delay_enter=300000";
+        let faults = ["-e", "trace=ppoll,clone3", "-e", &fault, "-e", slow];
+        let command = [TREAPER, "--", "sh", "-c", "echo started"];
+        let mut run = Scene::new().start(&[&strace[..], &faults, &command].concat());
+        let (exit, stderr) = (run.wait_empty(), run.stderr());
+        assert_eq!(exit.code(), Some(0), "{error}: {stderr}");
+        assert_eq!(run.stdout(), "started\n", "{error}: {stderr}");
+    }
+}
