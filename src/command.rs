@@ -169,7 +169,7 @@ fn hint(name: &OsStr) -> &'static str {
     }
 }
 
-/// Says which interpreter the script `path` names. In the first line, the kernel ends the name at a
+/// Says which interpreter of `path` is missing. In the first line, the kernel ends the name at a
 /// blank or at the end of the line, so with DOS line ends it includes a carriage return.
 fn missing_interpreter(path: &Path) -> String {
     let mut line = Vec::new();

@@ -79,7 +79,7 @@ pub fn suspend_self(signal: Signal, still: &dyn Fn() -> bool) {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alone {
     server: Option<Signal>,
-    /// Until when SIGSTOP counts as one of the terminal: 2 s are enough to restore the screen.
+    /// Until when SIGSTOP counts as one of the terminal: some servers first restore the screen.
     terminal: Duration,
 }
 

@@ -113,8 +113,8 @@ fn input_that_the_server_does_not_read_is_no_silence() {
 /// A server that reads no more has not lost its host.
 #[test]
 fn a_server_that_closes_its_input_is_not_silent_at_once() {
-    // While its end is watched, treaper keeps a copy of stdin, so that nobody sees that the server has closed its own. The
-    // end counts if the host holds it, which the arena seems to until it has closed its copies.
+    // To see the end of stdin, treaper keeps a copy of it, which hides that the server has closed its own. It does so if
+    // the host holds the other end, and until the arena has closed its copies, it seems to.
     let options = ["--idle=2s", "--stdin=ignore"];
     let (mut run, _) = start(&options, "sleep 6; exec 0</dev/null; exec sleep 1000");
     run.write_stdin(&vec![b'x'; 150_000]);

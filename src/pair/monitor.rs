@@ -21,7 +21,7 @@ use crate::{command, origin::hosts, settings::config::StdinMode};
 pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, Error> {
     // Signals to the shim's group or by its name do not reach the monitor. It gets no session: the
     // scheduler divides processor time between sessions (autogroup), so a new one would wait behind
-    // every busy one. With job control it leaves both after it has started the server.
+    // every busy one. With job control it leaves group and session once the server is started.
     if !context.place.job_control {
         let _ = prctl::new_group();
     }
@@ -49,7 +49,7 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
     Ok(status)
 }
 
-/// In the monitor or in the only process. Returns what runs the loop.
+/// Starts the server, in the monitor or the only process. Returns what runs the loop.
 pub fn start_server<'a>(
     context: &'a Context<'a>,
     mut prepared: Prepared,

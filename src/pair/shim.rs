@@ -310,8 +310,8 @@ impl Shim<'_> {
         found || read.is_err()
     }
 
-    /// A signal from inside the tree never goes back there, except by the other inits. What the
-    /// server sends to its parent reaches the monitor.
+    /// A signal from inside the tree never goes back there, except under the name of another init.
+    /// What the server sends to its parent reaches the monitor.
     fn handle(&mut self, arrival: &Arrival) {
         let (context, board) = (self.context, &self.context.board);
         if let (Signal::CONT, Some(front)) = (arrival.signal, &context.front) {
@@ -372,7 +372,7 @@ impl Shim<'_> {
         }
     }
 
-    /// Directly, which wakes one process less. Returns false if the monitor has to send it.
+    /// Sends it without the monitor, which wakes one less. Returns false if the monitor has to.
     fn signal_server(&mut self, signal: Signal, value: Option<u64>) -> bool {
         if self.real_time_by_monitor && signal.is_real_time() {
             return false;
@@ -400,7 +400,7 @@ impl Shim<'_> {
     }
 
     /// Signals the monitor, which is an unreaped child, so its pid is its own. A call that fails is
-    /// tried once more, for a plain signal the other one: a reason to stop must not be lost.
+    /// tried once more, then as sigqueue: a reason to stop must not be lost.
     fn signal_monitor(&self, signal: Signal, value: Option<u64>) {
         let send = |value| signal::send(self.monitor, signal, value);
         if let Err(errno) = send(value).or_else(|_| send(value.or(Some(0)))) {

@@ -223,7 +223,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// From then on Ctrl-C kills the processes that the stop waits for, if it reaches treaper.
+    /// Names what the stop waits for. From then on Ctrl-C kills that, if it reaches treaper.
     fn name_waiting(&mut self, plan: &Plan) {
         let waiting = self.tree.living();
         if waiting.count == 0 || !log::log_enabled!(log::Level::Warn) {

@@ -129,7 +129,7 @@ pub struct Config {
     /// The statuses that become 0.
     pub success: Vec<u8>,
     pub contain: Level,
-    /// The names of daemons that live on. Never freed.
+    /// The names of daemons that `--spare` leaves. Never freed.
     pub spare: &'static [OsString],
     /// Whether treaper is two processes: if one is SIGKILLed, the other is left.
     pub guard: bool,

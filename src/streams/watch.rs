@@ -31,7 +31,7 @@ pub enum Woken {
 /// What a descriptor is watched for. If it is only a number here, the caller keeps it open.
 #[derive(Debug)]
 pub enum Source<'a> {
-    /// Signals are read when no other source has reported anything.
+    /// Signals are read when no other source has an event.
     Signals(OwnedFd),
     /// A pidfd is readable when its process has ended.
     Process(OwnedFd, Trigger),

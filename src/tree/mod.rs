@@ -75,7 +75,7 @@ impl Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSent {
     No,
-    /// When the monitor was killed, unless the server has disarmed its parent-death signal unseen.
+    /// Perhaps, when the monitor was killed: the server may have disarmed its parent-death signal.
     PerhapsByKernel,
     ByTreaper,
 }

@@ -1,10 +1,9 @@
 //! `--spare`: daemons of the tree that live on.
 //!
 //! A process is spared if the leader of its session has one of the names, and so is all that is
-//! below a spared process. Only what a daemon has started can be in its session, so an orphan is
-//! known by its session. A daemon that has forked twice has a session without a leader: its own
-//! name counts. Each session that was seen is remembered, also that of a process below: so it is
-//! known when the daemon has ended or has another name, and in the heir.
+//! below it. Only what a daemon has started can be in its session, which so shows whose an orphan
+//! is. A daemon that has forked twice has a session without a leader: its own name counts. Sessions
+//! that were seen are remembered, for when the daemon has ended or is renamed, and for the heir.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

@@ -69,7 +69,7 @@ pub enum Reach {
 pub struct Scope<'a> {
     /// Children from before this process executed treaper: they and what is below are not visited.
     pub strangers: &'a [i32],
-    /// Whether a process of the tree is not visited. The flag: this is so for its parent.
+    /// Whether a process of the tree is spared, and not visited. The flag: its parent is spared.
     pub spares: &'a dyn Fn(Pid, bool) -> bool,
     /// How the children are found at first.
     pub start: Search,

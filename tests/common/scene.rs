@@ -78,8 +78,8 @@ impl Directory {
     }
 }
 
-/// Copies a program. Another process writes the copy. If this one did, a process that another test forks meanwhile would have it open for
-/// writing until its exec, and nobody could execute it (ETXTBSY).
+/// Copies a program. Another process writes the copy: a process that another test forks here meanwhile would have it open
+/// for writing, and the kernel executes no such file (ETXTBSY).
 pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     let mut copy = Command::new("cp");
     let copy = copy.arg(from.as_ref()).arg(to.as_ref());
