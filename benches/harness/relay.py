@@ -70,7 +70,9 @@ def connected(name):
 
 
 def relay(pid):
-    return next(child for child in children(pid) if command(child) == "tree-relay")
+    """The process that the host started."""
+    assert command(pid) == "tree-relay"
+    return pid
 
 
 def start(everyone, work):
