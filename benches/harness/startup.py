@@ -25,7 +25,13 @@ def measure_with_pauses(contenders, work, quick):
 
 def starts(contenders, work, runs, pause):
     tiny = os.path.join(work, "tiny")
-    everyone = [*contenders, Contender("the command alone", [])]
+    floor = os.path.join(work, "floor")
+    everyone = [
+        *contenders,
+        Contender("floor: one process that forks, execs, waits", [floor, "1"]),
+        Contender("floor: two such processes", [floor, "2"]),
+        Contender("the command alone", []),
+    ]
     commands = ["|".join([*contender.words, tiny]) for contender in everyone]
     lines = subprocess.run(
         [os.path.join(work, "startup"), str(runs), str(pause), *commands], check=True, stdout=subprocess.PIPE, text=True
