@@ -769,7 +769,7 @@ fn the_words_of_the_trees_are_those_that_the_actor_knows() {
     }
     // These words belong to the host that the actor plays.
     known.retain(|word| !word.starts_with("--"));
-    let listed = words_in_table(&read("CONTRIBUTING.md"), "## The language of the trees");
+    let listed = words_in_table(&read("CONTRIBUTING.md"), "## The tree language");
     assert_eq!(listed, known);
 }
 
