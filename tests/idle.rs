@@ -138,6 +138,37 @@ fn a_write_that_the_server_has_read_while_treaper_was_suspended_restarts_the_clo
     }
 }
 
+/// As `docker pause` does for longer than what remains of the time. The host could not write then, and has its whole time
+/// once more. Behind a relay, it is the relay that has the clock.
+#[test]
+fn a_pause_at_the_end_of_the_time_is_no_silence() {
+    let directory = Directory::new();
+    let inject = format!("unix:{}", directory.0.join("socket").display());
+    for options in [
+        &["--no-guard"] as &[_],
+        &["--no-guard", "--inject", &inject],
+    ] {
+        let options = [&["--idle", "2s"], options].concat();
+        let (stdin, host) = sys::pipe().unwrap();
+        let scene = Scene::new().with(|treaper| {
+            treaper.stdin(stdin);
+        });
+        let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
+        let mut host = File::from(OwnedFd::from(host));
+        host.write_all(b"1").unwrap();
+        common::until("the server", || run.stdout() == "1");
+        run.signal(libc::SIGSTOP);
+        common::until_state(&[run.main], 'T');
+        sys::pause_for(Duration::from_secs(8));
+        let resumed = sys::now_ms();
+        run.signal(libc::SIGCONT);
+        assert_eq!(run.wait_clean().code(), Some(143), "{options:?}");
+        let time = sys::now_ms() - resumed;
+        assert!(time >= 1990, "{options:?}: {time} ms");
+        assert!(run.stderr().starts_with("treaper: idle: "));
+    }
+}
+
 #[test]
 fn none_of_a_thousand_writes_is_missed_although_each_is_read_at_once() {
     for with_poll in [false, true] {

@@ -8,7 +8,7 @@ use crate::relay::child::Child;
 use crate::relay::input::{Input, NO_READER};
 use crate::relay::output::Output;
 use crate::relay::turns::Turns;
-use crate::streams::watch::RETRY;
+use crate::streams::{idle, watch::RETRY};
 use crate::sys::poll::{self, Events, HANG_UP, Polled};
 use crate::sys::{Errno, arrival, clock, stream, wait};
 
@@ -141,9 +141,13 @@ impl Relay {
         if self.turns.is_over(now) {
             self.report(Trigger::CancelTimeout);
         }
-        if self.idle_at().is_some_and(|at| at <= now) {
-            self.idle = None;
-            self.report(Trigger::Idle);
+        match self.idle_at() {
+            Some(at) if idle::was_paused_at(at) => self.input.last = now,
+            Some(at) if at <= now => {
+                self.idle = None;
+                self.report(Trigger::Idle);
+            }
+            _ => {}
         }
         self.output.check_finish(now);
         Ok(())

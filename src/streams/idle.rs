@@ -1,6 +1,5 @@
 //! `--idle`: the clock that each write to the server's stdin restarts. treaper reads nothing of it.
 
-use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use crate::output::error::Error;
@@ -10,7 +9,7 @@ use crate::sys::{Errno, clock};
 
 #[derive(Debug)]
 pub struct Idle {
-    writes: Writes,
+    pub writes: Writes,
     /// Without end after a complete input.
     time: Duration,
     /// `None`: no process can write.
@@ -39,6 +38,12 @@ pub fn open() -> Result<Writes, Error> {
     })
 }
 
+/// Whether treaper was suspended or frozen at this time and for seconds after it (`docker pause`).
+/// The host could not use the server then. A busy machine does not delay a process for so long.
+pub fn was_paused_at(time: Duration) -> bool {
+    clock::now().saturating_sub(time) > Duration::from_secs(5)
+}
+
 impl Idle {
     pub fn start(writes: Writes, time: Duration) -> Self {
         Self {
@@ -47,11 +52,6 @@ impl Idle {
             ends_at: Some(clock::now() + time),
             running: true,
         }
-    }
-
-    /// Is readable after a write.
-    pub fn fd(&self) -> RawFd {
-        self.writes.as_raw_fd()
     }
 
     pub fn take_writes(&mut self) {
@@ -86,8 +86,9 @@ impl Idle {
         if !is_due(self) {
             return false;
         }
-        // treaper itself may not have run for a while, as after a suspension of the machine.
-        if self.writes.take() || self.writes.may_be_going_on() {
+        // treaper itself may not have run for a while.
+        let was_paused = self.ends_at.is_some_and(was_paused_at);
+        if was_paused || self.writes.take() || self.writes.may_be_going_on() {
             self.restart();
         }
         if poll::has_hung_up(fd::STDIN) {

@@ -103,14 +103,7 @@ impl<'a> Watch<'a> {
             true if poll::has_hung_up(fd::STDIN) => Some(Duration::MAX),
             true => Some(clock::now() + FIRST_SECOND),
         };
-        self.add(Source::Stream(StandardStream {
-            fd: fd::STDIN,
-            trigger,
-            hang_up: HANG_UP,
-            complete_until,
-            news: None,
-            ended: None,
-        }));
+        self.add_stream(fd::STDIN, trigger, HANG_UP, complete_until);
     }
 
     /// Makes the loss of stdout's reader a trigger. A pipe reports it as POLLERR. POLLRDHUP does
@@ -120,18 +113,22 @@ impl<'a> Watch<'a> {
             fd::Kind::Pipe => Events::HUP | Events::ERR,
             _ => Events::HUP,
         };
+        self.add_stream(fd::STDOUT, Trigger::StdoutClosed, hang_up, None);
+    }
+
+    fn add_stream(&mut self, fd: i32, trigger: Trigger, hang_up: Events, until: Option<Duration>) {
         self.add(Source::Stream(StandardStream {
-            fd: fd::STDOUT,
-            trigger: Trigger::StdoutClosed,
+            fd,
+            trigger,
             hang_up,
-            complete_until: None,
+            complete_until: until,
             news: None,
             ended: None,
         }));
     }
 
     pub fn add_idle(&mut self, idle: Idle) {
-        self.add(Source::Writes(idle.fd()));
+        self.add(Source::Writes(idle.writes.as_raw_fd()));
         self.idle = Some(idle);
     }
 
@@ -142,12 +139,12 @@ impl<'a> Watch<'a> {
             idle.set_running(running);
         }
         for (source, polled) in self.sources.iter_mut().zip(&mut self.polled) {
-            match source {
-                Source::Stream(stream) if running && stream.ended.is_some() => {
-                    (stream.ended, stream.complete_until, stream.news) = (None, None, None);
-                    *polled = source.polled();
-                }
-                _ => {}
+            let Source::Stream(stream) = source else {
+                continue;
+            };
+            if running && stream.ended.is_some() {
+                (stream.ended, stream.complete_until, stream.news) = (None, None, None);
+                *polled = source.polled();
             }
         }
     }
@@ -261,10 +258,8 @@ impl StandardStream {
         let only_half = is_input && !reported.contains(Events::HUP);
         if reported.intersects(self.hang_up) && !(only_half && poll::peer_can_send(self.fd)) {
             *polled = IGNORED;
-            if self
-                .complete_until
-                .is_some_and(|until| clock::now() < until)
-            {
+            let until = self.complete_until;
+            if until.is_some_and(|until| clock::now() < until) {
                 log::info!(
                     "stdin ended within the first second, so it is complete input and not a trigger"
                 );
