@@ -117,11 +117,13 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Whether the service manager signals all processes of the unit (`systemctl kill`): then the
-    /// shim forwards it. From a PID namespace of its own, the monitor cannot see the sender.
+    /// Whether another process has signalled the monitor. Who knows it signals the whole tree, as
+    /// systemd and pm2 do, so the shim forwards it, and a second one would be the server's third.
+    /// From a PID namespace of its own, the monitor cannot see the sender.
     fn is_also_for_shim(&self, arrival: &Arrival) -> bool {
-        let manager = self.context.place.manager.map(Origin::Process);
-        self.role.shim().is_some() && manager == Some(arrival.origin)
+        let pair = [pid::parent(), pid::own()].map(Origin::Process);
+        let is_process = matches!(arrival.origin, Origin::Process(_));
+        self.role.shim().is_some() && is_process && !pair.contains(&arrival.origin)
     }
 
     /// Whether it is only the parent-death signal, a SIGCONT, of the host or of the shim.
