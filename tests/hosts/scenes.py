@@ -882,15 +882,30 @@ def _(stage):
     stage.kill(int(stage.read("pm2/pm2.pid")))
 
 
-@scene("pm2 stop", "pm2", leaks=False, note="pm2 itself sends SIGKILL to what it finds by the parents")
+# A server that counts its signals, and takes a moment to end.
+CAREFUL = """#!/bin/sh
+setsid sh -c 'trap "" TERM HUP INT; exec sleep 1000' some-worker </dev/null >/dev/null 2>&1 &
+echo "worker $!" >>{here}/up
+for name in INT TERM; do trap "echo $name >>{here}/got; ending=1" $name; done
+echo "server $$" >>{here}/up
+until [ "$ending" ]; do sleep 0.05; done
+sleep 0.3
+"""
+
+
+@scene("pm2 stop", "pm2")
 def _(stage):
     stage.need("pm2")
     stage.env["PM2_HOME"] = stage.path("pm2")
+    stage.write("bin/some-server", CAREFUL.format(here=stage.folder), 0o755)
     stage.snippet("pm2", "ecosystem.config.js")
     stage.run(["pm2", "start", "ecosystem.config.js"])
     pids = stage.ready()
     stage.run(["pm2", "stop", "some-server"])
-    stage.until("the end of the server", lambda: not stage.is_alive(pids["server"]))
+    if stage.is_alive(pids["server"]) or not stage.control and stage.is_alive(pids["worker"]):
+        raise Failed("pm2 does not wait for the end")
+    if stage.read("got").split() != ["INT" if stage.control else "TERM"]:
+        raise Failed("the server got " + stage.read("got"))
     # Its daemon goes on, and is no part of what is judged.
     stage.spared.add(int(stage.read("pm2/pm2.pid")))
 
