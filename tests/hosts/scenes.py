@@ -743,7 +743,7 @@ SlurmctldPort={ports[0]}
 SlurmdPort={ports[1]}
 SlurmUser=root
 AuthInfo=socket={folder}/munge.socket
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{track}
 TaskPlugin=task/none
 SelectType=select/cons_tres
 StateSaveLocation={folder}/state
@@ -758,12 +758,40 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-@scene("slurm")
-def _(stage):
+# A job that counts the signals that it gets, and ends at SIGTERM without its worker.
+COUNTING = """#!/usr/bin/python3
+import signal, subprocess
+signals = {signal.SIGTERM, signal.SIGUSR1}
+for each in signals:
+    signal.signal(each, signal.SIG_IGN)
+null = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+worker = subprocess.Popen(["sleep", "1000"], start_new_session=True, **null)
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+for each in signals:
+    signal.signal(each, signal.SIG_DFL)
+with open("up", "a") as up:
+    up.write(f"worker {worker.pid}\\nserver 0\\n")
+limit = 120
+while got := signal.sigtimedwait(signals, limit):
+    with open("got", "a") as file:
+        file.write(signal.Signals(got.si_signo).name + "\\n")
+    if got.si_signo == signal.SIGTERM:
+        limit = 0.5
+"""
+FREEZER = "/sys/fs/cgroup/freezer"
+
+
+def slurm(stage, track="linuxproc"):
+    """The daemons of a cluster of one node."""
     stage.need("srun", "slurmctld", "slurmd", "munged")
-    job(stage)
-    ports = free_ports(2)
-    stage.write("slurm.conf", SLURM.format(host=socket.gethostname().split(".")[0], ports=ports, folder=stage.folder))
+    ports, host = free_ports(2), socket.gethostname().split(".")[0]
+    stage.write("slurm.conf", SLURM.format(host=host, ports=ports, folder=stage.folder, track=track))
+    if track == "cgroup":
+        from containers import remove_groups
+        if not os.access(FREEZER, os.W_OK):
+            raise Skip("there is no freezer for the control groups of Slurm")
+        stage.write("cgroup.conf", "CgroupPlugin=cgroup/v1\n")
+        stage.endings.append(lambda: remove_groups(f"slurm_{host}"))
     stage.env["SLURM_CONF"] = stage.path("slurm.conf")
     for name in ("state", "spool"):
         os.mkdir(stage.path(name))
@@ -784,11 +812,49 @@ def _(stage):
     # slurmctld has a child, too.
     for process in running:
         stage.spare(process.pid)
-    srun = stage.shell("slurm")
-    stage.until("the job", lambda: "server" in stage.read("up"))
+
+
+def step_ends(stage, srun):
     srun.wait(60)
     # A daemon of Slurm stays for the step until the step has ended.
     stage.until("the end of the step", lambda: not stage.find("slurmstepd"))
+
+
+@scene("slurm")
+def _(stage):
+    job(stage)
+    slurm(stage)
+    srun = stage.shell("slurm")
+    stage.until("the job", lambda: "server" in stage.read("up"))
+    step_ends(stage, srun)
+
+
+def slurm_signals(stage, track, options):
+    """The job gets each signal once, as it does without treaper."""
+    stage.write("bin/some-job", COUNTING, 0o755)
+    slurm(stage, track)
+    command = stage.snippet("slurm", "slurm.sh", replace=[("--grace=25s ", options)])
+    srun = stage.start(["sh", command])
+    stage.ready()
+    step = stage.run(["squeue", "-h", "-s", "-o", "%i"]).strip()
+    for count in range(1, 6):
+        stage.run(["scancel", "--signal=USR1", step])
+        stage.until("the signal", lambda count=count: stage.read("got").count("SIGUSR1") >= count)
+    stage.passes(0.5)
+    stage.run(["scancel", "--signal=TERM", step])
+    step_ends(stage, srun)
+    if stage.read("got").split() != 5 * ["SIGUSR1"] + ["SIGTERM"]:
+        raise Failed("the job got " + stage.read("got"))
+
+
+@scene("slurm, signals", "slurm")
+def _(stage):
+    slurm_signals(stage, "linuxproc", "--rewrite=USR1:0 --rewrite=TERM:0 ")
+
+
+@scene("slurm, signals with control groups", "slurm", leaks=False, note="Slurm itself ends a control group", alone=True)
+def _(stage):
+    slurm_signals(stage, "cgroup", "")
 
 
 def free_ports(count):
