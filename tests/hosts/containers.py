@@ -10,7 +10,7 @@ import subprocess
 import procs_path  # noqa: F401
 import procs
 from scene import scene
-from stage import CACHE, HERE, Failed, Skip
+from stage import CACHE, HERE, QUADLET, Failed, Skip
 
 CLONE_NEWNS = 0x00020000
 
@@ -403,7 +403,7 @@ def _(stage):
 
 # ---- systemd
 
-def systemd(stage, snippet, play):
+def systemd_says(stage, snippet, play):
     """What tests/hosts/systemd.sh says after it has played this."""
     stage.need("systemctl", "unshare", "nsenter")
     stage.write(f"snippets/{snippet}", stage.text(snippet))
@@ -411,7 +411,11 @@ def systemd(stage, snippet, play):
     said = stage.run([os.path.join(HERE, "systemd.sh"), stage.path("snippets"), play], timeout=200, env=env, check=False)
     if "left: " not in said:
         raise (Skip if "skipped" in said else Failed)(said.strip()[-300:])
-    left = int(said.split("left: ")[1].split()[0])
+    return said, int(said.split("left: ")[1].split()[0])
+
+
+def systemd(stage, snippet, play):
+    said, left = systemd_says(stage, snippet, play)
 
     def judge():
         if "result: " in said and "result: success" not in said:
@@ -437,3 +441,38 @@ def _(stage):
 @scene("systemd scope", "systemd-scope")
 def _(stage):
     return systemd(stage, "systemd-scope", "scope")
+
+
+# It exits at once, and its worker needs a moment to finish its work.
+LEAVING = """#!/bin/sh
+setsid sh -c 'trap "sleep 0.3; echo finished; exit" TERM; echo up; while :; do sleep 0.1; done' some-worker &
+trap 'exit 143' TERM
+while :; do sleep 0.1; done
+"""
+
+
+@scene("quadlet", alone=True)
+def _(stage):
+    """The generator of podman makes the unit."""
+    stage.need("podman", "runc", "conmon")
+    if not os.path.exists(QUADLET):
+        raise Skip("the generator of podman is not there")
+    context = image(stage)
+    stage.write("context/some-server", LEAVING, 0o755)
+    os.makedirs(f"{context}/usr/bin", exist_ok=True)
+    for program in ("treaper", "some-server"):
+        shutil.move(f"{context}/{program}", f"{context}/usr/bin/{program}")
+    for name in ("sh", "setsid", "sleep"):
+        os.symlink("busybox", f"{context}/bin/{name}")
+    os.mkdir(stage.path("snippets"))
+    stage.run(["tar", "-C", context, "-cf", stage.path("snippets/image.tar"), "."])
+    shutil.copy(QUADLET, stage.path("snippets/generator"))
+    said, left = systemd_says(stage, "quadlet", "quadlet")
+
+    def judge():
+        if "result: success" not in said or left:
+            raise Failed(said)
+        if ("finished" in said) == stage.control:
+            raise Failed("the worker: " + said)
+        return "nothing left" + (" either, but the worker did not finish its work" if stage.control else "")
+    return judge

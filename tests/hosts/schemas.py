@@ -13,7 +13,7 @@ import tomllib
 import urllib.parse
 
 from scene import check
-from stage import CACHE, Failed, Skip
+from stage import CACHE, QUADLET, Failed, Skip
 
 BIN = os.path.join(CACHE, "venv/bin")
 
@@ -105,8 +105,22 @@ documented("zed", "Zed, Model Context Protocol", json.loads, {"context_servers":
 documented("goose", "Goose, configuration files", yaml, {"extensions": {"everything": {
     "enabled": bool, "type": "stdio", "name": "everything", "cmd": "treaper", "args": list, "timeout": int}}})
 documented("quadlet", "Podman, podman-systemd.unit", ini, {
-    "Unit": {"Description": str}, "Container": {"Image": str, "Exec": str, "StopTimeout": "30"}, "Install": {"WantedBy": str}})
+    "Unit": {"Description": str}, "Container": {"Image": str, "Exec": str, "StopTimeout": "30"},
+    "Service": {"SuccessExitStatus": "143"}, "Install": {"WantedBy": str}})
 documented("helix", "Helix, languages", tomllib.loads, {"language-server": {"pylsp": STDIO}})
+
+
+@check("quadlet, the generator of podman", "quadlet")
+def _(found):
+    if not os.path.exists(QUADLET):
+        raise Skip("the generator of podman is not there")
+    text = found["quadlet"].text
+    init = text.replace("[Service]", "RunInit=yes\nPodmanArgs=--init-path=/usr/bin/treaper\n\n[Service]")
+    for form in (text, init):
+        for user in ("", "-user"):
+            command = ["sh", "-c", 'QUADLET_UNIT_DIRS=$(dirname "$2") exec "$0" -dryrun $1', QUADLET, user]
+            judge(form, form.replace("StopTimeout", "StopTime"), "some-server.container", command)
+    return "podman's generator accepts it"
 
 
 @check("codex mcp list", "codex")

@@ -19,6 +19,7 @@ import procs_path  # noqa: F401
 import procs
 
 CACHE = os.path.join(ROOT, ".cache", "hosts")
+QUADLET = os.path.join(CACHE, "quadlet/quadlet")  # the generator of podman
 READY_LIMIT = 120  # seconds that a host may take on a loaded machine until its server is there
 CONTROL_WINDOW = 1.5  # seconds for which what a control leaves has to stay
 

@@ -49,6 +49,33 @@ scope)
     inside sh -c 'kill -9 $(pgrep -f "^sh /run/test/host")'
     wait $host 2>/dev/null
     ;;
+quadlet)
+    # `image.tar` has the files of the image, and `generator` is the one of podman.
+    inside sh -c 'mkdir -p /etc/containers/systemd; cat >/etc/containers/systemd/some-server.container' <"$folder/quadlet"
+    generator=/usr/lib/systemd/system-generators/podman-system-generator
+    inside sh -c "cat >$generator; chmod 755 $generator" <"$folder/generator"
+    # Explicit limits: podman asks for more open files than a root without CAP_SYS_RESOURCE may have.
+    inside sh -c 'cat >/etc/containers/containers.conf' <<'X'
+[containers]
+netns = "none"
+default_ulimits = ["nofile=4096:4096", "nproc=8192:8192"]
+pids_limit = 0
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+X
+    printf '[storage]\ndriver = "vfs"\nrunroot = "/run/containers/run"\ngraphroot = "/run/containers/root"\n' |
+        inside sh -c 'cat >/etc/containers/storage.conf'
+    inside podman import -q --change 'ENTRYPOINT ["/usr/bin/treaper", "--"]' - some-image <"$folder/image.tar"
+    journal() { inside journalctl --no-pager -o cat -u some-server.service; }
+    server_up() { journal | grep -qx up; }
+    inside systemctl daemon-reload
+    inside systemctl start some-server.service && until_true server_up
+    inside systemctl stop some-server.service
+    echo "result: $(inside systemctl show -P Result some-server.service)"
+    journal
+    ;;
 survivors)
     for file in survivors.py procs.py; do inside sh -c 'cat >"/run/test/$1"' x "$file" <"$folder/$file"; done
     inside python3 /run/test/survivors.py --json 'systemd-run --scope' 'systemd-run --pipe'
