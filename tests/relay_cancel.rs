@@ -68,7 +68,7 @@ fn times_out(mut run: Run) {
     let stderr = run.stderr();
     assert_eq!(exit.code(), Some(124), "{stderr}");
     assert!(
-        stderr.contains("cancel-timeout: a cancelled turn did not end in time"),
+        stderr.contains("cancel-timeout: a cancelled turn did not end in time, so SIGTERM was sent to the server (--cancel-drain changes that)\n"),
         "{stderr}"
     );
 }

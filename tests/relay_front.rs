@@ -12,12 +12,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::special;
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, sys, until, until_state};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, is_quiet, skip, sys, until, until_state};
 use messages::{acknowledged, connect};
 
 const CANCEL: [&str; 2] = ["--turn=method=p", "--cancel=method=c"];
@@ -151,6 +151,32 @@ fn at_a_terminal_the_relay_is_suspended_and_resumed_with_the_server_and_ends_as_
         press(&master, 3);
         assert_eq!(run.wait_clean().signal(), Some(libc::SIGINT));
     }
+}
+
+/// Terminals open the next split in the folder of the job.
+#[test]
+fn the_relay_leaves_its_folder_unless_it_is_a_job() {
+    let folder = |pid: i32| std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+    let (run, _) = start(&[], &["sleep", "1000"]);
+    until("a relay in /", || folder(run.main) == Path::new("/"));
+    let (mut run, _master) = job(&[], "server");
+    let server = run.log.ready("server");
+    until("a relay that waits", || is_quiet(run.main));
+    assert_ne!(folder(server), Path::new("/"));
+    assert_eq!(folder(run.main), folder(server));
+}
+
+#[test]
+fn at_a_terminal_the_error_says_what_to_write() {
+    let (_master, slave) = special::pty();
+    let scene = Scene::new().with(|treaper| {
+        treaper.stdin(slave);
+    });
+    let (_, source) = source(&scene);
+    let mut run = scene.start(&Wrap::Treaper(&[&source]).command(&["true"]));
+    assert_eq!(run.wait_clean().code(), Some(125));
+    let words = "so the relay cannot pass it on; at a terminal, write: cat | treaper\n";
+    assert!(run.stderr().ends_with(words), "{}", run.stderr());
 }
 
 #[test]
