@@ -11,7 +11,7 @@ use common::proc::{Process, state};
 use common::{Run, Scene, Wrap, skip, special, sys, until};
 use treaper::pair::bound::Bound;
 use treaper::plan::event::Trigger;
-use treaper::plan::machine::Plan;
+use treaper::plan::machine::{Plan, State};
 use treaper::plan::policy::{KillMode, Policy, Until};
 use treaper::sys::pid::Pid;
 
@@ -195,5 +195,22 @@ fn a_process_that_waits_for_the_processor_is_not_held() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found, is_held, "{script}");
+    }
+}
+
+/// Then it has only to write the report and to wait for the command of `--finally`, and to exit.
+#[test]
+fn a_monitor_without_a_tree_is_late_some_seconds_after_the_end_or_after_that_command() {
+    let second = Duration::from_secs;
+    for state in [State::Done, State::Survived] {
+        let plan = Plan {
+            state,
+            ..Plan::new(POLICY)
+        };
+        let mut bound = Bound::default();
+        let mut late_at = |finally, now| bound.late_at(&plan, second(finally), second(now));
+        assert_eq!(late_at(0, 9), Some(second(13)));
+        assert_eq!(late_at(0, 10), Some(second(13)), "from the first look");
+        assert_eq!(late_at(20, 11), Some(second(24)));
     }
 }
