@@ -351,7 +351,19 @@ pub mod poll {
     }
 
     #[derive(Debug)]
-    pub struct Writes(pub std::convert::Infallible);
+    pub struct Writes(std::convert::Infallible);
+
+    impl Writes {
+        pub fn never(&self) -> ! {
+            match self.0 {}
+        }
+    }
+
+    impl AsRawFd for Writes {
+        fn as_raw_fd(&self) -> RawFd {
+            self.never()
+        }
+    }
 
     #[derive(Debug)]
     pub struct News;
