@@ -121,9 +121,9 @@ impl Supervisor<'_> {
     /// systemd and pm2 do, so the shim forwards it, and a second one would be the server's third.
     /// From a PID namespace of its own, the monitor cannot see the sender.
     fn is_also_for_shim(&self, arrival: &Arrival) -> bool {
-        let pair = [pid::parent(), pid::own()].map(Origin::Process);
-        let is_process = matches!(arrival.origin, Origin::Process(_));
-        self.role.shim().is_some() && is_process && !pair.contains(&arrival.origin)
+        let is_by = |pid| arrival.origin == Origin::Process(pid);
+        let is_other = |shim| !is_by(shim) && !is_by(pid::own());
+        matches!(arrival.origin, Origin::Process(_)) && self.role.shim().is_some_and(is_other)
     }
 
     /// Whether it is only the parent-death signal, a SIGCONT, of the host or of the shim.
