@@ -247,23 +247,6 @@ fn a_signal_reaches_the_server_without_the_monitor() {
     }
 }
 
-/// As `pm2 stop` does. The server has its own, and the shim's.
-#[test]
-fn a_signal_to_each_process_is_not_forwarded_by_the_monitor_as_well() {
-    let mut run = treaper(&[], "server:queue", &["server"]);
-    let (shim, monitor) = (run.main, run.monitor());
-    let server = run.log.ready("server");
-    for (value, pid) in [(1, monitor), (2, server), (3, shim)] {
-        sys::queue(pid, signals::RTMIN, value).unwrap();
-        until("a pair that waits", || is_quiet(shim) && is_quiet(monitor));
-    }
-    run.signal(libc::SIGUSR1);
-    let came = run.log.wait_for(3, "server", "signal");
-    let values = came[..2].iter().map(|line| line.number("value"));
-    assert_eq!(values.collect::<Vec<i64>>(), [2, 3]);
-    assert_eq!(came[2].number("sig"), libc::SIGUSR1.into());
-}
-
 #[test]
 fn a_real_time_signal_does_not_overtake_one_that_had_to_go_through_the_monitor() {
     let mut run = treaper(&[], "server:queue", &["server"]);

@@ -20,6 +20,8 @@ pub struct Place {
     /// Without an option SIGHUP is forwarded where a manager uses it to ask for a reload, and under
     /// `nohup`, where it is no reason to stop.
     pub hup: SignalUse,
+    /// The service manager, if this process is the main process of a unit.
+    pub manager: Option<i32>,
     /// Whether treaper ends by the signal that has ended the server, for a shell or the manager.
     pub dies_as_server: bool,
     /// The process group that the host has chosen for treaper.
@@ -63,6 +65,7 @@ impl Place {
                 None => SignalUse::Stop,
                 Some(chosen) => chosen,
             },
+            manager: is_unit.then(pid::parent),
             dies_as_server: job_control || is_unit && !manner.is_other_init,
             group,
             stdin: stdin_trigger(inherited, config)?,

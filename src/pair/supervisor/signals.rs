@@ -117,13 +117,11 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Whether another process has signalled the monitor. Who knows it signals the whole tree, as
-    /// systemd and pm2 do, so the shim forwards it, and a second one would be the server's third.
-    /// From a PID namespace of its own, the monitor cannot see the sender.
+    /// Whether the service manager signals all processes of the unit (`systemctl kill`): then the
+    /// shim forwards it. From a PID namespace of its own, the monitor cannot see the sender.
     fn is_also_for_shim(&self, arrival: &Arrival) -> bool {
-        let is_by = |pid| arrival.origin == Origin::Process(pid);
-        let is_other = |shim| !is_by(shim) && !is_by(pid::own());
-        matches!(arrival.origin, Origin::Process(_)) && self.role.shim().is_some_and(is_other)
+        let manager = self.context.place.manager.map(Origin::Process);
+        self.role.shim().is_some() && manager == Some(arrival.origin)
     }
 
     /// Whether it is only the parent-death signal, a SIGCONT, of the host or of the shim.
