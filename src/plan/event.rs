@@ -87,7 +87,7 @@ pub enum Event {
         empty: bool,
     },
     /// The deadline has come. `unread`: bytes of stdin that the server has not read yet. `hung_up`:
-    /// stdin is no FIFO that another process has opened for writing since it hung up.
+    /// false for a FIFO that another process has opened for writing since its hang-up.
     Deadline {
         unread: u64,
         hung_up: bool,

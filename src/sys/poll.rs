@@ -88,7 +88,7 @@ impl AsRawFd for News {
 /// Returns how many descriptors are ready, after at most `timeout`. `EINTR`: this process was
 /// suspended and resumed; `EINVAL`: more descriptors than `RLIMIT_NOFILE` allows. See `ppoll(2)`.
 pub fn poll(fds: &mut [Polled], timeout: Option<Duration>) -> Result<usize, Errno> {
-    // By the system call, as in `clock`, which writes into `limit` what is left of the time.
+    // A system call, for the reason in `clock`. The kernel writes the remaining time to `limit`.
     let mut limit = timeout.map(clock::limit);
     let limit = limit.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     let (number, no_mask, len) = (libc::SYS_ppoll, ptr::null::<u64>(), fds.len());
