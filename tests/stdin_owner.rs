@@ -176,6 +176,27 @@ fn the_end_of_a_host_behind_launchers_is_a_trigger() {
     assert_eq!(outcome((shell, output)), End::OfTheHost);
 }
 
+/// Erlang's `erl_child_setup` starts the programs of the VM above it, which holds their stdin. Its own is another one.
+#[test]
+fn the_end_of_a_host_above_the_process_that_starts_its_programs_is_a_trigger() {
+    let starter = || {
+        // dash would have this stdin itself while it waits.
+        let mut shell = Command::new("bash");
+        let text = "exec 9<&0 </dev/null; \"$@\" <&9 9<&-; exit $?";
+        shell.args(["-c", text, "sh", TREAPER]).args(QUICK);
+        shell.args(["sh", "-c", SERVER]);
+        shell
+    };
+    let (read, pipe) = sys::pipe().unwrap();
+    let (far, socket) = UnixStream::pair().unwrap();
+    let by_pipe = start(starter(), read);
+    let by_socket = start(starter(), OwnedFd::from(far));
+    common::first_second_over();
+    drop((pipe, socket));
+    assert_eq!(outcome(by_pipe), End::OfTheHost);
+    assert_eq!(outcome(by_socket), End::OfTheHost);
+}
+
 /// Another child of the host has the other end of a pair of sockets, as in a pipeline of ksh.
 #[test]
 fn the_end_of_a_socket_of_a_sibling_is_no_trigger_if_another_process_has_made_it() {

@@ -66,8 +66,10 @@ impl Hosts {
     /// In a pipeline (`produce | treaper consume`) another child of it has that. Looks only once.
     pub fn hold_stdin(&self) -> bool {
         *self.hold_stdin.get_or_init(|| {
-            let chain = chain_of_stdin(self.starter);
-            chain.is_none_or(|chain| fd::other_end_is_of(&chain))
+            chain_of_stdin(self.starter).is_none_or(|(chain, passed_on)| {
+                let (chain, above) = chain.split_at(passed_on);
+                fd::other_end_is_of(chain, true) || fd::other_end_is_of(above, false)
+            })
         })
     }
 }
@@ -130,20 +132,20 @@ fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     }
 }
 
-/// The processes that have passed stdin on, the nearest first, and then the one with another stdin,
-/// which gave it to them. `None`: unknown, or an init, which passes on what others have made.
-fn chain_of_stdin(starter: i32) -> Option<Vec<i32>> {
+/// The processes that have passed stdin on, the nearest first, then the one with another stdin,
+/// which gave it to them, and after so many those above, for which that one may start programs
+/// (`erl_child_setup`). `None`: unknown, or an init, which passes on what others have made.
+fn chain_of_stdin(starter: i32) -> Option<(Vec<i32>, usize)> {
     let proc = proc::view().ok()?;
     let own = proc.target(pid::own(), STDIN).ok()?;
     let (mut chain, mut current) = (Vec::new(), starter);
     while chain.len() < MAX_LAUNCHERS && current != 0 && !is_init(current, Some(&own)) {
         chain.push(current);
-        if proc.target(current, STDIN) != Ok(own) {
-            return Some(chain);
-        }
-        current = proc.stat(current).ok()?.parent;
+        current = proc.stat(current).map_or(0, |stat| stat.parent);
     }
-    None
+    let has_another = |pid: &i32| proc.target(*pid, STDIN) != Ok(own);
+    let passed_on = 1 + chain.iter().position(has_another)?;
+    Some((chain, passed_on))
 }
 
 /// The parent, if its end is a reason to stop. It is not if this process ignores SIGHUP and the

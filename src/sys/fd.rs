@@ -59,9 +59,9 @@ pub fn kind(fd: i32) -> Kind {
     }
 }
 
-/// Whether one of the processes `pids` has the other end of stdin. Also true if that is unknown:
-/// `/proc` does not show one of them, or any process may open the other end, which has a name.
-pub fn other_end_is_of(pids: &[i32]) -> bool {
+/// Whether one of the processes `pids` has the other end of stdin. Any process may have it if it
+/// has a name. `unless_shown`: what counts if `/proc` does not show one of them.
+pub fn other_end_is_of(pids: &[i32], unless_shown: bool) -> bool {
     let Ok((proc, own)) = proc::view().and_then(|proc| Ok((proc, proc.target(pid::own(), STDIN)?)))
     else {
         return true;
@@ -77,11 +77,12 @@ pub fn other_end_is_of(pids: &[i32]) -> bool {
         // `/proc` does not show which socket is the other end.
         target.starts_with(b"socket:[") && *target != own
     };
-    let may_have = |pid: &i32| proc.any_descriptor(*pid, &may_be_other_end).unwrap_or(true);
+    let shown = |pid: &i32| proc.any_descriptor(*pid, &may_be_other_end);
+    let may_have = |pid: &i32| shown(pid).unwrap_or(unless_shown);
     // The credentials of a pair of sockets name the process that has made it.
     let is_made_by_them = || {
         let maker = peer::credentials(std_fd(STDIN)).map_or(0, |peer| peer.pid());
-        pids.contains(&maker) || proc.stat(maker).is_err()
+        pids.contains(&maker) || unless_shown && proc.stat(maker).is_err()
     };
     pids.iter().any(may_have) && (is_pipe || is_made_by_them())
 }
