@@ -309,8 +309,6 @@ impl Kernel {
             }
             // It is written once.
             Op::Get { word } if is_word(*word, &["server"]) => self.board[*word as usize] != 0,
-            // In a namespace the shim writes and reads some of the words while the monitor lives.
-            _ if scene.namespace => false,
             Op::Get { word } => {
                 let by_monitor = [
                     "ended",
@@ -339,7 +337,7 @@ impl Kernel {
             // Only the heir reads these.
             Op::Set { word, .. } if own == MONITOR && monitor_stays => {
                 let for_heir = ["ended", "stop_sent", "named"];
-                is_word(*word, &for_heir) || !job && is_word(*word, &["plan"])
+                is_word(*word, &for_heir)
             }
             // As an heir it is alone.
             Op::Set { .. } => own == SHIM && !self.is_alive(MONITOR),
