@@ -61,17 +61,8 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
             voice,
             inherited,
         };
-        if start.pauses {
-            return pause::run(request);
-        }
-        // Another init starts a process that exits so, and maps that status as any other.
-        start::run(request).or_else(|error| match error {
-            Error::NotExecuted { status, .. } if config.exit_status(status) == 0 => {
-                voice.report_failure(&error, &start.command[0]);
-                Ok(0)
-            }
-            other => Err(other),
-        })
+        let run = if start.pauses { pause::run } else { start::run };
+        run(request)
     });
     result.unwrap_or_else(|error| voice.report_failure(&error, &start.command[0]))
 }

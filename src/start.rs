@@ -4,7 +4,7 @@ use crate::command::Command;
 use crate::contain::Containment;
 use crate::origin::{hosts, place::Place, unit};
 use crate::output::error::Error;
-use crate::output::report::{Facts, Report};
+use crate::output::report::Report;
 use crate::pair::board::Board;
 use crate::pair::context::{Context, Prepared, Request};
 use crate::streams::idle;
@@ -12,19 +12,23 @@ use crate::sys::{fd, pid};
 use crate::tree::spare::Spare;
 use crate::{pair, relay};
 
-/// Runs the server, stops its tree, and returns the exit status. Fails if no server was started.
+/// Runs the server, stops its tree, and returns the exit status. Fails if there can be no report.
 pub fn run(request: Request<'_>) -> Result<u8, Error> {
     let mut descriptors = fd::inherited();
-    let to = request.config.report.as_ref();
+    let config = request.config;
+    let to = config.report.as_ref();
     let report = to.map(|to| Report::prepare(to, &mut descriptors));
     let report = report.transpose()?;
-    start(request, report.as_ref(), descriptors).inspect_err(|error| {
-        if let Some(report) = &report {
-            report.write(&Facts {
-                exit_status: error.status(),
-                ..request.config.facts()
-            });
+    start(request, report.as_ref(), descriptors).or_else(|error| {
+        let mut exit_status = request.voice.report_failure(&error, &config.command[0]);
+        // Another init starts a process that exits so, and maps that status as any other.
+        if request.manner.is_other_init && error.cause().is_some() {
+            exit_status = config.exit_status(exit_status);
         }
+        if let Some(report) = &report {
+            report.write(&config.facts(exit_status));
+        }
+        Ok(exit_status)
     })
 }
 

@@ -145,6 +145,8 @@ fn with_the_name_tini_a_status_of_no_program_is_mapped_too() {
         (&["-e", "127", "--", "/no/such"][..], 0),
         (&["-e", "126", "--", "/no/such"], 127),
         (&["-e", "126", "--", "/etc/passwd"], 0),
+        (&["-e", "1", "--", "/etc/passwd/x"], 0),
+        (&["-e", "126", "--", "/etc/passwd/x"], 1),
         (&["--", "."], 126),
     ] {
         let output = std::os::unix::process::CommandExt::arg0(

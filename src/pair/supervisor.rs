@@ -160,10 +160,9 @@ impl<'a> Supervisor<'a> {
             trigger,
             server_pid: self.context.board.server().map(Pid::get),
             server_ended: self.context.board.ended(),
-            exit_status: status,
             finally,
             memory_peak: self.tree.cgroup().and_then(Cgroup::memory_peak),
-            ..self.context.config.facts()
+            ..self.context.config.facts(status)
         });
     }
 

@@ -208,8 +208,9 @@ impl Config {
     }
 
     /// For a server that was not started.
-    pub fn facts(&self) -> Facts<'_> {
+    pub fn facts(&self, exit_status: u8) -> Facts<'_> {
         Facts {
+            exit_status,
             command: &self.command,
             arguments: self.report_arguments,
             contain: self.contain.name(),

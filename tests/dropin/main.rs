@@ -35,3 +35,22 @@ fn an_error_of_treaper_itself_is_in_the_form_of_each_init() {
         assert!(text.starts_with(start) && text.ends_with(&end), "{text}");
     }
 }
+
+#[test]
+fn a_report_has_the_status_with_which_each_init_exits() {
+    let directory = common::scene::Directory::new();
+    for (name, words, status) in [
+        ("tini", &["--", "/etc/passwd/x"][..], 1),
+        ("tini", &["-e", "1", "--", "/etc/passwd/x"], 0),
+        ("dumb-init", &["/no/such"], 2),
+        ("catatonit", &["/no/such"], 1),
+    ] {
+        let file = directory.0.join(common::unique());
+        let variables = [("TREAPER_REPORT", file.to_str().unwrap())];
+        let outcome = oracle::treaper_as(name).outcome(&variables, words);
+        assert_eq!(outcome.code, Some(status), "{name}: {outcome:?}");
+        let report = std::fs::read_to_string(&file).unwrap();
+        let member = format!("\"exit_status\":{status},");
+        assert!(report.contains(&member), "{name}: {report}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::common::scene::Directory;
 use crate::common::{ACTOR, Scene, first_second_over, until};
 use crate::oracle::{Program, both, exchange, plain_signals, real, treaper_as, without_pids};
 
@@ -10,6 +11,8 @@ const A_WHILE: Duration = Duration::from_millis(400);
 #[test]
 fn statuses_are_those_of_tini() {
     let Some(tini) = real("tini") else { return };
+    let directory = Directory::new();
+    let no_interpreter = &*directory.program("script", b"#!/no/such/interpreter\n");
     for (words, variables) in [
         (&["--", "sh", "-c", "exit 7"][..], &[][..]),
         (&["-s", "--", "sh", "-c", "exit 0"], &[]),
@@ -42,6 +45,16 @@ fn statuses_are_those_of_tini() {
         (&["/etc/passwd"], &[]),
         (&["/"], &[]),
         (&["/etc/passwd/x"], &[]),
+        (&["--", "."], &[]),
+        // The child of tini exits so, and its status is mapped as any other.
+        (&["-e", "127", "--", "no-such-command"], &[]),
+        (&["-e", "126", "--", "no-such-command"], &[]),
+        (&["-e", "126", "--", "/etc/passwd"], &[]),
+        (&["-e", "1", "--", "/etc/passwd/x"], &[]),
+        (&["-e", "126", "--", "/etc/passwd/x"], &[]),
+        (&["--", no_interpreter], &[]),
+        (&["-e", "127", "--", no_interpreter], &[]),
+        (&["-e", "126", "--", no_interpreter], &[]),
         // Options are also found after the first word, so `-c` does not reach the shell.
         (&["sh", "-c", "exit 3"], &[]),
         (&["sh", "-c", "exit 3"], &[("POSIXLY_CORRECT", "1")]),
@@ -58,6 +71,19 @@ fn statuses_are_those_of_tini() {
         for name in ["tini", "tini-static", "docker-init"] {
             let outcome = treaper_as(name).outcome(variables, words);
             assert_eq!(outcome.code, expected, "{name} {words:?}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn as_pid_1_the_status_of_no_program_is_mapped_too() {
+    for program in both("tini") {
+        for (words, status) in [
+            (&["-e", "1", "--", "/etc/passwd/x"], 0),
+            (&["-e", "126", "--", "/etc/passwd/x"], 1),
+        ] {
+            let mut run = Scene::new().pidns().start(&program.words(words));
+            assert_eq!(run.wait_clean().code(), Some(status), "{program:?}");
         }
     }
 }
