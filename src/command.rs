@@ -52,18 +52,21 @@ impl Command {
             // In PATH, a directory with the command's name is no command.
             if exec::exists(path, self.searched) {
                 found = found.or(Some((errno, at)));
-            } else if errno != Errno::NOENT {
+            } else if errno == Errno::ACCESS {
                 missing = errno;
-                let is_closed = errno == Errno::ACCESS && !exec::exists(path, false);
-                closed = closed.or(is_closed.then_some(at));
+                closed = closed.or((!exec::exists(path, false)).then_some(at));
+            } else if missing != Errno::ACCESS {
+                // As with execvp(3), the last error counts, or EACCES if there was one.
+                missing = errno;
             }
         }
         match found {
             // The file is there, so the interpreter or the dynamic loader is missing.
             Some((Errno::NOENT | Errno::NOTDIR, at)) => Failure::NoInterpreter(at),
             Some((errno, _)) => Failure::NotExecutable(errno),
-            None if self.searched => closed.map_or(Failure::NotFound, Failure::NotSearched),
-            None if missing == Errno::NOENT => Failure::NotFound,
+            None if self.searched || missing == Errno::NOENT => {
+                closed.map_or(Failure::NotFound(missing), Failure::NotSearched)
+            }
             None => Failure::NotExecutable(missing),
         }
     }
@@ -115,10 +118,10 @@ fn directories_of_path() -> Vec<OsString> {
 pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
     let shown = Shown(name);
     let (status, cause, message) = match failure {
-        Failure::NotFound => {
+        Failure::NotFound(errno) => {
             let why = error::describe(Errno::NOENT);
             let message = format!("cannot find '{shown}': {why}{}", hint(name));
-            (status::NOT_FOUND, Errno::NOENT, message)
+            (status::NOT_FOUND, errno, message)
         }
         Failure::NotSearched(at) => {
             let directories = directories_of_path();

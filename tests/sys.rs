@@ -164,7 +164,7 @@ fn every_failure_is_the_same_after_it_has_passed_through_a_word() {
     for failure in [
         Failure::Clone(Errno::AGAIN),
         Failure::Orphaned,
-        Failure::NotFound,
+        Failure::NotFound(Errno::NOTDIR),
         Failure::NotSearched(7),
         Failure::NotExecutable(Errno::ACCESS),
         Failure::NoInterpreter(7),
@@ -811,7 +811,7 @@ fn shell(standing: Standing, script: &str) -> Spawned {
     let mut arguments = Strings::new(words.to_vec());
     let execute = || {
         exec::execute(c"/bin/sh", &mut arguments, None);
-        Failure::NotFound
+        Failure::NotFound(Errno::NOENT)
     };
     let setup = Setup {
         inherited: Inherited {

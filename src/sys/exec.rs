@@ -70,7 +70,8 @@ pub enum Failure {
     Clone(Errno),
     /// Its parent ended before the parent-death signal was set.
     Orphaned,
-    NotFound,
+    /// The error is that of execvp(3), which may be that of a directory with the name.
+    NotFound(Errno),
     /// No directory of PATH that may be searched has the file. The one with this index may not.
     NotSearched(usize),
     NotExecutable(Errno),
@@ -83,7 +84,7 @@ impl Failure {
     pub fn encode(self) -> u64 {
         let (kind, detail) = match self {
             Self::Clone(errno) => (1, errno.raw_os_error()),
-            Self::NotFound => (2, 0),
+            Self::NotFound(errno) => (2, errno.raw_os_error()),
             Self::NotExecutable(errno) => (3, errno.raw_os_error()),
             Self::Orphaned => (4, 0),
             Self::NotSearched(at) => (5, at as i32),
@@ -96,7 +97,7 @@ impl Failure {
         let errno = || Errno::from_raw_os_error(word as i32);
         Some(match word >> 32 {
             1 => Self::Clone(errno()),
-            2 => Self::NotFound,
+            2 => Self::NotFound(errno()),
             3 => Self::NotExecutable(errno()),
             4 => Self::Orphaned,
             5 => Self::NotSearched(word as u32 as usize),

@@ -36,6 +36,36 @@ fn an_error_of_treaper_itself_is_in_the_form_of_each_init() {
     }
 }
 
+/// execvp(3) says which error counts: EACCES, which is also that of a directory, or else the last one. treaper under its
+/// own name says what a shell says.
+#[test]
+fn a_name_that_path_does_not_have_fails_as_with_each_init() {
+    let directory = common::scene::Directory::new();
+    std::fs::create_dir(directory.0.join("tool")).unwrap();
+    let has_directory = directory.0.to_str().unwrap();
+    for name in ["tini", "dumb-init", "catatonit"] {
+        let Some(real) = oracle::real(name) else {
+            continue;
+        };
+        let own = oracle::treaper_as(name);
+        for path in [
+            has_directory,
+            &format!("{has_directory}:/etc/passwd"),
+            &format!("/etc/passwd:{has_directory}:/no/such"),
+            "/no/such:/etc/passwd",
+            "/etc/passwd:/no/such",
+        ] {
+            // Without a PID namespace of its own, tini warns unless it has this variable.
+            let variables = [("PATH", path), ("TINI_SUBREAPER", "")];
+            let [own, theirs] = [&own, &real].map(|program| {
+                let outcome = program.outcome(&variables, &["--", "tool"]);
+                (outcome.code, oracle::without_pids(&outcome.stderr))
+            });
+            assert_eq!(own, theirs, "{name}: {path}");
+        }
+    }
+}
+
 #[test]
 fn a_report_has_the_status_with_which_each_init_exits() {
     let directory = common::scene::Directory::new();

@@ -2,7 +2,7 @@
 use std::ffi::OsString;
 
 use crate::output::error::Error;
-use crate::sys::exec::Failure;
+use crate::sys::{Errno, exec::Failure};
 
 pub use treaper::command::{error, execute_last};
 
@@ -15,6 +15,6 @@ impl Command {
     }
 
     pub fn execute(&mut self) -> Failure {
-        Failure::NotFound
+        Failure::NotFound(Errno::NOENT)
     }
 }
