@@ -701,14 +701,24 @@ fn a_suspended_member_of_the_servers_group_gets_the_stop_signal() {
     assert_eq!(run.log.all("worker", "signal").len(), 1);
 }
 
-/// What a shell starts in the background ignores SIGINT, and dumb-init does not wait for it.
+/// What is left may ignore the signal, as SIGINT in the background of a shell, and dumb-init does not wait for it. The
+/// default grace period is 10 s.
 #[test]
-fn with_the_name_dumb_init_a_stop_signal_that_was_rewritten_to_sigint_still_ends_what_is_left() {
-    let script = "exec -a dumb-init \"$0\" -r 15:2 sh -c 'sleep 1000 & echo up; exec sleep 1000'";
-    let mut run = Scene::new().start(&["bash", "-c", script, TREAPER]);
-    until("the server", || run.stdout() == "up\n");
-    let begun = sys::now_ms();
-    run.signal(libc::SIGTERM);
-    assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGINT));
-    assert!(sys::now_ms() - begun < 8000, "{}", run.stderr());
+fn with_the_name_dumb_init_a_rewritten_stop_signal_leaves_one_second_to_what_is_left() {
+    for (to, left) in [
+        (libc::SIGINT, "sleep 1000 &"),
+        (libc::SIGHUP, "nohup sleep 1000 >/dev/null &"),
+        (libc::SIGUSR1, "trap \"\" USR1; sleep 1000 & trap - USR1;"),
+    ] {
+        let script =
+            format!("exec -a dumb-init \"$0\" -r 15:{to} sh -c '{left} echo up; exec sleep 1000'");
+        let mut run = Scene::new().start(&["bash", "-c", &script, TREAPER]);
+        until("the server", || run.stdout() == "up\n");
+        until("what is left", || run.named("sleep").len() == 2);
+        let begun = sys::now_ms();
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(128 + to));
+        assert!(sys::now_ms() - begun < 8000, "{}", run.stderr());
+        assert!(run.stderr().contains("had to SIGKILL 1 process (sleep["));
+    }
 }

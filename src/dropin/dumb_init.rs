@@ -82,17 +82,17 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
         ("", Standing::LeadsNothing)
     };
     let term = rewrites[usize::from(TERM)];
-    // A command in the background of a shell ignores INT and QUIT. dumb-init does not wait for it.
-    let is_ignored = matches!(term, Some(2 | 3)) && call.variable("TREAPER_GRACE").is_none();
     // The rest of the tree gets SIGTERM from treaper, or its replacement if that asks for an end.
-    let stop_signal = term.filter(|to| (1..TERM).contains(to) && *to != KILL);
-    let stop_signal = stop_signal.map_or_else(String::new, |signal| signal.to_string());
+    let replaced = term.filter(|to| (1..TERM).contains(to) && *to != KILL);
+    let stop_signal = replaced.map_or_else(String::new, |signal| signal.to_string());
+    // The rest may ignore that one, as INT in the background of a shell. dumb-init does not wait.
+    let is_short = replaced.is_some() && call.variable("TREAPER_GRACE").is_none();
     // treaper takes no rewrite of a signal that no process can take.
     let all = (0..).zip(rewrites);
     let rewrites = all.filter(|(from, _)| !matches!(*from, KILL | STOP));
     let rewrites = rewrites.filter_map(|(from, to)| Some(format!("{from}:{},", to?)));
     let options = [
-        ("TREAPER_GRACE", if is_ignored { "1s" } else { "" }),
+        ("TREAPER_GRACE", if is_short { "1s" } else { "" }),
         ("TREAPER_FORWARD_TO", forward_to),
         ("TREAPER_REWRITE", &rewrites.collect::<String>()),
         ("TREAPER_SIGNAL", &stop_signal),
