@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 
 use crate::common::proc::state;
-use crate::common::{Scene, special, until, until_state};
+use crate::common::{ACTOR, Scene, special, until, until_state};
 use crate::oracle::{both, treaper_as};
 
 /// Everything that comes from the terminal until the run has ended.
@@ -80,5 +80,47 @@ fn dumb_init_is_suspended_by_a_process_at_a_terminal_as_well() {
         assert_ne!(state(signalled.pid()), 'T', "{program:?}");
         run.signal(libc::SIGCONT);
         until("a dumb-init that goes on", || state(run.main) != 'T');
+    }
+}
+
+/// As with `docker run -t`: PID 1 leads the session of the terminal. dumb-init gives the terminal to its command, and
+/// treaper keeps it for both. Either way the kernel sends SIGWINCH to the command itself.
+#[test]
+fn a_rewrite_of_dumb_init_keeps_no_signal_of_the_terminal_from_the_command() {
+    let (rewritten, winch, last) = (libc::SIGUSR1, libc::SIGWINCH, libc::SIGUSR2);
+    for program in both("dumb-init") {
+        for (options, twice) in [
+            (&[][..], false),
+            (&["-r", "28:0"], false),
+            (&["-r", "28:10"], false),
+            (&["-c", "-r", "28:0"], false),
+            // dumb-init gets it as well, and forwards it. treaper takes it as delivered.
+            (&["-c", "-r", "28:10"], !program.is_treaper),
+        ] {
+            let (master, slave) = special::pty();
+            let scene = Scene::new().pidns().no_capture().with(|command| {
+                command.stdin(slave.try_clone().unwrap());
+                command.stdout(slave.try_clone().unwrap()).stderr(slave);
+            });
+            let words = [options, &["--", ACTOR, "tree", "server:record"]].concat();
+            let words = [
+                &["setsid".to_owned(), "-c".to_owned()],
+                &*program.words(&words),
+            ]
+            .concat();
+            let mut run = scene.start(&words).ready(&["server"]);
+            special::set_window_size(master.as_raw_fd(), 33, 77);
+            let mut expected = vec![winch, last];
+            if twice {
+                expected.push(rewritten);
+            }
+            run.log.wait_for(expected.len() - 1, "server", "signal");
+            run.signal(last);
+            run.log.wait_for(expected.len(), "server", "signal");
+            let mut got = run.received("server");
+            expected.sort_unstable();
+            got.sort_unstable();
+            assert_eq!(got, expected, "{program:?} {options:?}");
+        }
     }
 }
