@@ -54,7 +54,7 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
             b'v' => voice.verbosity += 1,
             b'w' => voice.warns_on_reap = true,
             b'g' => group = true,
-            // -s: treaper always is a subreaper.
+            // -s: treaper becomes a subreaper anyway.
             _ => {}
         }
     }
@@ -108,7 +108,7 @@ Command line options:
 
   --version: Print the version.
   -h: Print this help.
-  -s: Nothing to do: {name} is always a subreaper.
+  -s: Nothing to do: {name} becomes a subreaper anyway.
   -p SIGNAL: Stop with SIGNAL when the parent process is gone (\"-p SIGTERM\").
   -v: Log more, up to 3 times.
   -w: Warn of each orphan that is reaped.

@@ -234,7 +234,7 @@ fn messages_are_in_the_words_of_tini() {
     assert_eq!(quiet.stderr, "");
 }
 
-/// tini warns that it cannot reap if it is neither PID 1 nor a subreaper. treaper always is a subreaper.
+/// tini warns that it cannot reap if it is neither PID 1 nor a subreaper. treaper always becomes one.
 #[test]
 fn no_warning_comes_for_zombies_that_are_reaped_anyway() {
     for program in both("tini") {
