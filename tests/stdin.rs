@@ -469,7 +469,7 @@ fn a_terminal_that_hangs_up_stops_nothing_where_sighup_stops_nothing() {
     }
 }
 
-/// The host leaves its child in its own process group, so this is not a pipeline that a shell has made.
+/// The host holds the other end of stdin. In a pipeline, another child of the shell would hold it.
 #[test]
 fn the_pipe_of_a_host_at_a_terminal_is_watched() {
     let (scene, _master) = Scene::new().terminal();
