@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, sys, until};
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, special, sys, until};
 
 // Not actors, since an actor polls as well.
 const STUBBORN: &str = "trap '' TERM; setsid sleep 1000 & (setsid sleep 1000 &) ; echo up; wait";
@@ -120,6 +120,40 @@ fn a_limit_of_processes_is_named_with_what_is_needed() {
             stderr.contains("needs room for three more processes"),
             "{stderr}"
         );
+    }
+}
+
+/// Together with its first leader, the server needs room for two. The limit is for all processes of a user, so each run
+/// has one of its own.
+#[test]
+fn with_a_real_limit_of_processes_the_server_leads_nothing_or_is_not_started() {
+    if !sys::is_root() {
+        return skip("each run needs a uid of its own");
+    }
+    let wraps = [
+        (Wrap::Bare, 0),
+        (Wrap::Treaper(&["--no-guard"]), 2),
+        (Wrap::Treaper(&[]), 3),
+    ];
+    for (number, (wrap, needed)) in (0..).zip(wraps) {
+        for room in 0..4 {
+            let limit = move || special::set_limit(libc::RLIMIT_NPROC, 1 + u64::from(room));
+            let scene = Scene::new().uid(54_400 + 10 * number + room);
+            let command = wrap.command(&["cat", "/proc/self/stat"]);
+            let mut run = scene.before_exec(limit).start(&command);
+            let code = run.wait_clean().code();
+            let text = format!("{wrap:?}, room {room}: {}{}", run.stdout(), run.stderr());
+            if room < needed {
+                assert!(text.contains("needs room for three more"), "{text}");
+                assert_eq!(code, Some(125), "{text}");
+                continue;
+            }
+            assert_eq!(code, Some(0), "{text}");
+            let shown = run.stdout();
+            let fields: Vec<&str> = shown.split(' ').collect();
+            let (pid, group, session) = (fields[0], fields[4], fields[5]);
+            assert!(pid != group && pid != session, "{text}");
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::pid::{self, Pid};
 use super::poll::{Events, poll_one};
 use super::signal::{self, Signal};
 use super::startup::{Inherited, Standing};
-use super::wait::Wait;
+use super::wait::{Change, Ended, Wait};
 use super::{Errno, arrival, cgroup_dir, check, clock, fd, pidfd, prctl};
 
 pub enum Fork {
@@ -187,12 +187,9 @@ pub fn spawn(
             fd::leave_directory();
         }
         if let Some(pid) = announced(setup, leader, pidfd.as_ref())? {
-            return Ok(Spawned {
-                pid,
-                // It is a child that was not reaped, so its pid is its own.
-                pidfd: pidfd::open(pid.get()).ok(),
-                leader: Some((leader, pidfd)),
-            });
+            // It is a child that was not reaped, so its pid is its own.
+            let (leader, pidfd) = (Some((leader, pidfd)), pidfd::open(pid.get()).ok());
+            return Ok(Spawned { pid, pidfd, leader });
         }
     }
     let in_job = standing == Standing::InJob;
@@ -276,6 +273,7 @@ extern "C" fn lead(job: *mut c_void) -> c_int {
         }
         // The server may not have run yet.
         Ok((Fork::Parent(server), ..)) => setup.announce.store(server.get() as u64, SeqCst),
+        Err(Errno::AGAIN) => exit_now(libc::EAGAIN),
         Err(_) => setup.leader.store(0, SeqCst),
     }
     exit_now(0)
@@ -293,7 +291,11 @@ fn announced(setup: &Setup<'_>, leader: Pid, fd: Option<&OwnedFd>) -> Result<Opt
     if fd.is_some_and(is_held) && clock::now() >= end {
         let _ = signal::kill(leader, Signal::KILL);
     }
-    let _ = Wait::child(leader).ended().block();
+    // No room for both: a server without it would lead the session.
+    let no_room = Change::Ended(Ended::Exited(libc::EAGAIN as u8));
+    if Wait::child(leader).ended().block() == Ok(Some((leader.get(), no_room))) {
+        return Err(Errno::AGAIN);
+    }
     loop {
         let server = Pid::new(setup.announce.load(SeqCst) as i32);
         if server.is_some() || setup.leader.load(SeqCst) == 0 {
