@@ -768,9 +768,7 @@ fn scene_first_step() {
         let walk = cost(|tree| {
             let _ = tree.living();
         });
-        let first_step = cost(|tree| {
-            let _ = tree.stop_rest(Signal::TERM);
-        });
+        let first_step = cost(|tree| tree.stop_rest(Signal::TERM));
         // It reads the list of the children, and nothing of each of them.
         assert!(first_step < walk / 2, "{first_step} and {walk} reads");
         assert_eq!((near.got(), far.got()), ([1, 1], [0, 0]));
@@ -839,12 +837,8 @@ fn scene_quiet() {
         };
         // One walk, and one more look at the children.
         let once = cost(|tree| tree.signal_tree(Signal::CONT));
-        let stop = cost(|tree| {
-            let _ = tree.stop_rest(Signal::TERM);
-        });
-        let again = cost(|tree| {
-            let _ = tree.stop_rest(Signal::TERM);
-        });
+        let stop = cost(|tree| tree.stop_rest(Signal::TERM));
+        let again = cost(|tree| tree.stop_rest(Signal::TERM));
         assert!(
             stop.max(again) <= 2 * once,
             "{once} reads, then {stop} and {again}"

@@ -8,7 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{ACTOR, Run, Scene, Wrap, special, sys, treaper, until};
+use common::place::Place;
+use common::{ACTOR, Run, Scene, Wrap, skip, special, sys, treaper, until};
 use treaper::output::progress::{Named, Seconds};
 use treaper::sys::pid::Pid;
 use treaper::sys::proc::Name;
@@ -453,13 +454,16 @@ fn a_number_of_processes_is_shown_with_the_names_of_the_first_ones() {
     }
 }
 
-/// Stops a server that has left two daemons, and another process, by an exit of its own. Returns the only line, and
-/// the daemons as they were.
-fn left_daemons(level: &str) -> (String, [String; 2]) {
-    let tree = "server:on=USR1/4[one:setsid,two:daemon,worker:pgrp]";
-    let mut run = treaper(&[level], tree, &["server", "one", "two", "worker"]);
+/// Starts a server that leaves four daemons: a child, an orphan, and one below each of two processes, of which one ends
+/// at once and one after all of the tree got its signal. Then it exits by itself. Returns the only line, and the daemons.
+fn left_daemons(scene: Scene, level: &str) -> (String, [String; 4]) {
+    const DAEMONS: [&str; 4] = ["one", "two", "three", "four"];
+    let tree = "server:on=USR1/4[one:setsid,two:daemon,quick:pgrp[three:setsid],\
+                late:pgrp:on=TERM/0:slow=300[four:setsid]]";
+    let mut run = scene.start(&Wrap::Treaper(&[level]).tree(tree));
+    run = run.ready(&DAEMONS).ready(&["server", "quick", "late"]);
     let pid = |run: &Run, name: &str| run.named(name)[0].pid;
-    let daemons = ["one", "two"].map(|name| format!("{name}[{}]", pid(&run, name)));
+    let daemons = DAEMONS.map(|name| format!("{name}[{}]", pid(&run, name)));
     sys::kill(pid(&run, "server"), libc::SIGUSR1).unwrap();
     assert_eq!(run.wait_clean().code(), Some(4), "{level}");
     let lines = run.stderr();
@@ -468,15 +472,24 @@ fn left_daemons(level: &str) -> (String, [String; 2]) {
 }
 
 const LEFT_DAEMONS: &str =
-    "treaper: server-exit: the server exited, so its daemons were sent SIGTERM: 2 processes (";
+    "treaper: server-exit: the server exited, so its daemons were sent SIGTERM: 4 processes (";
+const KEEPS: &str = "); --spare=NAME keeps a daemon running\n";
+const KEEPS_IN_GROUP: &str = "); --spare=NAME with --contain=group keeps a daemon running\n";
 
 /// Somebody may have started them on purpose.
 #[test]
 fn a_server_that_exits_by_itself_does_not_lose_its_daemons_without_a_word() {
-    for level in ["--contain=group", "--no-guard"] {
-        let (line, daemons) = left_daemons(level);
+    let place = Place::new();
+    if place.is_none() {
+        skip("no cgroup v2 that this user may change");
+    }
+    let cgroup = place
+        .as_ref()
+        .map(|place| ("--contain=cgroup", place.scene(), KEEPS_IN_GROUP));
+    let others = ["--contain=group", "--no-guard"].map(|level| (level, Scene::new(), KEEPS));
+    for (level, scene, end) in others.into_iter().chain(cgroup) {
+        let (line, daemons) = left_daemons(scene, level);
         assert!(line.starts_with(LEFT_DAEMONS), "{level}: {line}");
-        let end = "); --spare=NAME keeps a daemon running\n";
         assert!(line.ends_with(end), "{level}: {line}");
         let are_named = daemons.iter().all(|daemon| line.contains(daemon));
         assert!(are_named, "{level}: {line} {daemons:?}");
@@ -486,11 +499,17 @@ fn a_server_that_exits_by_itself_does_not_lose_its_daemons_without_a_word() {
 #[test]
 fn in_a_namespace_that_line_says_where_a_daemon_can_be_kept() {
     common::skip::needs("pidns");
-    let (line, _) = left_daemons("--contain=pidns");
+    let (line, daemons) = left_daemons(Scene::new(), "--contain=pidns");
     assert!(line.starts_with(LEFT_DAEMONS), "{line}");
-    let end = "); --spare=NAME with --contain=group keeps a daemon running\n";
-    assert!(line.ends_with(end), "{line}");
-    assert!(line.contains("one[") && line.contains("two["), "{line}");
+    assert!(line.ends_with(KEEPS_IN_GROUP), "{line}");
+    // Their numbers are those of the namespace.
+    let mut names = daemons
+        .iter()
+        .map(|daemon| daemon.split_once('[').unwrap().0);
+    assert!(
+        names.all(|name| line.contains(&format!("{name}["))),
+        "{line}"
+    );
 }
 
 /// When treaper itself stops the server, the reason is in another line, or SIGTERM has asked for it.

@@ -105,6 +105,7 @@ impl<'a> Supervisor<'a> {
     /// The exit status after the loop.
     fn finish(&mut self, plan: &Plan) -> u8 {
         let config = self.context.config;
+        self.tree.name_daemons(self.stop_signal(plan));
         self.report_killed(plan);
         if self.tree.spare.is_some() {
             self.tree.name_spared();
@@ -251,21 +252,6 @@ impl<'a> Supervisor<'a> {
         proc::stat(known).is_ok_and(|stat| stat.foreground == stat.group)
     }
 
-    /// Who has started a daemon with the server may want to keep it. The users of another init know
-    /// that the end of the server is that of all.
-    fn name_daemons(&self, daemons: &Named, signal: Signal) {
-        if daemons.count == 0 || self.context.manner.is_other_init {
-            return;
-        }
-        let with = match self.context.config.contain {
-            Level::Group => "",
-            Level::Cgroup | Level::Pidns => " with --contain=group",
-        };
-        log::warn!(
-            "server-exit: the server exited, so its daemons were sent {signal}: {daemons}; --spare=NAME{with} keeps a daemon running"
-        );
-    }
-
     /// Lets the shim exit. Returns whether the monitor has to stay, to reap what is left. For the
     /// init of a PID namespace, the kernel does that.
     pub fn release_shim(&self) -> bool {
@@ -405,11 +391,11 @@ impl World for Supervisor<'_> {
                 self.context.board.stop_sent.set(self.tree.has_sent_stop());
             }
             Action::StopRest => {
-                let signal = self.stop_signal(plan);
-                let daemons = self.tree.stop_rest(signal);
-                if plan.trigger == Some(Trigger::ServerExit) {
-                    self.name_daemons(&daemons, signal);
-                }
+                // The users of another init know that the end of the server is that of all.
+                let by_itself = plan.trigger == Some(Trigger::ServerExit);
+                let names = by_itself && !self.context.manner.is_other_init;
+                self.tree.daemons = names.then(Named::default);
+                self.tree.stop_rest(self.stop_signal(plan));
             }
             Action::KillAll => {
                 let progress = self.tree.kill_round();

@@ -12,7 +12,7 @@ use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{Change, Wait};
 use crate::sys::{Errno, clock, namespace, pid, pidfd};
 use crate::tree::pid_set::PidSet;
-use crate::tree::walk::{self, Member, Reach};
+use crate::tree::walk::{self, Reach};
 use crate::tree::{Server, StopSent, Tree};
 
 /// The processes that were sent SIGKILL. A recycled pid only makes the pause between rounds longer.
@@ -62,42 +62,28 @@ impl Tree {
     ///
     /// If the server is gone, its group gets the signal by one call, as each child of this process
     /// does. The others have time to end before [`Self::continue_stop`]: a search takes as long.
-    ///
-    /// Returns the daemons that a server that is gone has left.
-    pub fn stop_rest(&mut self, signal: Signal) -> Named {
-        let (mut daemons, began) = (Named::default(), clock::ticks());
+    pub fn stop_rest(&mut self, signal: Signal) {
+        let began = clock::ticks();
         if let Some(cgroup) = self.cgroup() {
             cgroup.expel(&self.treaper);
         }
-        let server = self.living_server();
-        let group = self.stop_group(signal);
-        if let Some(server) = server {
-            STOP_SENT.insert(server);
-        } else {
-            let sessions = self.server.as_ref().map_or([0; 2], Server::sessions);
-            let mut count = 0;
-            self.walk(Reach::Children, &mut |member| {
-                let name = name_of_daemon(member.pid, sessions);
-                name.inspect(|name| daemons.add(member.pid, *name));
-                count += send_stop(member, signal, group);
-            });
-            log_count(signal, count);
-        }
-        let since = clock::now();
-        let step = FirstStep {
+        let mut step = FirstStep {
             signal,
-            group,
-            since,
+            group: self.stop_group(signal),
+            since: clock::now(),
             began,
-            walk_at: Some(since + QUIET_TIME),
+            walk_at: None,
             pause: None,
             reaped: self.reaped,
         };
-        self.first_step = Some(step);
-        if server.is_some() {
-            self.signal_rest(step);
+        if let Some(server) = self.living_server() {
+            STOP_SENT.insert(server);
+            return self.signal_rest(step);
         }
-        daemons
+        log_count(signal, self.send_stops(Reach::Children, step).0);
+        step.since = clock::now();
+        step.walk_at = Some(step.since + QUIET_TIME);
+        self.first_step = Some(step);
     }
 
     /// When [`Self::continue_stop`] is to be called.
@@ -124,18 +110,11 @@ impl Tree {
     /// alone what was born during the stop, such as the commands by which a server cleans up.
     fn signal_rest(&mut self, mut step: FirstStep) {
         let (mut count, mut missed) = (0, false);
-        // One whose start is unknown counts as older, and so does one of the same tick (10 ms).
-        let was_there =
-            |pid: Pid| proc::stat(pid.get()).map_or(0, |stat| stat.started) <= step.began;
         walk::repeat(&clock::now, STOP_WALKS, &mut || {
-            let before = count;
-            missed = self.walk(Reach::WatchedTree, &mut |member: &Member| {
-                if step.pause.is_none() || was_there(member.pid) {
-                    count += send_stop(member, step.signal, step.group);
-                }
-            });
+            let (sent, disturbed) = self.send_stops(Reach::WatchedTree, step);
+            count += sent;
             // The list of a namespace lacks processes that were born while it was read.
-            missed |= self.containment.is_namespace() && count > before;
+            missed = disturbed || self.containment.is_namespace() && sent > 0;
             missed
         });
         log_count(step.signal, count);
@@ -144,6 +123,44 @@ impl Tree {
         step.walk_at = (missed || self.cut_short).then(|| clock::now() + pause);
         step.pause = Some(pause);
         self.first_step = Some(step);
+        self.name_daemons(step.signal);
+    }
+
+    /// Sends the stop signal to each process that has not got it yet, also by the one call for the
+    /// group. Returns how many got it now, and whether some may have been missed.
+    fn send_stops(&mut self, reach: Reach, step: FirstStep) -> (u32, bool) {
+        let (mut count, mut daemons) = (0, self.daemons);
+        let sessions = self.server.as_ref().map_or([0; 2], Server::sessions);
+        // One whose start is unknown counts as older, and so does one of the same tick (10 ms).
+        let is_new = |pid: Pid| proc::stat(pid.get()).is_ok_and(|stat| stat.started > step.began);
+        let missed = self.walk(reach, &mut |member| {
+            let pid = member.pid;
+            let by_group = step.group.is_some() && pid::group_of(pid.get()).ok() == step.group;
+            if by_group || step.pause.is_some() && is_new(pid) || !STOP_SENT.insert(pid) {
+                return;
+            }
+            if let Some(daemons) = &mut daemons {
+                let name = name_of_daemon(pid, sessions);
+                name.inspect(|name| daemons.add(pid, *name));
+            }
+            log_sent(pid, step.signal, member.send(step.signal));
+            log_sent(pid, Signal::CONT, member.send(Signal::CONT));
+            count += 1;
+        });
+        self.daemons = daemons;
+        (count, missed)
+    }
+
+    /// Names each daemon once: who has started it with the server may want to keep it.
+    pub fn name_daemons(&mut self, signal: Signal) {
+        let daemons = self.daemons.as_mut().map(mem::take).unwrap_or_default();
+        let inside = self.containment.is_namespace() || self.cgroup().is_some();
+        let with = if inside { " with --contain=group" } else { "" };
+        if daemons.count > 0 {
+            log::warn!(
+                "server-exit: the server exited, so its daemons were sent {signal}: {daemons}; --spare=NAME{with} keeps a daemon running"
+            );
+        }
     }
 
     /// Sends SIGKILL to all processes, once. Returns whether it found one that is new.
@@ -282,18 +299,6 @@ fn name_of_daemon(pid: Pid, sessions: [i32; 2]) -> Option<Name> {
     }
     let stat = proc::stat(pid.get()).ok()?;
     (!proc::is_dead(stat.state)).then(|| proc::shown_name(pid.get(), stat.name))
-}
-
-/// Sends the stop signal to a process that has not got it yet, also by the one call for `group`.
-/// Returns how many got it now.
-fn send_stop(member: &Member, signal: Signal, group: Option<i32>) -> u32 {
-    let by_group = group.is_some() && pid::group_of(member.pid.get()).ok() == group;
-    if by_group || !STOP_SENT.insert(member.pid) {
-        return 0;
-    }
-    log_sent(member.pid, signal, member.send(signal));
-    log_sent(member.pid, Signal::CONT, member.send(Signal::CONT));
-    1
 }
 
 fn log_count(signal: Signal, count: u32) {

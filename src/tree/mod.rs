@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 use crate::contain::Containment;
 use crate::contain::cgroup::Cgroup;
-use crate::output::ledger::Ledger;
+use crate::output::{ledger::Ledger, progress::Named};
 use crate::sys::clone::Spawned;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc;
@@ -97,6 +97,8 @@ pub struct Tree {
     cut_short: bool,
     first_step: Option<FirstStep>,
     reaped: u64,
+    /// Those that were sent the stop signal and are not named yet; `None`: they need no name.
+    pub daemons: Option<Named>,
     pub sigkill: Sigkill,
 }
 
@@ -119,6 +121,7 @@ impl Tree {
             cut_short: false,
             first_step: None,
             reaped: 0,
+            daemons: None,
             sigkill: Sigkill::default(),
         }
     }
