@@ -17,9 +17,9 @@ export type { Settings, Time } from "./options";
 export function path(): string;
 
 /** What starts `cmd` behind treaper, for hosts that start programs themselves. */
-export function command(cmd: string, args?: readonly string[], settings?: Settings): { command: string; args: string[] };
+export function command(cmd: string, args?: readonly string[] | null, settings?: Settings | null): { command: string; args: string[] };
 
-type With<Options> = Options & { treaper?: Settings };
+type With<Options> = Options & { treaper?: Settings | null | undefined };
 type End<Stdio, Stream> = Stdio extends StdioPipe ? Stream : null;
 type Stdio = StdioNull | StdioPipe;
 

@@ -32,14 +32,15 @@ function words(name, value) {
 }
 
 /** What starts `cmd` behind treaper, for hosts that start programs themselves. */
-function command(cmd, args = [], { required, ...settings } = {}) {
-  const options = Object.entries(settings).flatMap(([name, value]) => words(name, value));
+function command(cmd, args, settings) {
+  const { required, ...others } = settings ?? {};
+  const options = Object.entries(others).flatMap(([name, value]) => words(name, value));
   try {
-    return { command: path(), args: [...options, "--", cmd, ...args] };
+    return { command: path(), args: [...options, "--", cmd, ...(args ?? [])] };
   } catch (error) {
     if (required ?? true) throw error;
     process.emitWarning(`${cmd} is started without treaper: ${error.message}`);
-    return { command: cmd, args: [...args] };
+    return { command: cmd, args: [...(args ?? [])] };
   }
 }
 

@@ -72,6 +72,8 @@ fn python() -> String {
         let types = ["bool", "int", "Time", "Union[int, str]", "Path", "str"];
         let literal = |words: &str| format!("Literal[\"{words}\"]");
         let kind = setting.of(types, "Union[T, Sequence[T]]", literal);
+        // Each may be None, which is the same as no keyword.
+        let kind = format!("Optional[{kind}]");
         let (name, help) = (setting.name.replace('-', "_"), setting.help);
         if TAKEN.contains(&setting.name) {
             writeln!(shared, "    {name}_: {kind}  # {help}").unwrap();
@@ -91,14 +93,14 @@ from __future__ import annotations
 
 import datetime
 import os
-from typing import Literal, Sequence, TypedDict, Union
+from typing import Literal, Optional, Sequence, TypedDict, Union
 
 Time = Union[str, int, float, datetime.timedelta]  # a number is seconds
 Path = Union[str, bytes, \"os.PathLike[str]\", \"os.PathLike[bytes]\"]
 
 
 class Settings(TypedDict, total=False):
-    required: bool  # Without treaper: raise an error (True), or run the bare command with a warning (False) [True]
+    required: Optional[bool]  # Without treaper: raise an error (True), or run the bare command with a warning (False) [True]
 {shared}
 
 class CommandSettings(Settings, total=False):
@@ -123,10 +125,10 @@ fn typescript() -> String {
 /** A number is seconds. */
 export type Time = string | number;
 
-/** The options of treaper. */
+/** The options of treaper. Each may be undefined or null, which is the same as absent. */
 export interface Settings {{
   /** Without treaper: throw an error (true), or run the bare command with a warning (false) [true] */
-  required?: boolean;
+  required?: boolean | null | undefined;
 "
     );
     for setting in settings() {
@@ -141,7 +143,11 @@ export interface Settings {{
         let literal = |words: &str| format!("\"{}\"", words.replace(", ", " | "));
         let kind = setting.of(types, "T | readonly (T)[]", literal);
         let (name, help) = (camel(setting.name), setting.help);
-        writeln!(text, "  /** {help} */\n  {name}?: {kind};").unwrap();
+        writeln!(
+            text,
+            "  /** {help} */\n  {name}?: {kind} | null | undefined;"
+        )
+        .unwrap();
     }
     text + "}\n"
 }

@@ -45,6 +45,10 @@ test("values", () => {
   assert.equal(words({ grace: 5, drain: "500ms" }), "--grace=5 --drain=500ms");
   assert.equal(words({ noParent: true, noGuard: false, idle: undefined }), "--no-parent");
   assert.equal(words({ watchPid: [1, 2], killMode: "tree", verbose: 2 }), "--watch-pid=1 --watch-pid=2 --kill-mode=tree -v -v");
+  for (const name of Object.keys(installed("./node_modules/treaper/options.json")).concat("required")) {
+    for (const absent of [undefined, null, false]) assert.equal(words({ [name]: absent }), "", name);
+  }
+  assert.deepEqual(command("x", null, null), command("x"));
   assert.throws(() => words({ graze: 5 }), { name: "TypeError", message: /graze/ });
   assert.throws(() => spawn("true", [], { treaper: { graze: 5 } }), { name: "TypeError", message: /graze/ });
 });

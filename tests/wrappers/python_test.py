@@ -50,6 +50,11 @@ class Command(unittest.TestCase):
         self.assertEqual(words(stdin="ignore", stdout_="watch", verbose=2), "--stdin=ignore --stdout=watch -v -v")
         self.assertEqual(words(finally_="true"), "--finally=true")
 
+    def test_none_is_the_same_as_no_setting(self):
+        for name in treaper.CommandSettings.__optional_keys__:
+            self.assertEqual(words(**{name: None}), "", name)
+        self.assertEqual(treaper.call(["sh", "-c", "exit 3"], **dict.fromkeys(treaper.Settings.__optional_keys__)), 3)
+
     def test_words_are_those_that_treaper_accepts(self):
         with tempfile.TemporaryDirectory() as folder:
             settings = {"grace": 0.25, "drain": datetime.timedelta(seconds=1), "signal": signal.SIGINT, "success": [3],

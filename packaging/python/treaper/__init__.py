@@ -187,7 +187,6 @@ if TYPE_CHECKING:
         process_group: int | None
 
     class _Call(_Keywords, total=False):
-        bufsize: int
         timeout: float | None
 
     class _CheckOutput(_Call, total=False):
@@ -287,42 +286,44 @@ async def create_subprocess_exec(
 if TYPE_CHECKING:
     @overload
     def run(
-        args: Args, *, text: Yes, encoding: Text = ..., errors: Text = ..., **more: Unpack[_Run],
+        args: Args, bufsize: int = ..., *, text: Yes, encoding: Text = ..., errors: Text = ..., **more: Unpack[_Run],
     ) -> subprocess.CompletedProcess[str]: ...
     @overload
     def run(
-        args: Args, *, encoding: str, text: Flag = ..., errors: Text = ..., **more: Unpack[_Run],
+        args: Args, bufsize: int = ..., *, encoding: str, text: Flag = ..., errors: Text = ..., **more: Unpack[_Run],
     ) -> subprocess.CompletedProcess[str]: ...
     @overload
     def run(
-        args: Args, *, text: No = ..., encoding: None = ..., errors: None = ..., **more: Unpack[_Run],
+        args: Args, bufsize: int = ..., *, text: No = ..., encoding: None = ..., errors: None = ...,
+        **more: Unpack[_Run],
     ) -> subprocess.CompletedProcess[bytes]: ...
     @overload
     def run(
-        args: Args, *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
+        args: Args, bufsize: int = ..., *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
         universal_newlines: Flag = ..., **more: Unpack[_Run],
     ) -> subprocess.CompletedProcess[Any]: ...
-    def run(args: Args, **more: Any) -> subprocess.CompletedProcess[Any]: ...
+    def run(args: Args, bufsize: int = ..., **more: Any) -> subprocess.CompletedProcess[Any]: ...
     @overload
     def check_output(
-        args: Args, *, text: Yes, encoding: Text = ..., errors: Text = ..., **more: Unpack[_CheckOutput],
+        args: Args, bufsize: int = ..., *, text: Yes, encoding: Text = ..., errors: Text = ..., **more: Unpack[_CheckOutput],
     ) -> str: ...
     @overload
     def check_output(
-        args: Args, *, encoding: str, text: Flag = ..., errors: Text = ..., **more: Unpack[_CheckOutput],
+        args: Args, bufsize: int = ..., *, encoding: str, text: Flag = ..., errors: Text = ..., **more: Unpack[_CheckOutput],
     ) -> str: ...
     @overload
     def check_output(
-        args: Args, *, text: No = ..., encoding: None = ..., errors: None = ..., **more: Unpack[_CheckOutput],
+        args: Args, bufsize: int = ..., *, text: No = ..., encoding: None = ..., errors: None = ...,
+        **more: Unpack[_CheckOutput],
     ) -> bytes: ...
     @overload
     def check_output(
-        args: Args, *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
+        args: Args, bufsize: int = ..., *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
         universal_newlines: Flag = ..., **more: Unpack[_CheckOutput],
     ) -> Any: ...
-    def check_output(args: Args, **more: Any) -> Any: ...
-    def call(args: Args, **more: Unpack[_Call]) -> int: ...
-    def check_call(args: Args, **more: Unpack[_Call]) -> int: ...
+    def check_output(args: Args, bufsize: int = ..., **more: Any) -> Any: ...
+    def call(args: Args, bufsize: int = ..., **more: Unpack[_Call]) -> int: ...
+    def check_call(args: Args, bufsize: int = ..., **more: Unpack[_Call]) -> int: ...
 else:
     # These are subprocess's own functions. Here, their Popen is ours.
     _scope = {**vars(subprocess), "Popen": Popen}

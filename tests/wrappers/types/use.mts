@@ -13,6 +13,10 @@ is<ChildProcessWithoutNullStreams>()(spawn("a"));
 is<ChildProcessWithoutNullStreams>()(spawn("a", ["b"], { treaper: settings, cwd: "/" }));
 is<ChildProcessByStdio<Writable, null, null>>()(spawn("a", [], { stdio: ["pipe", "inherit", "ignore"], treaper: { grace: 1 } }));
 is<ChildProcess>()(spawn("a", ["b"], { stdio: "inherit", treaper: { noParent: true } }));
+// Each setting may be absent in three ways.
+const absent: Settings[] = [{}, {} as { [Name in keyof Settings]: undefined }, {} as { [Name in keyof Settings]: null }];
+is<{ command: string; args: string[] }>()(command("a", null, absent[0] ?? null));
+is<ChildProcessWithoutNullStreams>()(spawn("a", { treaper: null }));
 const same: typeof import("node:child_process").spawn = spawn;
 is<ChildProcess>()(same("a", ["b"], { stdio: "inherit" }));
 // @ts-expect-error an unknown setting

@@ -17,6 +17,11 @@ with treaper.Popen(["x"], text=True) as p:
     assert_type(p, "treaper.Popen[str]")
 assert_type(treaper.Popen(["x"], 0, stdin=subprocess.PIPE), "treaper.Popen[bytes]")
 assert_type(treaper.Popen(["x"], bufsize=1, text=True), "treaper.Popen[str]")
+assert_type(treaper.run(["x"], 0), "subprocess.CompletedProcess[bytes]")
+assert_type(treaper.check_output(["x"], -1, text=True), str)
+assert_type(treaper.call(["x"], 0) + treaper.check_call(["x"], bufsize=0), int)
+assert_type(treaper.command(["a"], required=None, stdin=None, grace=None, spare=None, verbose=None), "list[str]")
+assert_type(treaper.run(["x"], no_guard=None, signal=None, stdin_=None, report=None), "subprocess.CompletedProcess[bytes]")
 host: subprocess.Popen[bytes] = treaper.Popen(["x"])
 async def f() -> None:
     q = await treaper.create_subprocess_exec("x", "y", stdin=subprocess.PIPE, grace=5, limit=5)
