@@ -160,7 +160,7 @@ for line in sys.stdin:
 
 @scene("claude mcp list", "agent-calls")
 def _(stage):
-    claude(stage)
+    native(stage)
     server = stage.write("server", MCP, 0o755)
     stage.run(["claude", "mcp", "add", "some", "--", server])
     if "Connected" not in stage.run(["sh", "-c", f". {prefix(stage)}; exec claude mcp list"]):
@@ -169,15 +169,41 @@ def _(stage):
 
 # ---- real ones. They have one server, which they start without an account.
 
-def claude(stage):
-    """Claude Code, which trusts the folder of the stage, and its folder `work`."""
-    path = f"{CLIENTS}/@anthropic-ai/claude-code-linux-x64/claude"
-    if not os.path.exists(path):
-        raise Skip("Claude Code is not installed")
-    os.symlink(path, stage.path("bin/claude"))
+def native(stage):
+    """Claude Code as its installer leaves it: the file of the program is named after the version, and a link calls it `claude`."""
+    file = claude(stage, f".local/share/claude/versions/{version()}")
+    os.makedirs(stage.path(".local/bin"))
+    os.symlink(file, stage.path(".local/bin/claude"))
+    stage.env["PATH"] = f"{stage.path('.local/bin')}:{stage.env['PATH']}"
+
+
+def npm(stage):
+    """Claude Code as npm leaves it: the program is `claude.exe`."""
+    os.symlink(claude(stage, "lib/node_modules/@anthropic-ai/claude-code/bin/claude.exe"), stage.path("bin/claude"))
+
+
+def version():
+    try:
+        with open(f"{CLIENTS}/@anthropic-ai/claude-code-linux-x64/package.json") as file:
+            return json.load(file)["version"]
+    except OSError:
+        raise Skip("Claude Code is not installed") from None
+
+
+def claude(stage, file):
+    """The program under that name, which trusts the folder of the stage, and its folder `work`."""
+    version()
+    path, to = f"{CLIENTS}/@anthropic-ai/claude-code-linux-x64/claude", stage.path(file)
+    os.makedirs(os.path.dirname(to))
+    try:
+        os.link(path, to)
+    except OSError:
+        shutil.copy(path, to)
     os.mkdir(stage.path("work"))
     folders = {folder: {"hasTrustDialogAccepted": True} for folder in (stage.folder, stage.path("work"))}
     stage.write(".claude.json", json.dumps({"hasCompletedOnboarding": True, "projects": folders}))
+    return to
+
 
 def gemini(stage):
     """What starts it, and what its first screen says."""
@@ -307,26 +333,70 @@ def _(stage):
     only_daemons_live(stage, lambda: daemon(stage))
 
 
-@scene("claude --bg", "agent-alias", control=False)
-def _(stage):
+class Background:
+    """Claude Code in a terminal, and the daemon that keeps its background sessions."""
+
+    def __init__(self, stage, layout):
+        layout(stage)
+        self.stage, self.terminal = stage, Terminal(stage)
+        self.terminal.types("cd work", "Enter")
+
+    def find(self):
+        return [p for p in self.stage.find("claude") if "daemon run" in p.cmdline]
+
+    def says(self, line, words):
+        self.terminal.types(f"clear; {line}", "Enter")
+        self.terminal.shows(words)
+
+    def daemon(self):
+        return self.stage.until("the daemon", self.find)[0]
+
+    def ends(self, line="claude daemon stop --any"):
+        self.says(line, "will start a new one")
+        self.stage.until("the end of the daemon", lambda: not self.find())
+
+    def agents(self, line):
+        """The list of the sessions, which ends at two Ctrl-C that come together."""
+        self.says(line, "describe a task for a new session")
+        daemon = self.daemon()
+        for _ in range(20):
+            self.terminal.types("C-c", "C-c")
+            if self.stage.comes_within(3, self.terminal.at_prompt):
+                return daemon
+        raise Failed("claude agents does not end: " + self.terminal.screen())
+
+
+def background(stage, layout):
     """Its session is in a daemon. Bare it lives on, so with the alias it must as well."""
-    claude(stage)
-    terminal = Terminal(stage)
-    find = lambda: [p for p in stage.find("claude") if "daemon run" in p.cmdline]
-    terminal.types("cd work; clear", "Enter")
-    terminal.types("treaper claude --bg hello", "Enter")
-    terminal.shows("keeps a daemon running")
-    stage.until("the end of the daemon", lambda: not find())
-    terminal.types("clear; claude --bg hello", "Enter")
-    terminal.shows("left running: 1 process (claude[")
-    first = stage.until("the daemon", find)
-    terminal.types("clear; claude daemon status", "Enter")
-    terminal.shows(f"pid:     {first[0].pid}")
-    terminal.types("claude daemon stop --any", "Enter")
-    terminal.shows("stopped (ended")
-    stage.until("the end of the daemon", lambda: not find())
+    claude = Background(stage, layout)
+    for bare in ("\\claude --bg hello", "\\claude agents"):
+        daemon = claude.agents(bare) if "agents" in bare else (claude.says(bare, "backgrounded"), claude.daemon())[1]
+        lives_on(stage, daemon.pid)
+        claude.says("\\claude daemon status", f"pid:     {daemon.pid}")
+        claude.ends("\\claude daemon stop --any")
+    claude.says("treaper claude --bg hello", "keeps a daemon running")
+    stage.until("the end of the daemon", lambda: not claude.find())
+    claude.says("claude --bg hello", "left running: 1 process (claude")
+    lives_on(stage, claude.daemon().pid)
+    claude.says("claude daemon status", f"pid:     {claude.daemon().pid}")
+    claude.ends()
+    daemon = claude.agents("claude agents")
+    claude.terminal.shows("left running: 1 process (claude")
+    lives_on(stage, daemon.pid)
+    claude.ends()
     for process in stage.find("bg-"):
         stage.kill(process.pid)
+    return lambda: f"its daemon, {daemon.comm}, lives on as without treaper"
+
+
+@scene("claude --bg", "agent-alias", control=False)
+def _(stage):
+    return background(stage, native)
+
+
+@scene("claude --bg, from npm", "agent-alias", control=False)
+def _(stage):
+    return background(stage, npm)
 
 
 @scene("gemini, Ctrl-C", "agent-alias")
