@@ -163,6 +163,16 @@ def _(stage):
     return judged(stage, docker.containers)
 
 
+@scene("docker-client", without="--init ")
+def _(stage):
+    """A server that SIGTERM ends, unless it is PID 1."""
+    docker = Docker(stage, init="tini-static")
+    stage.write("context/some-server", "#!/bin/sh\necho up\nexec sleep 1000\n", 0o755)
+    docker.build("some-image", 'FROM debian:stable-slim\nCOPY some-server /some-server\nENTRYPOINT ["/some-server"]\n')
+    stage.kill(docker.client(stage.text("docker-client").replace("docker run", "docker run --network none"), HOST))
+    return judged(stage, docker.containers)
+
+
 @scene("podman, the container is removed", "docker-finally")
 def _(stage):
     podman = Podman(stage)
