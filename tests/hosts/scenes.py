@@ -678,6 +678,27 @@ def _(stage):
     stage.said("server.log")
 
 
+@scene("a shell as the server", in_document=False, quick=True)
+def _(stage):
+    """What the shell has put into the background in every way that a shell has."""
+    stage.write("bin/nohup-server", f"#!/bin/sh\necho $$ >>{stage.path('background')}\nexec sleep 1000\n", 0o755)
+    typed = "nohup nohup-server >/dev/null 2>&1 & setsid -f nohup-server >/dev/null 2>&1; nohup-server & disown; some-server"
+    screen = terminal(stage, "treaper bash --norc -i")
+    types(screen, typed + "\n")
+    stage.ready()
+    stage.until("the background", lambda: len(stage.read("background").split()) == 3)
+    stage.kill(screen)
+
+
+@scene("a shell as the server ends", in_document=False, quick=True)
+def _(stage):
+    screen = terminal(stage, "treaper bash --norc -i")
+    types(screen, "nohup some-server >/dev/null 2>&1 &\n")
+    stage.ready()
+    types(screen, "exit\n")
+    screen.wait(60)
+
+
 @scene("tmux", quick=True)
 def _(stage):
     stage.need("tmux")
@@ -869,8 +890,8 @@ def free_ports(count):
 
 # ---- other machines
 
-@scene("ssh")
-def _(stage):
+def ssh(stage, options):
+    """Kills the client, after the server was started on the other machine, which is this one."""
     stage.need("ssh", "ssh-keygen")
     daemon = "/usr/sbin/sshd"
     if not os.path.exists(daemon):
@@ -901,10 +922,21 @@ SetEnv PATH={stage.env['PATH']} TREAPER_GRACE=1s TREAPER_DRAIN=300ms
     stage.spare(sshd.pid)
     stage.endings.append(lambda: stage.kill(sshd))
     stage.until("sshd", lambda: "listening" in stage.read("log"))
-    command = stage.text("ssh").replace("ssh ", "exec ssh -F ssh_config ", 1)
+    command = stage.text("ssh").replace("ssh ", f"exec ssh -F ssh_config {options} ", 1)
     client = stage.start(["sh", "-c", command], stdin=subprocess.PIPE)
     stage.ready()
     stage.kill(client)
+
+
+@scene("ssh")
+def _(stage):
+    ssh(stage, "")
+
+
+@scene("ssh -t", "ssh")
+def _(stage):
+    """There is a terminal on the other machine, also without one here."""
+    ssh(stage, "-tt")
 
 
 # ---- service managers
@@ -1006,6 +1038,17 @@ def _(stage):
     lives_on(stage, *pids.values())
     stage.kill(runner)
     stage.said("server.log")
+
+
+@scene("github, one step", in_document=False, quick=True, trigger="watched-exit", without="--watch-ancestor=Runner.Worker ")
+def _(stage):
+    """The shell of the step keeps running when the runner is killed."""
+    command = "treaper --watch-ancestor=Runner.Worker some-server"
+    step = stage.write("step.sh", command.replace(stage.without, "") if stage.without else command)
+    worker = f"#!/bin/sh\nbash -e {step}\nwhile sleep 0.1; do :; done\n"
+    runner = stage.start([stage.write("bin/Runner.Worker", worker, 0o755)])
+    stage.ready()
+    stage.kill(runner)
 
 
 @scene("gitlab", trigger="parent-exit")
