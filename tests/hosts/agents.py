@@ -167,6 +167,17 @@ def _(stage):
         raise Failed("Claude Code has no connection with the server")
 
 
+@scene("claude, a hook", "agent-calls")
+def _(stage):
+    """The hook of the start of a session, which needs no account. It exits, and leaves a server."""
+    native(stage)
+    line = f"some-server >/dev/null 2>&1 & until grep -q server {stage.path('up')}; do sleep 0.02; done"
+    hook = {"type": "command", "command": line}
+    stage.write(".claude/settings.json", json.dumps({"hooks": {"SessionStart": [{"hooks": [hook]}]}}))
+    stage.run(["sh", "-c", f". {prefix(stage)}; exec claude -p hello"], check=False)
+    stage.ready()
+
+
 # ---- real ones. They have one server, which they start without an account.
 
 def native(stage):
