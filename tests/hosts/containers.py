@@ -21,6 +21,12 @@ setsid sh -c 'trap "" TERM HUP INT; exec sleep 1000' some-worker &
 echo up
 while :; do sleep 0.1; done
 """
+# It exits at once, and its worker needs a moment to finish its work.
+LEAVING = """#!/bin/sh
+setsid sh -c 'trap "sleep 0.3; echo finished; exit" TERM; echo up; while :; do sleep 0.1; done' some-worker &
+trap 'exit 143' TERM
+while :; do sleep 0.1; done
+"""
 # An end of the input within the first second is that of a complete input, so the hosts here live a little longer.
 FIRST_SECOND = 1.5
 
@@ -293,6 +299,37 @@ def _(stage):
     return judged(stage, left)
 
 
+@scene("kubernetes-image")
+def _(stage):
+    """The containers of the pod, one after the other, in the engine that is here."""
+    import yaml
+    docker = Docker(stage)
+    pod = yaml.safe_load(stage.text("kubernetes-image"))["spec"]
+    stage.write("context/some-server", LEAVING, 0o755)
+    docker.build("some-image", 'FROM debian:stable-slim\nRUN ["/bin/rm", "/treaper"]\n')
+    docker.build("image-of-others", 'FROM debian:stable-slim\nCOPY some-server /usr/bin/some-server\n'
+                 'RUN ["/bin/rm", "/treaper", "/usr/bin/treaper"]\n')
+    os.mkdir(stage.path("volume"))
+    os.chmod(stage.path("volume"), 0o777)
+    for container in pod["initContainers"] + pod["containers"]:
+        mount, = container["volumeMounts"]
+        entrypoint, *words = container["command"] + container.get("args", [])
+        options = ["--read-only"] if container.get("securityContext", {}).get("readOnlyRootFilesystem") else []
+        volume = f"{stage.path('volume')}:{mount['mountPath']}:{'ro' if mount.get('readOnly') else 'rw'}"
+        keeps_running = [] if container in pod["initContainers"] else ["-d"]
+        stage.run(["docker", "run", "--name", container["name"], "--network", "none", "--user", str(pod["securityContext"]["runAsUser"]),
+                   "-v", volume, *options, *keeps_running, "--entrypoint", entrypoint, container["image"], *words])
+    logs = lambda: stage.run(["docker", "logs", "some-server"])
+    stage.until("the server", lambda: "up\n" in logs())
+    stage.run(["docker", "stop", "-t", str(pod["terminationGracePeriodSeconds"]), "some-server"])
+
+    def judge():
+        if docker.containers() or ("finished" in logs()) == stage.control:
+            raise Failed("the worker: " + logs())
+        return "nothing left" + (" either, but the worker did not finish its work" if stage.control else "")
+    return judge
+
+
 class Podman:
     def __init__(self, stage):
         stage.need("podman", "runc")
@@ -451,14 +488,6 @@ def _(stage):
 @scene("systemd scope", "systemd-scope")
 def _(stage):
     return systemd(stage, "systemd-scope", "scope")
-
-
-# It exits at once, and its worker needs a moment to finish its work.
-LEAVING = """#!/bin/sh
-setsid sh -c 'trap "sleep 0.3; echo finished; exit" TERM; echo up; while :; do sleep 0.1; done' some-worker &
-trap 'exit 143' TERM
-while :; do sleep 0.1; done
-"""
 
 
 @scene("quadlet", alone=True)

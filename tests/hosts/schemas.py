@@ -62,9 +62,12 @@ published("gitlab", "vendor.gitlab-ci", ".gitlab-ci.yml", "script:", "scripts:")
 published("compose", "vendor.compose-spec", "compose.yaml", "stop_grace_period", "stop_grace")
 
 
-@check("kubernetes, schema", "kubernetes", "kubernetes-sidecar")
+MANIFESTS = ("kubernetes", "kubernetes-sidecar", "kubernetes-image")
+
+
+@check("kubernetes, schema", *MANIFESTS)
 def _(found):
-    for name in ("kubernetes", "kubernetes-sidecar"):
+    for name in MANIFESTS:
         text = found[name].text
         wrong = text.replace("terminationGracePeriodSeconds", "terminationGrace")
         judge(text, wrong, "pod.yaml", [program("kubernetes-validate"), "--strict"])
