@@ -1,4 +1,4 @@
-"""Hosts that start the server by `import treaper`, from the packages that tests/wrappers/build has made."""
+"""Hosts that are code: by `import treaper`, from the packages that tests/wrappers/build has made, or without a package."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import subprocess
 
 from scene import scene
 from scenes import MCP, sdk_host
-from stage import CACHE, ROOT, Skip
+from stage import CACHE, READY_LIMIT, ROOT, Skip
 
 # In a control, the bare command.
 PYTHON = """
@@ -110,3 +110,51 @@ for each in ("code-node", "readme-node"):
     host(each, "node")
 sdk("code-python-sdk", "python")
 sdk("code-typescript-sdk", "node")
+
+
+def elixir(stage, code):
+    """A host that starts the server, and then waits for lines. Returns it, and its VM."""
+    stage.need("elixir")
+    host = stage.start(["elixir", stage.write("host.exs", code)], stdin=subprocess.PIPE)
+    stage.ready()
+    # An end of the input within the first second is that of a complete input.
+    stage.passes(1.5)
+    vm, = [p.pid for p in stage.descendants() if p.comm == "beam.smp"]
+    return host, vm
+
+
+WAITS = "IO.gets(nil)\n"
+
+
+def closes(stage, opens, ends):
+    """The end of the port. The VM goes on, and is no part of what is judged."""
+    host, vm = elixir(stage, f'{opens}{WAITS}{ends}File.write!("closed", "")\n{WAITS}')
+    stage.spared |= {p.pid for p in stage.descendants() if p.pid == vm or p.comm == "erl_child_setup"}
+    host.stdin.write(b"\n")
+    host.stdin.flush()
+    stage.until("the end of the port", lambda: os.path.exists(stage.path("closed")))
+
+
+@scene("elixir", trigger="stdin-eof")
+def _(stage):
+    closes(stage, stage.text("elixir"), "Port.close(port)\n")
+
+
+@scene("elixir, the owner of the port exits", "elixir", trigger="stdin-eof")
+def _(stage):
+    owner = f"owner = spawn(fn ->\n{stage.text('elixir')}Port.info(port)\nProcess.sleep(:infinity)\nend)\n"
+    closes(stage, owner, "Process.exit(owner, :kill)\n")
+
+
+@scene("elixir, SIGKILL", "elixir", trigger="parent-exit")
+def _(stage):
+    host, vm = elixir(stage, stage.text("elixir") + "Port.info(port)\n" + WAITS)
+    stage.kill(vm)
+    host.wait(READY_LIMIT)
+
+
+@scene("elixir, System.cmd", in_document=False, trigger="parent-exit")
+def _(stage):
+    host, vm = elixir(stage, 'System.cmd("treaper", ["some-server"])\n')
+    stage.kill(vm)
+    host.wait(READY_LIMIT)
