@@ -626,6 +626,8 @@ fn installation(address: Option<&str>) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let archive = format!("treaper-{version}-x86_64-linux.tar.gz");
     let files = format!("{address}/releases/download/v{version}");
+    // As `packaging/publish` names it.
+    let image = address.replace("https://github.com/", "ghcr.io/");
     let unpack = "tar xz -C /usr/local --strip-components=1";
     let rows = [
         (
@@ -666,7 +668,7 @@ fn installation(address: Option<&str>) -> String {
         ),
         (
             "containers",
-            "COPY --from=treaper /treaper /usr/bin/treaper".to_owned(),
+            format!("COPY --from={image}:{version} /treaper /usr/bin/treaper"),
         ),
     ];
     let mut table = format!(
@@ -695,6 +697,8 @@ fn the_readme_says_how_to_install_what_is_published() {
     let released = installation(Some("https://some.host/treaper"));
     assert!(released.contains("https://some.host/treaper/releases/download/v"));
     assert!(!released.contains("--path"), "{released}");
+    let image = installation(Some("https://github.com/some/treaper"));
+    assert!(image.contains("COPY --from=ghcr.io/some/treaper:"), "{image}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ import subprocess
 import procs_path  # noqa: F401
 import procs
 from scene import scene
-from stage import CACHE, HERE, QUADLET, Failed, Skip
+from stage import CACHE, HERE, QUADLET, ROOT, Failed, Skip
 
 CLONE_NEWNS = 0x00020000
 
@@ -148,6 +148,25 @@ def _(stage):
     docker.build("some-image", stage.text("dockerfile"))
     server = json.loads(stage.text("docker-mcp"))["mcpServers"]["some-server"]
     stage.kill(docker.client(shlex.join([server["command"], *server["args"]]), HOST))
+    return judged(stage, docker.containers)
+
+
+@scene("docker run, treaper from an image of its own", "docker-image", "dockerfile")
+def _(stage):
+    docker = Docker(stage)
+    for folder in ("dist", "packaging"):
+        os.mkdir(stage.path(folder))
+    shutil.copytree(os.path.join(ROOT, "packaging/image"), stage.path("packaging/image"))
+    shutil.copy(stage.path("bin/treaper"), stage.path("dist/treaper-x86_64-linux-musl"))
+    # The first line builds that binary.
+    build, *lines = stage.text("docker-image").splitlines()
+    stage.run(["sh", "-ec", "\n".join(lines)])
+    copy = "COPY --from=treaper /treaper /usr/bin/treaper"
+    with open(os.path.join(ROOT, "docs/hosts.md")) as page:
+        if build != "packaging/static/build" or f"`{copy}`" not in page.read():
+            raise Failed("docs/hosts.md says something else")
+    docker.build("some-image", stage.text("dockerfile").replace("COPY treaper /usr/bin/treaper", copy))
+    stage.kill(docker.client("docker run -i --rm some-image"))
     return judged(stage, docker.containers)
 
 
