@@ -3,7 +3,7 @@
 # feature, and as the step of packaging/action.
 #
 #   VERSION     which release (0.1.0)
-#   RELEASES    where they are (those of the project)
+#   RELEASES    where they are: an address, or a folder (those of the project)
 #   PREFIX      where to install (/usr/local)
 set -eu
 version=${VERSION:-0.1.0}
