@@ -9,23 +9,18 @@
 
 mod common;
 
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use common::{TREAPER, skip, sys, until};
-
-/// One way in which a host starts its child.
-type Host = (&'static str, fn(&[&str]) -> Command);
+use common::proc::Process;
+use common::scene::Directory;
+use common::{Run, Scene, TREAPER, skip, sys, until};
 
 fn command(words: &[&str]) -> Command {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]);
     command
-}
-
-fn with_shell(words: &[&str]) -> Command {
-    let script = "\"$@\"; exit $?";
-    command(&[&["sh", "-c", script, "sh"][..], words].concat())
 }
 
 /// A child of the test leads no group, so `setsid` becomes the command and does not fork.
@@ -44,66 +39,211 @@ fn as_init(words: &[&str]) -> Command {
     command(&[&["unshare", "-pf", "--mount-proc", "setsid"][..], words].concat())
 }
 
-const HOSTS: [Host; 5] = [
-    ("plain", command),
-    ("a shell", with_shell),
-    ("start_new_session, detached, systemd, cron", in_session),
-    ("process_group", in_group),
-    ("PID 1", as_init),
+#[derive(Clone, Copy, PartialEq)]
+enum At {
+    Anywhere,
+    Terminal,
+    Init,
+}
+use At::{Anywhere, Init, Terminal};
+
+/// How a host starts its child: where, and by which words before the command. Then `ps -o ppid,pgid,sid,tpgid` of the
+/// command without treaper, and behind it. Its parent is the `host`, or has to be `treaper`. The group and the session
+/// are its `own`, those of a process `above`, or `apart`: of one that is gone. The foreground of the terminal has its
+/// group (`front`), or another one; `none`: no terminal.
+type Host = (&'static str, At, &'static [&'static str], [&'static str; 2]);
+
+/// Behind treaper it is in a group and a session of its tree, whose leader is gone. So it leads nothing, as without it.
+const NOTHING: [&str; 2] = ["host above above none", "treaper apart apart none"];
+const SESSION: [&str; 2] = ["host own own none", "treaper own own none"];
+const GROUP: [&str; 2] = ["host own above none", "treaper own apart none"];
+/// At a terminal treaper leads the group of the job, and the server is in it.
+const JOB: [&str; 2] = ["host own above front", "treaper above above front"];
+const BACK: [&str; 2] = ["host own above other", "treaper above above other"];
+const PART: [&str; 2] = ["host above above front", "treaper above above front"];
+
+const SH: &[&str] = &["sh", "-c", "\"$@\"; exit $?", "sh"];
+const JOBS: &[&str] = &["bash", "-mc", "\"$@\"; exit $?", "bash"];
+const BACKGROUND: &[&str] = &["bash", "-mc", "\"$@\" & wait $!", "bash"];
+const PYTHON_GROUP: &[&str] = &[
+    "python3",
+    "-c",
+    "import os, subprocess, sys; sys.exit(subprocess.call(sys.argv[1:], preexec_fn=os.setpgrp))",
+];
+const PYTHON: &[&str] = &[
+    "python3",
+    "-c",
+    "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:], start_new_session=True))",
+];
+const NODE: &[&str] = &[
+    "node",
+    "-e",
+    "const [command, ...words] = process.argv.slice(1); require('child_process')
+     .spawn(command, words, {detached: true, stdio: 'inherit'}).on('exit', process.exit)",
+    "--",
 ];
 
-/// What is put in front of the command.
-const LEVELS: [&[&str]; 4] = [
-    &[TREAPER],
-    &[TREAPER, "--no-guard"],
-    &[TREAPER, "--contain=cgroup"],
-    &[TREAPER, "--contain=pidns"],
+const HOSTS: [Host; 11] = [
+    ("plain", Anywhere, &[], NOTHING),
+    ("a shell", Anywhere, SH, NOTHING),
+    ("setsid, systemd, cron", Anywhere, &["setsid"], SESSION),
+    ("Python, start_new_session", Anywhere, PYTHON, SESSION),
+    ("Node, detached", Anywhere, NODE, SESSION),
+    ("setpgid", Anywhere, PYTHON_GROUP, GROUP),
+    ("PID 1", Init, &["setsid"], SESSION),
+    ("a job", Terminal, &[], JOB),
+    ("a job of a shell", Terminal, JOBS, JOB),
+    ("a background job", Terminal, BACKGROUND, BACK),
+    ("a shell that is a job", Terminal, SH, PART),
 ];
 
-fn is_possible(level: &[&str]) -> bool {
-    command(&[level, &["true"]].concat())
-        .stderr(Stdio::null())
-        .status()
-        .unwrap()
-        .success()
+/// The options, of which the last is for a relay. `None`: without treaper.
+const LEVELS: [Option<&str>; 6] = [
+    None,
+    Some("--contain=group"),
+    Some("--no-guard"),
+    Some("--contain=cgroup"),
+    Some("--contain=pidns"),
+    Some("--inject"),
+];
+
+/// Calls `play` for each of `hosts` and each level that is possible here.
+fn each<'a>(hosts: impl Iterator<Item = &'a Host>, play: impl Fn(&Host, Option<&str>)) {
+    skip::needs("pidns");
+    let succeeds = |words: &[&str]| {
+        let mut command = command(words);
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        command.output().unwrap().status.success()
+    };
+    let is_possible = |level: Option<&str>| {
+        let option = level.filter(|level| *level != "--inject");
+        let possible = option.is_none_or(|option| succeeds(&[TREAPER, option, "true"]));
+        if !possible {
+            skip(&format!("{option:?} needs root"));
+        }
+        possible
+    };
+    let levels: Vec<_> = LEVELS
+        .into_iter()
+        .filter(|level| is_possible(*level))
+        .collect();
+    for host in hosts {
+        let program = host.2.first().unwrap_or(&"sh");
+        if !succeeds(&["sh", "-c", "command -v \"$0\"", program]) {
+            skip(&format!("{program} is not installed"));
+            continue;
+        }
+        // A relay refuses a terminal as its stdin.
+        let levels = levels
+            .iter()
+            .filter(|level| host.1 != Terminal || **level != Some("--inject"));
+        levels.for_each(|level| play(host, *level));
+    }
 }
 
-/// What `host` and the process behind `level` see: whether it leads its session, whether it leads
-/// its group, whether it has a terminal, and the exit status of `setsid sh -c 'exit 7'` there.
-fn standing(host: &Host, level: &[&str]) -> (bool, bool, bool, Option<i32>) {
-    let run = |tail: &[&str]| {
-        let words = [level, tail].concat();
-        (host.1)(&words).stdin(Stdio::null()).output().unwrap()
+fn start(host: &Host, level: Option<&str>, command: &[&str]) -> (Run, Option<OwnedFd>) {
+    let scene = Scene::new();
+    let socket = format!("--inject=unix:{}/socket", scene.directory().display());
+    let (scene, terminal) = match host.1 {
+        Anywhere => (scene.stdin_pipe(), None),
+        Init => (scene.stdin_pipe().pidns(), None),
+        Terminal => {
+            let (scene, master) = scene.terminal();
+            (scene, Some(master))
+        }
     };
-    let out = run(&["cat", "/proc/self/stat"]);
-    let text = String::from_utf8(out.stdout).unwrap();
-    let (pid, rest) = text
-        .split_once(" (cat) ")
-        .unwrap_or_else(|| panic!("{text}"));
-    let fields: Vec<&str> = rest.split(' ').collect();
-    let [group, session, terminal] = [2, 3, 4].map(|at| fields[at]);
-    let status = run(&["setsid", "sh", "-c", "exit 7"]).status.code();
-    (session == pid, group == pid, terminal != "0", status)
+    let option = match level {
+        Some("--inject") => Some(&*socket),
+        other => other,
+    };
+    let treaper = option.map(|_| TREAPER);
+    let wrap: Vec<&str> = treaper.into_iter().chain(option).collect();
+    (scene.start(&[host.2, &wrap, command].concat()), terminal)
+}
+
+/// See [`Host`].
+fn shown(run: &mut Run) -> String {
+    run.log.ready("server");
+    let server = run.named("server").remove(0);
+    let mut above = vec![Process::read(server.ppid).unwrap()];
+    let arena = run.arena();
+    while let Some(last) = above.last().filter(|last| last.pid != arena) {
+        above.push(Process::read(last.ppid).unwrap());
+    }
+    let place = |number: i32, of: fn(&Process) -> i32| match number {
+        own if own == server.pid => "own",
+        _ if above.iter().any(|process| of(process) == number) => "above",
+        _ => "apart",
+    };
+    let parent = match &*above[0].comm {
+        "treaper" | "tree-monitor" => "treaper",
+        _ => "host",
+    };
+    let group = place(server.pgid, |process| process.pgid);
+    let session = place(server.sid, |process| process.sid);
+    let front = match server.tpgid {
+        -1 => "none",
+        front if front == server.pgid => "front",
+        _ => "other",
+    };
+    format!("{parent} {group} {session} {front}")
 }
 
 #[test]
-fn the_server_leads_what_it_would_lead_without_treaper() {
-    sys::leave_terminal();
-    let mut compared = 0;
-    for host in &HOSTS {
-        let is_ready = (host.1)(&["true"]).stderr(Stdio::null()).status();
-        if !is_ready.unwrap().success() {
-            assert!(!sys::is_root(), "{}", host.0);
-            skip::skip(&format!("{}: needs root", host.0));
-            continue;
-        }
-        let bare = standing(host, &[]);
-        for level in LEVELS.iter().filter(|level| is_possible(level)) {
-            assert_eq!(standing(host, level), bare, "{} {level:?}", host.0);
-            compared += 1;
-        }
+fn the_server_stands_where_it_would_stand_without_treaper() {
+    each(HOSTS.iter(), |host, level| {
+        let actor = [common::ACTOR, "tree", "server"];
+        let (mut run, _terminal) = start(host, level, &actor);
+        let expected = host.3[usize::from(level.is_some())];
+        assert_eq!(shown(&mut run), expected, "{} {level:?}", host.0);
+    });
+}
+
+/// What these calls return in this order where `host` has its command, see `setsid(2)` and `setpgid(2)`.
+fn outcome(calls: [&str; 3], stands: &str) -> String {
+    let own: Vec<bool> = stands.split(' ').map(|word| word == "own").collect();
+    let (mut leads_group, mut leads_session) = (own[1], own[2]);
+    let call = |name: &str| {
+        let is_session = name == "setsid";
+        let fails = leads_session || is_session && leads_group;
+        leads_group |= !fails;
+        leads_session |= !fails && is_session;
+        format!("{name}={} ", i32::from(fails))
+    };
+    calls.map(call).concat()
+}
+
+/// A server that is a job at a terminal may even call `setsid()`: without treaper it leads a group.
+#[test]
+fn the_server_may_lead_a_session_and_a_group_where_it_does_not_lead_one() {
+    let script = "
+import os, sys
+def fails(name):
+    try: getattr(os, name)(*[0, 0] if name == 'setpgid' else [])
+    except PermissionError: return True
+open(sys.argv[1], 'w').write(''.join('%s=%d ' % (name, bool(fails(name))) for name in sys.argv[2:]))";
+    if command(&["python3", "-V"]).output().is_err() {
+        return skip("python3 is not installed");
     }
-    assert!(compared >= 8, "{compared}");
+    // The others differ only in the program.
+    let hosts = HOSTS
+        .iter()
+        .filter(|host| host.2.len() < 2 || host.3 == GROUP);
+    each(hosts, |host, level| {
+        for calls in [
+            ["setsid", "setpgrp", "setpgid"],
+            ["setpgid", "setpgrp", "setsid"],
+        ] {
+            let directory = Directory::new();
+            let file = directory.0.join("calls");
+            let python = ["python3", "-c", script, file.to_str().unwrap()];
+            let (mut run, _terminal) = start(host, level, &[&python[..], &calls].concat());
+            assert_eq!(run.wait().code(), Some(0), "{} {level:?}", host.0);
+            let expected = outcome(calls, host.3[usize::from(level.is_some())]);
+            let said = std::fs::read_to_string(&file).unwrap();
+            assert_eq!(said, expected, "{} {level:?}", host.0);
+        }
+    });
 }
 
 /// Many servers take process 1 as their parent for the end of their host.
@@ -140,9 +280,9 @@ fn the_servers_session_has_the_share_that_its_nice_value_asks_for() {
         return skip("needs a kernel with autogroup");
     }
     sys::leave_terminal();
-    let share = |host: &Host, words: &[&str]| {
+    let share = |host: fn(&[&str]) -> Command, words: &[&str]| {
         let words = [words, &["cat", "/proc/self/autogroup"]].concat();
-        let output = host.1(&words).stdin(Stdio::null()).output().unwrap();
+        let output = host(&words).stdin(Stdio::null()).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         text.trim().split_once(' ').unwrap().1.to_owned()
     };
@@ -151,15 +291,15 @@ fn the_servers_session_has_the_share_that_its_nice_value_asks_for() {
     let own: i32 = String::from_utf8(own).unwrap().trim().parse().unwrap();
     let (before, after) = (format!("nice {own}"), format!("nice {}", (own + 7).min(19)));
     let nice = ["nice", "-n", "7"];
-    for level in &LEVELS[..2] {
+    for level in [&[TREAPER][..], &[TREAPER, "--no-guard"]] {
         let niced = [&nice[..], level].concat();
-        until("its share", || share(&HOSTS[0], level) == before);
-        for host in [&HOSTS[0], &HOSTS[3]] {
+        until("its share", || share(command, level) == before);
+        for host in [command as fn(&[&str]) -> Command, in_group] {
             // Without root, the kernel allows it only once in 100 ms.
             until("a smaller share", || share(host, &niced) == after);
         }
         // Alone in its session, the command has all of its share also without treaper.
-        assert_eq!(share(&HOSTS[2], &nice), "nice 0");
-        assert_eq!(share(&HOSTS[2], &niced), "nice 0", "{level:?}");
+        assert_eq!(share(in_session, &nice), "nice 0");
+        assert_eq!(share(in_session, &niced), "nice 0", "{level:?}");
     }
 }

@@ -19,6 +19,8 @@ pub struct Process {
     pub ppid: i32,
     pub pgid: i32,
     pub sid: i32,
+    /// The group in the foreground of its terminal; -1: it has none.
+    pub tpgid: i32,
     pub start: u64,
 }
 
@@ -37,6 +39,7 @@ impl Process {
             ppid: number(1)?,
             pgid: number(2)?,
             sid: number(3)?,
+            tpgid: number(5)?,
             start: fields.get(19)?.parse().ok()?,
         })
     }
