@@ -13,7 +13,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
-use common::{Scene, TREAPER, Wrap, skip, sys, until};
+use common::{Scene, TREAPER, Wrap, skip, special, sys, until};
 
 const WRAPS: [&[&str]; 3] = [&[], &[TREAPER], &[TREAPER, "--no-guard"]];
 
@@ -202,5 +202,41 @@ fn a_limit_of_processor_time_is_for_each_process_alone() {
         }
         run.signal(libc::SIGTERM);
         run.wait_clean();
+    }
+}
+
+/// Here treaper uses it up, by looking for children that have ended.
+#[test]
+fn the_signal_at_the_limit_of_treapers_own_time_is_not_for_the_server() {
+    for options in [&["-vv"][..], &["-vv", "--no-guard"]] {
+        let mut run = common::treaper(options, "server:record", &["server"]);
+        let pid = match options.len() {
+            1 => run.monitor(),
+            _ => run.main,
+        };
+        special::limit_of(pid, libc::RLIMIT_CPU, 1);
+        until("the signal at the limit", || {
+            (0..10_000).for_each(|_| sys::kill(pid, libc::SIGCHLD).unwrap());
+            let said = run.stderr();
+            assert!(!said.contains("forwarding SIGXCPU"), "{options:?}");
+            said.contains("dropped SIGXCPU")
+        });
+        run.signal(libc::SIGUSR1);
+        run.log.wait("server", "signal");
+        assert_eq!(run.received("server"), [libc::SIGUSR1], "{options:?}");
+    }
+}
+
+/// The limit of the server itself.
+#[test]
+fn a_server_that_uses_up_its_time_gets_the_signal_with_and_without_treaper() {
+    let script = "ulimit -S -t 1; trap 'echo xcpu; exit 3' XCPU; while :; do :; done";
+    for wrap in WRAPS {
+        let words = [wrap, &["sh", "-c", script]].concat();
+        let mut command = Command::new(words[0]);
+        let out = command.args(&words[1..]).stdin(Stdio::null()).output();
+        let out = out.unwrap();
+        let said = (&*out.stdout, out.status.code());
+        assert_eq!(said, (&b"xcpu\n"[..], Some(3)), "{wrap:?}");
     }
 }
