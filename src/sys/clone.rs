@@ -291,7 +291,7 @@ fn announced(setup: &Setup<'_>, leader: Pid, fd: Option<&OwnedFd>) -> Result<Opt
     if fd.is_some_and(is_held) && clock::now() >= end {
         let _ = signal::kill(leader, Signal::KILL);
     }
-    // No room for both: a server without it would lead the session.
+    // No room beside the leader: made without it, the server would lead the session.
     let no_room = Change::Ended(Ended::Exited(libc::EAGAIN as u8));
     if Wait::child(leader).ended().block() == Ok(Some((leader.get(), no_room))) {
         return Err(Errno::AGAIN);
