@@ -306,6 +306,33 @@ fn while_the_last_output_waits_for_the_host_sigterm_ends_the_relay() {
     );
 }
 
+/// As SIGTERM does. Another process holds the other end, so no hang-up ends the relay.
+#[test]
+fn while_the_last_output_waits_for_the_host_its_death_ends_the_relay() {
+    let (_reader, stdout) = sys::pipe().unwrap();
+    common::fill(&stdout);
+    let scene = Scene::new().stdin_pipe().no_capture();
+    let stderr = scene.directory().join("stderr");
+    let file = File::create(&stderr).unwrap();
+    let scene = scene.with(|command| {
+        command.stdout(stdout).stderr(file);
+    });
+    let host = ["sh", "-c", "\"$@\"; :", "host"].map(str::to_owned);
+    let words = Wrap::Treaper(&CANCEL).command(&["echo", "last words"]);
+    let mut run = scene.start(&[&host[..], &words].concat());
+    let relay = run.relay();
+    until("the end of treaper", || {
+        common::proc::children(relay).is_empty()
+    });
+    run.signal(libc::SIGKILL);
+    assert_eq!(run.wait_empty().signal(), Some(libc::SIGKILL));
+    let stderr = fs::read_to_string(stderr).unwrap();
+    assert!(
+        stderr.contains("the end of the server's output is lost"),
+        "{stderr}"
+    );
+}
+
 /// As those of inetd can.
 #[test]
 fn what_a_server_writes_to_a_stdin_that_is_a_socket_fails() {

@@ -53,8 +53,6 @@ pub struct Relay {
     pub child: Child,
     /// To treaper, which it tells of triggers. It hangs up when no process of treaper is left.
     pub line: Option<OwnedFd>,
-    /// The tree is gone.
-    pub is_finishing: bool,
 }
 
 impl Relay {
@@ -66,13 +64,12 @@ impl Relay {
                 self.idle = None;
                 // If treaper was killed, its monitor first stops the tree.
                 let is_last = matches!(ended, wait::Ended::Exited(_)) || self.line.is_none();
-                if is_last && !self.is_finishing {
-                    self.is_finishing = true;
+                if is_last && self.output.since.is_none() {
                     self.turns.deadline = None;
                     self.input.leave(NO_READER);
                     self.output.finish(&mut self.turns, clock::now());
                 }
-                if self.is_finishing && self.output.is_over() {
+                if self.output.since.is_some() && self.output.is_over() {
                     return Ok(ended);
                 }
             }
@@ -178,7 +175,8 @@ impl Relay {
             time = Duration::ZERO;
             if self.child.loses_host() {
                 self.report(Trigger::ParentExit);
-            } else if self.child.handle(&arrival) && self.is_finishing {
+                self.output.limit(clock::now());
+            } else if self.child.handle(&arrival) && self.output.since.is_some() {
                 self.output.limit(clock::now());
             }
             while let Some((pid, change)) = self.child.look() {

@@ -123,7 +123,6 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
                     ended: None,
                 },
                 line: Some(near_line),
-                is_finishing: false,
             };
             become_relay(relay, place, files)
         }

@@ -27,7 +27,7 @@ pub struct Output {
     /// Once the tree is gone: how much of it is to be read.
     left: Option<usize>,
     /// Once the tree is gone: when output was last passed on.
-    since: Option<Duration>,
+    pub since: Option<Duration>,
     is_limited: bool,
     /// `None`: nothing more can be written, or has to be.
     to: Option<Stream>,
