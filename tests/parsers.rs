@@ -4,6 +4,7 @@
 //! `PROPTEST_CASES=100000` tries longer. A failure is shrunk to the smallest input.
 #![allow(
     clippy::unwrap_used,
+    clippy::disallowed_methods,
     clippy::format_collect,
     reason = "a test: short before fast"
 )]

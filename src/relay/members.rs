@@ -1,7 +1,8 @@
 //! The messages of a stream that comes in pieces, and the members that tell what they are. Pure.
 //!
 //! Only strings and brackets are followed: the receiver checks the rest. 16 MiB of small objects
-//! took 35 ms, `cat` 14; serde_json 41, and it ends at 128 levels, and changes numbers.
+//! took 35 ms, `cat` 14; serde_json 41, and it ends at 128 levels, and changes numbers. 2.4 million
+//! members in 16 MiB took a run 0.5 s of processor time, and 0.9 s with 32 `--turn`, 32 `--cancel`.
 
 use std::borrow::Cow;
 use std::ffi::CString;
@@ -83,9 +84,12 @@ pub fn read(line: &[u8], wanted: &[Match]) -> Option<Members> {
 /// have led to it. Only those of `among` are looked for, so each part is read once for each level.
 fn find(key: &[u8], value: &[u8], wanted: &[Match], among: u64, level: usize, found: &mut u64) {
     let mut below = 0;
+    // Not for each of 64 names.
+    let is_escaped = key.contains(&b'\\');
     for (Match { path, value: text }, at) in wanted.iter().zip(0..64) {
         let bit = among & 1 << at;
-        if bit == 0 || !path.get(level).is_some_and(|name| says(key, name)) {
+        let is_named = |name: &String| key == name.as_bytes() || is_escaped && says(key, name);
+        if bit == 0 || !path.get(level).is_some_and(is_named) {
             continue;
         }
         *found &= !bit;
@@ -184,9 +188,8 @@ fn id(value: &[u8]) -> Option<Box<[u8]>> {
 /// Whether a string that is written like this, without quotes, stands for `text`. An escape is six
 /// times as long as what it stands for, at most.
 fn says(written: &[u8], text: &str) -> bool {
-    let may_be_escaped = written.len() <= 6 * text.len() && written.contains(&b'\\');
     written == text.as_bytes()
-        || may_be_escaped && unescaped(written).as_deref() == Some(text.as_bytes())
+        || written.len() <= 6 * text.len() && unescaped(written).as_deref() == Some(text.as_bytes())
 }
 
 /// What a string of JSON says. `None`: it has an escape that JSON does not have.

@@ -1,7 +1,7 @@
 //! Messages and their members: any split of the bytes gives the same result, and JSON is read as another reader does.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -201,6 +201,25 @@ fn of_a_member_that_is_there_twice_the_last_one_counts() {
         let members = members::read(line.as_bytes(), &wanted).unwrap();
         assert_eq!(members.found, found, "{line}");
     }
+}
+
+/// Neither 64 passes nor a search in each key for each match. The least of ten times is that of the program, however busy
+/// the machine is.
+#[test]
+fn sixty_four_matches_take_little_longer_than_one() {
+    let members = format!("\"{}\":1,", "k".repeat(30)).repeat((2 << 20) / 35);
+    let line = format!("{{{members}\"id\":1}}");
+    let texts = (0..64).map(|at| format!("{}={at}", ["method", "one"][at % 2]));
+    let wanted: Vec<Match> = texts.map(|text| matching(&text).unwrap()).collect();
+    let time = |wanted: &[Match]| {
+        let start = Instant::now();
+        assert_eq!(members::read(line.as_bytes(), wanted).unwrap().found, 0);
+        start.elapsed()
+    };
+    let times = (0..10).map(|_| (time(&wanted[..1]), time(&wanted)));
+    let (one, all): (Vec<_>, Vec<_>) = times.unzip();
+    let (one, all) = (one.iter().min().unwrap(), all.iter().min().unwrap());
+    assert!(*all < 12 * *one, "{all:?}, and {one:?} for one");
 }
 
 #[test]
