@@ -58,6 +58,32 @@ fn control_without_the_turn_the_call_is_cut_off() {
     }
 }
 
+/// The recipe of docs/hosts.md, without another writer and without a cancel.
+#[test]
+fn a_server_of_mcp_that_the_host_forgets_is_stopped_after_its_last_answer() {
+    let script = format!("setsid sleep 1000 & {SLOW}");
+    let options = ["--grace=300ms", "--idle=1s", TURN];
+    for (options, answer) in [(&options[..], ANSWER), (&options[..2], "")] {
+        let wrap = Wrap::Treaper(options);
+        let mut run = Scene::new()
+            .stdin_pipe()
+            .start(&wrap.command(&["sh", "-c", &script]));
+        run.write_stdin(CALL);
+        is_stopped(&mut run);
+        assert_eq!(run.stdout(), answer, "{options:?}");
+    }
+    // Control without treaper: the server waits for its host, and what it has started outlives it.
+    let mut run = Scene::new()
+        .stdin_pipe()
+        .start(&Wrap::Bare.command(&["sh", "-c", &script]));
+    run.write_stdin(CALL);
+    until("the answer", || run.stdout() == ANSWER);
+    assert!(!run.ends_within(Duration::from_millis(2500)));
+    run.close_stdin();
+    run.wait();
+    assert_eq!(run.survivors().len(), 1);
+}
+
 #[test]
 fn a_boundary_ends_the_turn_as_well() {
     let options = ["--idle=1s", TURN, "--boundary=result.done=true"];
