@@ -698,7 +698,10 @@ fn the_readme_says_how_to_install_what_is_published() {
     assert!(released.contains("https://some.host/treaper/releases/download/v"));
     assert!(!released.contains("--path"), "{released}");
     let image = installation(Some("https://github.com/some/treaper"));
-    assert!(image.contains("COPY --from=ghcr.io/some/treaper:"), "{image}");
+    assert!(
+        image.contains("COPY --from=ghcr.io/some/treaper:"),
+        "{image}"
+    );
 }
 
 #[test]

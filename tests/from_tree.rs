@@ -240,3 +240,39 @@ fn a_server_that_uses_up_its_time_gets_the_signal_with_and_without_treaper() {
         assert_eq!(said, (&b"xcpu\n"[..], Some(3)), "{wrap:?}");
     }
 }
+
+/// Its parent is then the host, and at a terminal it is in the group of the server. stdin is a FIFO that never ends.
+#[test]
+fn with_a_relay_in_front_what_comes_from_inside_the_tree_goes_the_same_ways() {
+    let directory = common::scene::Directory::new();
+    let fifo = directory.0.join("fifo");
+    sys::mkfifo(&fifo);
+    let script = format!("exec \"$@\" <>{}", fifo.display());
+    let socket = format!("--inject=unix:{}", directory.0.join("socket").display());
+    let treaper = [TREAPER, &socket, "--stdin=ignore"];
+    for wrap in [&[][..], &treaper, &[&treaper[..], &["--no-guard"]].concat()] {
+        let wrap = [&["sh", "-c", &script, "sh"], wrap].concat();
+        for server in [
+            "trap 'echo back' USR1; kill -USR1 $PPID; sleep 0.2; exit 3",
+            "kill -USR1 $PPID; exit 3",
+        ] {
+            assert_eq!(host_of(&wrap, "USR1", server), "got\n3\n", "{wrap:?}");
+        }
+        for (script, last) in [
+            (
+                "trap '' TERM; kill 0; trap - TERM; sleep 0.2; echo alive",
+                "alive",
+            ),
+            (
+                "n=0; trap 'n=$((n+1))' USR1; kill -USR1 0; sleep 0.2; echo n=$n.",
+                "n=1.",
+            ),
+        ] {
+            let (scene, master) = Scene::new().terminal();
+            let mut run = scene.start(&[&wrap[..], &["sh", "-c", script]].concat());
+            let text = shown(&master, last);
+            assert!(text.contains(last), "{wrap:?} {script}: {text}");
+            assert_eq!(run.wait_empty().code(), Some(0), "{wrap:?}: {text}");
+        }
+    }
+}
