@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::Duration;
 
 use common::{Run, Scene, Wrap, skip, special, sys, until};
@@ -287,6 +288,39 @@ fn a_file_gets_all_of_the_output() {
 }
 
 /// Another process may have set `O_NONBLOCK` on a terminal that treaper shares with it.
+/// As without a relay: a log that is rotated would stay allocated. The file is also the descriptor 99.
+#[test]
+fn no_process_keeps_a_file_open_that_only_the_server_or_the_courier_needs() {
+    let directory = common::scene::Directory::new();
+    let socket = format!("--inject=unix:{}", directory.0.join("socket").display());
+    for (options, by_server) in [(&[&*socket][..], 2), (&OPTIONS, 1)] {
+        let path = directory.0.join("output");
+        let log = File::create(&path).unwrap();
+        let (stdout, number) = (log.try_clone().unwrap(), log.as_raw_fd());
+        let scene = Scene::new().stdin_pipe().no_capture().with(|command| {
+            command.stdout(stdout).stderr(Stdio::null());
+        });
+        let scene = scene.before_exec(move || sys::dup2(number, 99));
+        let mut run = scene.start(&Wrap::Treaper(options).tree("server:on=TERM/3"));
+        let server = run.log.ready("server");
+        let copies = |pid: i32| {
+            let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+            let targets = open.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+            targets.filter(|target| *target == path).count()
+        };
+        let own = [run.relay(), run.shim(), run.monitor()];
+        until("no copy", || own.map(copies) == [0, 0, 0]);
+        assert_eq!(copies(server), by_server, "{options:?}");
+        let couriers = run.named("tree-courier");
+        assert_eq!(couriers.len() + by_server, 2, "{options:?}");
+        until("one copy of the courier", || {
+            couriers.iter().all(|courier| copies(courier.pid) == 1)
+        });
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(3), "{options:?}");
+    }
+}
+
 #[test]
 fn a_terminal_that_is_read_slowly_gets_all_of_the_output() {
     for shared_flag in [false, true] {
