@@ -701,49 +701,95 @@ fn a_file_at_its_size_limit_and_a_pipe_without_a_reader_end_nothing() {
         stderr.ends_with(": Broken pipe\n") && stderr.lines().count() == 1,
         "{stderr}"
     );
+}
+
+/// The next report would follow a half of this one, or the hole that it has left.
+#[test]
+fn a_report_beyond_the_size_limit_of_its_file_spoils_no_other_line() {
+    let directory = Directory::new();
+    let file = directory.0.join("report");
+    let opened = |append: bool| {
+        fs::write(&file, "good\n").unwrap();
+        let mut file = OpenOptions::new().append(append).write(true).open(&file);
+        std::io::Seek::seek(file.as_mut().unwrap(), std::io::SeekFrom::End(0)).unwrap();
+        file.unwrap()
+    };
     for (room, why) in [
-        (0, ": File too large\n"),
-        (10, ": there was room for 10 of "),
+        (5, ": File too large\n"),
+        (15, ": there was room for 10 of "),
     ] {
-        let scene = Scene::new();
-        let file = scene.directory().join("report");
-        let scene = scene.before_exec(move || special::set_limit(libc::RLIMIT_FSIZE, room));
-        let options = ["--report", file.to_str().unwrap()];
-        let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", "exit 7"]));
-        assert_eq!(run.wait_clean().code(), Some(7));
-        let stderr = run.stderr();
-        assert!(
-            stderr.contains(why) && stderr.lines().count() == 1,
-            "{stderr}"
-        );
-        // The next report would follow a half of this one.
-        let file = run.directory().join("report");
-        assert_eq!(fs::read(file).unwrap(), b"");
+        for (by_path, append) in [(true, true), (false, true), (false, false)] {
+            let descriptor = opened(append);
+            let number = descriptor.as_raw_fd();
+            let to = if by_path {
+                file.display().to_string()
+            } else {
+                format!("fd:{number}")
+            };
+            let wrap = ["--report", &to];
+            let start = |room: u64| {
+                let scene = Scene::new().before_exec(move || {
+                    sys::set_cloexec(number, by_path);
+                    special::set_limit(libc::RLIMIT_FSIZE, room);
+                });
+                let mut run = scene.start(&Wrap::Treaper(&wrap).command(&["sh", "-c", "exit 7"]));
+                assert_eq!(run.wait_clean().code(), Some(7));
+                run.stderr()
+            };
+            let stderr = start(room);
+            assert!(
+                stderr.contains(why) && stderr.lines().count() == 1,
+                "{stderr}"
+            );
+            assert_eq!(fs::read(&file).unwrap(), b"good\n", "{to}, {append}");
+            assert_eq!(start(1 << 20), "");
+            let text = fs::read_to_string(&file).unwrap();
+            let report = text.strip_prefix("good\n").unwrap();
+            let report: Value = serde_json::from_str(report).expect(&text);
+            assert_eq!(report["server_status"], 7);
+        }
     }
 }
 
-/// 300 words make a report that is longer than the page that a pipe takes at once.
+/// 300 words make a report of 11 kB, which a pipe with fewer free pages would take a part of.
 #[test]
 fn a_pipe_without_room_for_all_gets_nothing() {
-    let (mut read, pipe) = sys::pipe().unwrap();
-    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
-    let mut filler = OpenOptions::new().write(true).open(path).unwrap();
-    filler.write_all(&vec![b'x'; 61_440]).unwrap();
-    let number = pipe.as_raw_fd();
-    let to = format!("--report=fd:{number}");
-    let options = [to.as_str(), "--report-arguments"];
+    let directory = Directory::new();
+    let fifo = directory.0.join("fifo");
+    sys::mkfifo(&fifo);
     let words = vec!["a word of thirty two characters."; 300];
     let command = [&["sh", "-c", "exit 7"][..], &words].concat();
-    let pipe = OwnedFd::from(pipe);
-    let scene = Scene::new().before_exec(move || sys::set_cloexec(number, false));
-    let mut run = scene.start(&Wrap::Treaper(&options).command(&command));
-    assert_eq!(run.wait_clean().code(), Some(7));
-    let stderr = run.stderr();
-    assert!(stderr.contains("the pipe or socket is full"), "{stderr}");
-    drop((run, pipe, filler));
-    let mut text = Vec::new();
-    read.read_to_end(&mut text).unwrap();
-    assert_eq!(text.len(), 61_440);
+    // The second one leaves 34 kB, in one page.
+    for (size, count) in [(4096, 15), (2100, 15), (0, 0)] {
+        for by_path in [true, false] {
+            let mut pipe = OpenOptions::new();
+            let pipe = pipe.read(true).write(true).open(&fifo).unwrap();
+            for _ in 0..count {
+                (&pipe).write_all(&vec![b'x'; size]).unwrap();
+            }
+            let number = pipe.as_raw_fd();
+            let to = if by_path {
+                fifo.display().to_string()
+            } else {
+                format!("fd:{number}")
+            };
+            let options = ["--report", &to, "--report-arguments"];
+            let scene = Scene::new().before_exec(move || sys::set_cloexec(number, false));
+            let mut run = scene.start(&Wrap::Treaper(&options).command(&command));
+            assert_eq!(run.wait_clean().code(), Some(7));
+            let stderr = run.stderr();
+            sys::set_nonblocking(number);
+            let mut text = vec![0; 1 << 20];
+            let read = (&pipe).read(&mut text).unwrap();
+            if count == 0 {
+                assert!(serde_json::from_slice::<Value>(&text[..read]).is_ok());
+                assert_eq!(stderr, "");
+            } else {
+                assert_eq!(read, size * count, "{to}: {stderr}");
+                assert!(stderr.contains("the pipe or socket is full"), "{stderr}");
+            }
+        }
+    }
 }
 
 /// Reports to an inherited descriptor.

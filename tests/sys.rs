@@ -288,11 +288,18 @@ fn a_write_without_a_reader_or_beyond_the_size_limit_leaves_no_signal() {
         stream::send(line.as_fd(), b"x");
         let near = Stream::new(line, Kind::Socket);
         assert_eq!(near.write(b"x"), Err(Errno::PIPE));
-        special::set_limit(libc::RLIMIT_FSIZE, 1);
         let file = File::create(&path).unwrap();
-        for result in [Ok(1), Err(Errno::FBIG)] {
-            assert_eq!(fd::write_without_waiting(file.as_raw_fd(), b"ab"), result);
+        // What finds no room is taken back, and leaves no hole in front of the next write.
+        for (room, text, result) in [
+            (1, "ab", Ok(1)),
+            (1, "c", Ok(1)),
+            (1, "d", Err(Errno::FBIG)),
+        ] {
+            special::set_limit(libc::RLIMIT_FSIZE, room);
+            let written = fd::write_without_waiting(file.as_raw_fd(), text.as_bytes());
+            assert_eq!(written, result, "{text}");
         }
+        assert_eq!(fs::read(&path).unwrap(), b"c");
         arrived().is_none()
     });
 }
@@ -318,6 +325,34 @@ fn a_write_waits_for_no_room() {
         }
         stream::send(line.as_fd(), b"x");
         Stream::new(line, Kind::Socket).write(b"x") == Err(Errno::AGAIN)
+    });
+}
+
+/// However many of its pages are in use: short writes fill them less than long ones.
+#[test]
+fn a_pipe_takes_a_long_write_whole_or_not_at_all() {
+    in_a_child(|| {
+        let long = [b'x'; 8200];
+        for size in [1, 100, 2049, 2100, 4000, 4096, 5000, 7000, 8200] {
+            for (count, reads) in (0..64).flat_map(|count| [(count, 0), (count, 1)]) {
+                let (mut read, pipe) = sys::pipe().unwrap();
+                let pipe = pipe.as_raw_fd();
+                for at in 0..count {
+                    let _ = fd::write_without_waiting(pipe, &long[..size]);
+                    // Part of the first page.
+                    let _ = read.read(&mut [0; 1][..if at == 0 { reads } else { 0 }]);
+                }
+                let before = fd::unread(pipe);
+                let result = fd::write_without_waiting(pipe, &long);
+                let written = fd::unread(pipe) - before;
+                let has_room = 2 * before.next_multiple_of(4096) + 8200 <= 65536;
+                assert!(!has_room || result == Ok(8200), "{size} {count}");
+                let expected = result.map_or(0, |written| written as u64);
+                assert_eq!(written, expected, "{size} {count}: {result:?}");
+                assert!(result == Ok(8200) || result == Err(Errno::AGAIN));
+            }
+        }
+        true
     });
 }
 

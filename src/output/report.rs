@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -28,9 +28,8 @@ pub enum To {
 
 #[derive(Debug)]
 pub struct Report {
+    /// With an absolute path: treaper leaves its working directory later.
     to: To,
-    /// The same with an absolute path: treaper leaves its working directory later.
-    target: To,
     pub ledger: Ledger,
     /// When the run began, on both clocks.
     time: Duration,
@@ -58,25 +57,24 @@ impl Report {
     /// Removes the descriptor of the report from `inherited`, those that the server inherits. To be
     /// called before treaper opens any descriptor.
     pub fn prepare(to: &To, inherited: &mut Vec<i32>) -> Result<Self, Error> {
-        let target = match to {
-            To::File(path) => std::path::absolute(path)
-                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOENT))
-                .map(OsString::from)
-                .and_then(|path| fd::can_append(&path).map(|()| To::File(path))),
+        let prepared = match to {
+            To::File(path) => {
+                let path = std::path::absolute(path).map_or(path.clone(), OsString::from);
+                fd::can_append(&path).map(|()| To::File(path))
+            }
             To::Descriptor(number) => {
                 inherited.retain(|known| known != number);
                 fd::reserve(*number).map(|()| To::Descriptor(*number))
             }
         };
-        let target = target.map_err(|errno| {
+        let prepared = prepared.map_err(|errno| {
             let why = error::why_not_opened(errno);
             let text = format!("--report or TREAPER_REPORT: cannot write to {to}: {why}");
             Error::Unavailable(text)
         })?;
         let ledger = Ledger::shared().map_err(|errno| Error::kernel("map memory", errno))?;
         Ok(Self {
-            to: to.clone(),
-            target,
+            to: prepared,
             ledger,
             time: clock::time(),
             started: clock::now(),
@@ -96,14 +94,13 @@ impl Report {
     fn try_write(&self, facts: &Facts<'_>) -> Result<(), String> {
         let room = Vec::<u8>::new().try_reserve_exact(ROOM);
         room.map_err(|_| error::describe(Errno::NOMEM))?;
-        let line = format!("{}\n", self.object(facts, clock::now()));
-        let line = line.as_bytes();
-        let written = match &self.target {
+        let line = format!("{}\n", self.object(facts, clock::now())).into_bytes();
+        let written = match &self.to {
             To::File(path) => {
                 let file = fd::open_to_append(path).map_err(error::why_not_opened)?;
-                fd::write_whole(file.as_fd(), line)
+                fd::write_without_waiting(file.as_raw_fd(), &line)
             }
-            To::Descriptor(number) => fd::write_without_waiting(*number, line),
+            To::Descriptor(number) => fd::write_without_waiting(*number, &line),
         };
         match written {
             Ok(len) if len == line.len() => Ok(()),
@@ -116,11 +113,11 @@ impl Report {
     fn object(&self, facts: &Facts<'_>, now: Duration) -> Value {
         let [drain, terminate, kill] = self.ledger.steps(now);
         let ([user, system], max_rss) = wait::usage();
-        let (server_status, server_signal) = match facts.server_ended {
-            Some(Ended::Exited(status)) => (Some(status), None),
-            Some(Ended::Killed(number)) => (None, Some(signal_name(number))),
-            None => (None, None),
+        let server_status = match facts.server_ended {
+            Some(Ended::Exited(status)) => Some(status),
+            _ => None,
         };
+        let server_signal = facts.server_ended.and_then(Ended::signal).map(signal_name);
         let mut words = facts.command.iter().map(|word| word.to_string_lossy());
         let command = if facts.arguments {
             words.collect()
@@ -165,12 +162,9 @@ impl fmt::Display for To {
     }
 }
 
-/// The name of a signal without `SIG`, or its number if it has no name.
-fn signal_name(number: u8) -> String {
-    match Signal::from_number(number.into()) {
-        Some(signal) => signal.to_string().trim_start_matches("SIG").to_owned(),
-        None => number.to_string(),
-    }
+/// The name of a signal without `SIG`.
+fn signal_name(signal: Signal) -> String {
+    signal.to_string().trim_start_matches("SIG").to_owned()
 }
 
 fn describe(process: Process) -> Value {

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use nix::sys::resource::Resource;
-use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, SeekFrom, Statx, StatxFlags};
 use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrAny, sockopt};
-use rustix::pipe::PipeFlags;
+use rustix::pipe::{PIPE_BUF, PipeFlags};
 
 use super::poll::{Events, poll_one};
 use super::proc::Target;
@@ -198,17 +198,29 @@ pub fn write_message(bytes: &[u8]) {
     let _ = write_without_waiting(STDERR, bytes);
 }
 
-/// Writes what fits to `number`, an inherited descriptor. Pipes and terminals are opened again:
-/// `O_NONBLOCK` is not for the server. `EAGAIN`: there is no room; `EPIPE`: no reader.
+/// Writes all or nothing, but a socket or a device can take a part. Pipes and terminals are opened
+/// again: `O_NONBLOCK` is not for the server. `EAGAIN`: there is no room; `EPIPE`: no reader.
 pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> {
     let fd = std_fd(number);
     match file_type(fd)? {
-        FileType::RegularFile => write_at_once(fd, bytes),
+        FileType::RegularFile => {
+            let size = || rustix::fs::fstat(fd).map(|stat| stat.st_size as u64);
+            let before = size()?;
+            let written = write_at_once(fd, bytes)?;
+            // Takes a part back, or the next line would follow it. Not what another process wrote.
+            if written < bytes.len() && size() == Ok(before + written as u64) {
+                rustix::fs::ftruncate(fd, before)?;
+                rustix::fs::seek(fd, SeekFrom::Start(before))?;
+            }
+            Ok(written)
+        }
         FileType::Socket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
         _ => {
-            // A pipe takes a part of what is longer than its pages.
-            let room = rustix::pipe::fcntl_getpipe_size(fd).map(|size| size as u64);
-            if room.is_ok_and(|size| size < unread(number) + bytes.len() as u64) {
+            // A long write needs free pages. Any two in a row hold more than a page of bytes, since
+            // a write that fits into the last page goes on there.
+            let used = 2 * unread(number).next_multiple_of(PIPE_BUF as u64);
+            let size = rustix::pipe::fcntl_getpipe_size(fd).map_or(u64::MAX, |size| size as u64);
+            if bytes.len() > PIPE_BUF && size < used + bytes.len() as u64 {
                 return Err(Errno::AGAIN);
             }
             let can_write = || poll_one(number, Events::OUT, Duration::ZERO).contains(Events::OUT);
@@ -253,20 +265,6 @@ pub fn write_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
         _ => {}
     }
     written
-}
-
-/// As [`write_at_once`], to a file that no other process has open by this descriptor. A part of
-/// the bytes is taken back: the next line must not follow it.
-pub fn write_whole(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
-    let written = write_at_once(fd, bytes)?;
-    if written < bytes.len() {
-        let end = rustix::fs::tell(fd)?;
-        // Otherwise another process has written after it.
-        if rustix::fs::fstat(fd)?.st_size as u64 == end {
-            rustix::fs::ftruncate(fd, end - written as u64)?;
-        }
-    }
-    Ok(written)
 }
 
 /// Makes the standard descriptor `to` a copy of `from`. See `dup2(2)`.

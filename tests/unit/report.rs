@@ -19,8 +19,8 @@ fn dates_are_those_of_the_calendar() {
 
 #[test]
 fn signals_and_seconds_are_written_as_the_manual_says() {
-    let names = [15, 35, 99].map(signal_name);
-    assert_eq!(names, ["TERM", "RTMIN+1", "99"]);
+    let names = [15, 35].map(|number| signal_name(Signal::from_number(number).unwrap()));
+    assert_eq!(names, ["TERM", "RTMIN+1"]);
     let time = Duration::from_nanos(1_500_000_999);
     assert_eq!(json!(seconds(time)).to_string(), "1.5");
 }
