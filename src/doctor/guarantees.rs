@@ -8,9 +8,11 @@ pub const OTHER_UIDS: &str = "processes of another uid";
 pub const HOST_ENDS: &str = "the host ends, crashes or is SIGKILLed";
 pub const HOST_ENDS_ALONE: &str = "the same, but stdin stays open";
 pub const HOST_ENDS_BEHIND: &str = "the same, behind npx, make, sh -c [1]";
+pub const GROUP_ENDS: &str = "the host's process group is SIGKILLed";
+pub const ONE_ENDS: &str = "the shim or the monitor is SIGKILLed";
 
 /// The rest of the tree is left if both processes of treaper are gone.
-const UNGUARDED: [&str; 3] = ["some [3]", "some [3]", "none"];
+pub const UNGUARDED: [&str; 3] = ["some [3]", "some [3]", "none"];
 
 /// Each event, and what is left after it with `group`, `cgroup` and `pidns`. A number in brackets
 /// refers to a note. Each row fits into the 80 columns of a manual.
@@ -19,9 +21,9 @@ pub const ROWS: [(&str, [&str; 3]); 13] = [
     (HOST_ENDS_ALONE, ["none"; 3]),
     (HOST_ENDS_BEHIND, ["none"; 3]),
     ("docker/kubectl exec -it: client is gone", ["all [2]"; 3]),
-    ("the host's process group is SIGKILLed", ["none"; 3]),
+    (GROUP_ENDS, ["none"; 3]),
     ("the server itself is SIGKILLed", ["none"; 3]),
-    ("the shim or the monitor is SIGKILLed", ["none"; 3]),
+    (ONE_ENDS, ["none"; 3]),
     ("both SIGKILLed before the stop is over", UNGUARDED),
     ("with --no-guard, treaper is SIGKILLed", UNGUARDED),
     ("daemons, ignored SIGTERM, fork bombs", ["none"; 3]),

@@ -8,22 +8,30 @@ use crate::origin::place;
 use crate::plan::event::Trigger;
 use crate::settings::config::{Config, StdinMode};
 use crate::sys::fd::{self, Kind};
-use crate::sys::pid;
-use crate::sys::proc::{self, Name};
 use crate::sys::startup::Inherited;
+use crate::sys::{pid, proc};
 
-/// The host, with the launchers in front of it, and stdin; and whether the end of each is noticed.
-pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> ([Check; 2], [bool; 2]) {
+/// The host and stdin; whether each of them shows its end; whether treaper is in its process group.
+pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> (Vec<Check>, [bool; 3]) {
     let found = hosts::find(config, inherited.sighup_ignored);
     let (ok, detail) = match &found {
         Ok(hosts) => describe(config, hosts),
         Err(error) => (Some(false), error.to_string()),
     };
-    let is_watched = |hosts: &Hosts| hosts.parent.is_some() || !hosts.watched.is_empty();
-    let host = found.as_ref().is_ok_and(is_watched);
-    let stdin = stdin(config, inherited, found.ok());
-    let noticed = [host, stdin.1 == Some(true)];
-    ([("host", ok, detail), stdin], noticed)
+    // Also if its end is no trigger.
+    let mut chain = Hosts::default();
+    hosts::find_parent(&mut chain, false);
+    let host = chain.watched.last().map_or(pid::parent(), |host| host.pid);
+    let is_named = !config.watch_ancestors.is_empty();
+    let shows_end = found.as_ref().is_ok_and(|hosts| {
+        let mut pids = hosts.watched.iter().map(|watched| watched.pid);
+        is_named || hosts.parent.is_some() || pids.any(|pid| pid == host)
+    });
+    let is_of_host = found.as_ref().map_or(true, Hosts::hold_stdin);
+    let stdin = stdin(config, inherited, is_of_host);
+    let in_group = host != 0 && pid::group_of(host) == Ok(pid::group());
+    let noticed = [shows_end, is_of_host && stdin.1 == Some(true), in_group];
+    (vec![("host", ok, detail), stdin], noticed)
 }
 
 fn describe(config: &Config, hosts: &Hosts) -> (Option<bool>, String) {
@@ -53,39 +61,32 @@ fn describe_chain(pids: &[i32], parent: i32) -> String {
         let _ = write!(text, ", behind {}", named(launchers.iter().rev().copied()));
     }
     if let Some(hidden) = hosts::hidden_behind(host) {
-        let name = name(hidden).map_or("NAME".to_owned(), |name| name.to_string());
-        let hidden = named([hidden]) + ": add --watch-ancestor=" + &name;
+        let hidden = named([hidden]) + ": add --watch-ancestor=" + &name(hidden);
         let _ = write!(text, ", which leads a session and so hides {hidden}");
     }
     text
 }
 
 fn named(pids: impl IntoIterator<Item = i32>) -> String {
-    let names = pids.into_iter().map(|pid| match name(pid) {
-        Some(name) => format!("{name}[{pid}]"),
-        None => format!("pid {pid}"),
-    });
+    let names = pids.into_iter().map(|pid| format!("{}[{pid}]", name(pid)));
     names.collect::<Vec<_>>().join(", ")
 }
 
-fn name(pid: i32) -> Option<Name> {
-    let stat = proc::stat(pid).ok()?;
-    Some(proc::shown_name(pid, stat.name))
+fn name(pid: i32) -> String {
+    let shown = proc::stat(pid).map(|stat| proc::shown_name(pid, stat.name));
+    shown.map_or("?".to_owned(), |name| name.to_string())
 }
 
-fn stdin(config: &Config, inherited: &Inherited, hosts: Option<Hosts>) -> Check {
+fn stdin(config: &Config, inherited: &Inherited, is_of_host: bool) -> Check {
     let what = match fd::kind(fd::STDIN) {
         Kind::Pipe => "pipe",
         Kind::Socket => "socket",
         Kind::Terminal => "terminal",
         Kind::Other => "no pipe, socket or terminal",
     };
-    let is_of_host = || hosts.is_none_or(|hosts| hosts.hold_stdin());
     let other = "not watched: no process that started treaper holds the other end";
     let (ok, watched) = match place::stdin_trigger(inherited, config) {
-        Ok(Some(Trigger::StdinEof)) if config.stdin == StdinMode::Auto && !is_of_host() => {
-            (None, other.to_owned())
-        }
+        Ok(Some(_)) if config.stdin == StdinMode::Auto && !is_of_host => (None, other.to_owned()),
         Ok(Some(_)) => (Some(true), "watched".to_owned()),
         Ok(None) => (None, "not watched".to_owned()),
         Err(error) => (Some(false), error.to_string()),

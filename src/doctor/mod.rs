@@ -31,7 +31,8 @@ use crate::sys::wait::{Change, Ended, Wait};
 use crate::sys::{Errno, arrival, exec, fd, pid, pidfd, prctl, proc, tty};
 use crate::tree::spare::Spare;
 
-use guarantees::{HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, NOTES, OTHER_UIDS};
+use guarantees::{GROUP_ENDS, HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, ONE_ENDS};
+use guarantees::{NOTES, OTHER_UIDS, UNGUARDED};
 
 /// One thing that is available or not: its name; the answer, `None` if it is not rated; the detail.
 type Check = (&'static str, Option<bool>, String);
@@ -43,12 +44,11 @@ pub fn examine(config: &Config, arguments: &[OsString], inherited: &Inherited) -
     let start = |name| try_start(name, arguments, inherited);
     let levels = Level::NAMES.map(|(name, _)| check(name, start(name), "available"));
     let available = levels[chosen as usize].1 == Some(true);
-    let (of_host, noticed) = host::host_and_stdin(config, inherited);
-    let mut checks = of_host.to_vec();
+    let (mut checks, noticed) = host::host_and_stdin(config, inherited);
     checks.extend(options(config));
     checks.extend(features());
     checks.extend(surroundings(config));
-    let left = rows_left(chosen, noticed);
+    let left = rows_left(config, noticed);
     let text = match config.doctor {
         Some(DoctorFormat::Json) => format!("{:#}\n", as_json(&checks, &levels, chosen, &left)),
         _ => table(&checks, &levels, chosen, &left),
@@ -132,10 +132,9 @@ fn surroundings(config: &Config) -> Vec<Check> {
     let children = children.map_err(error::describe);
     let foreign = "missing, or of another PID namespace: treaper finds only its own children";
     let proc = proc.map(drop).map_err(|_| foreign.to_owned());
-    let by_children = "treaper walks the tree without a scan of /proc";
     let mut checks = vec![
         check("/proc", proc, "shows the PID namespace of treaper"),
-        check("children files", children, by_children),
+        check("children files", children, "no scan of /proc is needed"),
     ];
     let is_set = |name| std::env::var_os(name).is_some();
     if is_set("NOTIFY_SOCKET") {
@@ -153,14 +152,13 @@ fn surroundings(config: &Config) -> Vec<Check> {
         "one process, since --no-guard was given; two with --contain=pidns"
     };
     // The first sign that a container engine has left decides.
-    let engines = [
-        ("docker", Path::new("/.dockerenv").exists()),
-        ("podman", Path::new("/run/.containerenv").exists()),
-        ("kubernetes", is_set("KUBERNETES_SERVICE_HOST")),
-        ("yes", is_set("container")),
-    ];
-    let engine = engines.into_iter().find(|(_, has_sign)| *has_sign);
-    let container = engine.map_or("no sign of one", |(name, _)| name);
+    let container = match () {
+        () if Path::new("/.dockerenv").exists() => "docker",
+        () if Path::new("/run/.containerenv").exists() => "podman",
+        () if is_set("KUBERNETES_SERVICE_HOST") => "kubernetes",
+        () if is_set("container") => "yes",
+        () => "no sign of one",
+    };
     let terminal = if tty::have_controlling_terminal() {
         "the server stays in the host's process group, for job control"
     } else {
@@ -216,21 +214,24 @@ fn reason(message: &str) -> String {
     parts.map_or(message, |(_, reason)| reason).to_owned()
 }
 
-/// Each event, and what is left after it. `host`, `stdin`: whether its end is noticed.
-fn rows_left(chosen: Level, [host, stdin]: [bool; 2]) -> Vec<[&'static str; 2]> {
+/// Each event, and what is left after it. `host`, `stdin`: whether it shows the end of the host.
+fn rows_left(config: &Config, [host, stdin, in_group]: [bool; 3]) -> [[&'static str; 2]; 13] {
+    let (chosen, is_unseen) = (config.contain, !host && !stdin);
     // One call kills a whole cgroup, whatever the uids of its members are.
     let kills_group = || Cgroup::make().is_ok_and(|cgroup| cgroup.kill());
-    let row = |(event, left): (&'static str, [&'static str; 3])| {
+    guarantees::ROWS.map(|(event, left)| {
         let left = match event {
             HOST_ENDS_ALONE if !host => "all",
-            HOST_ENDS | HOST_ENDS_BEHIND if !host && !stdin => "all",
+            HOST_ENDS | HOST_ENDS_BEHIND if is_unseen => "all",
+            GROUP_ENDS if !in_group && is_unseen => "all",
+            GROUP_ENDS if in_group && !config.guard => UNGUARDED[chosen as usize],
+            ONE_ENDS if !config.guard => UNGUARDED[chosen as usize],
             OTHER_UIDS if !prctl::uids_out_of_reach() => "none",
             OTHER_UIDS if chosen == Level::Cgroup && !kills_group() => "these",
             _ => left[chosen as usize],
         };
         [event, left]
-    };
-    guarantees::ROWS.map(row).to_vec()
+    })
 }
 
 fn note_of(row: &[&str; 2]) -> Option<usize> {
@@ -268,12 +269,8 @@ fn as_json(checks: &[Check], levels: &[Check], chosen: Level, left: &[[&str; 2]]
     let mut all = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "kernel": uname().release().to_string_lossy(),
-        "checks": {},
-        "levels": {},
         "chosen": chosen.name(),
         "available": levels[chosen as usize].1,
-        "left": {},
-        "notes": {},
     });
     for (name, ok, detail) in checks {
         all["checks"][name] = json!({ "ok": ok, "detail": detail });

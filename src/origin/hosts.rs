@@ -98,7 +98,7 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
 
 /// Watches the parent, and each process behind a launcher, which wants the server, and which the
 /// launcher may outlive. The search ends at a process that may not be read in `/proc`.
-fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
+pub fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     let Some(mut current) = parent_that_counts(sighup_ignored) else {
         return;
     };
