@@ -8,7 +8,7 @@ use crate::output::report::Report;
 use crate::pair::board::Board;
 use crate::pair::context::{Context, Prepared, Request};
 use crate::streams::idle;
-use crate::sys::{fd, pid};
+use crate::sys::{exec, fd, pid};
 use crate::tree::spare::Spare;
 use crate::{pair, relay};
 
@@ -70,6 +70,10 @@ fn prepare(request: Request<'_>, to_server: Vec<i32>) -> Result<(Context<'_>, Pr
         log::warn!("{failed}; the unit needs NotifyAccess=all");
     }
     let command = Command::prepare(&config.command)?;
+    if config.finally.is_some() {
+        let shell = rustix::fs::access(exec::SHELL, rustix::fs::Access::EXEC_OK);
+        shell.map_err(|errno| Error::kernel("execute /bin/sh for --finally", errno))?;
+    }
     let hosts = hosts::find(config, request.inherited.sighup_ignored)?;
     hosts.watch_parent()?;
     let spare = Spare::prepare(config.spare, config.contain)?;

@@ -93,8 +93,18 @@ fn features() -> impl Iterator<Item = Check> {
     })
 }
 
-/// Whether a start with these options would be refused. Nothing is made or opened.
+/// Whether a start with these options would be refused. Nothing is made.
 fn options(config: &Config) -> Vec<Check> {
+    let why = error::why_not_opened;
+    if let Some(path) = &config.stderr {
+        let possible = fd::may_append(path).map_err(why);
+        let mut row = check("--stderr", possible, "possible here");
+        // Its reader would see an end if it were opened.
+        if row.1 == Some(true) && fd::is_fifo(path) {
+            (row.1, row.2) = (None, "possible if a process reads this FIFO".to_owned());
+        }
+        found.push(row);
+    }
     let mut found = Vec::new();
     let mut add = |name, result| found.push(check(name, result, "possible here"));
     let sentence = |error: Error| reason(&error.to_string());
@@ -108,15 +118,10 @@ fn options(config: &Config) -> Vec<Check> {
         let prepared = Spare::prepare(config.spare, config.contain).map(drop);
         add("--spare", prepared.map_err(sentence));
     }
-    if let Some(path) = &config.stderr {
-        add("--stderr", fd::may_append(path).map_err(error::describe));
-    }
-    if let Some(to) = &config.report {
-        let possible = match to {
-            To::File(path) => fd::may_append(path),
-            To::Descriptor(number) => fd::reserve(*number),
-        };
-        add("--report", possible.map_err(error::describe));
+    match &config.report {
+        Some(To::File(path)) => add("--report", fd::may_append(path).map_err(why)),
+        Some(To::Descriptor(number)) => add("--report", fd::reserve(*number).map_err(why)),
+        None => {}
     }
     if config.finally.is_some() {
         let because = |errno| format!("/bin/sh: {}", error::describe(errno));

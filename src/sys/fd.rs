@@ -139,25 +139,25 @@ pub fn open_to_append(path: &OsStr) -> Result<OwnedFd, Errno> {
 
 /// Opens and closes the file, except a FIFO, whose reader would see an end.
 pub fn can_append(path: &OsStr) -> Result<(), Errno> {
-    let is_fifo = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
-    if rustix::fs::stat(path).is_ok_and(is_fifo) {
+    if is_fifo(path) {
         return rustix::fs::access(path, Access::WRITE_OK);
     }
     open_to_append(path).map(drop)
 }
 
-/// As far as can be known without making or opening the file.
+pub fn is_fifo(path: &OsStr) -> bool {
+    let mode = rustix::fs::stat(path).map(|stat| stat.st_mode);
+    mode.is_ok_and(|mode| FileType::from_raw_mode(mode) == FileType::Fifo)
+}
+
+/// As far as can be known without making the file.
 pub fn may_append(path: &OsStr) -> Result<(), Errno> {
-    let path = Path::new(path);
-    match rustix::fs::access(path, Access::WRITE_OK) {
-        _ if path.is_dir() => Err(Errno::ISDIR),
-        Err(Errno::NOENT) => {
-            let parent = path.parent().filter(|name| !name.as_os_str().is_empty());
-            let parent = parent.unwrap_or(Path::new("."));
-            rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK)
-        }
-        result => result,
+    if rustix::fs::stat(path).err() != Some(Errno::NOENT) {
+        return can_append(path);
     }
+    // That of a plain name is empty.
+    let parent = Path::new(".").join(Path::new(path).parent().ok_or(Errno::NOENT)?);
+    rustix::fs::access(&parent, Access::WRITE_OK | Access::EXEC_OK)
 }
 
 /// Keeps descriptor `number`, except 2, from the server. `EBADF`: it is closed. See `fcntl(2)`.

@@ -125,7 +125,7 @@ pub mod clone {
 }
 
 pub mod exec {
-    pub use treaper::sys::exec::Failure;
+    pub use treaper::sys::exec::{Failure, SHELL};
 }
 
 pub mod fd {
