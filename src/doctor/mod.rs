@@ -7,7 +7,6 @@ mod host;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use rustix::system::uname;
@@ -28,7 +27,7 @@ use crate::streams::idle;
 use crate::sys::clone::{self, Fork};
 use crate::sys::startup::Inherited;
 use crate::sys::wait::{Change, Ended, Wait};
-use crate::sys::{Errno, arrival, exec, fd, pid, pidfd, prctl, proc, tty};
+use crate::sys::{Errno, arrival, exec, fd, pid, pidfd, prctl, proc, stream, tty};
 use crate::tree::spare::Spare;
 
 use guarantees::{GROUP_ENDS, HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, ONE_ENDS};
@@ -95,6 +94,7 @@ fn features() -> impl Iterator<Item = Check> {
 
 /// Whether a start with these options would be refused. Nothing is made.
 fn options(config: &Config) -> Vec<Check> {
+    let mut found = Vec::new();
     let why = error::why_not_opened;
     if let Some(path) = &config.stderr {
         let possible = fd::may_append(path).map_err(why);
@@ -105,7 +105,6 @@ fn options(config: &Config) -> Vec<Check> {
         }
         found.push(row);
     }
-    let mut found = Vec::new();
     let mut add = |name, result| found.push(check(name, result, "possible here"));
     let sentence = |error: Error| reason(&error.to_string());
     if config.writers.are_used() {
@@ -178,7 +177,7 @@ fn surroundings(config: &Config) -> Vec<Check> {
 /// Starts a server at the level of this name that is always there and ends at once: `treaper
 /// --version`. Not by `std::process`, which would make the program 46 kB larger.
 fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Result<(), String> {
-    let (messages, writer) = UnixStream::pair().map_err(|error| error.to_string())?;
+    let (messages, writer) = stream::line().map_err(error::describe)?;
     let own = std::env::current_exe().ok().map(OsString::from);
     let own = own.or(arguments.first().cloned()).unwrap_or_default();
     let variables = [("TREAPER_CONTAIN".into(), level.into())];
@@ -187,7 +186,7 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
     match clone::fork(false).map_err(error::describe)? {
         Fork::Parent(child) => {
             drop(writer);
-            let log = std::io::read_to_string(messages).unwrap_or_default();
+            let log = std::io::read_to_string(std::fs::File::from(messages)).unwrap_or_default();
             let first = log.lines().next().unwrap_or("the reason is unknown");
             match Wait::child(child).ended().block() {
                 Ok(Some((_, Change::Ended(Ended::Exited(0))))) => Ok(()),
