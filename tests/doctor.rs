@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{ACTOR, Scene, TREAPER, Wrap, sys};
+use std::os::unix::fs::OpenOptionsExt;
+
+use common::{ACTOR, Run, Scene, TREAPER, Wrap, sys, until};
 use serde_json::Value;
 
 const USER: u32 = 65534;
@@ -313,56 +315,98 @@ fn where_no_host_is_watched_the_reason_is_named() {
     assert_eq!(named, "not watched (--no-parent)");
 }
 
-/// What it says is what then happens, for each combination of what is watched.
+const HOST: &str = "the host ends, crashes or is SIGKILLed";
+const ALONE: &str = "the same, but stdin stays open";
+const GROUP: &str = "the host's process group is SIGKILLed";
+
+/// A run of treaper below a host, and what the doctor has said about the event that it gets.
+struct Case {
+    what: String,
+    run: Run,
+    left: String,
+    /// The triggers that the lines on the host and on stdin allow.
+    triggers: Vec<&'static str>,
+}
+
+/// Treaper, started by a host that leads its group, with these options and the pid to be watched.
+fn below_host(keeper: bool, watched: &str, options: &[&str], rest: &[&str]) -> Run {
+    let pid = if watched.is_empty() {
+        ""
+    } else {
+        "--watch-pid="
+    };
+    let line = format!("exec \"$0\" {pid}{watched} \"$@\"");
+    let host = [ACTOR, "host", "--own-group", "--stdin", "pipe"];
+    let keeper: &[&str] = if keeper { &["--keeper"] } else { &[] };
+    let shell = ["--", "sh", "-c", &line, TREAPER];
+    Scene::new().start(&[&host, keeper, &shell, options, rest].concat())
+}
+
+/// For each combination of what is watched, with one process and with two, that is left which the rows say.
 #[test]
-fn what_is_left_after_the_end_of_the_host_depends_on_what_is_watched() {
-    for (options, closed, open) in [
-        (&[][..], "none", "none"),
-        (&["--no-parent"], "none", "all"),
-        (&["--stdin=ignore"], "none", "none"),
-        (&["--no-parent", "--stdin=ignore"], "all", "all"),
-    ] {
-        let host = [ACTOR, "host", "--stdin", "pipe", "--"];
-        let ask = [&host[..], &[TREAPER, "--doctor=json"], options].concat();
-        let mut run = Scene::new().start(&ask);
+fn what_is_left_after_the_end_of_the_host_or_of_its_group_is_what_the_doctor_says() {
+    let mut asked = Vec::new();
+    for parent in [&[][..], &["--no-parent"]] {
+        for stdin in [&[][..], &["--stdin=ignore"]] {
+            for guard in [&[][..], &["--no-guard"]] {
+                for watched in ["", "$PPID", "1"] {
+                    let options = [parent, stdin, guard].concat();
+                    let run = below_host(false, watched, &options, &["--doctor=json"]);
+                    asked.push((options, watched, run));
+                }
+            }
+        }
+    }
+    let tree = "server:on=TERM/3[other:setsid]";
+    let start = ["--grace=200ms", "--drain=100ms", "--", ACTOR, "tree", tree];
+    let mut cases = Vec::new();
+    for (options, watched, mut run) in asked {
         run.wait_clean();
         let report: Value = serde_json::from_str(&run.stdout()).unwrap();
         let left = &report["left"];
-        assert_eq!(
-            left["the host ends, crashes or is SIGKILLed"], closed,
-            "{options:?}"
-        );
-        assert_eq!(
-            left["the same, behind npx, make, sh -c"], closed,
-            "{options:?}"
-        );
-        assert_eq!(left["the same, but stdin stays open"], open, "{options:?}");
-
-        let quick = ["--grace=200ms", "--drain=100ms"];
-        let wrap = [options, &quick].concat();
-        let host = host.map(str::to_owned);
-        let words = [
-            &host[..],
-            &Wrap::Treaper(&wrap).tree("server:on=TERM/3:record"),
-        ]
-        .concat();
-        let mut run = Scene::new().start(&words);
-        run.log.ready("server");
-        common::first_second_over();
-        run.signal(libc::SIGKILL);
-        if closed == "none" {
-            run.wait_empty();
+        assert_eq!(left[HOST], left["the same, behind npx, make, sh -c"]);
+        for row in [HOST, ALONE, GROUP] {
+            let run = below_host(row == ALONE, watched, &options, &start);
+            cases.push(Case {
+                what: format!("{row}: {options:?} {watched}"),
+                run,
+                left: left[row].as_str().unwrap().to_owned(),
+                triggers: triggers.clone(),
+            });
+        }
+    }
+    for case in &mut cases {
+        case.run.log.ready("server");
+        case.run.log.ready("other");
+    }
+    common::first_second_over();
+    for Case { what, run, .. } in &cases {
+        if what.starts_with(GROUP) {
+            sys::kill_group(run.main, libc::SIGKILL).unwrap();
         } else {
-            // Longer than a stop would take.
-            let time = std::time::Duration::from_secs(2);
-            let stopped = run.log.comes_within(time, "server", "signal");
-            assert!(!stopped && !run.named("server").is_empty(), "{options:?}");
-            run.named("server")[0].kill();
-            run.wait_empty();
+            run.signal(libc::SIGKILL);
+        }
+    }
+    let gone = |run: &Run, name: &str| run.named(name).is_empty();
+    for case in &mut cases {
+        let (what, run) = (&case.what, &mut case.run);
+        match case.left.as_str() {
+            "none" => until(what, || gone(run, "server") && gone(run, "other")),
+            "some" => until(what, || gone(run, "server")),
+            _ => continue,
         }
     }
 }
 
+        let line = |check: &str| report["checks"][check]["detail"].as_str().unwrap();
+        let mut triggers = vec!["shim-killed"];
+        for (trigger, is_possible) in [
+            ("parent-exit", line("host").starts_with("host[")),
+            ("watched-exit", line("host").contains("also watched: host[")),
+            ("stdin-eof", line("stdin") == "pipe, watched"),
+        ] {
+            triggers.extend(is_possible.then_some(trigger));
+        }
 /// An option that a start refuses is a row that says no, and no other one is.
 #[test]
 fn a_row_says_whether_a_start_with_an_option_would_be_refused() {
@@ -396,6 +440,27 @@ fn a_row_says_whether_a_start_with_an_option_would_be_refused() {
         assert_eq!(report["checks"]["--spare"]["ok"], false);
     }
 }
+        let said = run.stderr();
+        let triggers = &case.triggers;
+        let is_allowed = |line: &str| triggers.iter().any(|name| line.contains(name));
+        assert!(said.lines().all(is_allowed), "{what}: {said}");
+    }
+    // By now all others have ended: a stop of these would have, too.
+    for Case {
+        what, run, left, ..
+    } in &cases
+    {
+        let alive = [!gone(run, "server"), !gone(run, "other")];
+        let expected = match left.as_str() {
+            "none" => [false, false],
+            "some" => [false, true],
+            _ => [true, true],
+        };
+        assert_eq!(alive, expected, "{what}: {left}");
+    }
+    for left in ["none", "some", "all"] {
+        let count = cases.iter().filter(|case| case.left == left).count();
+        assert!(count > 4, "{left}: {count}");
 
 #[test]
 fn a_row_says_whether_further_writers_are_possible() {
