@@ -39,6 +39,40 @@ fn the_table_names_every_check_level_and_event() {
     }
 }
 
+/// What nobody but the doctor knows comes first.
+#[test]
+fn the_table_begins_with_the_host_and_stdin() {
+    let (text, _) = ask(Scene::new(), &["--doctor"]);
+    let lines: Vec<&str> = text.lines().skip(1).take(4).collect();
+    let starts = [
+        "",
+        "This place (a line with - is neither good nor bad)",
+        "  host  ",
+        "  stdin  ",
+    ];
+    let pairs = lines.iter().zip(starts);
+    assert!(pairs.clone().count() == 4, "{text}");
+    assert!(
+        pairs
+            .into_iter()
+            .all(|(line, start)| line.starts_with(start)),
+        "{text}"
+    );
+}
+
+/// As Node 24, whose command name is that of its thread.
+#[test]
+fn a_host_named_as_a_thread_is_shown_by_its_program() {
+    for (name, shown) in [("MainThread", "actor"), ("another", "another")] {
+        let words = [TREAPER, "--doctor=json"];
+        let mut run = Scene::new().reaper_named(name).start(&words);
+        run.wait_clean();
+        let report: Value = serde_json::from_str(&run.stdout()).unwrap();
+        let expected = format!("{shown}[{}]", run.arena());
+        assert_eq!(report["checks"]["host"]["detail"], expected);
+    }
+}
+
 #[test]
 fn the_json_has_what_a_program_decides_by() {
     let (report, code) = json(Scene::new(), &[]);
@@ -161,6 +195,8 @@ fn a_reason_does_not_name_the_option_again() {
         reason.starts_with("cannot read /proc/self/mountinfo: "),
         "{reason}"
     );
+    let reason = faults("socketpair=EMFILE", "group");
+    assert_eq!(reason, common::describe(libc::EMFILE));
     // Any other message is the reason as a whole.
     let reason = faults("signalfd4=ENOMEM", "group");
     let no_memory = common::describe(libc::ENOMEM);
@@ -363,6 +399,15 @@ fn what_is_left_after_the_end_of_the_host_or_of_its_group_is_what_the_doctor_say
     for (options, watched, mut run) in asked {
         run.wait_clean();
         let report: Value = serde_json::from_str(&run.stdout()).unwrap();
+        let line = |check: &str| report["checks"][check]["detail"].as_str().unwrap();
+        let mut triggers = vec!["shim-killed"];
+        for (trigger, is_possible) in [
+            ("parent-exit", line("host").starts_with("host[")),
+            ("watched-exit", line("host").contains("also watched: host[")),
+            ("stdin-eof", line("stdin") == "pipe, watched"),
+        ] {
+            triggers.extend(is_possible.then_some(trigger));
+        }
         let left = &report["left"];
         assert_eq!(left[HOST], left["the same, behind npx, make, sh -c"]);
         for row in [HOST, ALONE, GROUP] {
@@ -395,51 +440,6 @@ fn what_is_left_after_the_end_of_the_host_or_of_its_group_is_what_the_doctor_say
             "some" => until(what, || gone(run, "server")),
             _ => continue,
         }
-    }
-}
-
-        let line = |check: &str| report["checks"][check]["detail"].as_str().unwrap();
-        let mut triggers = vec!["shim-killed"];
-        for (trigger, is_possible) in [
-            ("parent-exit", line("host").starts_with("host[")),
-            ("watched-exit", line("host").contains("also watched: host[")),
-            ("stdin-eof", line("stdin") == "pipe, watched"),
-        ] {
-            triggers.extend(is_possible.then_some(trigger));
-        }
-/// An option that a start refuses is a row that says no, and no other one is.
-#[test]
-fn a_row_says_whether_a_start_with_an_option_would_be_refused() {
-    let directory = common::scene::Directory::new();
-    let good = directory.0.join("file");
-    let [good, folder] = [&good, &directory.0].map(|path| path.to_str().unwrap());
-    for (row, option, expected) in [
-        ("--idle", "--idle=1h", false),
-        ("--spare", "--spare=tmux", true),
-        ("--stderr", &format!("--stderr={good}"), true),
-        ("--stderr", "--stderr=/no/such/file", false),
-        ("--stderr", &format!("--stderr={folder}"), false),
-        ("--report", &format!("--report={good}"), true),
-        ("--report", &format!("--report={folder}"), false),
-        ("--finally", "--finally=true", true),
-    ] {
-        let (report, _) = json(Scene::new(), &[option]);
-        let found = &report["checks"][row];
-        assert_eq!(found["ok"], expected, "{option}: {found}");
-        // stdin of a scene is /dev/null.
-        let command = Wrap::Treaper(&[option]).command(&["true"]);
-        let mut run = Scene::new().start(&command);
-        let started = run.wait_clean().code() == Some(0);
-        assert_eq!(started, expected, "{option}: {}", run.stderr());
-        let (report, _) = json(Scene::new(), &[]);
-        assert!(report["checks"].get(row).is_none(), "{row}");
-    }
-    if sys::is_root() {
-        let options = ["--contain=cgroup", "--spare=tmux"];
-        let (report, _) = json(Scene::new(), &options);
-        assert_eq!(report["checks"]["--spare"]["ok"], false);
-    }
-}
         let said = run.stderr();
         let triggers = &case.triggers;
         let is_allowed = |line: &str| triggers.iter().any(|name| line.contains(name));
@@ -461,6 +461,112 @@ fn a_row_says_whether_a_start_with_an_option_would_be_refused() {
     for left in ["none", "some", "all"] {
         let count = cases.iter().filter(|case| case.left == left).count();
         assert!(count > 4, "{left}: {count}");
+    }
+}
+
+/// An option that a start refuses is a row that says no, and no other one is.
+#[test]
+fn a_row_says_whether_a_start_with_an_option_would_be_refused() {
+    let directory = common::scene::Directory::new();
+    let good = directory.0.join("file");
+    let [good, folder] = [&good, &directory.0].map(|path| path.to_str().unwrap());
+    let path = |name: &str| directory.0.join(name).to_str().unwrap().to_owned();
+    let [unread, read, socket, new] = ["unread", "read", "socket", "new"].map(path);
+    for fifo in [&unread, &read] {
+        sys::mkfifo(fifo.as_ref());
+    }
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let mut reader = std::fs::OpenOptions::new();
+    let reader = reader.read(true).custom_flags(libc::O_NONBLOCK);
+    let _reader = reader.open(&read).unwrap();
+    // Of a FIFO only a start can say whether it has a reader.
+    for (row, option, possible, expected) in [
+        ("--idle", "--idle=1h", Some(false), false),
+        ("--spare", "--spare=tmux", Some(true), true),
+        ("--stderr", &format!("--stderr={good}"), Some(true), true),
+        ("--stderr", &format!("--stderr={new}"), Some(true), true),
+        ("--stderr", "--stderr=/no/such/file", Some(false), false),
+        ("--stderr", "--stderr=", Some(false), false),
+        (
+            "--stderr",
+            &format!("--stderr={folder}"),
+            Some(false),
+            false,
+        ),
+        (
+            "--stderr",
+            &format!("--stderr={socket}"),
+            Some(false),
+            false,
+        ),
+        ("--stderr", &format!("--stderr={unread}"), None, false),
+        ("--stderr", &format!("--stderr={read}"), None, true),
+        ("--report", &format!("--report={good}"), Some(true), true),
+        (
+            "--report",
+            &format!("--report={folder}"),
+            Some(false),
+            false,
+        ),
+        (
+            "--report",
+            &format!("--report={socket}"),
+            Some(false),
+            false,
+        ),
+        ("--report", &format!("--report={unread}"), Some(true), true),
+        ("--report", "--report=fd:700", Some(false), false),
+        ("--finally", "--finally=true", Some(true), true),
+    ] {
+        let (report, _) = json(Scene::new(), &[option]);
+        let found = &report["checks"][row];
+        assert_eq!(found["ok"].as_bool(), possible, "{option}: {found}");
+        // stdin of a scene is /dev/null.
+        let command = Wrap::Treaper(&[option]).command(&["true"]);
+        let mut run = Scene::new().start(&command);
+        let started = run.wait_clean().code() == Some(0);
+        assert_eq!(started, expected, "{option}: {}", run.stderr());
+        let reason = found["detail"].as_str().unwrap();
+        assert!(
+            started || possible.is_none() || run.stderr().contains(reason),
+            "{reason}"
+        );
+        let (report, _) = json(Scene::new(), &[]);
+        assert!(report["checks"].get(row).is_none(), "{row}");
+    }
+    if sys::is_root() {
+        let options = ["--contain=cgroup", "--spare=tmux"];
+        let (report, _) = json(Scene::new(), &options);
+        assert_eq!(report["checks"]["--spare"]["ok"], false);
+    }
+}
+
+/// A bind mount hides the shell.
+#[test]
+fn without_a_shell_the_command_of_finally_is_refused_by_both() {
+    if !sys::is_root() {
+        return common::skip("needs root, to hide /bin/sh");
+    }
+    let hide = "mount --bind /dev/null /bin/sh && exec \"$0\" \"$@\"";
+    let start = |words: &[&str]| {
+        let before = ["unshare", "-m", "sh", "-c", hide, TREAPER];
+        let mut run = Scene::new().start(&[&before, words].concat());
+        (run.wait_clean().code(), run.stdout(), run.stderr())
+    };
+    let (_, text, _) = start(&["--doctor=json", "--finally=true"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let why = common::describe(libc::EACCES);
+    let row = &report["checks"]["--finally"];
+    assert_eq!(
+        (&row["ok"], &row["detail"]),
+        (&false.into(), &format!("/bin/sh: {why}").into())
+    );
+    let (code, started, said) = start(&["--finally=true", "echo", "started"]);
+    let expected = format!("treaper: cannot execute /bin/sh for --finally: {why}\n");
+    assert_eq!((code, &*started, &*said), (Some(125), "", &*expected));
+    let (code, started, _) = start(&["echo", "started"]);
+    assert_eq!((code, &*started), (Some(0), "started\n"));
+}
 
 #[test]
 fn a_row_says_whether_further_writers_are_possible() {

@@ -132,6 +132,7 @@ const BAD: &[(&str, &str)] = &[
     ("--stderr", "/etc/passwd/x"),
     ("--idle", "0"),
     ("--report", ""),
+    ("--report", "-"),
     ("--report", "fd:"),
     ("--report", "fd:x"),
     ("--report", "fd:+3"),
