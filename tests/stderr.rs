@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use common::scene::Directory;
-use common::{Scene, TREAPER, Wrap, skip, sys};
+use common::{Scene, TREAPER, Wrap, proc, skip, sys};
 
 /// Runs the command, and returns what the host reads.
 fn run(options: &[&str], file: &Path, command: &[&str]) -> Output {
@@ -203,21 +203,36 @@ fn on_a_file_system(
         .args(["-m", "python3", script, file.to_str().unwrap()])
         .args([stream, hangs])
         .args([TREAPER, "--drain=100ms", "--grace=300ms"])
+        .arg("--kill-timeout=1s")
         .args(options)
         .output()
         .unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    let stopped = stdout.starts_with("stopped");
-    assert!(stopped, "{stream}, {hangs}: {stdout}{stderr}");
-    Some(stdout)
+    // Once the file system is gone, so are the server, and each process of treaper.
+    let text = stdout.strip_suffix("over\n");
+    let text = text.filter(|text| text.starts_with("stopped\n"));
+    assert!(
+        text.is_some(),
+        "{stream}, {hangs}, {options:?}: {stdout}{stderr}"
+    );
+    text.map(str::to_owned)
+}
+
+/// The pair, one process alone, and the pair whose monitor is the first process of a PID namespace.
+const LEVELS: [&[&str]; 3] = [&[], &["--no-guard"], &["--contain=pidns"]];
+
+/// Each level on a file system that hangs, and on one that works.
+fn scenes() -> impl Iterator<Item = (&'static [&'static str], &'static str)> {
+    let both = |options| [(options, "hangs"), (options, "works")];
+    LEVELS.into_iter().flat_map(both)
 }
 
 /// A write to it never returns. The next step is SIGKILL.
 #[test]
 fn a_file_system_that_hangs_does_not_keep_sigkill_waiting() {
-    for hangs in ["hangs", "works"] {
-        let Some(stdout) = on_a_file_system("stderr", hangs, &[], 0) else {
+    for (options, hangs) in scenes() {
+        let Some(stdout) = on_a_file_system("stderr", hangs, options, 0) else {
             return;
         };
         // No line is lost, and none comes twice.
@@ -229,16 +244,24 @@ fn a_file_system_that_hangs_does_not_keep_sigkill_waiting() {
 /// A process that closes its copy of the file waits. treaper needs no stdout, and closes it before its loop begins.
 #[test]
 fn a_stdout_on_a_file_system_that_hangs_keeps_no_trigger_waiting() {
-    for hangs in ["hangs", "works"] {
-        on_a_file_system("stdout", hangs, &[], 0);
+    for (options, hangs) in scenes() {
+        on_a_file_system("stdout", hangs, options, 0);
     }
 }
 
 /// As with a lock or a log that the host has left open.
 #[test]
 fn a_lock_on_a_file_system_that_hangs_keeps_no_trigger_waiting() {
-    for hangs in ["hangs", "works"] {
-        on_a_file_system("lock", hangs, &[], 0);
+    for (options, hangs) in scenes() {
+        on_a_file_system("lock", hangs, options, 0);
+    }
+}
+
+/// Its time, which says whether it has had another writer since, is what the kernel knows without a request.
+#[test]
+fn a_fifo_on_a_file_system_that_hangs_keeps_no_trigger_waiting() {
+    for (options, hangs) in scenes() {
+        on_a_file_system("fifo", hangs, options, 0);
     }
 }
 
@@ -307,17 +330,19 @@ fn a_frozen_file_system_does_not_keep_sigkill_waiting() {
     done(&["mkfs.ext4", "-q", image]);
     done(&["mount", "-o", "loop", image, at]);
     let mounted = Mounted(mount.clone());
-    let file = mount.join("errors");
-    let script = "exec 2>&-; trap '' TERM; echo $$; while :; do sleep 0.2; done";
+    for options in LEVELS {
+        is_stopped_on_a_frozen(&mount, options);
+    }
+    drop(mounted);
+}
+
+fn is_stopped_on_a_frozen(mount: &Path, options: &[&str]) {
+    let (file, at) = (mount.join("errors"), mount.to_str().unwrap());
+    let script = "exec 2>&-; trap '' TERM; echo up; while :; do sleep 0.2; done";
     let mut treaper = Command::new(TREAPER)
-        .args([
-            "--stdin=watch",
-            "--drain=100ms",
-            "--grace=300ms",
-            "sh",
-            "-c",
-            script,
-        ])
+        .args(["--stdin=watch", "--drain=100ms", "--grace=300ms"])
+        .args(options)
+        .args(["sh", "-c", script])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(fs::File::create(&file).unwrap())
@@ -326,11 +351,13 @@ fn a_frozen_file_system_does_not_keep_sigkill_waiting() {
     let mut line = String::new();
     let stdout = treaper.stdout.take().unwrap();
     BufReader::new(stdout).read_line(&mut line).unwrap();
-    let server: i32 = line.trim().parse().unwrap();
+    // Its pid is another one inside of a PID namespace.
+    let tree = proc::descendants(treaper.id() as i32);
+    let server = tree.iter().find(|it| it.comm == "sh").unwrap().pid;
     done(&["fsfreeze", "-f", at]);
     drop(treaper.stdin.take());
     let deadline = sys::now_ms() + 20_000;
-    let is_alive = || sys::kill(server, 0).is_ok();
+    let is_alive = || proc::Process::read(server).is_some_and(|server| server.is_alive());
     while is_alive() && sys::now_ms() < deadline {
         sys::pause_for(Duration::from_millis(20));
     }
@@ -340,7 +367,6 @@ fn a_frozen_file_system_does_not_keep_sigkill_waiting() {
     assert!(!survived, "no SIGKILL came");
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains("stdin-eof: had to SIGKILL"), "{text}");
-    drop(mounted);
 }
 
 /// How many bytes of messages are kept until the stop is over.
