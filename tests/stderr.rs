@@ -413,6 +413,45 @@ fn a_plain_file_gets_every_message_that_has_room() {
     assert!(text.len() < ROOM && text.lines().count() >= 400, "{text}");
 }
 
+/// A write to it might wait. Each copy of it is whole, whenever the process that makes it is killed.
+#[test]
+fn a_plain_file_is_not_written_as_long_as_a_process_of_the_tree_is_alive() {
+    let copy = |name: &str| format!("cp $0 $0.{name}.new; mv $0.{name}.new $0.{name}");
+    let worker = format!(
+        "trap '' TERM; while :; do if [ -e $0.first ]; then {}; fi; done",
+        copy("last")
+    );
+    let server = format!(
+        "setsid sh -c \"$1\" $0 & trap '{}; exit 3' TERM; echo up; while :; do sleep 0.01; done",
+        copy("first")
+    );
+    for options in LEVELS {
+        if options.contains(&"--contain=pidns") && !sys::is_root() {
+            skip("pidns without root depends on the machine");
+            continue;
+        }
+        let directory = Directory::new();
+        let file = directory.0.join("errors");
+        let mut treaper = Command::new(TREAPER);
+        treaper.args(["-vv", "--grace=1s"]).args(options);
+        treaper.args(["sh", "-c", &server]).arg(&file).arg(&worker);
+        treaper.stdin(Stdio::null()).stdout(Stdio::piped());
+        treaper.stderr(fs::File::create(&file).unwrap());
+        let mut treaper = treaper.spawn().unwrap();
+        let mut stdout = BufReader::new(treaper.stdout.take().unwrap());
+        stdout.read_line(&mut String::new()).unwrap();
+        sys::kill(treaper.id() as i32, libc::SIGTERM).unwrap();
+        assert_eq!(treaper.wait().unwrap().code(), Some(3));
+        let read = |name: &str| fs::read_to_string(file.with_extension(name)).unwrap();
+        let (first, last, all) = (read("first"), read("last"), read(""));
+        assert!(first.contains("starting 'sh'"), "{first}");
+        assert_eq!(first, last, "{options:?}");
+        let stop = all.strip_prefix(&first).unwrap();
+        assert!(stop.starts_with("treaper: trigger: "), "{stop}");
+        assert!(stop.contains("had to SIGKILL"), "{stop}");
+    }
+}
+
 /// It is not worth a word, and nothing comes later. The next message that fits is written.
 #[test]
 fn a_message_that_a_full_pipe_does_not_take_is_dropped() {
