@@ -50,6 +50,34 @@ fn arrived() -> Option<Arrival> {
     arrival::wait_any(Some(Duration::ZERO)).unwrap()
 }
 
+/// By SIGSTOP, as by a debugger or the freezer of cgroups (EINTR). The function of musl would begin the whole time again.
+#[test]
+fn a_wait_that_is_interrupted_again_and_again_ends_in_time() {
+    let pid = sys::fork();
+    if pid == 0 {
+        // SIGCONT is not blocked, so it is no signal that this could wait for.
+        let end = clock::now() + Duration::from_secs(1);
+        while clock::now() < end {
+            let signal = arrival::wait_any(Some(end.saturating_sub(clock::now())));
+            assert!(matches!(signal, Ok(None)));
+        }
+        sys::exit(0);
+    }
+    let is_over = |_: &i32| {
+        sys::kill(pid, libc::SIGSTOP).unwrap();
+        until("it is stopped", || "TZ".contains(proc::state(pid)));
+        sys::kill(pid, libc::SIGCONT).unwrap();
+        sys::wait_gone(pid, Instant::now() + Duration::from_millis(100))
+    };
+    let interrupted = (1..=100).find(is_over);
+    sys::kill(pid, libc::SIGKILL).unwrap();
+    assert_eq!(sys::wait_for(pid), 0, "it had to be killed");
+    assert!(
+        interrupted.is_some_and(|times| times > 1),
+        "{interrupted:?}"
+    );
+}
+
 #[test]
 fn a_pause_lasts_as_long_as_it_is_asked_to() {
     let before = Instant::now();
