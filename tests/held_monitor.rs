@@ -7,28 +7,30 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::place::Place;
 use common::proc::{Process, state};
-use common::{Run, Scene, Wrap, skip, special, sys, until};
+use common::{ACTOR, Run, Scene, Wrap, held, skip, special, sys, unique, until, until_state};
 use treaper::pair::bound::Bound;
 use treaper::plan::event::Trigger;
 use treaper::plan::machine::{Plan, State};
 use treaper::plan::policy::{KillMode, Policy, Until};
 use treaper::sys::pid::Pid;
 
-const WRAPS: [Wrap; 2] = [
-    Wrap::Treaper(&["--grace=1s"]),
-    Wrap::Treaper(&["--contain=pidns", "--grace=1s"]),
-];
+/// The pair, also with a monitor that is the first process of a PID namespace.
+fn wraps() -> Vec<Wrap<'static>> {
+    let pair = Wrap::Treaper(&["--grace=2s"]);
+    if !sys::is_root() {
+        skip("pidns without root depends on the machine");
+        return vec![pair];
+    }
+    vec![pair, Wrap::Treaper(&["--contain=pidns", "--grace=2s"])]
+}
 
 /// A debugger, or a process of the tree, holds it. It dies by SIGKILL, and its tracer keeps the
 /// zombie.
 #[test]
 fn a_monitor_that_a_tracer_holds_is_killed_and_the_tree_is_stopped() {
-    for wrap in WRAPS {
-        if matches!(wrap, Wrap::Treaper(["--contain=pidns", ..])) && !sys::is_root() {
-            skip("pidns without root depends on the machine");
-            continue;
-        }
+    for wrap in wraps() {
         let tree = "server:ignore=TERM[worker:setsid:ignore=TERM]";
         let mut run = Scene::new()
             .start(&wrap.tree(tree))
@@ -39,16 +41,95 @@ fn a_monitor_that_a_tracer_holds_is_killed_and_the_tree_is_stopped() {
         // It has nothing to do.
         assert!(!run.ends_within(Duration::from_secs(6)), "{wrap:?}");
         run.signal(libc::SIGTERM);
-        let exit = run.wait();
-        let said = run.stderr();
-        assert!(
-            said.contains("was kept from running"),
-            "{wrap:?}: {exit:?} {said}"
-        );
-        until("the end of the tree", || {
-            run.survivors().iter().all(|process| process.pid == monitor)
-        });
+        is_stopped_without(&mut run, monitor);
         sys::wait_for(monitor);
+    }
+}
+
+/// The shim kills the monitor, which is held, and stops the tree. A tracer may keep the monitor as a zombie.
+fn is_stopped_without(run: &mut Run, monitor: i32) {
+    let exit = run.wait();
+    let said = run.stderr();
+    assert!(said.contains("was kept from running"), "{exit:?} {said}");
+    until("the end of the tree", || {
+        run.survivors().iter().all(|process| process.pid == monitor)
+    });
+}
+
+/// It outlives SIGTERM, and so does a process in a session of its own.
+const DEAF: &str = "server:record[worker:setsid:record]";
+
+#[test]
+fn without_treaper_a_deaf_tree_is_not_stopped() {
+    let mut run = Scene::new().start(&Wrap::Bare.tree(DEAF));
+    for name in ["server", "worker"] {
+        let pid = run.log.ready(name);
+        sys::kill(pid, libc::SIGTERM).unwrap();
+        run.log.wait(name, "signal");
+    }
+    assert!(!run.ends_within(Duration::from_secs(2)));
+    assert_eq!(run.survivors().len(), 2);
+}
+
+#[test]
+fn a_monitor_that_is_held_in_the_middle_of_a_stop_is_killed_and_the_tree_is_stopped() {
+    for wrap in wraps() {
+        let mut run = Scene::new()
+            .start(&wrap.tree(DEAF))
+            .ready(&["server", "worker"]);
+        let monitor = run.monitor();
+        run.signal(libc::SIGTERM);
+        run.log.wait("server", "signal");
+        special::ptrace_stop(monitor).unwrap();
+        is_stopped_without(&mut run, monitor);
+        sys::wait_for(monitor);
+    }
+}
+
+#[test]
+fn a_monitor_alone_in_a_frozen_group_is_killed_and_the_tree_is_stopped() {
+    for wrap in wraps() {
+        for is_frozen in [true, false] {
+            let Some(group) = Freezer::make() else {
+                return skip("no control group that can be frozen");
+            };
+            let mut run = Scene::new()
+                .start(&wrap.tree(DEAF))
+                .ready(&["server", "worker"]);
+            let monitor = run.monitor();
+            group.write("cgroup.procs", &monitor.to_string()).unwrap();
+            if is_frozen {
+                group.freeze("1").unwrap();
+                until("a frozen group", || group.is_frozen());
+                run.signal(libc::SIGTERM);
+                is_stopped_without(&mut run, monitor);
+            } else {
+                run.signal(libc::SIGTERM);
+                run.wait_clean();
+                let said = run.stderr();
+                assert!(!said.contains("kept from running"), "{wrap:?}: {said}");
+            }
+        }
+    }
+}
+
+/// Any process may trace those of its user, and so may one of the tree.
+#[test]
+fn a_monitor_that_a_process_of_the_tree_holds_is_killed_and_the_tree_is_stopped() {
+    let server = "trap '' TERM; setsid \"$0\" trace $PPID & while :; do sleep 0.2; done";
+    let mut wraps = wraps();
+    if sys::is_root() && Place::new().is_some() {
+        wraps.push(Wrap::Treaper(&["--contain=cgroup", "--grace=2s"]));
+    } else {
+        skip("no control group that treaper may make");
+    }
+    for wrap in wraps {
+        let mut run = Scene::new().start(&wrap.command(&["sh", "-c", server, ACTOR]));
+        let monitor = run.monitor();
+        held(&mut run);
+        until_state(&[monitor], 't');
+        run.signal(libc::SIGTERM);
+        is_stopped_without(&mut run, monitor);
     }
 }
 
@@ -115,12 +196,21 @@ impl Freezer {
     fn make() -> Option<Self> {
         let mut roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].into_iter();
         let root = roots.find(|root| Path::new(root).join("cgroup.controllers").exists())?;
-        let path = format!("{root}/treaper-freeze-{}", std::process::id());
+        let path = format!("{root}/treaper-freeze-{}", unique());
         std::fs::create_dir(&path).ok().map(|()| Self(path))
     }
 
+    fn write(&self, name: &str, text: &str) -> std::io::Result<()> {
+        std::fs::write(format!("{}/{name}", self.0), text)
+    }
+
     fn freeze(&self, text: &str) -> std::io::Result<()> {
-        std::fs::write(format!("{}/cgroup.freeze", self.0), text)
+        self.write("cgroup.freeze", text)
+    }
+
+    fn is_frozen(&self) -> bool {
+        let events = std::fs::read_to_string(format!("{}/cgroup.events", self.0));
+        events.unwrap().contains("frozen 1")
     }
 }
 

@@ -113,7 +113,12 @@ pub fn mount_proc() -> Result<()> {
 
 /// Holds another process in a ptrace stop while this process lives.
 pub fn ptrace_stop(pid: i32) -> Result<()> {
-    assert!(pid > 1, "refusing to trace pid {pid}");
+    // In a PID namespace of treaper, its monitor is the first process.
+    let is_monitor = || std::fs::read("/proc/1/comm").is_ok_and(|name| name == b"tree-monitor\n");
+    assert!(
+        pid > 1 || pid == 1 && is_monitor(),
+        "refusing to trace pid {pid}"
+    );
     // Otherwise the kernel does not say which system call is entered.
     let options = libc::PTRACE_O_TRACESYSGOOD;
     // SAFETY: seizing takes no address, and options as its data; the kernel checks the permission.
