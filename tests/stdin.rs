@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
+use common::proc::Process;
 use common::{ACTOR, Run, Scene, Wrap, sys, until};
 
 const A_WHILE: Duration = Duration::from_millis(400);
@@ -329,27 +330,37 @@ fn a_stdin_that_only_names_a_fifo_cannot_be_watched() {
 /// A log that is rotated would stay allocated, and a file system could not be unmounted.
 #[test]
 fn treaper_keeps_no_file_open_that_only_the_server_needs() {
-    let scene = Scene::new();
-    let path = scene.directory().join("output");
-    let log = std::fs::File::create(&path).unwrap();
-    let [stdin, stdout] = [log.try_clone().unwrap(), log.try_clone().unwrap()];
-    let number = log.as_raw_fd();
-    let scene = scene.no_capture().with(|command| {
-        command.stdin(stdin).stdout(stdout).stderr(Stdio::null());
-    });
-    let scene = scene.before_exec(move || sys::dup2(number, 99));
-    let mut run = scene.start(&Wrap::Treaper(&[]).tree("server:on=TERM/3"));
-    let server = run.log.ready("server");
-    let copies = |pid: i32| {
-        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-        let targets = open.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
-        targets.filter(|target| *target == path).count()
-    };
-    assert_eq!(copies(server), 3);
-    let own = [run.shim(), run.monitor()];
-    until("no copy", || own.map(copies) == [0, 0]);
-    run.signal(libc::SIGTERM);
-    assert_eq!(run.wait_clean().code(), Some(3));
+    for options in [&[][..], &["--no-guard"], &["--contain=pidns"]] {
+        if options.contains(&"--contain=pidns") && !sys::is_root() {
+            common::skip("pidns without root depends on the machine");
+            continue;
+        }
+        let scene = Scene::new();
+        let path = scene.directory().join("output");
+        let log = std::fs::File::create(&path).unwrap();
+        let [stdin, stdout] = [log.try_clone().unwrap(), log.try_clone().unwrap()];
+        let number = log.as_raw_fd();
+        let scene = scene.no_capture().with(|command| {
+            command.stdin(stdin).stdout(stdout).stderr(Stdio::null());
+        });
+        let scene = scene.before_exec(move || sys::dup2(number, 99));
+        let mut run = scene.start(&Wrap::Treaper(options).tree("server:on=TERM/3"));
+        run.log.ready("server");
+        let copies = |process: &Process| {
+            // A process that closes files for treaper ends then.
+            let open = std::fs::read_dir(format!("/proc/{}/fd", process.pid));
+            let links = open.into_iter().flatten().flatten();
+            let targets = links.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+            targets.filter(|target| *target == path).count()
+        };
+        until("no copy but those of the server", || {
+            let all = run.survivors();
+            let expected = |it: &Process| if it.comm == "server" { 3 } else { 0 };
+            all.iter().all(|it| copies(it) == expected(it))
+        });
+        run.signal(libc::SIGTERM);
+        assert_eq!(run.wait_clean().code(), Some(3));
+    }
 }
 
 /// treaper needs one more descriptor to distinguish errors of a socket from its hang-up. If none is free, stdin is not
