@@ -4,6 +4,7 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -161,6 +162,44 @@ fn the_end_of_a_pipe_or_socket_of_the_host_is_a_trigger() {
     drop((pipe, socket));
     assert_eq!(outcome(by_pipe), End::OfTheHost);
     assert_eq!(outcome(by_socket), End::OfTheHost);
+}
+
+/// Nothing shows which process has the other end of a connection.
+#[test]
+fn the_end_of_a_tcp_connection_is_a_trigger_after_the_first_second() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut bare = Command::new("sh");
+    bare.args(["-c", SERVER]);
+    let [bare, treaper] = [bare, treaper(&[])].map(|command| {
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let started = start(command, OwnedFd::from(near));
+        (started, listener.accept().unwrap().0)
+    });
+    common::first_second_over();
+    drop(treaper.1);
+    assert_eq!(outcome(treaper.0), End::OfTheHost);
+    drop(bare.1);
+    let (mut server, mut output) = bare.0;
+    let mut text = String::new();
+    output.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "survived\n");
+    server.wait().unwrap();
+}
+
+/// The server behind it has a pipe from the relay, which says nothing about the host.
+#[test]
+fn with_a_relay_the_end_of_a_pipeline_is_no_trigger_and_that_of_a_host_is_one() {
+    let directory = Directory::new();
+    let inject = format!("--inject=unix:{}", directory.0.join("socket").display());
+    for options in [&[][..], &[&*inject]] {
+        let pipeline = format!("({PRODUCER}) | $T");
+        assert_eq!(script(&["bash"], &pipeline, options), End::OfASibling);
+        let (read, write) = sys::pipe().unwrap();
+        let started = start(treaper(options), read);
+        common::first_second_over();
+        drop(write);
+        assert_eq!(outcome(started), End::OfTheHost, "{options:?}");
+    }
 }
 
 /// Launchers pass stdin on, and the process behind them has its other end.
