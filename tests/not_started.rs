@@ -7,11 +7,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use common::place::Place;
 use common::scene::Directory;
-use common::{ACTOR, Scene, TREAPER, Wrap, skip, sys};
+use common::{ACTOR, Scene, TREAPER, Wrap, skip, special, sys};
 
 /// The exit status, and the line on stderr.
 fn failed(options: &[&str], command: &OsStr) -> (i32, String) {
@@ -309,4 +309,65 @@ fn a_monitor_that_would_be_pid_1_says_what_unshare_needs() {
         assert_eq!(output.status.code(), Some(status), "{said}");
         assert_eq!(said.contains("unshare needs --fork"), needs_fork, "{said}");
     }
+}
+
+/// The end of a command in an environment of so many bytes. An error: it could not be executed.
+fn in_an_environment(bytes: usize, words: &[&str]) -> std::io::Result<Output> {
+    // The smallest limit is 128 KiB, but a string may not be longer than that.
+    let fill = (0..bytes / 1024).map(|at| (format!("FILL{at:04}"), "x".repeat(1015)));
+    let rest = ("REST".to_owned(), "x".repeat(bytes % 1024));
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).stdin(Stdio::null()).env_clear();
+    command.env("PATH", "/usr/bin:/bin").envs(fill).envs([rest]);
+    special::limit_stack(&mut command, 256 << 10);
+    command.output()
+}
+
+/// treaper itself could be started. Then what fits without it is started by it as well.
+#[test]
+fn a_command_whose_arguments_do_not_fit_beside_its_environment_is_one_error() {
+    let directory = Directory::new();
+    // The kernel adds a part of its first line to its arguments.
+    let line = format!("#!/bin/sh -{}\necho started\n", "e".repeat(200));
+    let script = directory.program("script", line.as_bytes());
+    let too_long = format!("treaper: cannot execute '{script}': Argument list too long\n");
+    for options in [&[][..], &["--no-guard"], &["--contain=pidns"]] {
+        if options.contains(&"--contain=pidns") && !sys::is_root() {
+            skip("pidns without root depends on the machine");
+            continue;
+        }
+        for command in [&["echo", "started"][..], &[&*script]] {
+            let words = [&[TREAPER], options, &["--"], command].concat();
+            let fits = largest_environment(&words);
+            for bytes in [fits, fits - 100, fits - 4000] {
+                let output = in_an_environment(bytes, &words).unwrap();
+                let bare = in_an_environment(bytes, command);
+                let expected = match &bare {
+                    Ok(bare) => (bare.status.code(), &bare.stdout[..], &b""[..]),
+                    Err(_) => (Some(126), &b""[..], too_long.as_bytes()),
+                };
+                let found = (output.status.code(), &*output.stdout, &*output.stderr);
+                assert_eq!(found, expected, "{bytes} {words:?}");
+                // Both of them are seen.
+                let fails = bytes > fits - 200 && command == [&script];
+                assert_eq!(bare.is_err(), fails, "{bytes} {words:?}");
+            }
+        }
+    }
+}
+
+/// With one more byte in its environment this command cannot be executed.
+fn largest_environment(words: &[&str]) -> usize {
+    let (mut fits, mut too_large) = (64 << 10, 160 << 10);
+    while too_large - fits > 1 {
+        let middle = usize::midpoint(fits, too_large);
+        match in_an_environment(middle, words) {
+            Ok(_) => fits = middle,
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(libc::E2BIG));
+                too_large = middle;
+            }
+        }
+    }
+    fits
 }

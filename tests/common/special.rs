@@ -9,6 +9,8 @@
 
 use std::io::Result;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use super::sys;
 
@@ -46,6 +48,16 @@ pub fn set_limit(resource: Resource, soft: u64) {
     limit.rlim_cur = limit.rlim_max.min(soft as _);
     // SAFETY: the limit is initialised.
     unsafe { libc::setrlimit(resource, &raw const limit) };
+}
+
+/// The limit of the stack for a command: its arguments and its environment may take a quarter of that, or 128 KiB.
+pub fn limit_stack(command: &mut Command, bytes: u64) {
+    let act = move || {
+        set_limit(libc::RLIMIT_STACK, bytes);
+        Ok(())
+    };
+    // SAFETY: plain system calls only.
+    unsafe { command.pre_exec(act) };
 }
 
 /// The soft limit of another process.
