@@ -89,10 +89,6 @@ impl Alone {
         self.follow(pid);
     }
 
-    pub fn server_resumed(&mut self) {
-        *self = Self::default();
-    }
-
     /// The terminal has sent SIGTSTP, SIGTTIN or SIGTTOU to the job.
     pub fn terminal_suspends(&mut self, pid: Option<Pid>) {
         self.terminal = clock::now() + Duration::from_secs(2);

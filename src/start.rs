@@ -14,12 +14,11 @@ use crate::{pair, relay};
 
 /// Runs the server, stops its tree, and returns the exit status. Fails if there can be no report.
 pub fn run(request: Request<'_>) -> Result<u8, Error> {
-    let mut descriptors = fd::inherited();
+    let mut fds = fd::inherited();
     let config = request.config;
     let to = config.report.as_ref();
-    let report = to.map(|to| Report::prepare(to, &mut descriptors));
-    let report = report.transpose()?;
-    start(request, report.as_ref(), descriptors).or_else(|error| {
+    let report = to.map(|to| Report::prepare(to, &mut fds)).transpose()?;
+    start(request, report.as_ref(), fds).or_else(|error| {
         let mut exit_status = request.voice.report_failure(&error, &config.command[0]);
         // Another init starts a process that exits so, and maps that status as any other.
         if request.manner.is_other_init && error.cause().is_some() {

@@ -16,7 +16,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::scene::Directory;
-use common::{ACTOR, Scene, TREAPER, Wrap, special, sys, until};
+use common::{ACTOR, Scene, TREAPER, Wrap, skip, special, sys, until};
 
 /// Without an arena, for servers that only print and exit.
 fn output<S: AsRef<OsStr>>(words: &[S]) -> Output {
@@ -415,6 +415,24 @@ fn treaper_holds_neither_the_descriptors_nor_the_directory_of_its_server() {
             assert_eq!(directory(process.pid).to_str(), Some("/"), "{process:?}");
         }
         assert_eq!(directory(run.named("sh")[0].pid).to_str(), Some("/dev"));
+    }
+}
+
+/// A file system that it had open can be unmounted right after it, as after a bare command.
+#[test]
+fn nothing_of_treaper_holds_a_file_when_it_has_ended() {
+    if !sys::is_root() {
+        return skip("needs root, to mount a file system");
+    }
+    let directory = Directory::new();
+    let script = "n=0; while [ $((n += 1)) -le 200 ]; do \
+        mount -t tmpfs tmpfs \"$0\" && \"$@\" 3>\"$0/other\" >\"$0/output\" && umount \"$0\" || exit 1; done";
+    let folder = directory.0.to_str().unwrap();
+    for wrap in [&[][..], &[TREAPER], &[TREAPER, "--no-guard"]] {
+        let mut scene = Command::new("unshare");
+        scene.args(["--mount", "sh", "-c", script, folder]);
+        let out = scene.args(wrap).arg("true").output().unwrap();
+        assert!(out.status.success(), "{wrap:?}: {out:?}");
     }
 }
 

@@ -9,14 +9,12 @@ use super::context::Context;
 use crate::sys::clone::{self, Fork};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
-use crate::sys::wait::{Change, Ended, Wait};
+use crate::sys::wait::{Change, DYING, Ended, Wait};
 use crate::sys::{Errno, arrival, clock, prctl};
 use crate::{command, output::status, plan::event::Trigger};
 
 /// The least time that the command has, also with a grace period of 0.
 const LEAST: Duration = Duration::from_secs(1);
-/// How long its end is waited for after SIGKILL, which may come late (a file system that hangs).
-const DYING: Duration = Duration::from_millis(500);
 
 /// Runs the command, or waits for the one that the other process of treaper has started. Returns
 /// its exit status, if there is one and it is known. `trigger`, `status`: how the run has ended.

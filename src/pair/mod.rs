@@ -63,10 +63,10 @@ pub fn run_alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error>
     Ok(status)
 }
 
-/// Closes the inherited descriptors, once the server has its own copies: otherwise sockets and
-/// pipes would stay open after the server has closed them. `helpers`: see [`apart::give_up`].
-pub fn release_inherited(place: &Place, helpers: &mut Vec<i32>) {
-    for descriptor in &place.server_descriptors {
+/// Closes `streams` and the inherited descriptors, once the server has its own copies: otherwise
+/// sockets and pipes would stay open after it has closed them. `helpers`: see [`apart::give_up`].
+pub fn release(streams: &[i32], place: &Place, helpers: &mut Vec<i32>) {
+    for descriptor in streams.iter().chain(&place.server_descriptors) {
         apart::give_up(*descriptor, helpers);
     }
 }
@@ -84,8 +84,7 @@ fn end_treaper(context: &Context<'_>, status: u8) {
         tty::reclaim_foreground(place.group);
     }
     let dies = |ended: &Ended| place.dies_as_server && ended.code() == status;
-    let ended = board.ended().filter(dies);
-    if let Some(signal) = ended.and_then(Ended::signal) {
+    if let Some(signal) = board.ended().filter(dies).and_then(Ended::signal) {
         signal::die_of(signal);
     }
 }

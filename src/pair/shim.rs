@@ -12,7 +12,7 @@ use crate::streams::{forward::Route, watch::Watch};
 use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
-use crate::sys::wait::{self, Change, Ended, Wait};
+use crate::sys::wait::{self, Change, DYING, Ended, Wait};
 use crate::sys::{Errno, apart, clock, fd, parent::Parent, pidfd, proc};
 use crate::tree::{Server, StopSent, Tree};
 use crate::{contain::Containment, job_control, settings::config::ForwardTo};
@@ -41,15 +41,16 @@ pub fn run(
         strangers: context.place.strangers.clone(),
         helpers: Vec::new(),
     };
-    apart::give_up(fd::STDIN, &mut shim.helpers);
-    apart::give_up(fd::STDOUT, &mut shim.helpers);
-    super::release_inherited(&context.place, &mut shim.helpers);
+    super::release(&[fd::STDIN, fd::STDOUT], &context.place, &mut shim.helpers);
     // Terminals open the next pane where the leader of the foreground job is.
     if !context.place.job_control {
         fd::leave_directory();
     }
     let status = match shim.guard() {
-        Ok(Ended::Exited(status)) => status,
+        Ok(Ended::Exited(status)) => {
+            apart::wait_for(&shim.helpers);
+            status
+        }
         Ok(Ended::Killed(_)) => take_over(shim, prepared.containment, None)?,
         Err(why) => {
             let _ = signal::kill(monitor, Signal::KILL);
@@ -124,9 +125,6 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
     context.record_loss(Trigger::MonitorKilled);
     supervisor.run(plan, first).map(|(_, status)| status)
 }
-
-/// How long the shim waits for the end of a monitor that it has killed. Some cannot end.
-const DYING: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 struct Shim<'a> {

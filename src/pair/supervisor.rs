@@ -13,7 +13,7 @@ use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, ROUND_MIN, State};
 use crate::plan::supervise::{self, World};
 use crate::streams::watch::{Watch, Woken};
-use crate::sys::{Errno, clock, clone, fd, pid, proc, stream};
+use crate::sys::{Errno, apart, clock, clone, fd, pid, proc, stream};
 use crate::sys::{exec::Failure, parent::Parent, pid::Pid, signal::Signal};
 use crate::tree::{Tree, reap::Left};
 use crate::{command, job_control};
@@ -105,6 +105,10 @@ impl<'a> Supervisor<'a> {
     /// The exit status after the loop.
     fn finish(&mut self, plan: &Plan) -> u8 {
         let config = self.context.config;
+        // Children from before treaper do not end with it.
+        if self.context.place.strangers.is_empty() {
+            apart::wait_for(&self.tree.strangers);
+        }
         self.tree.name_daemons(self.stop_signal(plan));
         self.report_killed(plan);
         if self.tree.spare.is_some() {

@@ -133,9 +133,7 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
 fn become_relay(mut relay: life::Relay, place: &Place, files: Vec<SocketFile>) -> ! {
     startup::set_names(c"tree-relay");
     let helpers = &mut Vec::new();
-    apart::give_up(fd::STDIN, helpers);
-    apart::give_up(fd::STDOUT, helpers);
-    pair::release_inherited(place, helpers);
+    pair::release(&[fd::STDIN, fd::STDOUT], place, helpers);
     if !place.job_control {
         fd::leave_directory();
     }
@@ -149,6 +147,7 @@ fn become_relay(mut relay: life::Relay, place: &Place, files: Vec<SocketFile>) -
     });
     drop((relay, files));
     stderr::finish_apart();
+    apart::wait_for(helpers);
     if let Some(signal) = ended.signal() {
         signal::die_of(signal);
     }

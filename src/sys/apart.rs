@@ -1,8 +1,11 @@
 //! What may have to wait for a file system, so that another process does it.
 
+use std::time::Duration;
+
 use super::clone::{Fork, clone, exit_now, fork_plainly};
 use super::pid::Pid;
-use super::{fd, std_fd};
+use super::wait::{DYING, Wait};
+use super::{clock, fd, std_fd};
 
 /// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies
 /// of stderr, so that nothing opened later gets their numbers. Not before an exec, which would keep
@@ -19,6 +22,16 @@ pub fn give_up(fd: i32, helpers: &mut Vec<i32>) {
         }
         Ok((Fork::Parent(pid), ..)) if helpers.try_reserve(1).is_ok() => helpers.push(pid.get()),
         Ok((Fork::Parent(_), ..)) | Err(_) => {}
+    }
+}
+
+/// Waits until `helpers` have ended, or the files would stay open for a moment after this process.
+pub fn wait_for(helpers: &[i32]) {
+    let until = clock::now() + DYING;
+    for helper in helpers.iter().filter_map(|pid| Pid::new(*pid)) {
+        while Wait::child(helper).ended().take() == Ok(None) && clock::now() < until {
+            clock::pause(Duration::from_millis(1));
+        }
     }
 }
 

@@ -11,6 +11,9 @@ use super::pid::Pid;
 use super::signal::Signal;
 use super::{Errno, check};
 
+/// How long the end of a process is waited for that a file system may keep in the kernel.
+pub const DYING: Duration = Duration::from_millis(500);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ended {
     Exited(u8),

@@ -130,12 +130,6 @@ impl Tree {
         self.containment.cgroup()
     }
 
-    /// Whether the cgroup has a living process. One that cannot be read has none.
-    pub fn has_members(&self) -> bool {
-        let cgroup = self.cgroup();
-        cgroup.is_some_and(|cgroup| cgroup.is_populated() == Ok(true))
-    }
-
     /// The server, unless it was reaped.
     pub fn living_server(&self) -> Option<Pid> {
         let server = self.server.as_ref().filter(|server| !server.reaped);

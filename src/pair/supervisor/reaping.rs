@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Role, Supervisor};
+use crate::job_control::Alone;
 use crate::sys::{clock, pid, proc, signal::Signal, wait::Change};
 use crate::{output::progress::Step, plan::event::Event, streams::watch::Woken, tree::reap::Left};
 
@@ -32,7 +33,8 @@ impl Supervisor<'_> {
         let (left, is_heir) = (reaped.left, matches!(self.role, Role::Heir));
         // A process that was put into the group is of the tree, also if it is not a descendant. The
         // group is read only when no child is left: with a thousand servers, each look costs.
-        let populated = left == Left::Empty && self.tree.has_members();
+        let group = self.tree.cgroup().filter(|_| left == Left::Empty);
+        let populated = group.is_some_and(|group| group.is_populated() == Ok(true));
         let empty = left == Left::Empty && !populated;
         self.next_reap = match left {
             Left::More => Some(Duration::ZERO),
@@ -59,7 +61,7 @@ impl Supervisor<'_> {
             },
             Some(Change::Resumed) => {
                 context.board.withdraw_suspension();
-                self.alone.server_resumed();
+                self.alone = Alone::default();
                 self.resume_suspended_shim();
             }
             _ => {}

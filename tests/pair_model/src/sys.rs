@@ -4,6 +4,7 @@ pub use treaper::sys::Errno;
 
 pub mod apart {
     pub fn give_up(_: i32, _: &mut Vec<i32>) {}
+    pub fn wait_for(_: &[i32]) {}
 }
 
 pub mod arrival {
@@ -659,7 +660,7 @@ pub mod tty {
 }
 
 pub mod wait {
-    pub use treaper::sys::wait::{Change, Ended};
+    pub use treaper::sys::wait::{Change, DYING, Ended};
 
     use crate::actor::{self, Op, Reply, call};
     use crate::sys::Errno;
