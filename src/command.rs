@@ -109,9 +109,8 @@ fn directories_of_path() -> Vec<OsString> {
     // As in execvp(3).
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let directories = path.as_bytes().split(|byte| *byte == b':');
-    let or_dot =
-        |name: &[u8]| OsString::from_vec(if name.is_empty() { b"." } else { name }.to_vec());
-    directories.map(or_dot).collect()
+    let or_dot = |name: &[u8]| if name.is_empty() { b"." } else { name }.to_vec();
+    directories.map(or_dot).map(OsString::from_vec).collect()
 }
 
 /// Why the server `name` was not started in `directory`.

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::process::Command;
 use std::time::Duration;
 
 use common::proc::{self, Process};
@@ -337,6 +338,34 @@ fn an_init_that_has_started_treaper_itself_is_not_taken_for_one_that_has_adopted
         let first = [&[init.to_str().unwrap()], options].concat();
         let mut run = scene.start(&[owned(&first), words].concat());
         assert_eq!(run.wait_clean().code(), Some(6), "{name}: {}", run.stderr());
+    }
+}
+
+/// As `g_spawn_async` does it: the process between is gone at once, but its memory has to be freed first. treaper then
+/// has another parent, and no host.
+#[test]
+fn a_host_that_forks_twice_loses_no_server() {
+    let text = "if True:
+        import os, sys, time
+        memory = bytearray(200 << 20)
+        memory[::4096] = b'x' * (200 << 8)
+        for _ in range(40):
+            between = os.fork()
+            if between == 0:
+                if os.fork() == 0:
+                    os.execvp(sys.argv[1], sys.argv[1:])
+                os._exit(0)
+            os.waitpid(between, 0)
+            time.sleep(0.05)";
+    if !is_there("python3") {
+        return skip("python3 is not installed");
+    }
+    for wrap in [&[][..], &[TREAPER], &[TREAPER, "--no-guard"]] {
+        let mut host = Command::new("python3");
+        let host = host.args(["-c", text]).args(wrap);
+        let out = host.args(["sh", "-c", "sleep 1; echo done"]).output();
+        let out = out.unwrap();
+        assert_eq!(out.stdout, b"done\n".repeat(40), "{wrap:?}: {out:?}");
     }
 }
 

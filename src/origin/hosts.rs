@@ -13,7 +13,8 @@ use crate::plan::event::Trigger;
 use crate::settings::config::Config;
 use crate::sys::fd::{self, Kind, STDERR, STDIN};
 use crate::sys::proc::{Target, View};
-use crate::sys::{Errno, parent::Parent, pid, pidfd, poll, prctl, proc, signal::Signal};
+use crate::sys::{Errno, clock, parent::Parent, pid, pidfd, poll, prctl, proc};
+use crate::sys::{signal::Signal, wait::DYING};
 
 /// The command name of the monitor.
 pub const MONITOR: &CStr = c"tree-monitor";
@@ -102,11 +103,12 @@ pub fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     let Some(mut current) = parent_that_counts(sighup_ignored) else {
         return;
     };
-    hosts.parent = Some(Parent::new(current));
+    (hosts.parent, hosts.starter) = (Some(Parent::new(current)), current);
     // Before it is opened, the pid may get to another process. So `watch_parent` compares getppid()
     // again. Without a pidfd, the parent-death signal and getppid() are still there.
-    let opened = Watched::open(current, Trigger::ParentExit);
-    hosts.watched.extend(opened);
+    hosts
+        .watched
+        .extend(Watched::open(current, Trigger::ParentExit));
     let has_peer = matches!(fd::kind(STDIN), Kind::Pipe | Kind::Socket);
     let own = || proc::view().and_then(|proc| proc.target(pid::own(), STDIN));
     let stdin = has_peer.then(own).and_then(Result::ok);
@@ -148,20 +150,24 @@ fn chain_of_stdin(starter: i32) -> Option<(Vec<i32>, usize)> {
     Some((chain, passed_on))
 }
 
-/// The parent, if its end is a reason to stop. It is not if this process ignores SIGHUP and the
-/// parent does not: then `nohup` is between them, and treaper has to outlive the parent. After the
-/// end of that parent the answer is the same: init or a subreaper does not ignore SIGHUP either.
+/// The parent, if its end is a reason to stop. Not if this process ignores SIGHUP and the parent
+/// does not: then `nohup` is between them. What adopts treaper does not ignore SIGHUP either.
 fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
+    let until = clock::now() + DYING;
     loop {
         let parent = pid::parent();
         // It is outside of this PID namespace, so its end cannot be seen from here.
         if parent == 0 {
             return None;
         }
-        if !sighup_ignored {
-            return Some(parent);
+        let stat = proc::stat(parent).ok();
+        // A host that forks twice (`g_spawn_async`) has a copy there, which is ending. Its memory is
+        // freed before its children are adopted. If it was the host, that is the same.
+        if stat.is_some_and(|stat| stat.exiting) && clock::now() < until {
+            clock::pause(DYING / 500);
+            continue;
         }
-        let counts = proc::stat(parent).map_or(true, |stat| stat.ignores(Signal::HUP));
+        let counts = !sighup_ignored || stat.is_none_or(|stat| stat.ignores(Signal::HUP));
         // If it has ended meanwhile, the new parent is looked at.
         if pid::parent() == parent {
             return counts.then_some(parent);
@@ -200,10 +206,9 @@ fn was_adopted_by(parent: i32, stdin: Option<&Target>) -> bool {
     }
     // The parent can only have left this session if it was born in it, after its leader. A process
     // that has adopted this one is an ancestor of that leader. Unknown if the leader is gone.
-    match (proc::stat(session), proc::stat(parent)) {
-        (Ok(leader), Ok(stat)) => (stat.started, parent) < (leader.started, session),
-        _ => false,
-    }
+    proc::stat(session).is_ok_and(|leader| {
+        proc::stat(parent).is_ok_and(|stat| (stat.started, parent) < (leader.started, session))
+    })
 }
 
 /// Whether `parent` is an init, which adopts orphans: that of the machine, systemd (also that of a
@@ -221,7 +226,7 @@ fn is_init(parent: i32, stdin: Option<&Target>) -> bool {
         b"systemd" => true,
         _ if parent != 1 => false,
         _ if proc::is_of_first_namespace() => true,
-        b"catatonit" | b"dinit" | b"docker-init" | b"dumb-init" | b"init" | b"pause"
+        b"bwrap" | b"catatonit" | b"dinit" | b"docker-init" | b"dumb-init" | b"init" | b"pause"
         | b"podman-init" | b"runit" | b"s6-svscan" | b"tini" => {
             target(STDIN).is_some_and(has_another)
         }

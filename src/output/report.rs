@@ -113,10 +113,7 @@ impl Report {
     fn object(&self, facts: &Facts<'_>, now: Duration) -> Value {
         let [drain, terminate, kill] = self.ledger.steps(now);
         let ([user, system], max_rss) = wait::usage();
-        let server_status = match facts.server_ended {
-            Some(Ended::Exited(status)) => Some(status),
-            _ => None,
-        };
+        let exited = facts.server_ended.filter(|ended| ended.signal().is_none());
         let server_signal = facts.server_ended.and_then(Ended::signal).map(signal_name);
         let mut words = facts.command.iter().map(|word| word.to_string_lossy());
         let command = if facts.arguments {
@@ -128,7 +125,7 @@ impl Report {
         json!({
             "schema": 1,
             "trigger": facts.trigger.map(Trigger::name),
-            "server_status": server_status,
+            "server_status": exited.map(Ended::code),
             "server_signal": server_signal,
             "exit_status": facts.exit_status,
             "command": command,

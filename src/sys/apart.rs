@@ -1,7 +1,5 @@
 //! What may have to wait for a file system, so that another process does it.
 
-use std::time::Duration;
-
 use super::clone::{Fork, clone, exit_now, fork_plainly};
 use super::pid::Pid;
 use super::wait::{DYING, Wait};
@@ -30,7 +28,7 @@ pub fn wait_for(helpers: &[i32]) {
     let until = clock::now() + DYING;
     for helper in helpers.iter().filter_map(|pid| Pid::new(*pid)) {
         while Wait::child(helper).ended().take() == Ok(None) && clock::now() < until {
-            clock::pause(Duration::from_millis(1));
+            clock::pause(DYING / 500);
         }
     }
 }

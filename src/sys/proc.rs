@@ -225,6 +225,7 @@ impl View {
         if stat.state == b'Z' && stat.threads > 1 {
             stat.state = state_of_threads(pid).unwrap_or(b'?');
         }
+        stat.exiting &= stat.threads == 1;
         Ok(stat)
     }
 
