@@ -326,7 +326,7 @@ def _(stage):
     pod = yaml.safe_load(stage.text("kubernetes-image"))["spec"]
     stage.write("context/some-server", LEAVING, 0o755)
     docker.build("some-image", 'FROM debian:stable-slim\nRUN ["/bin/rm", "/treaper"]\n')
-    docker.build("image-of-others", 'FROM debian:stable-slim\nCOPY some-server /usr/bin/some-server\n'
+    docker.build("some-other-image", 'FROM debian:stable-slim\nCOPY some-server /usr/bin/some-server\n'
                  'RUN ["/bin/rm", "/treaper", "/usr/bin/treaper"]\n')
     os.mkdir(stage.path("volume"))
     os.chmod(stage.path("volume"), 0o777)
