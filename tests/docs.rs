@@ -681,6 +681,27 @@ fn installation(address: Option<&str>) -> String {
     table
 }
 
+/// `CONTRIBUTING.md` lists these files.
+#[test]
+fn every_file_with_the_version_has_that_of_the_crate() {
+    let version = env!("CARGO_PKG_VERSION");
+    for (file, line) in [
+        ("debian/changelog", format!("treaper ({version}")),
+        ("rpm/treaper.spec", version.to_owned()),
+        ("arch/PKGBUILD", format!("pkgver={version}")),
+        ("alpine/APKBUILD", format!("pkgver={version}")),
+        ("action/action.yml", format!("default: {version}")),
+        (
+            "devcontainer/devcontainer-feature.json",
+            format!("\"default\": \"{version}\""),
+        ),
+        ("devcontainer/install.sh", format!("VERSION:-{version}}}")),
+    ] {
+        assert!(read(&format!("packaging/{file}")).contains(&line), "{file}");
+        assert!(read("CONTRIBUTING.md").contains(file.split('/').next().unwrap()));
+    }
+}
+
 #[test]
 fn the_readme_says_how_to_install_what_is_published() {
     let text = installation(address().as_deref());
