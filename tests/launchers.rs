@@ -360,7 +360,8 @@ fn a_host_that_forks_twice_loses_no_server() {
     if !is_there("python3") {
         return skip("python3 is not installed");
     }
-    for wrap in [&[][..], &[TREAPER], &[TREAPER, "--no-guard"]] {
+    let shell = ["sh", "-c", STAYS, TREAPER];
+    for wrap in [&[][..], &[TREAPER], &[TREAPER, "--no-guard"], &shell] {
         let mut host = Command::new("python3");
         let host = host.args(["-c", text]).args(wrap);
         let out = host.args(["sh", "-c", "sleep 1; echo done"]).output();

@@ -106,9 +106,8 @@ pub fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     (hosts.parent, hosts.starter) = (Some(Parent::new(current)), current);
     // Before it is opened, the pid may get to another process. So `watch_parent` compares getppid()
     // again. Without a pidfd, the parent-death signal and getppid() are still there.
-    hosts
-        .watched
-        .extend(Watched::open(current, Trigger::ParentExit));
+    let opened = Watched::open(current, Trigger::ParentExit);
+    hosts.watched.extend(opened);
     let has_peer = matches!(fd::kind(STDIN), Kind::Pipe | Kind::Socket);
     let own = || proc::view().and_then(|proc| proc.target(pid::own(), STDIN));
     let stdin = has_peer.then(own).and_then(Result::ok);
@@ -153,26 +152,29 @@ fn chain_of_stdin(starter: i32) -> Option<(Vec<i32>, usize)> {
 /// The parent, if its end is a reason to stop. Not if this process ignores SIGHUP and the parent
 /// does not: then `nohup` is between them. What adopts treaper does not ignore SIGHUP either.
 fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
-    let until = clock::now() + DYING;
     loop {
         let parent = pid::parent();
         // It is outside of this PID namespace, so its end cannot be seen from here.
         if parent == 0 {
             return None;
         }
-        let stat = proc::stat(parent).ok();
-        // A host that forks twice (`g_spawn_async`) has a copy there, which is ending. Its memory is
-        // freed before its children are adopted. If it was the host, that is the same.
-        if stat.is_some_and(|stat| stat.exiting) && clock::now() < until {
+        if only_passes(parent) {
             clock::pause(DYING / 500);
             continue;
         }
-        let counts = !sighup_ignored || stat.is_none_or(|stat| stat.ignores(Signal::HUP));
+        let ignores_hup = || proc::stat(parent).map_or(true, |stat| stat.ignores(Signal::HUP));
+        let counts = !sighup_ignored || ignores_hup();
         // If it has ended meanwhile, the new parent is looked at.
         if pid::parent() == parent {
             return counts.then_some(parent);
         }
     }
+}
+
+/// Whether `pid` was there for less than a second and is ending, as a copy of a host that forks
+/// twice (`g_spawn_async`). It still has its children while it frees its memory.
+fn only_passes(pid: i32) -> bool {
+    proc::stat(pid).is_ok_and(|stat| stat.exiting && clock::ticks() < stat.started + 100)
 }
 
 /// Whether `parent` has adopted this process, since the one that started it has ended already.
@@ -244,7 +246,8 @@ fn behind_launcher(proc: View, current: i32, stdin: Option<&Target>) -> Option<i
     }
     let above = proc.stat(current).ok()?.parent;
     let same_session = || pid::session(current) == pid::session(above);
-    (above > 1 && (has_our_stdin || same_session())).then_some(above)
+    let counts = above > 1 && !only_passes(above);
+    (counts && (has_our_stdin || same_session())).then_some(above)
 }
 
 /// The process that started the shell `pid`, if a session of that shell hides it.

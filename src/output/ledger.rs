@@ -78,7 +78,8 @@ impl Process {
 shared_words! {
     /// In each word, zero means "not yet".
     pub struct Ledger {
-        written: Word,
+        /// Set by the process of treaper that writes the report.
+        pub written: Word,
         lost: Word,
         drained_at: Word,
         terminated_at: Word,
@@ -91,12 +92,6 @@ shared_words! {
 }
 
 impl Ledger {
-    /// Whether the caller has to write the report. Only the first call returns true.
-    #[must_use]
-    pub fn take_turn(self) -> bool {
-        self.written.replace(1) == 0
-    }
-
     /// Records which process of treaper was killed, if `trigger` says so. The first one counts.
     pub fn set_lost(self, trigger: Trigger) {
         let is_loss = matches!(trigger, Trigger::ShimKilled | Trigger::MonitorKilled);

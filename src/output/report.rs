@@ -58,10 +58,9 @@ impl Report {
     /// called before treaper opens any descriptor.
     pub fn prepare(to: &To, inherited: &mut Vec<i32>) -> Result<Self, Error> {
         let prepared = match to {
-            To::File(path) => {
-                let path = std::path::absolute(path).map_or(path.clone(), OsString::from);
-                fd::can_append(&path).map(|()| To::File(path))
-            }
+            To::File(path) => std::path::absolute(path)
+                .map_err(|_| Errno::NOENT)
+                .and_then(|path| fd::can_append(path.as_os_str()).map(|()| To::File(path.into()))),
             To::Descriptor(number) => {
                 inherited.retain(|known| known != number);
                 fd::reserve(*number).map(|()| To::Descriptor(*number))
@@ -83,7 +82,7 @@ impl Report {
 
     /// Unless another process of treaper has written it.
     pub fn write(&self, facts: &Facts<'_>) {
-        if !self.ledger.take_turn() {
+        if self.ledger.written.replace(1) != 0 {
             return;
         }
         if let Err(why) = self.try_write(facts) {

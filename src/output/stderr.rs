@@ -131,9 +131,8 @@ pub fn write_deferred() {
         return;
     };
     let (len, lost) = (mem::take(&mut lines.len), mem::take(&mut lines.lost));
-    if len > 0 {
-        fd::write_message(&lines.bytes[..len]);
-    }
+    let kept = lines.bytes[..len].split_inclusive(|byte| *byte == b'\n');
+    kept.for_each(fd::write_message);
     if lost > 0 {
         line(format_args!(
             "{lost} more messages of the stop are lost: there was no room to keep them"

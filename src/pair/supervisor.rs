@@ -7,7 +7,7 @@ use std::{mem::discriminant, os::fd::AsFd, time::Duration};
 
 use super::{context::Context, finally, link::Link};
 use crate::contain::{Level, cgroup::Cgroup};
-use crate::output::progress::{self, Named, Seconds, Step};
+use crate::output::progress::{self, Seconds, Step};
 use crate::output::{error::Error, report::Facts, status, stderr};
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, ROUND_MIN, State};
@@ -90,6 +90,10 @@ impl<'a> Supervisor<'a> {
     pub fn run(&mut self, plan: Plan, first: Option<Event>) -> Result<(Plan, u8), Error> {
         let plan = supervise::run(self, plan, first);
         self.pass_on_the_rest();
+        // Those of the only process or the heir may also be children from before treaper.
+        if matches!(self.role, Role::Monitor(_)) || self.context.place.strangers.is_empty() {
+            apart::wait_for(&self.tree.strangers);
+        }
         let board = &self.context.board;
         let is_missing = board.server().is_none();
         let failure = board.failure().or(is_missing.then_some(Failure::Orphaned));
@@ -105,10 +109,6 @@ impl<'a> Supervisor<'a> {
     /// The exit status after the loop.
     fn finish(&mut self, plan: &Plan) -> u8 {
         let config = self.context.config;
-        // Children from before treaper do not end with it.
-        if self.context.place.strangers.is_empty() {
-            apart::wait_for(&self.tree.strangers);
-        }
         self.tree.name_daemons(self.stop_signal(plan));
         self.report_killed(plan);
         if self.tree.spare.is_some() {
@@ -398,7 +398,7 @@ impl World for Supervisor<'_> {
                 // The users of another init know that the end of the server is that of all.
                 let by_itself = plan.trigger == Some(Trigger::ServerExit);
                 let names = by_itself && !self.context.manner.is_other_init;
-                self.tree.daemons = names.then(Named::default);
+                self.tree.daemons = names.then(|| self.tree.daemons.unwrap_or_default());
                 self.tree.stop_rest(self.stop_signal(plan));
             }
             Action::KillAll => {

@@ -12,7 +12,7 @@ use crate::relay::turns::Turns;
 use crate::sys::poll::{Events, poll_one};
 use crate::sys::stream::{self, Stream};
 use crate::sys::wait::{Change, Ended};
-use crate::sys::{Errno, clock, clone, fd, pid, prctl, signal};
+use crate::sys::{Errno, apart, clock, clone, fd, pid, prctl, signal};
 
 /// How long the host may read nothing of the last output of the tree, after a stop.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
@@ -192,12 +192,14 @@ fn start_courier(place: &Place) -> Result<(Stream, Option<pid::Pid>), Errno> {
     let _ = rustix::thread::set_name(c"tree-courier");
     let _ = prctl::signal_on_parent_exit(signal::Signal::KILL);
     if pid::parent() == relay {
+        let helpers = &mut Vec::new();
         drop(near);
-        pair::release(&[fd::STDIN, fd::STDOUT], place, &mut Vec::new());
+        pair::release(&[fd::STDIN, fd::STDOUT], place, helpers);
         if let Err(errno) = copy(&far, &standard) {
             let why = error::describe(errno);
             log::warn!("the server's output is lost, since stdout cannot be written: {why}");
         }
+        apart::wait_for(helpers);
     }
     clone::exit_now(0);
 }

@@ -3,7 +3,7 @@
 use super::clone::{Fork, clone, exit_now, fork_plainly};
 use super::pid::Pid;
 use super::wait::{DYING, Wait};
-use super::{clock, fd, std_fd};
+use super::{clock, fd, proc, std_fd};
 
 /// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies
 /// of stderr, so that nothing opened later gets their numbers. Not before an exec, which would keep
@@ -24,10 +24,12 @@ pub fn give_up(fd: i32, helpers: &mut Vec<i32>) {
 }
 
 /// Waits until `helpers` have ended, or the files would stay open for a moment after this process.
+/// Not for one that is half a second old: a file system may keep it for ever.
 pub fn wait_for(helpers: &[i32]) {
-    let until = clock::now() + DYING;
+    let is_new = |stat: proc::Stat| stat.started + 50 > clock::ticks();
     for helper in helpers.iter().filter_map(|pid| Pid::new(*pid)) {
-        while Wait::child(helper).ended().take() == Ok(None) && clock::now() < until {
+        let may_end = || proc::stat(helper.get()).is_ok_and(is_new);
+        while Wait::child(helper).ended().take() == Ok(None) && may_end() {
             clock::pause(DYING / 500);
         }
     }

@@ -204,11 +204,11 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
     let fd = std_fd(number);
     match file_type(fd)? {
         FileType::RegularFile => {
-            let size = || rustix::fs::fstat(fd).map(|stat| stat.st_size as u64);
-            let before = size()?;
+            let before = stat_unasked(fd, StatxFlags::SIZE).map_or(u64::MAX, |stat| stat.stx_size);
             let written = write_at_once(fd, bytes)?;
+            let end = || rustix::fs::fstat(fd).map(|stat| stat.st_size as u64);
             // Takes a part back, or the next line would follow it. Not what another process wrote.
-            if written < bytes.len() && size() == Ok(before + written as u64) {
+            if written < bytes.len() && end() == Ok(before.saturating_add(written as u64)) {
                 rustix::fs::ftruncate(fd, before)?;
                 rustix::fs::seek(fd, SeekFrom::Start(before))?;
             }

@@ -75,7 +75,7 @@ pub struct Stat {
     /// `R`, `S`, `D`, `T` (suspended), `t` (suspended by a tracer), `Z` (zombie), ...; `?` if the
     /// main thread has ended, and the others cannot be read.
     pub state: u8,
-    /// Its end has begun: the kernel gives it no orphans any more. It is no zombie yet.
+    /// Its end has begun, and it has no other threads: the kernel gives it no orphans any more.
     pub exiting: bool,
     pub parent: i32,
     pub group: i32,

@@ -11,7 +11,7 @@ use super::pid::Pid;
 use super::signal::Signal;
 use super::{Errno, check};
 
-/// How long the end of a process is waited for that a file system may keep in the kernel.
+/// How long the end of a process is waited for that the kernel may not let end.
 pub const DYING: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -123,7 +123,6 @@ impl Tree {
         step.walk_at = (missed || self.cut_short).then(|| clock::now() + pause);
         step.pause = Some(pause);
         self.first_step = Some(step);
-        self.name_daemons(step.signal);
     }
 
     /// Sends the stop signal to each process that has not got it yet, also by the one call for the
@@ -151,9 +150,9 @@ impl Tree {
         (count, missed)
     }
 
-    /// Names each daemon once: who has started it with the server may want to keep it.
-    pub fn name_daemons(&mut self, signal: Signal) {
-        let daemons = self.daemons.as_mut().map(mem::take).unwrap_or_default();
+    /// At the end, in one line: who has started a daemon with the server may want to keep it.
+    pub fn name_daemons(&self, signal: Signal) {
+        let daemons = self.daemons.unwrap_or_default();
         let inside = self.containment.is_namespace() || self.cgroup().is_some();
         let with = if inside { " with --contain=group" } else { "" };
         if daemons.count > 0 {
