@@ -425,7 +425,7 @@ fn nothing_of_treaper_holds_a_file_when_it_has_ended() {
         return skip("needs root, to mount a file system");
     }
     let directory = Directory::new();
-    let script = "n=0; while [ $((n += 1)) -le 200 ]; do \
+    let script = "n=0; while [ $((n += 1)) -le 100 ]; do \
         mount -t tmpfs tmpfs \"$0\" && \"$@\" 3>\"$0/other\" >\"$0/output\" && umount \"$0\" || exit 1; done";
     let folder = directory.0.to_str().unwrap();
     for wrap in [&[][..], &[TREAPER], &[TREAPER, "--no-guard"]] {
