@@ -6,10 +6,11 @@ import os
 import re
 import shlex
 import shutil
+import socket
 
 from scene import scene
 from scenes import CLIENTS, lives_on
-from stage import ROOT, Failed, Skip
+from stage import READY_LIMIT, ROOT, Failed, Skip
 
 # A stand-in for an agent: it starts a helper, and then works until it is told to end.
 AGENT = """#!/bin/sh
@@ -176,6 +177,22 @@ def _(stage):
     stage.write(".claude/settings.json", json.dumps({"hooks": {"SessionStart": [{"hooks": [hook]}]}}))
     stage.run(["sh", "-c", f". {prefix(stage)}; exec claude -p hello"], check=False)
     stage.ready()
+
+
+@scene("agent-hook", without="--watch-pid=$PPID ", trigger="watched-exit")
+def _(stage):
+    """Claude Code waits for an answer of its service, which never comes. Its hook is over, and the server is not."""
+    native(stage)
+    stage.snippet("agent-hook", ".claude/settings.json", replace=[("/tmp/some-server.log", stage.path("server.log"))])
+    stage.said("server.log")
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        stage.env.update(ANTHROPIC_API_KEY="none", ANTHROPIC_BASE_URL=f"http://127.0.0.1:{service.getsockname()[1]}")
+        agent = stage.start(["claude", "-p", "hello"])
+        server = stage.ready()["server"]
+        service.settimeout(READY_LIMIT)
+        service.accept()  # It sends the prompt, so the hooks are over.
+        lives_on(stage, server, agent.pid)
+        stage.kill(agent)
 
 
 # ---- real ones. They have one server, which they start without an account.
