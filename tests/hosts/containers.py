@@ -318,6 +318,22 @@ def _(stage):
     return judged(stage, left)
 
 
+@scene("agent-in-container", without="--finally='docker rm -f agent' ")
+def _(stage):
+    """The terminal in the container stays open when the client is killed."""
+    stage.need("script")
+    docker = Docker(stage)
+    docker.build("some-image", 'FROM debian:stable-slim\nENTRYPOINT ["/usr/bin/treaper", "--", "some-server"]\n')
+    command = stage.text("agent-in-container").strip().replace("docker run", "docker run --network none -e TREAPER_GRACE=1s")
+    screen = stage.start(["script", "-qefc", f"exec {command}", "/dev/null"], stdin=subprocess.PIPE)
+    stage.until("the server", lambda: "up" in stage.read("log"))
+    for client in stage.find("docker run"):
+        if client.comm == "docker":
+            stage.kill(client.pid)
+    screen.wait(60)
+    return judged(stage, docker.containers)
+
+
 @scene("kubernetes-image")
 def _(stage):
     """The containers of the pod, one after the other, in the engine that is here."""
