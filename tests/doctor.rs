@@ -39,7 +39,7 @@ fn the_table_names_every_check_level_and_event() {
     }
 }
 
-/// What nobody but the doctor knows comes first.
+/// The host and stdin come first, because only the doctor shows them.
 #[test]
 fn the_table_begins_with_the_host_and_stdin() {
     let (text, _) = ask(Scene::new(), &["--doctor"]);

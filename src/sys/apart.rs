@@ -24,7 +24,7 @@ pub fn give_up(fd: i32, helpers: &mut Vec<i32>) {
 }
 
 /// Waits until `helpers` have ended, or the files would stay open for a moment after this process.
-/// Not for one that is half a second old: a file system may keep it for ever.
+/// One that is older than half a second is not waited for: its file system may never answer.
 pub fn wait_for(helpers: &[i32]) {
     let is_new = |stat: proc::Stat| stat.started + 50 > clock::ticks();
     for helper in helpers.iter().filter_map(|pid| Pid::new(*pid)) {
