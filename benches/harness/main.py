@@ -46,16 +46,18 @@ PARTS = {
     "paused": startup.measure_with_pauses,
     "memory": resident.measure_memory,
     "rest": resident.measure_rest,
-    "reaping": events.measure_reaping,
-    "teardown": teardown.measure,
-    "forwarding": events.measure_forwarding,
-    "throughput": events.measure_throughput,
-    "relay": relay.measure,
     "size": measure_size,
     "builds": measure_builds,
-    # Last, since its thousand servers stay in the load average for minutes.
+    "forwarding": events.measure_forwarding,
+    "relay": relay.measure,
+    "throughput": events.measure_throughput,
+    "reaping": events.measure_reaping,
+    # Last, since their thousands of processes stay in the load average for minutes.
+    "teardown": teardown.measure,
     "scale": scale.measure,
 }
+# A part begins when the load is below this, but waits no longer than so many seconds. A load of 100 needs 320 s.
+QUIET, PATIENCE = 0.5, 420
 
 
 def circumstances():
@@ -64,6 +66,12 @@ def circumstances():
     kernel = platform.release().split("-")[0]
     load = os.getloadavg()[0]
     return f"{time.strftime('%Y-%m-%d')}, Linux {kernel}, {os.cpu_count()} × {model}, load {load:.1f} at the start"
+
+
+def wait_for_quiet():
+    deadline = time.monotonic() + PATIENCE
+    while os.getloadavg()[0] >= QUIET and time.monotonic() < deadline:
+        time.sleep(1)
 
 
 def kept():
@@ -84,6 +92,8 @@ def main():
     everyone = contenders.make(work)
     sections = kept()
     for part in asked or PARTS:
+        if not quick:
+            wait_for_quiet()
         where = circumstances()
         title, body = PARTS[part](everyone, work, quick)
         sections[title] = f"\n## {title}\n{body}\n{where}\n"
