@@ -29,7 +29,7 @@ pub const ROWS: [(&str, [&str; 3]); 13] = [
     ("daemons, ignored SIGTERM, fork bombs", ["none"; 3]),
     (OTHER_UIDS, ["these [4]", "none [5]", "none"]),
     (
-        "started by others (docker exec, D-Bus)",
+        "started by others (docker run, D-Bus)",
         ["these", "these [6]", "these"],
     ),
     ("processes that SIGKILL cannot end", ["these [7]"; 3]),

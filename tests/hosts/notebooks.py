@@ -9,13 +9,14 @@ from scene import scene
 from stage import CACHE, Failed, Skip
 
 PYTHON = os.path.join(CACHE, "venv/bin/python3")
+HELPER = "import subprocess; subprocess.Popen(['some-server'], stdin=subprocess.DEVNULL)\n"
 
 # The host of a kernel, as Jupyter is: what it is told on stdin is one method of the kernel's manager.
 JUPYTER = """
 import os, sys, time
 from jupyter_client import KernelManager
 
-manager = KernelManager(kernel_name="treaper")
+manager = KernelManager(kernel_name=sys.argv[1])
 manager.start_kernel()
 client = manager.client()
 client.start_channels()
@@ -26,7 +27,7 @@ def answer(code):
     return client.execute_interactive(code, timeout=120, store_history=False)["content"]["status"]
 
 
-HELPER = "import subprocess; subprocess.Popen(['some-server'], stdin=subprocess.DEVNULL); 1"
+HELPER = sys.argv[2]
 assert answer(HELPER) == "ok"
 print("started", flush=True)
 for word in sys.stdin:
@@ -38,7 +39,10 @@ for word in sys.stdin:
         while (reply := client.get_shell_msg(timeout=120))["parent_header"].get("msg_id") != message:
             pass
         assert reply["content"]["ename"] == "KeyboardInterrupt", reply
-        assert answer("1") == "ok"
+        # For an instant after an error, the kernel drops what it is asked.
+        while (status := answer("1")) == "aborted":
+            pass
+        assert status == "ok", status
     elif word == "restart\\n":
         manager.restart_kernel()
         client.wait_for_ready(timeout=120)
@@ -49,12 +53,14 @@ for word in sys.stdin:
 """
 
 
-def jupyter(stage):
-    """A host whose kernel has started a helper."""
+def jupyter(stage, cell=None):
+    """A host whose kernel has started a helper, or executed `cell`."""
     if not os.path.exists(os.path.join(CACHE, "venv/bin/jupyter-kernel")):
         raise Skip("jupyter_client is not installed")
-    stage.snippet("kernel", ".local/share/jupyter/kernels/treaper/kernel.json")
-    host = stage.start([PYTHON, stage.write("host.py", JUPYTER)], stdin=subprocess.PIPE)
+    if cell is None:
+        stage.snippet("kernel", ".local/share/jupyter/kernels/treaper/kernel.json")
+    what = ["python3", cell] if cell else ["treaper", HELPER + "1"]
+    host = stage.start([PYTHON, stage.write("host.py", JUPYTER), *what], stdin=subprocess.PIPE)
     stage.ready()
     stage.until("the kernel", lambda: "started" in stage.messages())
     return host
@@ -104,12 +110,26 @@ def _(stage):
     host.wait(60)
 
 
+@scene("jupyter, a server of a cell", "notebook-cell", trigger="parent-exit")
+def _(stage):
+    """An interrupt of the cell does not reach it, and a restart stops it."""
+    host = jupyter(stage, stage.text("notebook-cell"))
+    first = stage.pids()
+    asks(stage, host, "interrupt")
+    if not stage.is_alive(first["server"]):
+        raise Failed("the interrupt has ended the server")
+    asks(stage, host, "restart")
+    stage.ready(2)
+    if not stage.control:
+        stage.until("the end of the first server", lambda: not any(map(stage.is_alive, first.values())))
+    stage.kill(host)
+
+
 NOTEBOOK = {
     "cells": [{"cell_type": "code", "id": "a", "metadata": {}, "execution_count": None, "outputs": [], "source": "WORK"}],
     "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
     "nbformat": 4, "nbformat_minor": 5,
 }
-HELPER = "import subprocess; subprocess.Popen(['some-server'], stdin=subprocess.DEVNULL)\n"
 
 
 def papermill(stage, work):

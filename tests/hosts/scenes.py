@@ -1084,3 +1084,11 @@ def _(stage):
     lives_on(stage, *pids.values())
     stage.kill(java)
     stage.said("server.log")
+
+
+@scene("jenkins, one step", in_document=False, trigger="parent-exit")
+def _(stage):
+    """The shell of the step is gone, and all of the step ignores SIGHUP."""
+    step = stage.start(["nohup", "sh", "-xe", stage.write("script.sh", "treaper some-server\n")])
+    stage.ready()
+    stage.kill(step)
