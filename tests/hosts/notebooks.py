@@ -125,6 +125,20 @@ def _(stage):
     stage.kill(host)
 
 
+@scene("reloader", trigger="parent-exit")
+def _(stage):
+    """What both workers of the reloader have started is stopped with it."""
+    stage.need("uvicorn")
+    app = stage.write("some_app.py", HELPER + "async def app(scope, receive, send): pass\n")
+    # With a command behind it, the shell waits.
+    host = stage.start(["sh", "-c", stage.text("reloader").replace("8080", "0") + ":"])
+    stage.ready()
+    # A change is lost until the reloader watches.
+    while not stage.comes_within(5, lambda: stage.read("up").count("server ") >= 2):
+        os.utime(app)
+    stage.kill(host)
+
+
 NOTEBOOK = {
     "cells": [{"cell_type": "code", "id": "a", "metadata": {}, "execution_count": None, "outputs": [], "source": "WORK"}],
     "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},

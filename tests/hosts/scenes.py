@@ -1086,6 +1086,16 @@ def _(stage):
     stage.said("server.log")
 
 
+@scene("desktop")
+def _(stage):
+    """The launcher exits at once, and the application keeps running until it exits."""
+    stage.need("gio")
+    stage.start(["gio", "launch", stage.snippet("desktop", "some-app.desktop")]).wait()
+    pids = stage.ready()
+    lives_on(stage, *pids.values())
+    stage.kill(pids["server"])
+
+
 @scene("jenkins, one step", in_document=False, trigger="parent-exit")
 def _(stage):
     """The shell of the step is gone, and all of the step ignores SIGHUP."""
