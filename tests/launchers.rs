@@ -343,20 +343,23 @@ fn an_init_that_has_started_treaper_itself_is_not_taken_for_one_that_has_adopted
     }
 }
 
-/// As `g_spawn_async` does it: the process between is gone at once, but its memory has to be freed first. treaper then
-/// has another parent, and no host. The pause only spreads the starts: with less time between them, fewer meet the end of
-/// the process between.
+/// As `g_spawn_async` does it: the process between is gone at once, but its memory has to be freed first, and on a busy
+/// machine it waits for a processor before. treaper then has another parent, and no host. The pause only spreads the
+/// starts: with less time between them, fewer meet the end of the process between.
 #[test]
 fn a_host_that_forks_twice_loses_no_server() {
     let text = "if True:
         import os, sys, time
         memory = bytearray(200 << 20)
         memory[::4096] = b'x' * (200 << 8)
-        for _ in range(40):
+        for at in range(40):
             between = os.fork()
             if between == 0:
                 if os.fork() == 0:
                     os.execvp(sys.argv[1], sys.argv[1:])
+                until = time.monotonic() + 0.02 * (at % 2)
+                while time.monotonic() < until:
+                    pass
                 os._exit(0)
             os.waitpid(between, 0)
             time.sleep(0.05)";
@@ -369,7 +372,46 @@ fn a_host_that_forks_twice_loses_no_server() {
         let host = host.args(["-c", text]).args(wrap);
         let out = host.args(["sh", "-c", "sleep 1; echo done"]).output();
         let out = out.unwrap();
-        assert_eq!(out.stdout, b"done\n".repeat(40), "{wrap:?}: {out:?}");
+        let done = String::from_utf8_lossy(&out.stdout);
+        assert_eq!(
+            done,
+            "done\n".repeat(40),
+            "{wrap:?}: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+    }
+}
+
+/// A worker that was forked a moment ago, waits for what it started, or has its own work to do.
+#[test]
+fn a_copy_of_a_program_that_stays_is_a_host_from_its_first_moment_on() {
+    let text = "if True:
+        import os, signal, sys
+        worker = os.fork()
+        if worker == 0:
+            if os.fork() == 0:
+                os.execvp(sys.argv[2], sys.argv[2:])
+            while sys.argv[1] == 'busy':
+                pass
+            os.wait()
+        os.waitpid(worker, 0)
+        signal.pause()";
+    if !is_there("python3") {
+        return skip("python3 is not installed");
+    }
+    for what in ["busy", "waits"] {
+        for wrap in [&[][..], &["sh", "-c", STAYS]] {
+            let host = owned(&["python3", "-c", text, what]);
+            let words = [host, command(wrap, QUICK)].concat();
+            let mut run = all_ready(Scene::new().start(&words));
+            let pythons = run.named("python3");
+            let is_child = |one: &&Process| pythons.iter().any(|other| other.pid == one.ppid);
+            pythons.iter().find(is_child).unwrap().kill();
+            common::until("the end of the tree", || run.named("treaper").is_empty());
+            assert!(run.named("deep").is_empty(), "{wrap:?}: {}", run.stderr());
+            run.signal(libc::SIGKILL);
+            run.wait_empty();
+        }
     }
 }
 

@@ -172,9 +172,19 @@ fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
 }
 
 /// Whether `pid` was there for less than a second and is ending, as a copy of a host that forks
-/// twice (`g_spawn_async`). It still has its children while it frees its memory.
+/// twice (`g_spawn_async`). It still has its children while it frees its memory. A new copy that is
+/// neither ending nor waiting for its child may only lack a processor, so it gets 0.2 s.
 fn only_passes(pid: i32) -> bool {
-    proc::stat(pid).is_ok_and(|stat| stat.exiting && clock::ticks() < stat.started + 100)
+    let mut waited = false;
+    while let Ok(stat) = proc::stat(pid) {
+        let age = clock::ticks().saturating_sub(stat.started);
+        if stat.exiting || !stat.is_copy || stat.state != b'R' || age >= 20 {
+            return stat.exiting && age < 100;
+        }
+        clock::pause(DYING / 500);
+        waited = true;
+    }
+    waited
 }
 
 /// Whether `parent` has adopted this process, since the one that started it has ended already.

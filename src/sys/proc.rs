@@ -77,6 +77,8 @@ pub struct Stat {
     pub state: u8,
     /// Its end has begun, and it has no other threads: the kernel gives it no orphans any more.
     pub exiting: bool,
+    /// A fork of its parent that has executed nothing yet.
+    pub is_copy: bool,
     pub parent: i32,
     pub group: i32,
     /// The foreground group of its controlling terminal; -1 without a terminal.
@@ -379,10 +381,12 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let foreground = number(fields.nth(2)?)?;
     let mut after = |fields_between| fields.nth(fields_between).and_then(number).unwrap_or(0);
     // Fields 9, 20, 22 and 33 of the manual page, after field 8.
+    let flags = after(0);
     Some(Stat {
         name,
         state,
-        exiting: after(0) & 4 != 0, // PF_EXITING
+        exiting: flags & 4 != 0,    // PF_EXITING
+        is_copy: flags & 0x40 != 0, // PF_FORKNOEXEC
         parent,
         group,
         foreground,
