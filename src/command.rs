@@ -27,10 +27,8 @@ pub struct Command {
 
 impl Command {
     pub fn prepare(words: &[OsString]) -> Result<Self, Error> {
-        let nul = |_| Error::Misuse("COMMAND contains a NUL byte".to_owned());
-        let Some(name) = words.first() else {
-            return Err(Error::Misuse("no COMMAND was given".to_owned()));
-        };
+        let nul = |_| Error::new("COMMAND contains a NUL byte".to_owned());
+        let name = &words[0];
         let paths = candidates(name).into_iter().map(OsString::into_vec);
         let candidates: Result<_, _> = paths.map(CString::new).collect();
         let text = |word: &OsString| CString::new(word.as_bytes()).map(CString::into_bytes);
@@ -144,12 +142,13 @@ pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
             (status::NOT_EXECUTABLE, Errno::NOENT, message)
         }
         Failure::Clone(errno) => return Error::no_process(&format!("start '{shown}'"), errno),
-        Failure::Orphaned => return Error::Gone("the monitor is gone, so COMMAND was not started"),
+        Failure::Orphaned => return Error::new("the monitor is gone, so COMMAND was not started"),
     };
-    Error::NotExecuted {
+    let cause = Some(cause);
+    Error {
+        message,
         status,
         cause,
-        message,
     }
 }
 

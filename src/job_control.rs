@@ -56,7 +56,7 @@ pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -
 /// suspends. So `still` is asked again while the signal is pending, and no change between that
 /// question and the suspension is missed, except with SIGSTOP, which cannot be blocked.
 pub fn suspend_self(signal: Signal, still: &dyn Fn() -> bool) {
-    if !signal.suspends() || !still() {
+    if !(signal == Signal::STOP || signal.suspends_job()) || !still() {
         return;
     }
     signal::kill_self(signal);

@@ -26,7 +26,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     let place = Place::examine(request.inherited, config, request.manner)?;
     // The pause may last long, and the file system of the working directory may be unmounted.
     fd::leave_directory();
-    let mut tree = Tree::new(None, Vec::new(), Containment::Group, None);
+    let mut tree = Tree::new(None, Vec::new(), Containment::Group);
     let mut timeout = None;
     loop {
         let arrival = arrival::wait_any(timeout).map_err(failed("wait for signals"))?;

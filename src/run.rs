@@ -11,7 +11,7 @@ use crate::pair::context::Request;
 use crate::settings::cli::{self, Parsed};
 use crate::settings::config::{Config, Manner, PREFIX};
 use crate::sys::startup::{self, Inherited};
-use crate::sys::{Errno, fd};
+use crate::sys::{errno, fd};
 use crate::{doctor, pause, start};
 
 /// Runs treaper. Returns the exit status of this process, which may be the shim or the monitor.
@@ -72,7 +72,7 @@ fn open_stderr(config: &Config) -> Result<(), Error> {
     if let Some(path) = &config.stderr {
         fd::append_stderr_to(path).map_err(|errno| {
             let (path, why) = (Shown(path), error::why_not_opened(errno));
-            Error::Unavailable(format!(
+            Error::new(format!(
                 "--stderr or TREAPER_STDERR: cannot append to '{path}': {why}"
             ))
         })?;
@@ -92,8 +92,6 @@ fn start_log(config: &Config) {
 fn print(text: &str) -> Result<(), Error> {
     let mut stdout = std::io::stdout();
     let written = stdout.write_all(text.as_bytes());
-    written.and_then(|()| stdout.flush()).map_err(|error| {
-        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        Error::kernel("write to stdout", errno)
-    })
+    let written = written.and_then(|()| stdout.flush());
+    written.map_err(|error| Error::kernel("write to stdout", errno(error)))
 }

@@ -21,7 +21,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     start(request, report.as_ref(), fds).or_else(|error| {
         let mut exit_status = request.voice.report_failure(&error, &config.command[0]);
         // Another init starts a process that exits so, and maps that status as any other.
-        if request.manner.is_other_init && error.cause().is_some() {
+        if request.manner.is_other_init && error.cause.is_some() {
             exit_status = config.exit_status(exit_status);
         }
         if let Some(report) = &report {

@@ -251,7 +251,7 @@ fn a_tree_knows_the_members_of_its_group_and_none_beside_it() {
         return skip("no cgroup v2 that this user may change");
     };
     let beside = Member::start(&other);
-    let tree = Tree::new(None, Vec::new(), Containment::Cgroup(group), None);
+    let tree = Tree::new(None, Vec::new(), Containment::Cgroup(group));
     let group = tree.cgroup().unwrap();
     let members = || {
         let mut pids = Vec::new();
@@ -302,8 +302,8 @@ fn the_most_memory_of_a_tree_is_what_the_kernel_has_counted() {
     let directory = Directory::new();
     std::fs::write(directory.0.join("memory.peak"), "41943040\n").unwrap();
     group.dir = std::fs::File::open(&directory.0).unwrap().into();
-    let tree = Tree::new(None, Vec::new(), Containment::Cgroup(group), None);
+    let tree = Tree::new(None, Vec::new(), Containment::Cgroup(group));
     assert_eq!(tree.cgroup().and_then(Cgroup::memory_peak), Some(40 << 20));
-    let tree = Tree::new(None, Vec::new(), Containment::Group, None);
+    let tree = Tree::new(None, Vec::new(), Containment::Group);
     assert_eq!(tree.cgroup().and_then(Cgroup::memory_peak), None);
 }

@@ -103,7 +103,7 @@ fn server(pid: i32, leads_group: bool) -> Server {
 }
 
 fn tree(server: Option<Server>, containment: Containment) -> Tree {
-    Tree::new(server, Vec::new(), containment, None)
+    Tree::new(server, Vec::new(), containment)
 }
 
 fn tree_of(server: Server) -> Tree {

@@ -44,9 +44,9 @@ impl Containment {
     pub fn prepare(level: Level) -> Result<Self, Error> {
         match level {
             Level::Group => Ok(Self::Group),
-            Level::Cgroup => Cgroup::make().map(Self::Cgroup).map_err(|why| {
-                Error::Unavailable(format!("--contain=cgroup cannot be used here: {why}"))
-            }),
+            Level::Cgroup => Cgroup::make()
+                .map(Self::Cgroup)
+                .map_err(|why| Error::new(format!("--contain=cgroup cannot be used here: {why}"))),
             Level::Pidns => Ok(Self::Pidns),
         }
     }

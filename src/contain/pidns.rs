@@ -51,7 +51,7 @@ fn cannot(what: &str, errno: Errno) -> Error {
         _ => "",
     };
     let text = error::describe(errno);
-    Error::Unavailable(format!(
+    Error::new(format!(
         "--contain=pidns cannot be used here: cannot {what}: {text}{remedy}"
     ))
 }

@@ -21,7 +21,7 @@ use crate::output::report::To;
 use crate::pair::context::Request;
 use crate::relay;
 use crate::settings::cli;
-use crate::settings::config::{Config, DoctorFormat, Manner};
+use crate::settings::config::{Config, Manner};
 use crate::start;
 use crate::streams::idle;
 use crate::sys::clone::{self, Fork};
@@ -49,7 +49,7 @@ pub fn examine(config: &Config, arguments: &[OsString], inherited: &Inherited) -
     checks.extend(surroundings(config));
     let left = rows_left(config, noticed);
     let text = match config.doctor {
-        Some(DoctorFormat::Json) => format!("{:#}\n", as_json(&checks, &levels, chosen, &left)),
+        Some(true) => format!("{:#}\n", as_json(&checks, &levels, chosen, &left)),
         _ => table(&checks, &levels, chosen, &left),
     };
     (text, available)

@@ -109,7 +109,7 @@ impl Voice for Catatonit {
     }
 
     fn report_failure(&self, error: &Error, _: &OsStr) -> u8 {
-        let text = match error.cause() {
+        let text = match error.cause {
             Some(cause) => format!("failed to exec pid1: {}", error::describe(cause)),
             None => error.to_string(),
         };

@@ -172,7 +172,7 @@ impl Voice for DumbInit {
 
     fn report_failure(&self, error: &Error, command: &OsStr) -> u8 {
         let name = command.to_string_lossy();
-        let (status, text) = match error.cause() {
+        let (status, text) = match error.cause {
             Some(cause) => (2, format!("{name}: {}", error::describe(cause))),
             None => (1, error.to_string()),
         };

@@ -172,11 +172,11 @@ impl Voice for Tini {
 
     fn report_failure(&self, error: &Error, command: &OsStr) -> u8 {
         let name = command.to_string_lossy();
-        let text = match error.cause() {
+        let text = match error.cause {
             Some(cause) => format!("exec {name} failed: {}", error::describe(cause)),
             None => error.to_string(),
         };
-        let status = match error.cause() {
+        let status = match error.cause {
             Some(Errno::NOENT) => 127,
             Some(Errno::ACCESS) => 126,
             _ => 1,

@@ -56,7 +56,7 @@ impl Hosts {
         // SIGCONT also reaches a suspended process. None comes if the parent has ended before.
         let _ = prctl::signal_on_parent_exit(Signal::CONT);
         if self.gone || parent.is_gone() {
-            return Err(Error::Gone(
+            return Err(Error::new(
                 "parent-exit: the process that started treaper is gone, so COMMAND was not started; --no-parent starts it",
             ));
         }
@@ -280,7 +280,7 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
 fn find_ancestor(name: &OsStr) -> Result<Vec<Watched>, Error> {
     let cannot = |why: String| {
         let name = name.to_string_lossy();
-        Error::Misuse(format!(
+        Error::new(format!(
             "cannot find an ancestor named '{name}' (--watch-ancestor): {why}"
         ))
     };

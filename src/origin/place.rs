@@ -85,7 +85,7 @@ pub fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Tr
         (_, Kind::Terminal) => Some(Trigger::Hangup),
         (StdinMode::Auto | StdinMode::Watch, Kind::Pipe | Kind::Socket) => Some(Trigger::StdinEof),
         (StdinMode::Watch, Kind::Other) => {
-            return Err(Error::Misuse(
+            return Err(Error::new(
                 "--stdin or TREAPER_STDIN: stdin is not a pipe, FIFO or socket, so it cannot be watched".to_owned(),
             ));
         }

@@ -9,24 +9,28 @@ use crate::sys::{Errno, proc};
 
 /// One line for the user, and the exit status.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Error {
-    /// An option, a variable or COMMAND cannot be used as given.
-    Misuse(String),
-    /// This system does not have or does not permit what treaper needs.
-    Unavailable(String),
-    /// A process that treaper needs has ended: the host, the shim, or the monitor.
-    Gone(&'static str),
-    NotExecuted {
-        status: u8,
-        cause: Errno,
-        message: String,
-    },
+pub struct Error {
+    pub message: String,
+    pub status: u8,
+    /// Why COMMAND could not be executed, if that is what failed.
+    pub cause: Option<Errno>,
 }
 
 impl Error {
+    /// Anything but that COMMAND could not be executed.
+    pub fn new(message: impl Into<String>) -> Self {
+        let (message, cause) = (message.into(), None);
+        let status = status::OWN_FAILURE;
+        Self {
+            message,
+            status,
+            cause,
+        }
+    }
+
     /// `cannot <verb> <object>: <errno text>`
     pub fn kernel(what: &str, errno: Errno) -> Self {
-        Self::Unavailable(format!("cannot {what}: {}", describe(errno)))
+        Self::new(format!("cannot {what}: {}", describe(errno)))
     }
 
     /// As [`Self::kernel`], if the call was to make a process.
@@ -35,24 +39,9 @@ impl Error {
         if errno != Errno::AGAIN {
             return error;
         }
-        Self::Unavailable(format!(
+        Self::new(format!(
             "{error}; treaper needs room for three more processes (ulimit -u, or pids.max of the control group)"
         ))
-    }
-
-    pub const fn status(&self) -> u8 {
-        match self {
-            Self::Misuse(_) | Self::Unavailable(_) | Self::Gone(_) => status::OWN_FAILURE,
-            Self::NotExecuted { status, .. } => *status,
-        }
-    }
-
-    /// Why COMMAND could not be executed, if that is what failed.
-    pub const fn cause(&self) -> Option<Errno> {
-        match self {
-            Self::NotExecuted { cause, .. } => Some(*cause),
-            Self::Misuse(_) | Self::Unavailable(_) | Self::Gone(_) => None,
-        }
     }
 }
 
@@ -96,10 +85,6 @@ impl fmt::Display for Shown<'_> {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Misuse(text) | Self::Unavailable(text) => text,
-            Self::Gone(text) => text,
-            Self::NotExecuted { message, .. } => message,
-        })
+        f.write_str(&self.message)
     }
 }

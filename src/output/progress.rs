@@ -66,7 +66,7 @@ impl Voice for Own {
 
     fn report_failure(&self, error: &Error, _: &OsStr) -> u8 {
         stderr::line(format_args!("{error}"));
-        error.status()
+        error.status
     }
 }
 
@@ -112,11 +112,6 @@ impl Named {
             *slot = Some((pid, name));
         }
         self.count += 1;
-    }
-
-    /// Whether further names would not be shown.
-    pub fn is_full(&self) -> bool {
-        self.count >= self.first.len()
     }
 }
 

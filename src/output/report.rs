@@ -69,7 +69,7 @@ impl Report {
         let prepared = prepared.map_err(|errno| {
             let why = error::why_not_opened(errno);
             let text = format!("--report or TREAPER_REPORT: cannot write to {to}: {why}");
-            Error::Unavailable(text)
+            Error::new(text)
         })?;
         let ledger = Ledger::shared().map_err(|errno| Error::kernel("map memory", errno))?;
         Ok(Self {

@@ -1,6 +1,5 @@
 //! What is the same for every process of treaper in one run.
 
-use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 
 use super::board::Board;
@@ -111,10 +110,6 @@ impl<'a> Context<'a> {
             job_control: self.place.job_control,
             suspends_with_signals: self.manner.suspends_with_signals,
         }
-    }
-
-    pub fn command(&self) -> &OsStr {
-        self.config.command.first().map_or("".as_ref(), |name| name)
     }
 
     /// A signal that arrives as `from` is forwarded as `to`, or is dropped.

@@ -31,7 +31,7 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
     // A shim that ended before the parent-death signal was set causes none, so its pid is compared.
     if !matches!(shim, Link::Bell(_)) && shim.is_gone() {
         context.record_loss(Trigger::ShimKilled);
-        return Err(Error::Gone(match pid::own() {
+        return Err(Error::new(match pid::own() {
             1 => {
                 "the monitor would be PID 1 of a PID namespace, so COMMAND was not started; unshare needs --fork"
             }
@@ -69,7 +69,7 @@ pub fn start_server<'a>(
         leader: context.board.leader.atomic(),
         failure: context.board.failure.atomic(),
     };
-    let (name, cgroup) = (context.command(), prepared.containment.cgroup());
+    let (name, cgroup) = (&context.config.command[0], prepared.containment.cgroup());
     let inside = cgroup.map(|cgroup| cgroup.dir.as_fd());
     let spawned = clone::spawn(&setup, inside, || prepared.command.execute())
         .map_err(|errno| command::error(Failure::Clone(errno), name, &place.directory))?;
@@ -125,8 +125,7 @@ pub fn start_server<'a>(
         watch.add(Source::Bell(bell.as_raw_fd()));
     }
     let server = Server::new(spawned, place.standing);
-    let ledger = context.report.map(|report| report.ledger);
-    let tree = Tree::new(Some(server), strangers, prepared.containment, ledger);
+    let tree = Tree::new(Some(server), strangers, prepared.containment);
     let parent = prepared.hosts.parent.filter(|_| is_alone);
     Ok(Supervisor::new(context, role, parent, watch, tree))
 }

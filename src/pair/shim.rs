@@ -106,8 +106,7 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
         },
     });
     let containment = if namespace { Containment::Group } else { level };
-    let ledger = context.report.map(|report| report.ledger);
-    let mut tree = Tree::new(server, strangers, containment, ledger);
+    let mut tree = Tree::new(server, strangers, containment);
     tree.ending_init = ending;
     let watch = Watch::default();
     let mut supervisor = Supervisor::new(context, Role::Heir, shim.parent, watch, tree);

@@ -67,6 +67,7 @@ impl<'a> Supervisor<'a> {
         mut tree: Tree,
     ) -> Self {
         tree.spare = context.spare;
+        tree.ledger = context.report.map(|report| report.ledger);
         tree.treaper[1] = role.shim().unwrap_or(0);
         let front = context.front.as_ref().and_then(|front| front.pid);
         tree.treaper[2] = front.map_or(0, Pid::get);
@@ -99,7 +100,11 @@ impl<'a> Supervisor<'a> {
         let failure = board.failure().or(is_missing.then_some(Failure::Orphaned));
         if let Some(failure) = failure.filter(|_| plan.state == State::Done) {
             let directory = &self.context.place.directory;
-            return Err(command::error(failure, self.context.command(), directory));
+            return Err(command::error(
+                failure,
+                &self.context.config.command[0],
+                directory,
+            ));
         }
         let status = self.finish(&plan);
         self.end_run(plan.trigger, status);

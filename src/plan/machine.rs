@@ -191,10 +191,9 @@ impl Plan {
                     unread: None,
                 };
             }
-            State::Running => return self.terminate(trigger, now),
             // During a drain a second hang-up changes nothing. Every other trigger ends the drain
             // and replaces its trigger: a dying host's pipe may end before the host.
-            State::Draining { .. } if !trigger.drains() => {
+            State::Running | State::Draining { .. } if !trigger.drains() => {
                 self.trigger = Some(trigger);
                 return self.terminate(trigger, now);
             }

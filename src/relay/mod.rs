@@ -37,16 +37,16 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
             fd::Kind::Terminal => "; at a terminal, write: cat | treaper",
             _ => "",
         };
-        return Err(Error::Misuse(format!(
+        return Err(Error::new(format!(
             "{source}: stdin is not a pipe, FIFO or stream socket, so the relay cannot pass it on{hint}"
         )));
     }
     if settings.follow_turns() && startup::was_closed(fd::STDOUT) {
         let why = "stdout is closed, so no answer can be passed on";
-        return Err(Error::Misuse(format!("{source}: {why}")));
+        return Err(Error::new(format!("{source}: {why}")));
     }
     if !settings.sockets.is_empty() && proc::view().is_err() {
-        return Err(Error::Unavailable(format!(
+        return Err(Error::new(format!(
             "{source}: cannot check which process connects: /proc is missing, or is that of another PID namespace"
         )));
     }
@@ -57,7 +57,7 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
 /// Names the socket that cannot be made.
 fn at_path<T>(settings: &Writers, path: &Path, made: Result<T, String>) -> Result<T, Error> {
     let (source, path) = (&settings.source, path.display());
-    let unmade = |why| Error::Misuse(format!("{source}: cannot make the socket '{path}': {why}"));
+    let unmade = |why| Error::new(format!("{source}: cannot make the socket '{path}': {why}"));
     made.map_err(unmade)
 }
 

@@ -146,9 +146,6 @@ impl Output {
             Ok(count) => {
                 self.buffer.written(count);
                 self.since = self.since.map(|_| clock::now());
-                if self.from.is_none() && self.is_empty() {
-                    self.leave();
-                }
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.leave(),

@@ -127,8 +127,8 @@ pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Er
     let error = match grammar_of(used, &given).try_get_matches_from(arguments) {
         Ok(matches) => {
             return match Config::new(matches, unknown) {
-                Err(Error::Misuse(text)) if text == NO_COMMAND => {
-                    Err(Error::Misuse(explain_swallowed(arguments).unwrap_or(text)))
+                Err(error) if error.message == NO_COMMAND => {
+                    Err(explain_swallowed(arguments).map_or(error, Error::new))
                 }
                 result => result.map(|config| Parsed::Run(Box::new(config))),
             };
@@ -136,10 +136,10 @@ pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Er
         Err(error) => error,
     };
     match grammar().try_get_matches_from(arguments) {
-        Ok(_) => Err(Error::Misuse(explain_variable(&error))),
+        Ok(_) => Err(Error::new(explain_variable(&error))),
         // A help or version is no error.
         Err(text) if !text.use_stderr() => Ok(Parsed::Print(text.to_string())),
-        Err(error) => Err(Error::Misuse(explain(&error, arguments))),
+        Err(error) => Err(Error::new(explain(&error, arguments))),
     }
 }
 
@@ -148,7 +148,7 @@ pub fn from_variables(variables: &Variables, command: &[OsString]) -> Result<Con
     let words = [OsString::from("treaper"), OsString::from("--")];
     match parse(&[&words, command].concat(), variables)? {
         Parsed::Run(config) => Ok(*config),
-        Parsed::Print(text) => Err(Error::Misuse(text)),
+        Parsed::Print(text) => Err(Error::new(text)),
     }
 }
 

@@ -38,12 +38,6 @@ pub enum SignalUse {
     Forward,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DoctorFormat {
-    Table,
-    Json,
-}
-
 /// Who gets a signal that is no trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardTo {
@@ -144,7 +138,7 @@ pub struct Config {
     pub verbosity: u8,
     /// In `env_logger`'s form.
     pub log: Option<String>,
-    pub doctor: Option<DoctorFormat>,
+    pub doctor: Option<bool>,
     /// Variables with the prefix of treaper that belong to no option.
     pub unknown_variables: Vec<String>,
     pub command: Vec<OsString>,
@@ -222,8 +216,8 @@ impl Config {
 pub const NO_COMMAND: &str = "no COMMAND was given; see treaper --help";
 
 /// Refuses a command line without COMMAND, and one with a COMMAND that `--doctor` replaces.
-fn check_command(command: &[OsString], doctor: Option<DoctorFormat>) -> Result<(), Error> {
-    Err(Error::Misuse(match (command.first(), doctor) {
+fn check_command(command: &[OsString], doctor: Option<bool>) -> Result<(), Error> {
+    Err(Error::new(match (command.first(), doctor) {
         (None, None) => NO_COMMAND.to_owned(),
         (Some(first), Some(_)) if first == "json" => {
             "--doctor: the format follows an equals sign: --doctor=json".to_owned()
@@ -262,7 +256,7 @@ impl Matches {
         let (source, found) = (self.source(long), self.all(long));
         if found.len() > 32 {
             let source = source.unwrap_or_default();
-            return Err(Error::Misuse(format!("{source}: more than 32 values")));
+            return Err(Error::new(format!("{source}: more than 32 values")));
         }
         Ok(found)
     }
@@ -280,7 +274,7 @@ impl Matches {
             boundaries: self.messages("boundary")?,
             cancel_drain: self.last("cancel-drain").unwrap_or(Duration::from_secs(5)),
         };
-        Err(Error::Misuse(match (turn, cancel, boundary, drain) {
+        Err(Error::new(match (turn, cancel, boundary, drain) {
             (None, Some(cancel), ..) => {
                 format!("{cancel}: needs --turn, which names the messages that begin a turn")
             }

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::contain::Level;
 use crate::plan::policy::{KillMode, Until};
-use crate::settings::config::{self, DoctorFormat, ForwardTo, SignalUse, StdinMode};
+use crate::settings::config::{self, ForwardTo, SignalUse, StdinMode};
 use crate::settings::value;
 
 use Value::{Bytes, Text, Word};
@@ -199,7 +199,7 @@ const STREAMS: &[Opt] = &[
     })
     .help("Log each step; -vv: each process"),
     opt("doctor", |arg| {
-        let formats = &[("table", DoctorFormat::Table), ("json", DoctorFormat::Json)];
+        let formats = &[("table", false), ("json", true)];
         one(arg, "FORMAT", Word(formats))
             .num_args(0..=1)
             .require_equals(true)

@@ -22,7 +22,7 @@ pub struct Idle {
 pub fn open() -> Result<Writes, Error> {
     const OPTION: &str = "--idle or TREAPER_IDLE";
     if fd::kind(fd::STDIN) == Kind::Other {
-        return Err(Error::Misuse(format!(
+        return Err(Error::new(format!(
             "{OPTION}: stdin is not a pipe, FIFO, socket or terminal, so treaper cannot notice what is written to it"
         )));
     }
@@ -34,7 +34,7 @@ pub fn open() -> Result<Writes, Error> {
             Errno::NOENT => " (is /proc mounted?)",
             _ => "",
         };
-        Error::Unavailable(format!("{OPTION}: {failed}{hint}"))
+        Error::new(format!("{OPTION}: {failed}{hint}"))
     })
 }
 

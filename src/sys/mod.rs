@@ -47,7 +47,7 @@ fn check(ret: libc::c_long) -> Result<libc::c_long, Errno> {
 }
 
 /// The number of an error of std or of nix.
-fn errno(error: impl Into<std::io::Error>) -> Errno {
+pub fn errno(error: impl Into<std::io::Error>) -> Errno {
     Errno::from_io_error(&error.into()).unwrap_or(Errno::IO)
 }
 

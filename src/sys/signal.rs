@@ -87,10 +87,6 @@ impl Signal {
         self.0 > libc::SIGSYS as u8
     }
 
-    pub const fn suspends(self) -> bool {
-        self.0 == Self::STOP.0 || self.suspends_job()
-    }
-
     pub const fn suspends_job(self) -> bool {
         matches!(self.0 as i32, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
     }

@@ -314,7 +314,7 @@ fn record(ledger: Ledger, pid: Pid) {
 
 /// Keeps pid and name for the message.
 fn remember(victims: &mut Named, pid: Pid) {
-    if victims.is_full() {
+    if victims.count >= victims.first.len() {
         return;
     }
     match proc::stat(pid.get()) {

@@ -93,7 +93,7 @@ pub struct Tree {
     containment: Containment,
     /// How the children were found by the last walk.
     search: Search,
-    ledger: Option<Ledger>,
+    pub ledger: Option<Ledger>,
     cut_short: bool,
     first_step: Option<FirstStep>,
     reaped: u64,
@@ -103,12 +103,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    pub fn new(
-        server: Option<Server>,
-        strangers: Vec<i32>,
-        containment: Containment,
-        ledger: Option<Ledger>,
-    ) -> Self {
+    pub fn new(server: Option<Server>, strangers: Vec<i32>, containment: Containment) -> Self {
         Self {
             server,
             strangers,
@@ -117,7 +112,7 @@ impl Tree {
             ending_init: None,
             containment,
             search: Search::Files,
-            ledger,
+            ledger: None,
             cut_short: false,
             first_step: None,
             reaped: 0,

@@ -49,7 +49,7 @@ impl Spare {
                 return Ok(Some(Self { names, own, known }));
             }
         };
-        Err(Error::Misuse(format!("--spare or TREAPER_SPARE: {why}")))
+        Err(Error::new(format!("--spare or TREAPER_SPARE: {why}")))
     }
 
     /// Whether a process of the tree is spared. `below`: a spared process has started it. The

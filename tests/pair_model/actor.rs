@@ -433,7 +433,7 @@ fn live(scene: &Scene) -> u8 {
         voice: &Own,
         inherited: &inherited,
     };
-    start::run(request).unwrap_or_else(|error| error.status())
+    start::run(request).unwrap_or_else(|error| error.status)
 }
 
 /// What a process does after these answers.

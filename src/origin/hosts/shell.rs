@@ -19,8 +19,8 @@ pub fn was_given_a_command(command_line: &[u8]) -> bool {
     if !SHELLS.contains(&name) {
         return false;
     }
-    while let Some(word) = words.next() {
-        match word {
+    loop {
+        match words.next().unwrap_or_default() {
             b"--" | b"-" | b"+" => return false,
             word if word == b"--command" || word.starts_with(b"--command=") => return true,
             // Each takes the next word as its value.
@@ -39,5 +39,4 @@ pub fn was_given_a_command(command_line: &[u8]) -> bool {
             _ => return false,
         }
     }
-    false
 }

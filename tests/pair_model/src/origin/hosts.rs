@@ -36,7 +36,7 @@ impl Hosts {
             let _ = prctl::signal_on_parent_exit(Signal::CONT);
         }
         if self.parent.is_none_or(Parent::is_gone) {
-            return Err(Error::Gone("parent-exit"));
+            return Err(Error::new("parent-exit"));
         }
         Ok(())
     }

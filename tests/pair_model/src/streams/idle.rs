@@ -10,7 +10,7 @@ pub struct Idle {
 }
 
 pub fn open() -> Result<Writes, Error> {
-    Err(Error::Gone("left out"))
+    Err(Error::new("left out"))
 }
 
 impl Idle {
