@@ -107,7 +107,7 @@ impl<'a> Supervisor<'a> {
             ));
         }
         let status = self.finish(&plan);
-        self.end_run(plan.trigger, status);
+        self.end_run(plan.trigger, status, plan.state == State::Survived);
         Ok((plan, status))
     }
 
@@ -154,11 +154,11 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// When the tree is gone, or was given up. `status`: the exit status.
-    fn end_run(&mut self, trigger: Option<Trigger>, status: u8) {
+    /// When the tree is gone, or was given up (`survived`). `status`: the exit status.
+    fn end_run(&mut self, trigger: Option<Trigger>, status: u8, survived: bool) {
         let finally = finally::run(self.context, trigger, status);
         // What the command has left in other groups is not of its own group, which is gone.
-        if finally.is_some() && status != status::SURVIVORS {
+        if finally.is_some() && !survived {
             self.kill_until_empty();
         }
         let report = self.context.report;
@@ -275,7 +275,7 @@ impl<'a> Supervisor<'a> {
         stderr::defer();
         log::error!("cannot {what}: {errno}; the tree gets SIGKILL");
         self.kill_until_empty();
-        self.end_run(self.context.board.trigger(), status::OWN_FAILURE);
+        self.end_run(self.context.board.trigger(), status::OWN_FAILURE, false);
         stderr::write_deferred();
         clone::exit_now(status::OWN_FAILURE.into())
     }
