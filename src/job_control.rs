@@ -27,11 +27,13 @@ pub fn forward_resumption(
 }
 
 /// Whether a process of the tree has sent `arrival` to the whole job (`kill 0`): then it is not for
-/// treaper, and the server has it. PID 1 has a known number, so what it gets is for treaper.
-pub fn is_from_within(arrival: &Arrival) -> bool {
+/// treaper, and the server has it. PID 1 has a known number, so what it gets is for treaper. The
+/// tree is below each child that is `ours`.
+pub fn is_from_within(arrival: &Arrival, ours: &dyn Fn(i32) -> bool) -> bool {
     match arrival.origin {
         Origin::Process(sender) if pid::own() != 1 => {
-            pid::group_of(sender) == Ok(pid::group()) && proc::is_descendant(sender) == Ok(true)
+            let child = proc::child_above(sender).ok().flatten();
+            pid::group_of(sender) == Ok(pid::group()) && child.is_some_and(ours)
         }
         _ => false,
     }

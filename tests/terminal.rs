@@ -767,6 +767,26 @@ fn a_long_stop_lists_what_it_waits_for_and_ctrl_c_kills_that() {
     }
 }
 
+/// It is a child of treaper, in its group, and not of the tree.
+#[test]
+fn a_signal_of_a_helper_that_is_older_than_treaper_reaches_the_server() {
+    for options in [&[][..], &["--no-guard"]] {
+        let (scene, _master) = Scene::new().terminal();
+        let go = scene.directory().join("go");
+        let helper = format!(
+            "(until [ -e {} ]; do sleep 0.05; done; kill -USR1 $$) & exec \"$@\"",
+            go.display()
+        );
+        let shell = ["sh", "-c", &helper, "sh"].map(str::to_owned);
+        let tree = Wrap::Treaper(options).tree("server:on=USR1/7");
+        let mut run = scene
+            .start(&[shell.to_vec(), tree].concat())
+            .ready(&["server"]);
+        std::fs::write(go, "").unwrap();
+        assert_eq!(run.wait_clean().code(), Some(7), "{options:?}");
+    }
+}
+
 /// The monitor learns of the key by SIGCHLD, which also comes when a process has ended.
 #[test]
 fn after_the_offer_the_end_of_one_process_kills_no_other() {

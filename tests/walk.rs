@@ -12,7 +12,7 @@ use common::family::{
     cell, child, end, gone, is_set, kill, live, live_and_reap, number_next, play,
 };
 use common::{sys, until};
-use treaper::sys::proc::is_descendant;
+use treaper::sys::proc::child_above;
 use treaper::tree::walk::{self, Gaps, Reach, Scope, Search};
 
 const SEARCHES: [Search; 2] = [Search::Files, Search::Scan];
@@ -245,15 +245,15 @@ fn a_descendant_is_known_by_its_ancestors() {
     let deeper = is_set(deeper);
     // Otherwise it could outlive its parent, with the output of the tests open.
     is_set(is_bound);
-    for pid in [sys::getpid(), top, deeper] {
-        assert_eq!(is_descendant(pid), Ok(true));
+    for (pid, child) in [(sys::getpid(), 0), (top, top), (deeper, top)] {
+        assert_eq!(child_above(pid), Ok(Some(child)));
     }
     for pid in [1, sys::getppid()] {
-        assert_eq!(is_descendant(pid), Ok(false));
+        assert_eq!(child_above(pid), Ok(None));
     }
     kill(top);
     sys::wait_for(top);
-    assert!(is_descendant(top).is_err());
+    assert!(child_above(top).is_err());
 }
 
 #[test]

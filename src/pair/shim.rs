@@ -323,7 +323,8 @@ impl Shim<'_> {
         let server = self.server_pid().map(|pid| Origin::Process(pid.get()));
         let from_server = Some(arrival.origin) == server && board.ended().is_none();
         let in_job = context.place.job_control;
-        let from_tree = from_server || in_job && job_control::is_from_within(arrival);
+        let ours = |child| child == self.monitor.get();
+        let from_tree = from_server || in_job && job_control::is_from_within(arrival, &ours);
         if from_tree && !context.manner.is_other_init {
             return context.report_forwarding(arrival.signal, None);
         }

@@ -193,23 +193,25 @@ pub fn children(pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     }
 }
 
-/// Whether `pid` descends from this process. Tried twice, since orphans move. Fails as [`stat`].
-pub fn is_descendant(pid: i32) -> Result<bool, Errno> {
+/// The child from which `pid` descends, or which it is; 0 for this process. `None`: it does not
+/// descend from this process. Tried twice, since orphans move. Fails as [`stat`].
+pub fn child_above(pid: i32) -> Result<Option<i32>, Errno> {
     let view = view()?;
-    view.leads_to_own(pid).or_else(|_| view.leads_to_own(pid))
+    view.child_above(pid).or_else(|_| view.child_above(pid))
 }
 
 const MAX_ANCESTORS: usize = 1000;
 
 impl View {
-    fn leads_to_own(self, mut pid: i32) -> Result<bool, Errno> {
+    fn child_above(self, mut pid: i32) -> Result<Option<i32>, Errno> {
+        let mut child = 0;
         for _ in 0..MAX_ANCESTORS {
             match pid {
-                own if own == pid::own() => return Ok(true),
-                1 => return Ok(false),
+                own if own == pid::own() => return Ok(Some(child)),
+                1 => return Ok(None),
                 // The last one is being reaped, or its parent is in another PID namespace.
                 0 => return Err(Errno::SRCH),
-                _ => pid = self.stat(pid)?.parent,
+                _ => (child, pid) = (pid, self.stat(pid)?.parent),
             }
         }
         Err(Errno::LOOP)

@@ -98,8 +98,8 @@ impl Supervisor<'_> {
         let in_foreground = self.context.board.in_foreground;
         match proc::stat(server.get()) {
             Ok(stat) if stat.foreground == stat.group => in_foreground.set(true),
-            Ok(stat) => match proc::is_descendant(stat.foreground) {
-                Ok(is_ours) => in_foreground.set(is_ours),
+            Ok(stat) => match proc::child_above(stat.foreground) {
+                Ok(child) => in_foreground.set(child.is_some()),
                 // Its leader has ended. Another member shows whose it is; else it stays as it was.
                 Err(_) => self.tree.each(&mut |member| {
                     if pid::group_of(member.pid.get()) == Ok(stat.foreground) {

@@ -73,9 +73,12 @@ impl Supervisor<'_> {
         let is_of_tree = match &self.role {
             // What it has sent to itself is a signal that it has put back.
             Role::Monitor(_) if ![pid::parent(), pid::own()].contains(&sender) => {
-                proc::is_descendant(sender) == Ok(true)
+                matches!(proc::child_above(sender), Ok(Some(_)))
             }
-            Role::Alone if self.context.place.job_control => job_control::is_from_within(arrival),
+            Role::Alone if self.context.place.job_control => {
+                let ours = |child| !self.tree.strangers.contains(&child);
+                job_control::is_from_within(arrival, &ours)
+            }
             _ => false,
         };
         let is_from_tree = (is_server || is_of_tree) && arrival.signal != Signal::CHLD;

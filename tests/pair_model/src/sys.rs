@@ -459,7 +459,7 @@ pub mod proc {
         stat(pid).is_ok_and(|stat| stat.state == b'T')
     }
 
-    pub fn is_descendant(_: i32) -> Result<bool, Errno> {
+    pub fn child_above(_: i32) -> Result<Option<i32>, Errno> {
         Err(Errno::SRCH)
     }
 
