@@ -348,6 +348,27 @@ fn a_terminal_that_is_read_slowly_gets_all_of_the_output() {
     }
 }
 
+/// Also if the server itself has ended before the stop.
+#[test]
+fn after_a_stop_the_relay_gives_up_on_a_host_that_reads_nothing() {
+    for guard in [&[][..], &["--no-guard"]] {
+        let options = [&OPTIONS[..], &["--until=tree"], guard].concat();
+        let (_reader, stdout) = sys::pipe().unwrap();
+        let script = "yes & exit 0";
+        let mut talk = Talk::start(&Wrap::Treaper(&options), stdout.into(), script, None);
+        until("a flood", || !talk.run.named("yes").is_empty());
+        until("the end of the server", || talk.run.named("sh").is_empty());
+        common::until_it_rests(talk.run.named("yes")[0].pid);
+        talk.run.signal(libc::SIGTERM);
+        talk.run.wait_clean();
+        assert!(
+            talk.stderr().contains("output is lost"),
+            "{}",
+            talk.stderr()
+        );
+    }
+}
+
 /// Nobody reads the output, so the relay gives up some seconds after the end of the tree.
 #[test]
 fn treaper_ends_by_the_signal_of_the_server_only_after_the_relay() {

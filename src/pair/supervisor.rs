@@ -214,14 +214,18 @@ impl<'a> Supervisor<'a> {
         if self.context.board.stop_sent.get() || !self.tree.stop_server(signal) {
             return;
         }
-        if let Some(front) = &self.context.front {
-            // That process no longer has to wait for the host.
-            stream::send(front.line.as_fd(), b"!");
-        }
+        self.hurry_front();
         self.context.board.stop_sent.set(self.tree.has_sent_stop());
         // After the signal, so that the message does not delay the stop.
         if let Some(trigger) = plan.trigger {
             progress::stopped_unasked(trigger, signal);
+        }
+    }
+
+    /// The process in front of treaper no longer has to wait for the host to read all output.
+    fn hurry_front(&self) {
+        if let Some(front) = &self.context.front {
+            stream::send(front.line.as_fd(), b"!");
         }
     }
 
@@ -405,6 +409,9 @@ impl World for Supervisor<'_> {
                 let names = by_itself && !self.context.manner.is_other_init;
                 self.tree.daemons = names.then(|| self.tree.daemons.unwrap_or_default());
                 self.tree.stop_rest(self.stop_signal(plan));
+                if !by_itself {
+                    self.hurry_front();
+                }
             }
             Action::KillAll => {
                 let progress = self.tree.kill_round();
