@@ -165,6 +165,28 @@ fn the_group_or_the_whole_tree_gets_a_signal_if_an_option_says_so() {
 }
 
 #[test]
+fn the_group_of_a_server_that_has_exited_still_gets_a_signal() {
+    if common::special::kernel() < (6, 9) {
+        return common::skip(
+            "before Linux 6.9 the group of a process that is gone cannot be signalled",
+        );
+    }
+    for guard in [&[][..], &["--no-guard"]] {
+        let options = [&["--until=tree", "--forward-to=group"], guard].concat();
+        let mut run = treaper(
+            &options,
+            "server:exit=0[near:record,far:setsid:record]",
+            &["near", "far"],
+        );
+        common::until("the end of the server", || run.named("server").is_empty());
+        run.signal(libc::SIGUSR1);
+        run.log.wait("near", "signal");
+        assert_eq!(run.received("near"), [libc::SIGUSR1], "{guard:?}");
+        assert!(run.received("far").is_empty(), "{guard:?}");
+    }
+}
+
+#[test]
 fn a_rewritten_signal_arrives_as_another_or_not_at_all() {
     let options = [
         "--rewrite",

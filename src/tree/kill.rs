@@ -268,13 +268,14 @@ impl Tree {
     pub fn signal_group(&mut self, signal: Signal) {
         let Some(server) = &self.server else { return };
         let group_of = |pid: Pid| proc::stat(pid.get()).map(|stat| stat.group);
-        let Ok(group) = group_of(server.pid) else {
-            return self.signal_server(signal, None);
-        };
-        if server.group().is_some_and(|own| own.get() == group) {
+        let group = group_of(server.pid);
+        if server.reaped || server.group().is_some_and(|own| group == Ok(own.get())) {
             let _ = signal_whole_group(server, signal);
             return;
         }
+        let Ok(group) = group else {
+            return self.signal_server(signal, None);
+        };
         self.each(&mut |member| {
             if group_of(member.pid) == Ok(group) {
                 log_sent(member.pid, signal, member.send(signal));
