@@ -2,11 +2,12 @@
 
 use crate::command::Command;
 use crate::contain::Containment;
-use crate::origin::{hosts, place::Place, unit};
+use crate::origin::{hosts, hosts::Watched, place::Place, unit};
 use crate::output::error::Error;
 use crate::output::report::Report;
 use crate::pair::board::Board;
 use crate::pair::context::{Context, Prepared, Request};
+use crate::plan::event::Trigger;
 use crate::streams::idle;
 use crate::sys::{exec, fd, pid};
 use crate::tree::spare::Spare;
@@ -34,15 +35,19 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
 fn start(request: Request<'_>, report: Option<&Report>, to_server: Vec<i32>) -> Result<u8, Error> {
     let (mut context, mut prepared) = prepare(request, to_server)?;
     context.report = report;
+    let mut own = None;
     if request.config.writers.are_used() {
         // Before the relay is made: from then on, stdin here comes from the relay.
         prepared.hosts.hold_stdin();
+        // What closes files for the relay may keep its end of the line open after it was killed.
+        own = Watched::open(pid::own(), Trigger::RelayKilled).ok();
     }
     let relay = relay::start(request.config, &context.place, prepared.hosts.parent)?;
     let (front, _sockets) = relay.unzip();
     if front.is_some() {
         // The relay is the parent by now. It has seen that the host lives, and reports its end.
         prepared.hosts.parent = None;
+        prepared.hosts.watched.extend(own);
         context.place.strangers.clear();
     }
     context.front = front;

@@ -190,6 +190,16 @@ fn on_a_file_system(
     options: &[&str],
     children: usize,
 ) -> Option<String> {
+    let children = children.to_string();
+    on_a_file_system_with(&[("CHILDREN", &children)], stream, hangs, options)
+}
+
+fn on_a_file_system_with(
+    variables: &[(&str, &str)],
+    stream: &str,
+    hangs: &str,
+    options: &[&str],
+) -> Option<String> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/hung_file.py");
     let python = Command::new("python3").arg("-V").output();
     if python.is_err() || !sys::is_root() || !Path::new("/dev/fuse").exists() {
@@ -199,7 +209,7 @@ fn on_a_file_system(
     let directory = Directory::new();
     let file = directory.0.join("file");
     let output = Command::new("unshare")
-        .env("CHILDREN", children.to_string())
+        .envs(variables.iter().copied())
         .args(["-m", "python3", script, file.to_str().unwrap()])
         .args([stream, hangs])
         .args([TREAPER, "--drain=100ms", "--grace=300ms"])
@@ -254,6 +264,23 @@ fn a_stdout_on_a_file_system_that_hangs_keeps_no_trigger_waiting() {
 fn a_lock_on_a_file_system_that_hangs_keeps_no_trigger_waiting() {
     for (options, hangs) in scenes() {
         on_a_file_system("lock", hangs, options, 0);
+    }
+}
+
+/// What waits in its place has all descriptors of the killed process, and keeps them open.
+#[test]
+fn a_lock_on_a_file_system_that_hangs_hides_no_killed_shim_and_no_killed_relay() {
+    let directory = Directory::new();
+    let socket = format!("--inject=unix:{}", directory.0.join("socket").display());
+    for options in [
+        &[][..],
+        &["--contain=pidns"],
+        &[&socket],
+        &[&socket, "--no-guard"],
+    ] {
+        for hangs in ["hangs", "works"] {
+            on_a_file_system_with(&[("KILLS", "1")], "lock", hangs, options);
+        }
     }
 }
 

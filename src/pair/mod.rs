@@ -24,20 +24,20 @@ use supervisor::Role;
 /// The shim, and in its child the monitor.
 pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
     let in_job = context.place.job_control;
-    let (forked, bell, shim, watched) = if prepared.containment.is_namespace() {
+    // Opened before the fork, so it cannot be that of another process. From a PID namespace it can
+    // be watched, but not used for a signal.
+    let watched = Watched::open(pid::own(), Trigger::ShimKilled);
+    let (forked, bell, shim) = if prepared.containment.is_namespace() {
         // The monitor will not see the processes outside.
         prepared.hosts.hold_stdin();
         let pipe = fd::signalling_pipe(Signal::CONT);
         let (read, write) = pipe.map_err(|errno| Error::kernel("make a pipe", errno))?;
-        (pidns::fork(in_job)?, Some(read), Link::Bell(write), None)
+        (pidns::fork(in_job)?, Some(read), Link::Bell(write))
     } else {
-        let (pid, trigger) = (pid::own(), Trigger::ShimKilled);
-        // Both are opened before the fork, so they cannot be those of another process.
-        let link = Link::Parent(pid, pidfd::open(pid).ok());
-        let watched = pidfd::open(pid).map(|fd| Watched { pid, fd, trigger });
+        let link = Link::Parent(pid::own(), pidfd::open(pid::own()).ok());
         let forked = clone::fork(in_job);
         let forked = forked.map_err(|errno| Error::no_process("start the monitor", errno))?;
-        (forked, None, link, watched.ok())
+        (forked, None, link)
     };
     match forked {
         Fork::Parent(monitor) => {

@@ -35,8 +35,7 @@ pub enum Source<'a> {
     Signals(OwnedFd),
     /// A pidfd is readable when its process has ended.
     Process(OwnedFd, Trigger),
-    /// The write end of the bell, which hangs up when the shim is gone. Every kernel can do this,
-    /// and in a PID namespace of its own the monitor cannot notice that in another way.
+    /// The write end of the bell, which hangs up when the shim is gone, also without pidfds.
     Bell(RawFd),
     /// The line to the process in front of treaper: a byte is a trigger, a hang-up its end.
     Front(BorrowedFd<'a>),

@@ -8,7 +8,7 @@ use crate::plan::event::Trigger;
 use crate::settings::config::Config;
 use crate::sys::parent::Parent;
 use crate::sys::signal::Signal;
-use crate::sys::{pid, pidfd, prctl};
+use crate::sys::{Errno, pid, pidfd, prctl};
 
 pub const MONITOR: &CStr = c"tree-monitor";
 
@@ -17,6 +17,17 @@ pub struct Watched {
     pub pid: i32,
     pub fd: OwnedFd,
     pub trigger: Trigger,
+}
+
+impl Watched {
+    pub fn open(pid: i32, trigger: Trigger) -> Result<Self, Errno> {
+        // Here the relay is only a line.
+        if trigger == Trigger::RelayKilled {
+            return Err(Errno::SRCH);
+        }
+        let fd = pidfd::open(pid)?;
+        Ok(Self { pid, fd, trigger })
+    }
 }
 
 #[derive(Debug, Default)]
@@ -48,9 +59,8 @@ pub fn find(_: &Config, _: bool) -> Result<Hosts, Error> {
         watched: Vec::new(),
         parent: Some(Parent::new(pid)),
     };
-    if let Ok(fd) = pidfd::open(pid) {
-        let trigger = Trigger::ParentExit;
-        hosts.watched.push(Watched { pid, fd, trigger });
-    }
+    hosts
+        .watched
+        .extend(Watched::open(pid, Trigger::ParentExit));
     Ok(hosts)
 }
