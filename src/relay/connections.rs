@@ -198,7 +198,7 @@ impl Connections {
             connection.answer(if is_done { "ok\n" } else { &error });
         }
         for (_, listener) in self.sources.drain(..) {
-            while let Ok((stream, _)) = listener.accept() {
+            for (stream, _) in (0..1000).map_while(|_| listener.accept().ok()) {
                 stream::send(stream.as_fd(), error.as_bytes());
             }
         }

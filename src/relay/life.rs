@@ -169,9 +169,13 @@ impl Relay {
         }
     }
 
-    /// Takes all signals that have arrived, and waits for the first one.
+    /// Takes signals that have arrived, and waits for the first one. Bounded, since a process can
+    /// send them without a pause.
     fn take_signals(&mut self, mut time: Duration) -> Result<(), Errno> {
-        while let Some(arrival) = arrival::wait_any(Some(time))? {
+        for _ in 0..100 {
+            let Some(arrival) = arrival::wait_any(Some(time))? else {
+                break;
+            };
             time = Duration::ZERO;
             if self.child.loses_host() {
                 self.report(Trigger::ParentExit);
