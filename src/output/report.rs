@@ -82,9 +82,6 @@ impl Report {
 
     /// Unless another process of treaper has written it.
     pub fn write(&self, facts: &Facts<'_>) {
-        if self.ledger.written.replace(1) != 0 {
-            return;
-        }
         if let Err(why) = self.try_write(facts) {
             log::error!("cannot write the report to {}: {why}", self.to);
         }
@@ -94,6 +91,11 @@ impl Report {
         let room = Vec::<u8>::new().try_reserve_exact(ROOM);
         room.map_err(|_| error::describe(Errno::NOMEM))?;
         let line = format!("{}\n", self.object(facts, clock::now())).into_bytes();
+        // As late as possible: if this process is killed after it, there is no report. A write can
+        // wait for ever, so the other process must not try that too.
+        if self.ledger.written.replace(1) != 0 {
+            return Ok(());
+        }
         let written = match &self.to {
             To::File(path) => {
                 let file = fd::open_to_append(path).map_err(error::why_not_opened)?;
