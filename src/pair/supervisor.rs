@@ -379,6 +379,12 @@ impl World for Supervisor<'_> {
         }
         if let Event::Trigger(trigger) = event {
             self.context.record_loss(trigger);
+            // Another process may get its number.
+            match trigger {
+                Trigger::ShimKilled => self.tree.treaper[1] = 0,
+                Trigger::RelayKilled => self.tree.treaper[2] = 0,
+                _ => {}
+            }
             log::info!("trigger: {trigger}");
         }
         if after != before {
