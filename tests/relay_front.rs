@@ -211,7 +211,10 @@ fn a_killed_shim_ends_the_tree_and_then_the_relay() {
 /// The kernel queues these, so there is always one more.
 #[test]
 fn a_flood_of_signals_keeps_the_relay_from_nothing() {
-    let (mut run, _socket) = start(&["--drain=100ms", "--grace=100ms"], &["sh", "-c", "trap '' RTMIN; exec sleep 1000"]);
+    let (mut run, _socket) = start(
+        &["--drain=100ms", "--grace=100ms"],
+        &["sh", "-c", "trap '' RTMIN; exec sleep 1000"],
+    );
     let relay = run.relay();
     let over = std::sync::atomic::AtomicBool::new(false);
     let is_over = || over.load(std::sync::atomic::Ordering::SeqCst);
