@@ -177,9 +177,9 @@ fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
 fn only_passes(pid: i32) -> bool {
     let mut waited = false;
     while let Ok(stat) = proc::stat(pid) {
-        let age = clock::ticks().saturating_sub(stat.started);
-        if stat.exiting || !stat.is_copy || stat.state != b'R' || age >= 20 {
-            return stat.exiting && age < 100;
+        let age = || clock::ticks().saturating_sub(stat.started);
+        if stat.exiting || !stat.is_copy || stat.state != b'R' || age() >= 20 {
+            return stat.exiting && age() < 100;
         }
         clock::pause(DYING / 500);
         waited = true;
