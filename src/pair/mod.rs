@@ -24,9 +24,9 @@ use supervisor::Role;
 /// The shim, and in its child the monitor.
 pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
     let in_job = context.place.job_control;
-    // Opened before the fork, so it cannot be that of another process. From a PID namespace it can
-    // be watched, but not used for a signal.
-    let watched = Watched::open(pid::own(), Trigger::ShimKilled);
+    // Opened before the fork, so it is not that of another process. A PID namespace can watch it.
+    let own = pid::own();
+    let watched = Watched::open(own, Trigger::ShimKilled);
     let (forked, bell, shim) = if prepared.containment.is_namespace() {
         // The monitor will not see the processes outside.
         prepared.hosts.hold_stdin();
@@ -34,7 +34,7 @@ pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
         let (read, write) = pipe.map_err(|errno| Error::kernel("make a pipe", errno))?;
         (pidns::fork(in_job)?, Some(read), Link::Bell(write))
     } else {
-        let link = Link::Parent(pid::own(), pidfd::open(pid::own()).ok());
+        let link = Link::Parent(own, pidfd::open(own).ok());
         let forked = clone::fork(in_job);
         let forked = forked.map_err(|errno| Error::no_process("start the monitor", errno))?;
         (forked, None, link)
