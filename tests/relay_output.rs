@@ -348,22 +348,35 @@ fn a_terminal_that_is_read_slowly_gets_all_of_the_output() {
     }
 }
 
-/// Also if the server itself has ended before the stop.
+/// Also if the server itself has ended before the stop, and if that end was the reason.
 #[test]
 fn after_a_stop_the_relay_gives_up_on_a_host_that_reads_nothing() {
-    for guard in [&[][..], &["--no-guard"]] {
-        let options = [&OPTIONS[..], &["--until=tree"], guard].concat();
+    let floods = "yes & exit 0";
+    let deaf = "yes & sh -c 'trap \"\" TERM; exec sleep 1000' & exit 0";
+    for (options, script) in [
+        (&["--until=tree"][..], floods),
+        (&["--until=tree", "--no-guard"], floods),
+        (&["--until=tree", "--kill-mode=mixed"], floods),
+        (&["--grace=3s"], deaf),
+    ] {
+        let options = [&OPTIONS[..], options].concat();
         let (_reader, stdout) = sys::pipe().unwrap();
-        let script = "yes & exit 0";
         let mut talk = Talk::start(&Wrap::Treaper(&options), stdout.into(), script, None);
-        until("a flood", || !talk.run.named("yes").is_empty());
-        until("the end of the server", || talk.run.named("sh").is_empty());
-        common::until_it_rests(talk.run.named("yes")[0].pid);
+        let has = |talk: &Talk, name| !talk.run.named(name).is_empty();
+        until("the end of the server", || {
+            let begun = has(&talk, if script == floods { "yes" } else { "sleep" });
+            begun && !has(&talk, "sh")
+        });
+        if script == floods {
+            common::until_it_rests(talk.run.named("yes")[0].pid);
+        } else {
+            until("the stop of the rest", || !has(&talk, "yes"));
+        }
         talk.run.signal(libc::SIGTERM);
         talk.run.wait_clean();
         assert!(
             talk.stderr().contains("output is lost"),
-            "{}",
+            "{options:?} {}",
             talk.stderr()
         );
     }

@@ -272,14 +272,16 @@ fn a_lock_on_a_file_system_that_hangs_keeps_no_trigger_waiting() {
 fn a_lock_on_a_file_system_that_hangs_hides_no_killed_shim_and_no_killed_relay() {
     let directory = Directory::new();
     let socket = format!("--inject=unix:{}", directory.0.join("socket").display());
-    for options in [
-        &[][..],
-        &["--contain=pidns"],
-        &[&socket],
-        &[&socket, "--no-guard"],
-    ] {
+    let scenes: [(&str, &[&str]); 5] = [
+        ("host's", &[]),
+        ("host's", &["--contain=pidns"]),
+        ("host's", &[&socket]),
+        ("host's", &[&socket, "--no-guard"]),
+        ("shim", &[&socket]),
+    ];
+    for (kills, options) in scenes {
         for hangs in ["hangs", "works"] {
-            on_a_file_system_with(&[("KILLS", "1")], "lock", hangs, options);
+            on_a_file_system_with(&[("KILLS", kills)], "lock", hangs, options);
         }
     }
 }

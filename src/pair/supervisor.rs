@@ -108,6 +108,9 @@ impl<'a> Supervisor<'a> {
         }
         let status = self.finish(&plan);
         self.end_run(plan.trigger, status, plan.state == State::Survived);
+        if self.shim_is_gone() {
+            self.tell_front(b".");
+        }
         Ok((plan, status))
     }
 
@@ -189,6 +192,9 @@ impl<'a> Supervisor<'a> {
         let (state, now) = (after.state, clock::now());
         if matches!(state, State::Terminating { .. }) {
             self.stopping_since = Some(now);
+            if after.trigger != Some(Trigger::ServerExit) {
+                self.tell_front(b"!");
+            }
         }
         if let Some(report) = self.context.report {
             report.ledger.set_state(state, now);
@@ -214,7 +220,6 @@ impl<'a> Supervisor<'a> {
         if self.context.board.stop_sent.get() || !self.tree.stop_server(signal) {
             return;
         }
-        self.hurry_front();
         self.context.board.stop_sent.set(self.tree.has_sent_stop());
         // After the signal, so that the message does not delay the stop.
         if let Some(trigger) = plan.trigger {
@@ -222,10 +227,11 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// The process in front of treaper no longer has to wait for the host to read all output.
-    fn hurry_front(&self) {
+    /// Tells the process in front of treaper by `!` that a stop was asked for, so that it no longer
+    /// waits for the host to read all output, and by `.` that a run is over whose shim was killed.
+    fn tell_front(&self, word: &[u8]) {
         if let Some(front) = &self.context.front {
-            stream::send(front.line.as_fd(), b"!");
+            stream::send(front.line.as_fd(), word);
         }
     }
 
@@ -379,11 +385,12 @@ impl World for Supervisor<'_> {
         }
         if let Event::Trigger(trigger) = event {
             self.context.record_loss(trigger);
-            // Another process may get its number.
             match trigger {
+                // Another process may get its number.
                 Trigger::ShimKilled => self.tree.treaper[1] = 0,
                 Trigger::RelayKilled => self.tree.treaper[2] = 0,
-                _ => {}
+                trigger if trigger.drains() => {}
+                _ => self.tell_front(b"!"),
             }
             log::info!("trigger: {trigger}");
         }
@@ -415,9 +422,6 @@ impl World for Supervisor<'_> {
                 let names = by_itself && !self.context.manner.is_other_init;
                 self.tree.daemons = names.then(|| self.tree.daemons.unwrap_or_default());
                 self.tree.stop_rest(self.stop_signal(plan));
-                if !by_itself {
-                    self.hurry_front();
-                }
             }
             Action::KillAll => {
                 let progress = self.tree.kill_round();

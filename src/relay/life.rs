@@ -159,18 +159,17 @@ impl Relay {
     fn read_line(&mut self, now: Duration) {
         let Some(line) = &self.line else { return };
         match stream::receive(line.as_fd()) {
-            // Treaper stops the server.
+            Ok(Some(b'.') | None) => self.line = None,
             Ok(Some(_)) => {
                 self.idle = None;
                 self.output.limit(now);
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Ok(None) | Err(_) => self.line = None,
+            Err(_) => self.line = None,
         }
     }
 
-    /// Takes signals that have arrived, and waits for the first one. Bounded, since a process can
-    /// send them without a pause.
+    /// Takes signals that have arrived, and waits for the first one; some, as they may never end.
     fn take_signals(&mut self, mut time: Duration) -> Result<(), Errno> {
         for _ in 0..100 {
             let Some(arrival) = arrival::wait_any(Some(time))? else {
