@@ -26,9 +26,9 @@ pub fn forward_resumption(
     }
 }
 
-/// Whether a process of the tree has sent `arrival` to the whole job (`kill 0`): then it is not for
-/// treaper, and the server has it. PID 1 has a known number, so what it gets is for treaper. The
-/// tree is below each child that is `ours`.
+/// Whether a process of the tree, below a child that is `ours`, has sent `arrival` to the whole job
+/// (`kill 0`): then the server has it, and it is not for treaper. PID 1 has a known number, so what
+/// it gets is for treaper.
 pub fn is_from_within(arrival: &Arrival, ours: &dyn Fn(i32) -> bool) -> bool {
     match arrival.origin {
         Origin::Process(sender) if pid::own() != 1 => {

@@ -730,7 +730,7 @@ fn the_monitor_sees_the_end_of_the_shim() {
     // Another process has adopted the monitor.
     assert!(parent(pid::own()).is_gone());
     assert!(Link::Gone.is_gone());
-    let (heard, rung) = fd::signalling_pipe(Signal::CONT).unwrap();
+    let (heard, rung) = fd::resuming_pipe().unwrap();
     let bell = Link::Bell(rung);
     assert!(!bell.is_gone());
     assert!(!fd::empty(heard.as_fd()), "the monitor still has it");

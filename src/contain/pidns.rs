@@ -24,20 +24,15 @@ pub fn fork(in_job: bool) -> Result<Fork, Error> {
             namespace::map_ids(uid, gid)
                 .map_err(|errno| cannot("map the uid of treaper", errno))?;
         }
-        namespace::mount_own_proc().map_err(|errno| match errno {
-            Errno::INVAL => cannot(BELOW_NO_MOUNT_POINT, errno),
-            errno => cannot("mount /proc", errno),
-        })?;
+        namespace::mount_own_proc().map_err(|errno| cannot("mount /proc", errno))?;
     }
     Ok(forked)
 }
 
-const BELOW_NO_MOUNT_POINT: &str = "mount /proc below a root directory that is not a mount point";
-
 fn cannot(what: &str, errno: Errno) -> Error {
     let remedy = match errno {
-        Errno::INVAL if what == BELOW_NO_MOUNT_POINT => {
-            "; before the chroot, mount its directory onto itself (mount --bind)"
+        Errno::INVAL if what == "mount /proc" => {
+            "; the root directory is not a mount point: before the chroot, mount its directory onto itself (mount --bind)"
         }
         Errno::NOSPC => {
             "; the limit of namespaces is reached: sysctl user.max_user_namespaces and user.max_pid_namespaces"

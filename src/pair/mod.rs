@@ -15,7 +15,7 @@ use crate::origin::{hosts::Watched, place::Place};
 use crate::output::{error::Error, stderr};
 use crate::plan::{event::Trigger, machine::Plan};
 use crate::sys::clone::{self, Fork};
-use crate::sys::signal::{self, Signal};
+use crate::sys::signal;
 use crate::sys::{apart, fd, pid, pidfd, tty, wait::Ended};
 use context::{Context, Prepared};
 use link::Link;
@@ -30,7 +30,7 @@ pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
     let (forked, bell, shim) = if prepared.containment.is_namespace() {
         // The monitor will not see the processes outside.
         prepared.hosts.hold_stdin();
-        let pipe = fd::signalling_pipe(Signal::CONT);
+        let pipe = fd::resuming_pipe();
         let (read, write) = pipe.map_err(|errno| Error::kernel("make a pipe", errno))?;
         (pidns::fork(in_job)?, Some(read), Link::Bell(write))
     } else {

@@ -19,9 +19,8 @@ pub trait World {
     fn apply(&mut self, plan: &Plan, action: Action) -> Option<Event>;
 }
 
-/// Runs `plan` to its end. There is no other way out. `first`: what has happened already.
-pub fn run(world: &mut impl World, mut plan: Plan, first: Option<Event>) -> Plan {
-    let mut known = first;
+/// Runs `plan` to its end. There is no other way out. `known`: what has happened already.
+pub fn run(world: &mut impl World, mut plan: Plan, mut known: Option<Event>) -> Plan {
     while !plan.is_over() {
         let next = known.take();
         let event = next.unwrap_or_else(|| world.next_event(plan.deadline()));

@@ -138,6 +138,7 @@ pub struct Config {
     pub verbosity: u8,
     /// In `env_logger`'s form.
     pub log: Option<String>,
+    /// `true`: as JSON.
     pub doctor: Option<bool>,
     /// Variables with the prefix of treaper that belong to no option.
     pub unknown_variables: Vec<String>,

@@ -181,8 +181,6 @@ fn arrival(info: &libc::siginfo_t) -> Option<Arrival> {
             libc::SI_KERNEL | BY_KERNEL => Origin::Kernel,
             // `POLL_IN`, `CLD_KILLED` and their like, which no process can send.
             1..=6 => Origin::ChildOrDescriptor,
-            // Instead of `POLL_IN`, where that would mean a change of a child.
-            libc::SI_SIGIO if number == libc::SIGCHLD => Origin::ChildOrDescriptor,
             _ => match sender(info) {
                 0 => Origin::Outside,
                 pid => Origin::Process(pid),

@@ -310,11 +310,11 @@ pub fn directories_in(dir: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
     Ok(names)
 }
 
-/// A pipe: at a write, the kernel sends `signal` to this process. See `F_SETSIG` in `fcntl(2)`.
-pub fn signalling_pipe(signal: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
+/// A pipe: at a write, the kernel sends SIGCONT to this process. See `F_SETSIG` in `fcntl(2)`.
+pub fn resuming_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     const F_SETSIG: i32 = 10; // As `<linux/fcntl.h>` defines it.
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    let signal = signal.number().into();
+    let signal = Signal::CONT.number().into();
     for (command, value) in [(libc::F_SETOWN, pid::own()), (F_SETSIG, signal)] {
         // Not by rustix, which lacks both commands.
         // SAFETY: takes numbers.

@@ -136,7 +136,6 @@ pub mod fd {
 
     use crate::actor::{self, Object, Op, call};
     use crate::sys::Errno;
-    use crate::sys::signal::Signal;
 
     pub fn inherited() -> Vec<i32> {
         Vec::new()
@@ -163,7 +162,7 @@ pub mod fd {
         (0, 0)
     }
 
-    pub fn signalling_pipe(_: Signal) -> Result<(OwnedFd, OwnedFd), Errno> {
+    pub fn resuming_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
         Ok((actor::open(Object::Bell), actor::open(Object::Bell)))
     }
 
