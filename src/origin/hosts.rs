@@ -173,12 +173,12 @@ fn parent_that_counts(sighup_ignored: bool) -> Option<i32> {
 
 /// Whether `pid` was there for less than a second and is ending, as a copy of a host that forks
 /// twice (`g_spawn_async`). It still has its children while it frees its memory. A new copy that is
-/// neither ending nor waiting for its child may only lack a processor, so it gets 0.2 s.
+/// neither ending nor asleep may only lack a processor or a page, until it is 0.2 s old.
 fn only_passes(pid: i32) -> bool {
     let mut waited = false;
     while let Ok(stat) = proc::stat(pid) {
         let age = || clock::ticks().saturating_sub(stat.started);
-        if stat.exiting || !stat.is_copy || stat.state != b'R' || age() >= 20 {
+        if stat.exiting || !stat.is_copy || !b"RD".contains(&stat.state) || age() >= 20 {
             return stat.exiting && age() < 100;
         }
         clock::pause(DYING / 500);

@@ -82,7 +82,7 @@ impl Report {
 
     /// Unless another process of treaper has written it.
     pub fn write(&self, facts: &Facts<'_>) {
-        if let Err(why) = self.try_write(facts) {
+        if let (0, Err(why)) = (self.ledger.written.get(), self.try_write(facts)) {
             log::error!("cannot write the report to {}: {why}", self.to);
         }
     }
@@ -91,8 +91,7 @@ impl Report {
         let room = Vec::<u8>::new().try_reserve_exact(ROOM);
         room.map_err(|_| error::describe(Errno::NOMEM))?;
         let line = format!("{}\n", self.object(facts, clock::now())).into_bytes();
-        // As late as possible: if this process is killed after it, there is no report. A write can
-        // wait for ever, so the other process must not try that too.
+        // Late, since a kill after it loses the report. The other process must not hang, too.
         if self.ledger.written.replace(1) != 0 {
             return Ok(());
         }

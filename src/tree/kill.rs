@@ -264,13 +264,17 @@ impl Tree {
     }
 
     /// Sends `signal` to the server's process group. If that was not made for the server (job
-    /// control), only the members that are of the tree get the signal.
+    /// control), or can no longer be proven, only members that are of the tree get the signal.
     pub fn signal_group(&mut self, signal: Signal) {
         let Some(server) = &self.server else { return };
         let group_of = |pid: Pid| proc::stat(pid.get()).map(|stat| stat.group);
-        let group = group_of(server.pid);
-        if server.reaped || server.group().is_some_and(|own| group == Ok(own.get())) {
-            let _ = signal_whole_group(server, signal);
+        let own = server.group().map(Pid::get).ok_or(Errno::SRCH);
+        let group = if server.reaped {
+            own
+        } else {
+            group_of(server.pid)
+        };
+        if own.is_ok() && own == group && signal_whole_group(server, signal).is_ok() {
             return;
         }
         let Ok(group) = group else {
