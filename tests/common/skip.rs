@@ -30,11 +30,7 @@ const EXCUSES: &[Excuse] = &[
         holds: || !sys::is_root(),
     },
     Excuse {
-        reason: "cgroup",
-        holds: || !sys::is_root(),
-    },
-    Excuse {
-        reason: "a user without a group of its own",
+        reason: "group",
         holds: || !sys::is_root(),
     },
     Excuse {
