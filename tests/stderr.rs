@@ -447,11 +447,11 @@ fn a_plain_file_gets_every_message_that_has_room() {
 fn a_plain_file_is_not_written_as_long_as_a_process_of_the_tree_is_alive() {
     let copy = |name: &str| format!("cp $0 $0.{name}.new; mv $0.{name}.new $0.{name}");
     let worker = format!(
-        "trap '' TERM; while :; do if [ -e $0.first ]; then {}; fi; done",
+        "trap '' TERM; echo up; while :; do if [ -e $0.first ]; then {}; fi; done",
         copy("last")
     );
     let server = format!(
-        "setsid sh -c \"$1\" $0 & trap '{}; exit 3' TERM; echo up; while :; do sleep 0.01; done",
+        "trap '{}; exit 3' TERM; setsid sh -c \"$1\" $0 & while :; do sleep 0.01; done",
         copy("first")
     );
     for options in LEVELS {
