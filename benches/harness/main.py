@@ -63,6 +63,7 @@ QUIET, PATIENCE = 0.5, 420
 def circumstances():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
+    model = model.replace("(R)", "").replace(" Processor", "")
     kernel = platform.release().split("-")[0]
     load = os.getloadavg()[0]
     return f"{time.strftime('%Y-%m-%d')}, Linux {kernel}, {os.cpu_count()} × {model}, load {load:.1f} at the start"
