@@ -284,6 +284,7 @@ impl<'a> Supervisor<'a> {
     pub fn give_up(&mut self, what: &str, errno: Errno) -> ! {
         stderr::defer();
         log::error!("cannot {what}: {errno}; the tree gets SIGKILL");
+        self.tell_front(b"!");
         self.kill_until_empty();
         self.end_run(self.context.board.trigger(), status::OWN_FAILURE, false);
         stderr::write_deferred();
