@@ -32,8 +32,8 @@ pub fn forward_resumption(
 pub fn is_from_within(arrival: &Arrival, ours: &dyn Fn(i32) -> bool) -> bool {
     match arrival.origin {
         Origin::Process(sender) if pid::own() != 1 => {
-            let child = proc::child_above(sender).ok().flatten();
-            pid::group_of(sender) == Ok(pid::group()) && child.is_some_and(ours)
+            pid::group_of(sender) == Ok(pid::group())
+                && matches!(proc::child_above(sender), Ok(Some(child)) if ours(child))
         }
         _ => false,
     }
