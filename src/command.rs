@@ -27,7 +27,7 @@ pub struct Command {
 
 impl Command {
     pub fn prepare(words: &[OsString]) -> Result<Self, Error> {
-        let nul = |_| Error::new("COMMAND contains a NUL byte".to_owned());
+        let nul = |_| Error::new("COMMAND contains a NUL byte");
         let name = &words[0];
         let paths = candidates(name).into_iter().map(OsString::into_vec);
         let candidates: Result<_, _> = paths.map(CString::new).collect();

@@ -86,7 +86,7 @@ pub fn stdin_trigger(inherited: &Inherited, config: &Config) -> Result<Option<Tr
         (StdinMode::Auto | StdinMode::Watch, Kind::Pipe | Kind::Socket) => Some(Trigger::StdinEof),
         (StdinMode::Watch, Kind::Other) => {
             return Err(Error::new(
-                "--stdin or TREAPER_STDIN: stdin is not a pipe, FIFO or socket, so it cannot be watched".to_owned(),
+                "--stdin or TREAPER_STDIN: stdin is not a pipe, FIFO or socket, so it cannot be watched",
             ));
         }
     })
