@@ -1066,6 +1066,29 @@ def _(stage):
     stage.said("server.log")
 
 
+@scene("gitlab, one step", in_document=False, quick=True)
+def _(stage):
+    """The runner ends the process group of the script."""
+    shell = stage.start(["bash"], stdin=subprocess.PIPE)
+    shell.stdin.write(b"eval $'treaper some-server\\n'\nexit 0\n")
+    shell.stdin.close()
+    stage.ready()
+    os.killpg(shell.pid, signal.SIGTERM)
+    shell.wait()
+
+
+@scene("gitlab, one step as another user", in_document=False, quick=True, trigger="parent-exit")
+def _(stage):
+    """SIGTERM reaches only su, which ends the shell."""
+    script = b"eval $'treaper some-server\\n'\nexit 0\n"
+    su = stage.start(["su", "-s", "/bin/bash", "root", "-c", "bash"], stdin=subprocess.PIPE, start_new_session=False, process_group=0)
+    su.stdin.write(script)
+    su.stdin.close()
+    stage.ready()
+    os.killpg(su.pid, signal.SIGTERM)
+    su.wait()
+
+
 @scene("jenkins", trigger="watched-exit", without="--watch-ancestor=java")
 def _(stage):
     import re
