@@ -44,7 +44,7 @@ _treaper() {
         --watch-pid)
             words="$(cd /proc && compgen -G '[0-9]*')" ;;
         --watch-ancestor)
-            words="$(ps -eo comm= 2>/dev/null)" ;;
+            words="$(ps -eo comm= 2>/dev/null | grep -x '[[:alnum:]._+-]*')" ;;
         --stdin)
             words="auto watch ignore" ;;
         --stdout)
@@ -64,7 +64,7 @@ _treaper() {
         --contain)
             words="group cgroup pidns" ;;
         --spare)
-            words="$(ps -eo comm= 2>/dev/null)" ;;
+            words="$(ps -eo comm= 2>/dev/null | grep -x '[[:alnum:]._+-]*')" ;;
         --stderr)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")

@@ -945,3 +945,28 @@ fn completions_are_those_of_the_options() {
         same(&name, &found, &expected, &expected);
     }
 }
+
+#[test]
+fn bash_offers_the_names_of_processes_and_executes_none_of_them() {
+    let folder = std::env::temp_dir().join(format!("treaper-completion-{}", common::unique()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [(_, mut script), ..] = completions::all();
+    script += r#"
+        ps() { printf '%s\n' COMM good-name_1.0+x '$(: >executed)' '`: >executed`' 'x[$(: >executed)]'; }
+        for option in --watch-ancestor --spare; do
+            COMP_WORDS=(treaper "$option" good) COMP_CWORD=2
+            _treaper
+            echo "$option ${COMPREPLY[*]}"
+        done"#;
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-c", &script]).current_dir(&folder);
+    let output = bash.stdin(Stdio::null()).output().unwrap();
+    let executed = folder.join("executed").exists();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(!executed, "the name of a process was executed");
+    let offered = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        offered,
+        "--watch-ancestor good-name_1.0+x\n--spare good-name_1.0+x\n"
+    );
+}

@@ -67,7 +67,11 @@ fn bash() -> String {
         let command = match (value_name(option), words(option)) {
             (Some("SIGNAL"), _) => "$(compgen -A signal | sed 's/^SIG//')".to_owned(),
             (Some("PID"), _) => "$(cd /proc && compgen -G '[0-9]*')".to_owned(),
-            (Some("NAME"), _) => "$(ps -eo comm= 2>/dev/null)".to_owned(),
+            // Every user can name a process as they like, and `compgen -W` executes what stands
+            // in `$(...)` in a word. So a name with special characters is not offered.
+            (Some("NAME"), _) => {
+                "$(ps -eo comm= 2>/dev/null | grep -x '[[:alnum:]._+-]*')".to_owned()
+            }
             (Some("FILE"), _) => {
                 let _ = writeln!(
                     values,
