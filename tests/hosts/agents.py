@@ -130,9 +130,11 @@ def _(stage):
 
 
 def prefix(stage):
-    """The variable of the page, and the script that it names, as a script of the shell."""
-    shutil.copy(os.path.join(ROOT, "packaging/shell"), stage.path("shell"))
-    return stage.snippet("agent-calls", "prefix.sh", replace=[("/usr/libexec/treaper/shell", stage.path("shell"))])
+    """The variable of the page, and the script that it names, as a script of the shell. It finds the treaper of the stage."""
+    script = stage.path("libexec/treaper/shell")
+    os.makedirs(os.path.dirname(script))
+    shutil.copy(os.path.join(ROOT, "packaging/shell"), script)
+    return stage.snippet("agent-calls", "prefix.sh", replace=[("/usr/libexec/treaper/shell", script)])
 
 
 @scene("agent-calls", quick=True)
