@@ -6,6 +6,7 @@
 #   RELEASES    where they are: an address, or a folder (those of the project)
 #   PREFIX      where to install (/usr/local)
 set -eu
+umask 022
 version=${VERSION:-0.1.0}
 version=${version#v}
 releases=${RELEASES:-https://treaper.example/treaper/releases/download}
@@ -32,5 +33,6 @@ done
     { echo "treaper: the checksum of $name.tar.gz is not the one of SHA256SUMS" >&2; exit 1; }
 mkdir -p "$prefix"
 gzip -dc "$work/$name.tar.gz" | tar -C "$work" -xf -
-cp -R "$work/$name/." "$prefix/"
+# With -f, cp replaces existing links and a program that runs.
+cp -Rf "$work/$name/." "$prefix/"
 "$prefix/bin/treaper" --version
