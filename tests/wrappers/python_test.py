@@ -113,6 +113,29 @@ class Processes(unittest.TestCase):
         for name in ("run", "call", "check_call", "check_output"):
             self.assertEqual(inspect.signature(getattr(treaper, name)), inspect.signature(getattr(subprocess, name)))
 
+    def test_functions_that_something_else_has_replaced(self):
+        for other in ("mock.Mock()", "traced(theirs)", "lambda *words: unknown"):
+            script = f"""
+import functools, subprocess
+from unittest import mock
+def traced(theirs):
+    return functools.wraps(theirs)(lambda *words, **more: theirs(*words, **more))
+for name in ("call", "check_call", "check_output", "run"):
+    theirs = getattr(subprocess, name)
+    setattr(subprocess, name, {other})
+import treaper
+assert treaper.call(["sh", "-c", "exit 4"]) == 4
+assert treaper.check_output(["echo", "x"]) == b"x\\n"
+assert isinstance(treaper.run(["true"], check=True), subprocess.CompletedProcess)
+try:
+    treaper.check_call(["sh", "-c", "exit 4"], grace=1)
+except subprocess.CalledProcessError as error:
+    assert error.returncode == 4
+"""
+            with self.subTest(other):
+                done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_the_executable_is_what_runs(self):
         script = "import sys; print(sys.argv)"
         for first in ("no-such-program", sys.executable):

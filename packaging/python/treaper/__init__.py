@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import errno
 import functools
+import importlib.util
 import mmap
 import os
 import shutil
@@ -325,10 +326,16 @@ if TYPE_CHECKING:
     def call(args: Args, bufsize: int = ..., **more: Unpack[_Call]) -> int: ...
     def check_call(args: Args, bufsize: int = ..., **more: Unpack[_Call]) -> int: ...
 else:
-    # These are subprocess's own functions. Here, their Popen is ours.
-    _scope = {**vars(subprocess), "Popen": Popen}
+    # These are subprocess's own functions. Here, their Popen is ours. They come from a copy of the module, because a
+    # tracer or a test may have replaced them in subprocess. The exceptions and other classes remain those of subprocess.
+    _copy = subprocess
+    if subprocess.__spec__ is not None:
+        _copy = importlib.util.module_from_spec(subprocess.__spec__)
+        subprocess.__spec__.loader.exec_module(_copy)
+    _classes = {name: each for name, each in vars(subprocess).items() if isinstance(each, type)}
+    _scope = {**vars(_copy), **_classes, "Popen": Popen}
     for _name in ("call", "check_call", "run", "check_output"):
-        _theirs = getattr(subprocess, _name)
+        _theirs = getattr(_copy, _name)
         _ours = types.FunctionType(_theirs.__code__, _scope, _name, _theirs.__defaults__)
         _ours.__kwdefaults__ = _theirs.__kwdefaults__
         globals()[_name] = _scope[_name] = functools.update_wrapper(_ours, _theirs)
