@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import errno
 import inspect
 import json
 import os
@@ -178,6 +179,55 @@ except subprocess.CalledProcessError as error:
             plain.write_text("#!/bin/sh\nexit 3\n")
             self.assertEqual(treaper.call(["plain"], env={"PATH": folder}), 3)
             self.assertEqual(treaper.call(["./plain"], cwd=folder), 3)
+
+    def test_the_search_along_path(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, mode, text in (("closed", 0o644, ""), ("plain", 0o755, "exit 2"), ("script", 0o755, "#!/bin/sh\nexit 3\n")):
+                os.mkdir(f"{folder}/{name}")
+                Path(folder, name, "prog").write_text(text)
+                Path(folder, name, "prog").chmod(mode)
+            Path(folder, "file").write_text("")
+            for folders in ("plain script", "closed plain", "plain closed", "closed script", "closed plain script", "file",
+                            "none file", "file none", "plain", "closed none"):
+                path = ":".join(f"{folder}/{name}" for name in folders.split())
+                # The last one is the current folder.
+                for env in ({"PATH": path}, {"PATH": f"{path}:"}):
+                    for before in (None, lambda: None):
+                        seen = []
+                        for popen in (subprocess.Popen, treaper.Popen):
+                            try:
+                                seen.append(popen(["prog"], env=env, cwd=f"{folder}/script", preexec_fn=before).wait())
+                            except OSError as error:
+                                seen.append((type(error), error.errno, error.filename))
+                        # The search after preexec_fn comes too late to pass a script over.
+                        if before and seen[0] == 3 and "plain" in folders:
+                            seen[0] = (OSError, errno.ENOEXEC, "prog")
+                        self.assertEqual(*seen, msg=(folders, env, before))
+
+            async def play():
+                process = await treaper.create_subprocess_exec("prog", env={"PATH": f"{folder}/plain:{folder}/script"})
+                return await process.wait()
+            self.assertEqual(asyncio.run(play()), 3)
+
+    def test_the_error_names_what_the_caller_gave(self):
+        for name in ("no-such-program", b"no-such-program", Path("no-such-program"), Path("./no-such-program")):
+            for words in ({"args": [name]}, {"args": name}, {"args": ["x"], "executable": name}):
+                for before in (None, lambda: None):
+                    seen = []
+                    for popen in (subprocess.Popen, treaper.Popen):
+                        with self.assertRaises(FileNotFoundError) as raised:
+                            popen(**words, preexec_fn=before)
+                        seen.append(raised.exception.filename)
+                    self.assertEqual(*seen)
+            with self.assertRaises(FileNotFoundError) as raised:
+                asyncio.run(treaper.create_subprocess_exec(name))
+            self.assertEqual(raised.exception.filename, name)
+            with self.assertRaises(FileNotFoundError) as raised:
+                asyncio.run(treaper.create_subprocess_exec("x", executable=name, preexec_fn=lambda: None))
+            self.assertEqual(raised.exception.filename, name)
+        with self.assertRaises(FileNotFoundError) as raised:
+            treaper.Popen("exit 0", shell=True, executable=b"no-such-shell")
+        self.assertEqual(raised.exception.filename, b"no-such-shell")
 
     def test_asyncio(self):
         async def play():

@@ -85,43 +85,58 @@ def _text(value: Any) -> str:
     return str(int(value)) if isinstance(value, int) else os.fsdecode(value)
 
 
-def _argv(args: Args, executable: Path | None = None, shell: bool = False) -> list[str]:
-    """The words with which subprocess would start it, except that the first one is always the executable."""
+def _argv(args: Args, executable: Path | None = None, shell: bool = False) -> tuple[list[str], Path]:
+    """The words with which subprocess would start it, and the program as the caller has named it, for errors.
+
+    Unlike with subprocess, the first word is always the executable.
+    """
     if isinstance(args, os.PathLike) and shell:
         raise TypeError("path-like args is not allowed when shell is true")
-    argv = [os.fsdecode(word) for word in ([args] if isinstance(args, (str, bytes, os.PathLike)) else args)]
+    words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args)
     if shell:
-        argv = ["/bin/sh", "-c", *argv]
+        words = ["/bin/sh", "-c", *words]
     if executable is not None:
-        argv[0] = os.fsdecode(executable)
-    return argv
+        words[0] = executable
+    return [os.fsdecode(word) for word in words], words[0] if words else ""
 
 
-def _look_up(program: str, cwd: Path | None, env: Mapping[Any, Any] | None) -> None:
-    """Raises what subprocess would raise: treaper can only exit, with 127 or 126, and by then it has been started."""
+def _look_up(program: Path, cwd: Path | None, env: Mapping[Any, Any] | None) -> str:
+    """The word by which treaper finds the program that subprocess would start.
+
+    Raises what subprocess would raise: treaper can only exit, with 127 or 126, and by then it has been started.
+    """
+    name = os.fsdecode(program)
     base = os.fsdecode(cwd or "")
     if not os.path.isdir(base or "."):
-        return  # subprocess raises an error about cwd
-    is_path = os.path.dirname(program) != ""
-    reason = errno.ENOENT
-    for folder in [""] if is_path else os.get_exec_path(env):
-        try:
-            mode = os.stat(os.path.join(base, os.fsdecode(folder), program)).st_mode
-        except OSError as error:
-            if is_path or error.errno not in (errno.ENOENT, errno.ENOTDIR):
-                reason = error.errno or reason
-            continue
-        if stat.S_ISREG(mode) and mode & 0o111:
-            if not _is_script_without_interpreter(os.path.join(base, os.fsdecode(folder), program)):
-                return
-            reason = errno.ENOEXEC
-            break
-        reason = errno.EACCES
+        return name  # subprocess raises an error about cwd
+    places = [name]
+    if not os.path.dirname(name):
+        places = [os.path.join(os.fsdecode(folder) or ".", name) for folder in os.get_exec_path(env)]
+    reason, skipped = errno.ENOENT, False
+    for place in places:
+        found = _obstacle(os.path.join(base, place))
+        if not found:
+            # Treaper would not skip that script, but run it by a shell, as execvp does.
+            return place if skipped else name
+        skipped = skipped or found == errno.ENOEXEC
+        if reason in (errno.ENOENT, errno.ENOTDIR):
+            reason = found
     raise OSError(reason, os.strerror(reason), program)
 
 
+def _obstacle(path: str) -> int:
+    """The error with which the file cannot be executed, or 0."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        return error.errno or errno.ENOENT
+    if not stat.S_ISREG(mode) or not mode & 0o111:
+        return errno.EACCES
+    return errno.ENOEXEC if _is_script_without_interpreter(path) else 0
+
+
 def _is_script_without_interpreter(path: str) -> bool:
-    """Whether it is a text without `#!`. Treaper would run it by a shell, as execvp does, and subprocess refuses it."""
+    """Whether it is a text without `#!`, which subprocess refuses."""
     try:
         with open(path, "rb") as file:
             head = file.read(256)
@@ -133,22 +148,25 @@ def _is_script_without_interpreter(path: str) -> bool:
 class _LookUpLater:
     """Looks the program up after `preexec_fn`, which may change what can be found, in the new process."""
 
-    def __init__(self, preexec_fn: Callable[[], Any], look_up: Callable[[], None]) -> None:
-        self.preexec_fn, self.look_up, self.missing = preexec_fn, look_up, mmap.mmap(-1, 4)
+    def __init__(self, preexec_fn: Callable[[], Any], program: Path, env: Mapping[Any, Any] | None) -> None:
+        self.preexec_fn, self.program, self.env, self.missing = preexec_fn, program, env, mmap.mmap(-1, 4)
 
     def __call__(self) -> None:
         self.preexec_fn()
         try:
-            self.look_up()
+            # By now it is in the folder `cwd`.
+            if _look_up(self.program, None, self.env) != os.fsdecode(self.program):
+                # It is too late to give treaper another word.
+                raise OSError(errno.ENOEXEC, os.strerror(errno.ENOEXEC))
         except OSError as error:
             self.missing[:] = (error.errno or errno.ENOENT).to_bytes(4, "little")
             raise
 
-    def explain(self, program: str) -> None:
+    def explain(self) -> None:
         """Raises what the look has found."""
         reason = int.from_bytes(self.missing[:], "little")
         if reason:
-            raise OSError(reason, os.strerror(reason), program) from None
+            raise OSError(reason, os.strerror(reason), self.program) from None
 
 
 def _settings(keywords: MutableMapping[str, Any]) -> dict[str, Any]:
@@ -212,7 +230,7 @@ def command(argv: Args, **settings: Unpack[CommandSettings]) -> list[str]:
     for name in settings:
         if name not in CommandSettings.__optional_keys__:
             raise TypeError(f"command() got an unexpected keyword argument {name!r}")
-    return _command(_argv(argv), settings)
+    return _command(_argv(argv)[0], settings)
 
 
 class Popen(subprocess.Popen[AnyStr]):
@@ -246,18 +264,17 @@ class Popen(subprocess.Popen[AnyStr]):
         cwd: Path | None = None, env: Mapping[Any, Any] | None = None, *more: Any, **keywords: Any,
     ) -> None:
         settings = _settings(keywords)
-        argv = _argv(args, executable, shell)
+        argv, program = _argv(args, executable, shell)
         if preexec_fn is None:
-            _look_up(argv[0], cwd, env)
+            argv[0] = _look_up(program, cwd, env)
         else:
-            # By then it is in the folder `cwd`.
-            preexec_fn = _LookUpLater(preexec_fn, lambda: _look_up(argv[0], None, env))
+            preexec_fn = _LookUpLater(preexec_fn, program, env)
         try:
             super().__init__(_command(argv, settings), bufsize, None, stdin, stdout, stderr, preexec_fn, close_fds,
                              False, cwd, env, *more, **keywords)
         except subprocess.SubprocessError:
             if isinstance(preexec_fn, _LookUpLater):
-                preexec_fn.explain(argv[0])
+                preexec_fn.explain()
             raise
         self.args = args
 
@@ -270,17 +287,17 @@ async def create_subprocess_exec(
 
     theirs = cast("dict[str, Any]", keywords)
     settings = _settings(theirs)
-    argv = _argv([program, *args], theirs.pop("executable", None))
+    argv, program = _argv([program, *args], theirs.pop("executable", None))
     preexec_fn = theirs.get("preexec_fn")
     if preexec_fn is None:
-        _look_up(argv[0], theirs.get("cwd"), theirs.get("env"))
+        argv[0] = _look_up(program, theirs.get("cwd"), theirs.get("env"))
     else:
-        preexec_fn = theirs["preexec_fn"] = _LookUpLater(preexec_fn, lambda: _look_up(argv[0], None, theirs.get("env")))
+        preexec_fn = theirs["preexec_fn"] = _LookUpLater(preexec_fn, program, theirs.get("env"))
     try:
         return await asyncio.create_subprocess_exec(*_command(argv, settings), **theirs)
     except subprocess.SubprocessError:
         if preexec_fn is not None:
-            preexec_fn.explain(argv[0])
+            preexec_fn.explain()
         raise
 
 
