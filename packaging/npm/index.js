@@ -55,7 +55,7 @@ const status = (...parts) => {
 /** Whether there is an executable file that `child_process.spawn` would find under this name. */
 function exists(file, { cwd, env }) {
   const base = cwd instanceof URL ? fileURLToPath(cwd) : String(cwd ?? ".");
-  const folders = file.includes("/") ? ["."] : ((env ?? process.env).PATH ?? "/bin:/usr/bin").split(":");
+  const folders = file.includes("/") ? ["."] : String((env ?? process.env).PATH ?? "/bin:/usr/bin").split(":");
   const isExecutable = (found) => found?.isFile() && (found.mode & 0o111) !== 0;
   return status(base)?.isDirectory() && folders.some((folder) => isExecutable(status(base, folder, file)));
 }
@@ -80,7 +80,9 @@ function spawn(cmd, args, options) {
 /** Whether Node accepts the types of these arguments. */
 function isUsual(cmd, args, options) {
   const isObject = options === undefined || (typeof options === "object" && options !== null && !Array.isArray(options));
-  return typeof cmd === "string" && cmd !== "" && ["object", "undefined"].includes(typeof args) && isObject;
+  const argv0 = options?.argv0 ?? "";
+  const isName = typeof argv0 === "string" && !argv0.includes("\0");
+  return typeof cmd === "string" && cmd !== "" && ["object", "undefined"].includes(typeof args) && isObject && isName;
 }
 
 module.exports = { path, command, spawn };

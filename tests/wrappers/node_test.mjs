@@ -94,7 +94,7 @@ test("it starts what child_process starts", async () => {
 
 test("what cannot be started is the same error", async () => {
   writeFileSync(join(folder, "plain"), "");
-  for (const words of [["no-such-program", ["a"]], [join(folder, "plain")], [folder], ["ls", { cwd: "/none" }], ["x", { shell: "/none" }]]) {
+  for (const words of [["no-such-program", ["a"]], [join(folder, "plain")], [folder], ["ls", { cwd: "/none" }], ["x", { shell: "/none" }], ["ls", { env: { PATH: 5 } }]]) {
     const seen = [];
     for (const start of [child_process.spawn, spawn]) {
       const child = start(...words);
@@ -103,7 +103,7 @@ test("what cannot be started is the same error", async () => {
     }
     assert.deepEqual(seen[1], seen[0]);
   }
-  for (const words of [[undefined], [""], ["ls", 3], ["ls", [], null], ["ls", [], 5], ["ls", { shell: 3 }], ["ls\0"], ["ls", { cwd: 3 }]]) {
+  for (const words of [[undefined], [""], ["ls", 3], ["ls", [], null], ["ls", [], 5], ["ls", { shell: 3 }], ["ls\0"], ["ls", { cwd: 3 }], ["ls", { argv0: 3 }], ["ls", { argv0: "\0" }]]) {
     const thrown = [child_process.spawn, spawn].map((start) => {
       try {
         return start(...words);
