@@ -74,7 +74,8 @@ function spawn(cmd, args, options) {
   if (!isUsual(cmd, args, theirs) || !exists(file, more)) return bareSpawn(cmd, args, options);
   // As with child_process, the end of the input alone stops no program.
   const wrapped = command(file, argv, { ...settings, stdin: settings?.stdin ?? "ignore" });
-  return bareSpawn(wrapped.command, wrapped.args, more);
+  const child = bareSpawn(wrapped.command, wrapped.args, more);
+  return Object.assign(child, { spawnfile: file, spawnargs: [argv0 ?? file, ...argv] });
 }
 
 /** Whether Node accepts the types of these arguments. */

@@ -20,7 +20,7 @@ const words = (settings) => command("x", [], settings).args.slice(0, -2).join(" 
 async function ending(child) {
   let said = "";
   child.stdout.on("data", (data) => (said += data));
-  return { status: await once(child, "close"), said };
+  return { status: await once(child, "close"), said, file: child.spawnfile, args: child.spawnargs };
 }
 
 test("ESM and CommonJS are the same", () => {
