@@ -182,19 +182,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     File = Union[None, int, IO[Any]]
+    Before = Union[Callable[[], Any], None]
+    Env = Union[Mapping[bytes, Path], Mapping[str, Path], None]
 
     class _Keywords(Settings, total=False):
-        """Keywords of subprocess, without those that decide between text and bytes."""
+        """Keywords of subprocess, without those that can be positional or decide between text and bytes."""
 
-        executable: Path | None
-        stdin: File
-        stdout: File
-        stderr: File
-        preexec_fn: Callable[[], Any] | None
-        close_fds: bool
-        shell: bool
-        cwd: Path | None
-        env: Mapping[bytes, Path] | Mapping[str, Path] | None
         restore_signals: bool
         start_new_session: bool
         pass_fds: Iterable[int]
@@ -205,10 +198,16 @@ if TYPE_CHECKING:
         pipesize: int
         process_group: int | None
 
-    class _Call(_Keywords, total=False):
+    class _Timed(_Keywords, total=False):
         timeout: float | None
 
-    class _CheckOutput(_Call, total=False):
+    class _Call(_Timed, total=False):
+        text: Flag
+        encoding: Text
+        errors: Text
+        universal_newlines: Flag
+
+    class _CheckOutput(_Timed, total=False):
         input: bytes | str | None
 
     class _Run(_CheckOutput, total=False):
@@ -216,6 +215,15 @@ if TYPE_CHECKING:
         check: bool
 
     class _Asyncio(_Keywords, total=False):
+        executable: Path | None
+        stdin: File
+        stdout: File
+        stderr: File
+        preexec_fn: Before
+        close_fds: bool
+        shell: bool
+        cwd: Path | None
+        env: Env
         bufsize: int
         limit: int
 
@@ -239,22 +247,30 @@ class Popen(subprocess.Popen[AnyStr]):
     if TYPE_CHECKING:
         @overload
         def __init__(
-            self: Popen[str], args: Args, bufsize: int = ..., *, text: Yes, encoding: Text = ..., errors: Text = ...,
+            self: Popen[str], args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ...,
+            stdout: File = ..., stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ...,
+            cwd: Path | None = ..., env: Env = ..., *, text: Yes, encoding: Text = ..., errors: Text = ...,
             **more: Unpack[_Keywords],
         ) -> None: ...
         @overload
         def __init__(
-            self: Popen[str], args: Args, bufsize: int = ..., *, encoding: str, text: Flag = ..., errors: Text = ...,
+            self: Popen[str], args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ...,
+            stdout: File = ..., stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ...,
+            cwd: Path | None = ..., env: Env = ..., *, encoding: str, text: Flag = ..., errors: Text = ...,
             **more: Unpack[_Keywords],
         ) -> None: ...
         @overload
         def __init__(
-            self: Popen[bytes], args: Args, bufsize: int = ..., *, text: No = ..., encoding: None = ..., errors: None = ...,
+            self: Popen[bytes], args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ...,
+            stdout: File = ..., stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ...,
+            cwd: Path | None = ..., env: Env = ..., *, text: No = ..., encoding: None = ..., errors: None = ...,
             **more: Unpack[_Keywords],
         ) -> None: ...
         @overload
         def __init__(
-            self: Popen[Any], args: Args, bufsize: int = ..., *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
+            self: Popen[Any], args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ...,
+            stdout: File = ..., stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ...,
+            cwd: Path | None = ..., env: Env = ..., *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
             universal_newlines: Flag = ..., **more: Unpack[_Keywords],
         ) -> None: ...
 
@@ -304,44 +320,66 @@ async def create_subprocess_exec(
 if TYPE_CHECKING:
     @overload
     def run(
-        args: Args, bufsize: int = ..., *, text: Yes, encoding: Text = ..., errors: Text = ..., **more: Unpack[_Run],
+        args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ..., stdout: File = ...,
+        stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ..., cwd: Path | None = ...,
+        env: Env = ..., *, text: Yes, encoding: Text = ..., errors: Text = ..., **more: Unpack[_Run],
     ) -> subprocess.CompletedProcess[str]: ...
     @overload
     def run(
-        args: Args, bufsize: int = ..., *, encoding: str, text: Flag = ..., errors: Text = ..., **more: Unpack[_Run],
+        args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ..., stdout: File = ...,
+        stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ..., cwd: Path | None = ...,
+        env: Env = ..., *, encoding: str, text: Flag = ..., errors: Text = ..., **more: Unpack[_Run],
     ) -> subprocess.CompletedProcess[str]: ...
     @overload
     def run(
-        args: Args, bufsize: int = ..., *, text: No = ..., encoding: None = ..., errors: None = ...,
-        **more: Unpack[_Run],
+        args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ..., stdout: File = ...,
+        stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ..., cwd: Path | None = ...,
+        env: Env = ..., *, text: No = ..., encoding: None = ..., errors: None = ..., **more: Unpack[_Run],
     ) -> subprocess.CompletedProcess[bytes]: ...
     @overload
     def run(
-        args: Args, bufsize: int = ..., *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
+        args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ..., stdout: File = ...,
+        stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ..., cwd: Path | None = ...,
+        env: Env = ..., *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
         universal_newlines: Flag = ..., **more: Unpack[_Run],
     ) -> subprocess.CompletedProcess[Any]: ...
-    def run(args: Args, bufsize: int = ..., **more: Any) -> subprocess.CompletedProcess[Any]: ...
+    def run(args: Args, *more: Any, **keywords: Any) -> subprocess.CompletedProcess[Any]: ...
     @overload
     def check_output(
-        args: Args, bufsize: int = ..., *, text: Yes, encoding: Text = ..., errors: Text = ..., **more: Unpack[_CheckOutput],
+        args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ..., stdout: File = ...,
+        stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ..., cwd: Path | None = ...,
+        env: Env = ..., *, text: Yes, encoding: Text = ..., errors: Text = ..., **more: Unpack[_CheckOutput],
     ) -> str: ...
     @overload
     def check_output(
-        args: Args, bufsize: int = ..., *, encoding: str, text: Flag = ..., errors: Text = ..., **more: Unpack[_CheckOutput],
+        args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ..., stdout: File = ...,
+        stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ..., cwd: Path | None = ...,
+        env: Env = ..., *, encoding: str, text: Flag = ..., errors: Text = ..., **more: Unpack[_CheckOutput],
     ) -> str: ...
     @overload
     def check_output(
-        args: Args, bufsize: int = ..., *, text: No = ..., encoding: None = ..., errors: None = ...,
-        **more: Unpack[_CheckOutput],
+        args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ..., stdout: File = ...,
+        stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ..., cwd: Path | None = ...,
+        env: Env = ..., *, text: No = ..., encoding: None = ..., errors: None = ..., **more: Unpack[_CheckOutput],
     ) -> bytes: ...
     @overload
     def check_output(
-        args: Args, bufsize: int = ..., *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
+        args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ..., stdout: File = ...,
+        stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ..., cwd: Path | None = ...,
+        env: Env = ..., *, text: Flag = ..., encoding: Text = ..., errors: Text = ...,
         universal_newlines: Flag = ..., **more: Unpack[_CheckOutput],
     ) -> Any: ...
-    def check_output(args: Args, bufsize: int = ..., **more: Any) -> Any: ...
-    def call(args: Args, bufsize: int = ..., **more: Unpack[_Call]) -> int: ...
-    def check_call(args: Args, bufsize: int = ..., **more: Unpack[_Call]) -> int: ...
+    def check_output(args: Args, *more: Any, **keywords: Any) -> Any: ...
+    def call(
+        args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ..., stdout: File = ...,
+        stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ..., cwd: Path | None = ...,
+        env: Env = ..., **more: Unpack[_Call],
+    ) -> int: ...
+    def check_call(
+        args: Args, bufsize: int = ..., executable: Path | None = ..., stdin: File = ..., stdout: File = ...,
+        stderr: File = ..., preexec_fn: Before = ..., close_fds: bool = ..., shell: bool = ..., cwd: Path | None = ...,
+        env: Env = ..., **more: Unpack[_Call],
+    ) -> int: ...
 else:
     # These are subprocess's own functions. Here, their Popen is ours. They come from a copy of the module, because a
     # tracer or a test may have replaced them in subprocess. The exceptions and other classes remain those of subprocess.

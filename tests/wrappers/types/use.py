@@ -20,6 +20,17 @@ assert_type(treaper.Popen(["x"], bufsize=1, text=True), "treaper.Popen[str]")
 assert_type(treaper.run(["x"], 0), "subprocess.CompletedProcess[bytes]")
 assert_type(treaper.check_output(["x"], -1, text=True), str)
 assert_type(treaper.call(["x"], 0) + treaper.check_call(["x"], bufsize=0), int)
+assert_type(treaper.call(["x"], text=True) + treaper.check_call(["x"], encoding="utf-8", errors="strict", timeout=1), int)
+assert_type(treaper.call(["x"], universal_newlines=True, grace=1), int)
+PIPE = subprocess.PIPE
+assert_type(treaper.Popen(["x"], -1, None, PIPE, PIPE, None, None, True, False, "/", {"a": "b"}, grace=1), "treaper.Popen[bytes]")
+assert_type(treaper.Popen(["x"], -1, None, PIPE, PIPE, text=True), "treaper.Popen[str]")
+assert_type(treaper.Popen(["x"], -1, None, PIPE, encoding="utf-8"), "treaper.Popen[str]")
+assert_type(treaper.run(["x"], -1, None, None, PIPE, grace=1), "subprocess.CompletedProcess[bytes]")
+assert_type(treaper.run(["x"], -1, None, None, PIPE, text=True, check=True), "subprocess.CompletedProcess[str]")
+assert_type(treaper.check_output(["x"], -1, None, PIPE, timeout=1), bytes)
+assert_type(treaper.check_output(["x"], -1, "x", encoding="utf-8"), str)
+assert_type(treaper.call(["x"], -1, None, PIPE, PIPE) + treaper.check_call(["x"], 0, "x", PIPE), int)
 assert_type(treaper.command(["a"], required=None, stdin=None, grace=None, spare=None, verbose=None), "list[str]")
 assert_type(treaper.run(["x"], no_guard=None, signal=None, stdin_=None, report=None), "subprocess.CompletedProcess[bytes]")
 host: subprocess.Popen[bytes] = treaper.Popen(["x"])
@@ -29,3 +40,6 @@ async def f() -> None:
 treaper.command(["a"], graze=5)  # type: ignore[call-arg]
 treaper.run(["a"], kill_mode="x")  # type: ignore[call-overload]
 treaper.Popen(["a"], stdin="ignore")  # type: ignore[call-overload]
+treaper.run(["a"], -1, None, "ignore")  # type: ignore[call-overload]
+treaper.call(["a"], text="x")  # type: ignore[arg-type]
+treaper.check_call(["a"], 0, 5)  # type: ignore[arg-type]
