@@ -484,31 +484,47 @@ fn no_call_that_a_filter_may_refuse_is_needed() {
     }
 }
 
-/// As without a relay: a reader of a FIFO that goes away is missed only by a write.
+/// As without a relay: while a FIFO has no reader, the server's writes fail, and only then.
 #[test]
-fn another_reader_of_a_fifo_gets_what_is_written_then() {
-    let scene = Scene::new().stdin_pipe().no_capture();
-    let path = scene.directory().join("fifo");
-    sys::mkfifo(&path);
-    let both = File::options().read(true).write(true).open(&path).unwrap();
-    let stdout = File::options().write(true).open(&path).unwrap();
-    let (_, source) = source(&scene);
-    let scene = scene.with(|command| {
-        command.stdout(stdout);
-    });
-    let options = [&CANCEL[..], &[&source]].concat();
-    let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
-    until("a server", || !run.named("cat").is_empty());
-    common::until_it_rests(run.main);
-    drop(both);
-    sys::pause_for(Duration::from_millis(100));
-    let mut both = File::options().read(true).write(true).open(&path).unwrap();
-    run.write_stdin(b"line\n");
-    let mut text = [0; 5];
-    both.read_exact(&mut text).unwrap();
-    assert_eq!(&text, b"line\n");
-    run.close_stdin();
-    assert_eq!(run.wait_clean().code(), Some(0));
+fn a_fifo_can_have_another_reader() {
+    const REPEATS: &str =
+        "trap '' PIPE; while read -r line; do echo $line || echo no $line >&2; done";
+    for relay in [true, false] {
+        let scene = Scene::new().stdin_pipe().no_capture();
+        let path = scene.directory().join("fifo");
+        let failed = scene.directory().join("failed");
+        sys::mkfifo(&path);
+        let stderr = File::create(&failed).unwrap();
+        let open = || File::options().read(true).write(true).open(&path).unwrap();
+        let both = open();
+        let stdout = File::options().write(true).open(&path).unwrap();
+        let (_, source) = source(&scene);
+        let scene = scene.with(|command| {
+            command.stdout(stdout).stderr(stderr);
+        });
+        let options = [&[&*source], &CANCEL[..]].concat();
+        let options = if relay { &*options } else { &[] };
+        let mut run = scene.start(&Wrap::Treaper(options).command(&["sh", "-c", REPEATS]));
+        until("a server", || !run.named("sh").is_empty());
+        common::until_it_rests(run.main);
+        drop(both);
+        for round in ["1", "2"] {
+            run.write_stdin(format!("lost{round}\n").as_bytes());
+            until("a write that fails", || {
+                fs::read_to_string(&failed)
+                    .unwrap()
+                    .contains(&format!("no lost{round}"))
+            });
+            let mut both = open();
+            run.write_stdin(b"line\n");
+            let mut text = [0; 5];
+            both.read_exact(&mut text).unwrap();
+            assert_eq!(&text, b"line\n", "{relay}, {round}");
+        }
+        // Without a reader, nothing waits for one once the server has exited.
+        run.close_stdin();
+        assert_eq!(run.wait_clean().code(), Some(0), "{relay}");
+    }
 }
 
 /// As without a relay: a FIFO that gets another writer during the drain has not hung up.
@@ -536,13 +552,13 @@ fn another_writer_of_a_fifo_saves_the_server() {
         drop(host);
         sys::pause_for(Duration::from_millis(500));
         let mut host = writer();
-        host.write_all(b"two\n").unwrap();
-        until("the second line", || run.stdout() == "got one\ngot two\n");
         assert!(
             !run.ends_within(Duration::from_millis(2500)),
             "{relay}: {}",
             run.stderr()
         );
+        host.write_all(b"two\n").unwrap();
+        until("the second line", || run.stdout() == "got one\ngot two\n");
         if relay {
             let mut other = connect(&socket);
             other.write_all(b"three\n").unwrap();

@@ -3,11 +3,13 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
+
 use crate::relay::connections::{Connections, MAX_CONNECTIONS};
 use crate::relay::inbox::{self, Buffer, CHUNK, HOST};
 use crate::relay::life::{Awaited, Wanted};
 use crate::relay::turns::Turns;
-use crate::sys::poll::{Events, News};
+use crate::sys::poll::{self, Events, WatchFlags, Writes};
 use crate::sys::stream::Stream;
 use crate::sys::{Errno, clock, fd};
 
@@ -17,8 +19,10 @@ pub const NO_READER: &str = "the server is gone or no longer reads stdin";
 pub struct Input {
     /// The stdin of treaper, until it has ended.
     host: Option<Stream>,
-    /// The same, if it is a FIFO that has ended, until another process writes to it.
-    fifo: Option<(News, Stream)>,
+    /// The same, if it is a FIFO that has ended, until another writer opens it.
+    fifo: Option<Stream>,
+    /// Of stdin, if it is a FIFO.
+    openings: Option<Writes>,
     inbox: Buffer,
     /// That of the server, until the relay has ended it, or the server reads no more.
     server: Option<Stream>,
@@ -39,8 +43,12 @@ pub struct Input {
 
 impl Input {
     pub fn new(host: Stream, server: Stream, others: Connections) -> Self {
+        let fd = host.as_raw_fd();
+        let openings = || Writes::watch_for(fd, WatchFlags::OPEN);
+        let openings = host.is_fifo().then(openings).and_then(Result::ok);
         Self {
             host: Some(host),
+            openings,
             server: Some(server),
             inbox: Buffer::new(),
             others,
@@ -52,8 +60,8 @@ impl Input {
     pub fn list(&self, wanted: &mut Wanted, now: Duration) {
         let host = self.host.as_ref().filter(|_| self.inbox.rest().is_empty());
         wanted.add(Awaited::Stdin, host, Events::IN);
-        let news = self.fifo.as_ref().map(|(news, _)| news);
-        wanted.add(Awaited::Fifo, news, Events::IN);
+        let openings = self.openings.as_ref().filter(|_| self.fifo.is_some());
+        wanted.add(Awaited::Stdin, openings, Events::IN);
         // Before the server, which may end once it had all messages of a writer that has ended.
         // After the end of stdin no more is read: later messages must not keep the server alive.
         if self.host.is_some() {
@@ -65,7 +73,9 @@ impl Input {
     }
 
     pub fn read_host(&mut self, turns: &mut Turns) {
-        let Some(host) = &self.host else { return };
+        let Some(host) = &self.host else {
+            return self.resume();
+        };
         match self.inbox.fill(CHUNK, |bytes| host.read(bytes)) {
             Ok(1..) => {
                 self.last = clock::now();
@@ -75,9 +85,7 @@ impl Input {
             // An error of the connection is its end.
             Ok(0) | Err(_) => {
                 self.is_complete = true;
-                let fifo = self.host.take().filter(Stream::is_fifo);
-                let news = |fifo: &Stream| News::of(fifo.as_raw_fd(), Events::IN).ok();
-                self.fifo = fifo.and_then(|fifo| Some((news(&fifo)?, fifo)));
+                self.fifo = self.host.take().filter(|_| self.openings.is_some());
                 // The last line counts also without a newline. All of it is written. If a turn
                 // begins now, no cancel of another writer can follow it.
                 turns.host_read(b"\n", clock::now());
@@ -88,17 +96,18 @@ impl Input {
         }
     }
 
-    /// A FIFO that had ended has another writer, whose bytes go to the same server.
-    pub fn resume(&mut self) {
-        let has_bytes = |(news, fifo): &mut (News, Stream)| {
-            news.take();
-            fd::unread(fifo.as_raw_fd()) > 0
+    /// If a FIFO that had ended has another writer, its bytes go to the same server.
+    fn resume(&mut self) {
+        let _ = self.openings.as_ref().map(Writes::take);
+        let is_back = |fifo: &mut Stream| {
+            let fd = fifo.as_raw_fd();
+            !poll::has_hung_up(fd) || fd::unread(fd) > 0
         };
-        let Some((_, fifo)) = self.fifo.take_if(has_bytes) else {
+        let Some(fifo) = self.fifo.take_if(is_back) else {
             return;
         };
         if let Some(place) = self.place.take() {
-            match Stream::open_again(&place) {
+            match Stream::open_again(&place, OFlags::WRONLY) {
                 Ok(server) => self.server = Some(server),
                 Err(_) => return self.leave(NO_READER),
             }

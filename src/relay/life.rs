@@ -17,8 +17,6 @@ pub enum Awaited {
     Signals,
     Line,
     Stdin,
-    /// stdin, if it is a FIFO that has ended.
-    Fifo,
     Stdout,
     ServerStdin,
     ServerStdout,
@@ -125,7 +123,6 @@ impl Relay {
                 }
                 Awaited::Stdout => self.output.host_reported(has_hung_up, &mut self.turns),
                 Awaited::Stdin => self.input.read_host(&mut self.turns),
-                Awaited::Fifo => self.input.resume(),
                 Awaited::Connection(place) => self.input.others.read(place, &mut self.turns),
                 Awaited::Listener(at) => self.input.others.accept(at, now, self.child.pid),
                 Awaited::ServerStdin if has_hung_up => self.input.leave(NO_READER),
@@ -139,7 +136,7 @@ impl Relay {
             self.report(Trigger::CancelTimeout);
         }
         match self.idle_at() {
-            Some(at) if idle::was_paused_at(at) => self.input.last = now,
+            Some(at) if idle::was_paused(at, now) => self.input.last = now,
             Some(at) if at <= now => {
                 self.idle = None;
                 self.report(Trigger::Idle);

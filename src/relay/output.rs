@@ -3,13 +3,15 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
+
 use crate::origin::place::Place;
 use crate::output::{error, progress};
 use crate::pair;
 use crate::relay::inbox::{Buffer, CHUNK};
 use crate::relay::life::{Awaited, Wanted};
 use crate::relay::turns::Turns;
-use crate::sys::poll::{Events, poll_one};
+use crate::sys::poll::{Events, WatchFlags, Writes, poll_one};
 use crate::sys::stream::{self, Stream};
 use crate::sys::wait::{Change, Ended};
 use crate::sys::{Errno, apart, clock, clone, fd, pid, prctl, signal};
@@ -24,6 +26,10 @@ const LOOK: Duration = Duration::from_secs(3600);
 pub struct Output {
     /// Until it has ended.
     from: Option<Stream>,
+    /// Where it is opened again, if stdout is a FIFO that has no reader.
+    place: Option<OwnedFd>,
+    /// Of stdout, if it is a FIFO.
+    openings: Option<Writes>,
     /// Once the tree is gone: how much of it is to be read.
     left: Option<usize>,
     /// Once the tree is gone: when output was last passed on.
@@ -45,9 +51,12 @@ impl Output {
         };
         let (from, end) = stream::incoming(fd::kind(fd::STDOUT))?;
         far.push((end, fd::STDOUT));
+        let openings = || Writes::watch_for(to.as_raw_fd(), WatchFlags::OPEN);
+        let openings = to.is_fifo().then(openings).and_then(Result::ok);
         Ok(Self {
             from: Some(from),
             to: Some(to),
+            openings,
             buffer: Buffer::new(),
             courier,
             ..Self::default()
@@ -63,13 +72,14 @@ impl Output {
     }
 
     pub fn list(&self, wanted: &mut Wanted) {
+        if self.place.is_some() {
+            return wanted.add(Awaited::Stdout, self.openings.as_ref(), Events::IN);
+        }
         if !self.is_empty() {
             return wanted.add(Awaited::Stdout, self.to.as_ref(), Events::OUT);
         }
         wanted.add(Awaited::ServerStdout, self.from.as_ref(), Events::IN);
-        // A pipe without a reader reports an error. Another reader can open a FIFO.
-        let tells_end = |to: &&Stream| to.kind == fd::Kind::Pipe && !to.is_fifo();
-        let to = self.to.as_ref().filter(tells_end);
+        let to = self.to.as_ref().filter(|to| to.reports_reader());
         wanted.add(Awaited::Stdout, to, Events::empty());
     }
 
@@ -89,6 +99,9 @@ impl Output {
         self.since = Some(now);
         let unread = |from: &Stream| fd::unread(from.as_raw_fd()) as usize;
         self.left = self.from.as_ref().map(unread);
+        if self.from.is_none() {
+            return self.leave();
+        }
         self.read(turns);
     }
 
@@ -130,9 +143,12 @@ impl Output {
     }
 
     pub fn host_reported(&mut self, has_hung_up: bool, turns: &mut Turns) {
+        if self.place.is_some() {
+            return self.resume();
+        }
         // Otherwise the write says whether the host reads: an error in a socket's queue is none.
         if has_hung_up && self.is_empty() {
-            return self.leave();
+            return self.lose_reader();
         }
         self.write();
         if self.left.is_some() {
@@ -148,7 +164,33 @@ impl Output {
                 self.since = self.since.map(|_| clock::now());
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.leave(),
+            Err(_) => self.lose_reader(),
+        }
+    }
+
+    /// The server's next write fails, as it would without treaper, until a FIFO has a reader again.
+    fn lose_reader(&mut self) {
+        let may_wait = self.openings.is_some() && self.since.is_none();
+        let from = self.from.take().filter(|_| may_wait);
+        match from.map(|from| from.place()) {
+            Some(Ok(place)) => self.place = Some(place),
+            _ => self.leave(),
+        }
+    }
+
+    /// If another process has opened the FIFO, and reads it.
+    fn resume(&mut self) {
+        let _ = self.openings.as_ref().map(Writes::take);
+        let has_reader = |to: &Stream| {
+            !poll_one(to.as_raw_fd(), Events::OUT, Duration::ZERO).contains(Events::ERR)
+        };
+        let is_back = |_: &mut OwnedFd| self.to.as_ref().is_some_and(has_reader);
+        let Some(place) = self.place.take_if(is_back) else {
+            return;
+        };
+        self.from = Stream::open_again(&place, OFlags::RDONLY).ok();
+        if self.from.is_none() {
+            self.leave();
         }
     }
 
@@ -168,16 +210,15 @@ impl Output {
         }
     }
 
-    /// There is nothing more to pass on, or the host reads no more. Then the server's next write
-    /// fails, as it would without treaper. A courier ends when it has written everything.
+    /// There is nothing more to pass on. A courier ends when it has written everything.
     fn leave(&mut self) {
-        (self.from, self.to) = (None, None);
+        (self.from, self.place, self.to) = (None, None, None);
         self.buffer.written(self.buffer.rest().len());
     }
 }
 
-/// Starts a courier, which copies the stream to a stdout that cannot be written without waiting: a
-/// file, a device, or a terminal that cannot be opened anew. It ends with the stream or the relay.
+/// Starts a courier, which copies the stream to a stdout that cannot be written without waiting. It
+/// ends with the stream or the relay.
 fn start_courier(place: &Place) -> Result<(Stream, Option<pid::Pid>), Errno> {
     let standard = stream::copy_of(fd::STDOUT)?;
     let (near, far) = stream::outgoing(fd::Kind::Pipe)?;

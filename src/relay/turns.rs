@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::relay::members::{self, Lines, Members};
 use crate::settings::config::{Match, Writers};
+use crate::streams::idle::was_paused;
 
 /// How many turns are known at a time if the answer ends them. Further ones are not followed.
 pub const MAX_TURNS: usize = 1024;
@@ -155,8 +156,12 @@ impl Turns {
         self.output = lines;
     }
 
-    /// Whether the time of a cancelled turn has run out since the last call.
+    /// Whether the time of a cancelled turn has run out since the last call. If treaper could not
+    /// run then, neither could the server, so the time begins again.
     pub fn is_over(&mut self, now: Duration) -> bool {
+        if self.deadline.is_some_and(|at| was_paused(at, now)) {
+            self.deadline = Some(now + self.cancel_drain);
+        }
         self.deadline.take_if(|at| now >= *at).is_some()
     }
 }

@@ -40,8 +40,8 @@ pub fn open() -> Result<Writes, Error> {
 
 /// Whether treaper was suspended or frozen at this time and for seconds after it (`docker pause`).
 /// The host could not use the server then. A busy machine does not delay a process for so long.
-pub fn was_paused_at(time: Duration) -> bool {
-    clock::now().saturating_sub(time) > Duration::from_secs(5)
+pub fn was_paused(time: Duration, now: Duration) -> bool {
+    now.saturating_sub(time) > Duration::from_secs(5)
 }
 
 impl Idle {
@@ -87,7 +87,7 @@ impl Idle {
             return false;
         }
         // treaper itself may not have run for a while.
-        let was_paused = self.ends_at.is_some_and(was_paused_at);
+        let was_paused = self.ends_at.is_some_and(|at| was_paused(at, clock::now()));
         if was_paused || self.writes.take() || self.writes.may_be_going_on() {
             self.restart();
         }

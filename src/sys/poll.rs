@@ -8,7 +8,8 @@ use std::time::Duration;
 pub use rustix::event::PollFlags as Events;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+pub use rustix::fs::inotify::WatchFlags;
+use rustix::fs::inotify::{self, CreateFlags};
 use rustix::net::{ipproto, sockopt};
 
 use super::fd::{self, Kind};
@@ -119,8 +120,13 @@ impl Writes {
     /// `EMFILE`: also too many instances of inotify; `ENOSPC`: too many watches; `EACCES`: another
     /// user's pipe or terminal; `ENOENT`: no `/proc`; `EINVAL`: another kind. See `inotify(7)`.
     pub fn watch(stream: RawFd) -> Result<Self, Errno> {
+        Self::watch_for(stream, WatchFlags::MODIFY)
+    }
+
+    /// As [`Self::watch`]. `of_pipe`: what is noticed of a pipe; `OPEN`: that a FIFO is opened.
+    pub fn watch_for(stream: RawFd, of_pipe: WatchFlags) -> Result<Self, Errno> {
         let flags = match fd::kind(stream) {
-            Kind::Pipe => WatchFlags::MODIFY,
+            Kind::Pipe => of_pipe,
             Kind::Terminal => WatchFlags::ACCESS,
             Kind::Socket => {
                 let news = News::of(stream, Events::IN | Events::OUT)?;

@@ -1,28 +1,22 @@
 //! Streams that other processes share: used without waiting, and without a change of their flags.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
-
 use rustix::fs::OFlags;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sockopt,
 };
-use rustix::pipe::{PIPE_BUF, PipeFlags, SpliceFlags};
+use rustix::pipe::{PipeFlags, SpliceFlags};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::fd::{self, Kind, reopen};
-use super::poll::{Events, poll_one};
-use super::signal::Signal;
-use super::{Errno, arrival, errno, std_fd};
+use super::{Errno, pid, proc, std_fd};
 
 #[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
     pub kind: Kind,
-    /// `O_NONBLOCK` would be set for other processes that have a pipe open, too. `splice` can be
-    /// asked not to wait, but needs a second pipe: this one, which is empty between two calls.
-    own_pipe: Option<(File, OwnedFd)>,
+    /// `O_NONBLOCK` would be set for other processes that read a pipe, too. `splice` can be asked
+    /// not to wait, but needs a second pipe: this one, which is empty between two calls.
+    own_pipe: Option<(OwnedFd, OwnedFd)>,
 }
 
 impl Stream {
@@ -34,9 +28,15 @@ impl Stream {
 
     /// Whether it is a pipe with a name, which other processes can open.
     pub fn is_fifo(&self) -> bool {
-        let device = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
-        let own_pipe = self.own_pipe.as_ref();
-        own_pipe.is_some_and(|(_, own)| device(own) != device(&self.fd))
+        let target = || proc::view().and_then(|proc| proc.target(pid::own(), self.as_raw_fd()));
+        self.kind == Kind::Pipe && target().is_ok_and(|target| !target.starts_with(b"pipe:"))
+    }
+
+    /// Whether poll reports, unasked, that the reader has gone, and nothing else.
+    pub fn reports_reader(&self) -> bool {
+        // The errors that wait in the queue of a TCP socket are another thing.
+        let is_unix = || sockopt::socket_domain(&self.fd) == Ok(AddressFamily::UNIX);
+        self.kind == Kind::Pipe || self.kind == Kind::Socket && is_unix()
     }
 
     /// `EAGAIN`: there is nothing. See `read(2)`, `recv(2)`, and `splice(2)`.
@@ -48,39 +48,21 @@ impl Stream {
         let Some((out, into)) = &self.own_pipe else {
             return rustix::io::read(&self.fd, bytes);
         };
-        match splice(&self.fd, into, bytes.len()) {
-            Ok(count) => take(out, &mut bytes[..count]),
-            Err(FILTERED) if self.is_ready(Events::IN) => {
-                let most = bytes.len().min(PIPE_BUF);
-                rustix::io::read(&self.fd, &mut bytes[..most])
-            }
-            Err(FILTERED) => Err(Errno::AGAIN),
-            Err(errno) => Err(errno),
+        let (len, flags) = (bytes.len(), SpliceFlags::NONBLOCK);
+        match rustix::pipe::splice(&self.fd, None, into, None, len, flags) {
+            Ok(count) => rustix::io::read(out, &mut bytes[..count]),
+            // A filter refuses it. Poll has reported something, but another reader may be faster.
+            Err(Errno::NOSYS | Errno::PERM) => rustix::io::read(&self.fd, bytes),
+            other => other,
         }
     }
 
-    /// `EAGAIN`: nothing fits; `EPIPE`: no reader. See `write(2)`, `send(2)`, and `splice(2)`.
+    /// `EAGAIN`: nothing fits; `EPIPE`: no reader. See `write(2)`, and `send(2)`.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
         if self.kind == Kind::Socket {
             return self.without_reports(rustix::net::send(&self.fd, bytes, AT_ONCE));
         }
-        let Some((out, into)) = &self.own_pipe else {
-            return fd::write_at_once(self.as_fd(), bytes);
-        };
-        let count = rustix::io::write(into, bytes)?;
-        let moved = splice(out, &self.fd, count);
-        // What did not fit is written again by the next call.
-        let left = count - moved.unwrap_or(0);
-        take(out, &mut vec![0; left])?;
-        match moved {
-            Err(Errno::PIPE) => arrival::remove_own(Signal::PIPE),
-            Err(FILTERED) if self.is_ready(Events::OUT) => {
-                return fd::write_at_once(self.as_fd(), &bytes[..count.min(PIPE_BUF)]);
-            }
-            Err(FILTERED) => return Err(Errno::AGAIN),
-            _ => {}
-        }
-        moved
+        fd::write_at_once(self.as_fd(), bytes)
     }
 
     /// The place of a pipe, which counts neither as a reader nor as a writer. `ENOENT`: no `/proc`.
@@ -88,14 +70,10 @@ impl Stream {
         reopen(self.as_raw_fd(), OFlags::PATH)
     }
 
-    /// Opens a pipe for writing again, whose last writer has left. `ENXIO`: it has no reader.
-    pub fn open_again(place: &OwnedFd) -> Result<Self, Errno> {
-        let own = reopen(place.as_raw_fd(), OFlags::WRONLY | OFlags::NONBLOCK)?;
+    /// Opens one end of a pipe again. `ENXIO`: for writing, and it has no reader.
+    pub fn open_again(place: &OwnedFd, end: OFlags) -> Result<Self, Errno> {
+        let own = reopen(place.as_raw_fd(), end | OFlags::NONBLOCK)?;
         Ok(Self::new(own, Kind::Pipe))
-    }
-
-    fn is_ready(&self, for_what: Events) -> bool {
-        poll_one(self.fd.as_raw_fd(), for_what, Duration::ZERO).intersects(for_what | Events::HUP)
     }
 
     /// Empties the error queue of a TCP socket if the `result` is `EAGAIN`. What is in it
@@ -125,23 +103,6 @@ impl AsRawFd for Stream {
 
 const AT_ONCE: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
-/// What a filter of system calls answers instead of a `splice`. Then poll is asked first, which
-/// leaves a gap: a faster process at the same end of the pipe makes this one wait.
-const FILTERED: Errno = Errno::NOSYS;
-
-fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> Result<usize, Errno> {
-    match rustix::pipe::splice(from, None, to, None, most, SpliceFlags::NONBLOCK) {
-        Err(Errno::PERM) => Err(FILTERED),
-        other => other,
-    }
-}
-
-/// Reads as many bytes as are known to be in the pipe.
-fn take(mut pipe: &File, bytes: &mut [u8]) -> Result<usize, Errno> {
-    pipe.read_exact(bytes).map_err(errno)?;
-    Ok(bytes.len())
-}
-
 /// A pair of sockets, or else a pipe; closed on exec. See `pipe2(2)`, `socketpair(2)`.
 fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
     if kind != Kind::Socket {
@@ -151,21 +112,26 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// `None`: a file or a device, or a terminal that cannot be opened anew.
+/// `None`: a file or a device, or a pipe or terminal that cannot be opened anew for writing.
 pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
     let kind = fd::kind(standard);
     Ok(match kind {
         Kind::Socket => Some(Stream::new(copy_of(standard)?, kind)),
+        Kind::Pipe | Kind::Terminal if standard == fd::STDOUT => {
+            // A FIFO that is open in both directions has a reader. `ENXIO`: it has none.
+            let mode = rustix::fs::fcntl_getfl(std_fd(standard))? & OFlags::ACCMODE;
+            match reopen(standard, mode | OFlags::NONBLOCK | OFlags::NOCTTY) {
+                Err(Errno::NXIO) => Some(Stream::new(copy_of(standard)?, kind)),
+                own => own.ok().map(|own| Stream::new(own, kind)),
+            }
+        }
+        // Opened anew for reading, a pipe would not show that its last writer has already left.
         Kind::Pipe => {
             let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-            let (fd, own_pipe) = (copy_of(standard)?, Some((File::from(out), into)));
+            let (fd, own_pipe) = (copy_of(standard)?, Some((out, into)));
             Some(Stream { fd, kind, own_pipe })
         }
-        Kind::Terminal => {
-            let own = reopen(standard, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY);
-            own.ok().map(|own| Stream::new(own, kind))
-        }
-        Kind::Other => None,
+        Kind::Terminal | Kind::Other => None,
     })
 }
 
