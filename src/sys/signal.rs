@@ -213,7 +213,6 @@ pub fn die_of(signal: Signal) {
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     // If the core pattern is a pipe, the kernel does not look at the limit.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
-    set_action(signal.0.into(), libc::SIG_DFL);
     kill_self(signal);
     let_pending_act(signal);
 }
@@ -229,8 +228,10 @@ fn send_to(target: i32, signal: Signal) -> Result<(), Errno> {
     check(unsafe { libc::kill(target, signal.0.into()) }.into()).map(drop)
 }
 
-/// Unblocks `signal` for a moment, so that a pending one takes effect.
+/// Unblocks `signal` for a moment, so that a pending one has its default effect.
 pub fn let_pending_act(signal: Signal) {
+    let before = set_action(signal.0.into(), libc::SIG_DFL);
     set_mask(Mask::except(&[signal.0.into()]));
     set_mask(Mask::ALL);
+    set_action(signal.0.into(), before);
 }
