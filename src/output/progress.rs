@@ -70,8 +70,9 @@ impl Voice for Own {
     }
 }
 
-/// Logs why treaper has sent the stop signal to a live server, and which option changes that.
-pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
+/// Logs why treaper has sent the stop signal to a live server, or to `whom` if that has exited, and
+/// which option changes that.
+pub fn stopped_unasked(trigger: Trigger, signal: Signal, whom: &str) {
     let why = match trigger {
         Trigger::ParentExit => "the process that started treaper is gone",
         Trigger::StdinEof => "stdin has closed and the drain has ended",
@@ -96,7 +97,7 @@ pub fn stopped_unasked(trigger: Trigger, signal: Signal) {
         Trigger::CancelTimeout => " (--cancel-drain changes that)",
         _ => "",
     };
-    log::warn!("{trigger}: {why}, so {signal} was sent to the server{change}");
+    log::warn!("{trigger}: {why}, so {signal} was sent to {whom}{change}");
 }
 
 /// A number of processes, and the names of the first ones.

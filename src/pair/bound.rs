@@ -35,8 +35,9 @@ impl Bound {
     /// When the monitor is late, if it follows `plan`. `None`: nothing is expected of it.
     /// `finally`: until when the command of `--finally` has time, or 0.
     pub fn late_at(&mut self, plan: &Plan, finally: Duration, now: Duration) -> Option<Duration> {
+        let asked = self.asked.map(|(_, at)| at);
         self.due = match plan.state {
-            State::Running => self.asked.map(|(_, at)| at),
+            State::Running | State::Draining { .. } => asked.or(plan.deadline()),
             State::Done | State::Survived => Some((*self.over.get_or_insert(now)).max(finally)),
             _ => plan.deadline(),
         };

@@ -66,11 +66,10 @@ pub fn run(
 fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> Result<u8, Error> {
     let context = shim.context;
     let (board, policy) = (context.board, context.policy());
-    let killed = Event::Trigger(match shim.bound.asked {
-        // A reason that the monitor has not acted on counts more than its end.
-        Some((trigger, _)) if shim.ends_by.is_some() && board.trigger().is_none() => trigger,
-        _ => Trigger::MonitorKilled,
-    });
+    let has_not_acted = shim.ends_by.is_some() && board.trigger().is_none_or(Trigger::drains);
+    // A reason on which the monitor has not acted counts more than its end.
+    let asked = shim.bound.asked.filter(|_| has_not_acted);
+    let killed = Event::Trigger(asked.map_or(Trigger::MonitorKilled, |(trigger, _)| trigger));
     let namespace = level.is_namespace();
     // A monitor that cannot end: it waits in the kernel, or a process in its PID namespace does.
     let killed_monitor = shim.ends_by.map(|_| shim.monitor);
@@ -80,7 +79,7 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
         let trigger = board.plan(policy).step(killed, clock::now()).0.trigger;
         let is_cause = trigger == Some(Trigger::MonitorKilled) && why.is_none();
         if is_cause && board.server().is_some() {
-            progress::stopped_unasked(Trigger::MonitorKilled, Signal::KILL);
+            progress::stopped_unasked(Trigger::MonitorKilled, Signal::KILL, "the server");
         }
         if ending.is_none() {
             board.set_ended(Ended::Killed(Signal::KILL.number()));
@@ -91,16 +90,21 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
         strangers.extend(shim.helpers);
     }
     drop((shim.server, shim.bell));
+    let is_below = |pid: &Pid| ending.is_some_and(|monitor| is_child_of(monitor, *pid));
     // Its pid means nothing here in a namespace, and may be recycled if it is no child any more.
     let server = board.server().filter(|_| !namespace).map(|pid| Server {
         pid,
         pidfd: None,
         standing: context.place.standing,
         leader: board.leader().map(|leader| (leader, None)),
-        reaped: board.ended().is_some() || !wait::is_child(pid) || strangers.contains(&pid.get()),
+        reaped: board.ended().is_some()
+            || !wait::is_child(pid) && !is_below(&pid)
+            || strangers.contains(&pid.get()),
         suspended: None,
         stop_sent: if board.stop_sent.get() {
             StopSent::ByTreaper
+        } else if is_below(&pid) {
+            StopSent::No
         } else {
             StopSent::PerhapsByKernel
         },
@@ -123,6 +127,14 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
     };
     context.record_loss(Trigger::MonitorKilled);
     supervisor.run(plan, first).map(|(_, status)| status)
+}
+
+/// Without memory for the answer, it is one.
+fn is_child_of(parent: Pid, pid: Pid) -> bool {
+    match proc::stat(pid.get()) {
+        Ok(stat) => stat.parent == parent.get(),
+        Err(errno) => errno == Errno::NOMEM,
+    }
 }
 
 #[derive(Debug)]
@@ -189,9 +201,11 @@ impl Shim<'_> {
         let finally_until = board.finally_until().unwrap_or_default();
         let late_at = self.bound.late_at(&plan, finally_until, now);
         if late_at.is_some_and(|at| at <= now) && self.bound.is_held(self.monitor, now) {
+            // The monitor may have reaped it, and from now on it cannot do so.
+            let is_its = |pid: &Pid| plan.kills(now) && is_child_of(self.monitor, *pid);
+            let server = self.server_pid().filter(is_its);
             let _ = signal::kill(self.monitor, Signal::KILL);
-            // The monitor can no longer reap it. In a full group, this frees memory for both of them.
-            let server = self.server_pid().filter(|_| plan.kills(now));
+            // In a full group, this frees memory for both of them.
             if let Some(server) = server.filter(|_| board.ended().is_none()) {
                 let _ = signal::kill(server, Signal::KILL);
             }
@@ -280,7 +294,7 @@ impl Shim<'_> {
             let still = || {
                 board.suspension.get() == order
                     && board.trigger().is_none()
-                    && self.server_may_be_suspended()
+                    && (board.ended().is_some() || self.server_may_be_suspended())
                     && !Wait::child(monitor).ended().has_come()
             };
             if let Some(signal) = board::suspending_signal(order) {

@@ -159,6 +159,10 @@ impl<'a> Supervisor<'a> {
 
     /// When the tree is gone, or was given up (`survived`). `status`: the exit status.
     fn end_run(&mut self, trigger: Option<Trigger>, status: u8, survived: bool) {
+        if self.context.config.finally.is_some() {
+            // Nobody reads it any more, and who writes to it has to notice that.
+            apart::give_up(fd::STDIN, &mut self.tree.strangers);
+        }
         let finally = finally::run(self.context, trigger, status);
         // What the command has left in other groups is not of its own group, which is gone.
         if finally.is_some() && !survived {
@@ -192,6 +196,10 @@ impl<'a> Supervisor<'a> {
         let (state, now) = (after.state, clock::now());
         if matches!(state, State::Terminating { .. }) {
             self.stopping_since = Some(now);
+            if let Some(trigger) = after.trigger.filter(|_| before.server_gone) {
+                let rest = "the processes that are left";
+                progress::stopped_unasked(trigger, self.stop_signal(after), rest);
+            }
             if after.trigger != Some(Trigger::ServerExit) {
                 self.tell_front(b"!");
             }
@@ -223,7 +231,7 @@ impl<'a> Supervisor<'a> {
         self.context.board.stop_sent.set(self.tree.has_sent_stop());
         // After the signal, so that the message does not delay the stop.
         if let Some(trigger) = plan.trigger {
-            progress::stopped_unasked(trigger, signal);
+            progress::stopped_unasked(trigger, signal, "the server");
         }
     }
 

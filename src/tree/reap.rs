@@ -31,6 +31,8 @@ pub enum Left {
 /// makes orphans as fast as they are reaped.
 const BATCH: usize = 1000;
 
+const CTRL_Z: Change = Change::Suspended(Signal::TSTP.number());
+
 impl Tree {
     /// Takes changes of children until there are none, at most [`BATCH`]. Calls `each` for each
     /// child that has ended: its pid, how it ended, and whether it was the server.
@@ -78,17 +80,22 @@ impl Tree {
                 // No suspension by job control: a shell could not resume the server.
                 Change::Trapped => {}
             }
+        } else if self.living_server().is_none() && change == CTRL_Z {
+            // No other process notices that what the server has left was suspended.
+            reaped.server_job = Some(change);
         }
         let Change::Ended(ended) = change else {
             return is_server;
         };
         self.reaped += 1;
-        if self.sigkill.since.is_some() && ended == Ended::Killed(Signal::KILL.number()) {
+        let was_monitor = self.ending_init.map(Pid::get) == Some(pid);
+        // The kernel lets it end only after all others of its namespace, which it has killed.
+        let was_init = was_monitor && self.server.is_none();
+        let by_kill = ended == Ended::Killed(Signal::KILL.number()) && was_monitor == was_init;
+        if self.sigkill.since.is_some() && by_kill {
             self.sigkill.ended += 1;
         }
         self.strangers.retain(|stranger| *stranger != pid);
-        // The kernel lets it end only after all others of its namespace, which it has killed.
-        let was_init = self.server.is_none() && self.ending_init.map(Pid::get) == Some(pid);
         if was_init {
             reaped.server = Some(ended);
         }
