@@ -1,9 +1,11 @@
 //! The unit of a service manager, and the variables that name treaper but mean the server.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::output::report::To;
+use crate::settings::value;
 use crate::sys::exec::Strings;
 use crate::sys::{Errno, peer, pid, startup};
 
@@ -11,12 +13,19 @@ use crate::sys::{Errno, peer, pid, startup};
 /// `sd_watchdog_enabled(3)`, `systemd.exec(5)`.
 const PID_VARIABLES: [&str; 3] = ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
 
+/// What is for one run: a command at its end, and what is done with its stdin.
+const OWN: &str = "FINALLY INJECT TURN CANCEL CANCEL_DRAIN BOUNDARY IDLE";
+
 /// Whether a treaper in the tree must not find this entry of the environment. The server inherits
-/// the report's descriptor only if it is 2, so the number would be another file there, and the
-/// command of `--finally` would run while the server of this treaper still works.
+/// the report's descriptor only if it is 2, so the number would be another file there.
 pub fn is_own(entry: &[u8]) -> bool {
-    entry.starts_with(b"TREAPER_REPORT=fd:") && entry != b"TREAPER_REPORT=fd:2"
-        || entry.starts_with(b"TREAPER_FINALLY=")
+    let setting = entry.strip_prefix(b"TREAPER_").unwrap_or_default();
+    let mut parts = setting
+        .splitn(2, |byte| *byte == b'=')
+        .map(OsStr::from_bytes);
+    let (name, text) = (parts.next(), parts.next().unwrap_or_default());
+    OWN.split(' ').any(|own| name == Some(own.as_ref()))
+        || name == Some("REPORT".as_ref()) && matches!(value::report(text), Ok(To::Descriptor(3..)))
 }
 
 /// Whether the variable `name` holds the pid of this process.

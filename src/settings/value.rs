@@ -69,10 +69,13 @@ pub fn timeout(text: &str) -> Result<Duration, &'static str> {
     Ok(time)
 }
 
-/// `fd:N`, or the path of a file.
+/// `fd:N`, or the path of a file. A path of a descriptor (`>(COMMAND)` of a shell) is that.
 pub fn report(text: &OsStr) -> Result<To, &'static str> {
-    let to = match text.as_bytes().strip_prefix(b"fd:") {
-        None => Some(To::File(text.to_owned())).filter(|_| !text.is_empty() && text != "-"),
+    let forms = ["fd:", "/dev/fd/", "/proc/self/fd/"];
+    let number_of = |form: &str| text.as_bytes().strip_prefix(form.as_bytes());
+    let is_path = !["", "-", "/dev/stdout"].iter().any(|other| text == *other);
+    let to = match forms.into_iter().find_map(number_of) {
+        None => is_path.then(|| To::File(text.to_owned())),
         Some(number) => {
             let number = std::str::from_utf8(number).ok().and_then(digits);
             number.filter(|number| *number >= 2).map(To::Descriptor)
@@ -160,13 +163,12 @@ pub fn verbosity(text: &str) -> Result<u8, &'static str> {
 pub fn log_filter(text: &str) -> Result<String, &'static str> {
     let is_level = |text: &str| text.trim().parse::<log::LevelFilter>().is_ok();
     let is_module = |text: &str| matches!(text.trim().split("::").next(), Some("treaper"));
-    let (directives, pattern) = text.split_once('/').unwrap_or((text, ""));
-    let mut directives = directives.split(',').filter(|text| !text.trim().is_empty());
+    let mut directives = text.split(',').filter(|text| !text.trim().is_empty());
     let good = directives.all(|directive| match directive.split_once('=') {
         Some((module, level)) => is_module(module) && is_level(level),
         None => is_level(directive) || is_module(directive),
     });
-    if !good || pattern.contains('/') {
+    if !good {
         return Err(
             "expected levels (off, error, warn, info, debug, trace), for modules treaper::NAME=LEVEL",
         );
