@@ -512,13 +512,19 @@ fn inherited_descriptors_are_found_and_kept_from_the_server_and_closed() {
     in_a_child(|| {
         sys::close_range(3, i32::MAX);
         assert!(fd::inherited().is_empty());
+        let null = File::options().write(true).open("/dev/null").unwrap();
+        let unwritable = File::open("/dev/null").unwrap();
         // All of these are passed on by an exec.
         for number in [2, 5, 9] {
-            sys::dup2(0, number);
+            sys::dup2(null.as_raw_fd(), number);
         }
-        assert_eq!(fd::inherited(), [5, 9]);
-        let reserved = [2, 5, 7].map(fd::reserve);
-        assert_eq!(reserved, [Ok(()), Ok(()), Err(Errno::BADF)]);
+        sys::dup2(unwritable.as_raw_fd(), 8);
+        drop((null, unwritable));
+        assert_eq!(fd::inherited(), [5, 8, 9]);
+        let bad = Err(Errno::BADF);
+        let reserved = [2, 5, 7, 8].map(fd::reserve);
+        assert_eq!(reserved, [Ok(()), Ok(()), bad, bad]);
+        apart::give_up(8, &mut Vec::new());
         let flags = [2, 5, 9].map(|number| sys::fd_flags(number).unwrap());
         assert_eq!(flags, [0, libc::FD_CLOEXEC, 0]);
         apart::give_up(9, &mut Vec::new());

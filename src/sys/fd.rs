@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -152,7 +153,9 @@ pub fn is_fifo(path: &OsStr) -> bool {
 
 /// As far as can be known without making the file.
 pub fn may_append(path: &OsStr) -> Result<(), Errno> {
-    if rustix::fs::stat(path).err() != Some(Errno::NOENT) {
+    // A link that leads nowhere and a name for a directory alone fail when they are opened.
+    let is_missing = rustix::fs::lstat(path).err() == Some(Errno::NOENT);
+    if !is_missing || path.as_bytes().ends_with(b"/") {
         return can_append(path);
     }
     // That of a plain name is empty.
@@ -160,9 +163,14 @@ pub fn may_append(path: &OsStr) -> Result<(), Errno> {
     rustix::fs::access(&parent, Access::WRITE_OK | Access::EXEC_OK)
 }
 
-/// Keeps descriptor `number`, except 2, from the server. `EBADF`: it is closed. See `fcntl(2)`.
+/// Keeps descriptor `number`, except 2, from the server. `EBADF`: it is closed, or cannot be
+/// written to. See `fcntl(2)`.
 pub fn reserve(number: i32) -> Result<(), Errno> {
     let flags = rustix::io::fcntl_getfd(std_fd(number))?;
+    let mode = rustix::fs::fcntl_getfl(std_fd(number))?;
+    if mode & OFlags::ACCMODE == OFlags::RDONLY || mode.contains(OFlags::PATH) {
+        return Err(Errno::BADF);
+    }
     if number <= STDERR {
         return Ok(());
     }
