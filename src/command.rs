@@ -91,7 +91,7 @@ pub fn execute_last(text: &OsStr, directory: &Path, variables: &[(&str, &str)]) 
 }
 
 fn is_searched(name: &OsStr) -> bool {
-    !name.as_bytes().contains(&b'/') && name != "." && name != ".."
+    !name.as_bytes().contains(&b'/') && !["", ".", ".."].iter().any(|path| name == *path)
 }
 
 fn candidates(name: &OsStr) -> Vec<OsString> {

@@ -73,13 +73,13 @@ fn long_option(
     if let Some(exact) = meant.iter().find(|long| long.0.as_bytes() == name) {
         meant = vec![exact];
     }
-    let [text, name] = [text, name].map(String::from_utf8_lossy);
+    let text = String::from_utf8_lossy(text);
     let [(full, takes_argument, letter)] = meant[..] else {
         let names = meant.iter().map(|long| format!(" '--{}'", long.0));
         let names = names.collect::<Vec<_>>().concat();
         return Err(match meant.len() {
             0 => format!("unrecognized option '--{text}'"),
-            _ => format!("option '--{name}' is ambiguous; possibilities:{names}"),
+            _ => format!("option '--{text}' is ambiguous; possibilities:{names}"),
         });
     };
     match (*takes_argument, value) {
