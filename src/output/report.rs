@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -180,19 +180,7 @@ fn seconds(time: Duration) -> f64 {
 
 /// RFC 3339, in UTC and to the millisecond, of a time since 1970.
 fn date(time: Duration) -> String {
-    let (days, second) = (time.as_secs() / 86400, time.as_secs() % 86400);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    // Each era of 400 years begins on the first of March, so a leap day is the last day of a year.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let march = (5 * day + 2) / 153;
-    let day = day - (153 * march + 2) / 5 + 1;
-    let month = if march < 10 { march + 3 } else { march - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    let millis = time.subsec_millis();
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    humantime::format_rfc3339_millis(UNIX_EPOCH + time).to_string()
 }
 
 #[cfg(test)]
