@@ -62,7 +62,7 @@ fn run_treaper(words: &[OsString]) -> i32 {
 ///   found), 126 (not executable) or 125 (treaper failed), and the reason is on stderr.
 /// - SIGTERM to [`Child::id`](std::process::Child::id), which is treaper, stops `program` and all
 ///   that it started, and so does [`Child::kill`](std::process::Child::kill).
-/// - treaper stops `program` 2 s after a piped stdin closes, except in the first second. If that
+/// - treaper stops `program` 5 s after a piped stdin closes, except in the first second. If that
 ///   only means that the input is complete, set `TREAPER_STDIN` to `ignore`.
 ///
 /// If this process has not called [`dispatch`], as in a unit test, `spawn()` fails with

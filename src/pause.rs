@@ -12,7 +12,7 @@ use crate::plan::event::{Event, Trigger};
 use crate::plan::machine::{Plan, State};
 use crate::plan::supervise;
 use crate::streams::watch::Watch;
-use crate::sys::{Errno, arrival, clock, fd, pid, prctl, signal::Signal, wait::Wait};
+use crate::sys::{arrival, clock, fd, pid, prctl, signal::Signal};
 use crate::tree::{Tree, reap::Left};
 
 /// Reaps until SIGINT or SIGTERM, then stops the orphans that are left. Returns the exit status.
@@ -35,9 +35,6 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
         }
         let reaped = tree.reap(&mut |_, _, _| {});
         timeout = (reaped.left == Left::More).then_some(Duration::ZERO);
-    }
-    if Wait::any().ended().peek() == Err(Errno::CHILD) {
-        return Ok(0);
     }
     let context = Context::new(request, place, board);
     let mut supervisor = Supervisor::new(&context, Role::Heir, None, Watch::default(), tree);

@@ -337,9 +337,8 @@ fn a_filter_of_messages_that_means_nothing_is_refused() {
 #[test]
 fn a_command_behind_doctor_is_a_mistake() {
     for (words, culprit) in [
-        (&["--doctor", "json"][..], "--doctor=json"),
-        (&["--doctor", "--contain=group", "json"], "--doctor=json"),
-        (&["--doctor", "--", "json"], "--doctor=json"),
+        (&["--doctor", "json"][..], "'json'"),
+        (&["--doctor", "--", "json"], "'json'"),
         (&["--doctor", "touch", "json"], "'touch'"),
         (&["--doctor=json", "echo"], "'echo'"),
     ] {
@@ -355,13 +354,6 @@ fn a_command_behind_doctor_is_a_mistake() {
             text.contains(culprit) && text.lines().count() == 1,
             "{text}"
         );
-    }
-}
-
-#[test]
-fn a_value_for_v_is_named_as_it_was_given() {
-    for word in ["-v=2", "-v2", "-vv=", "--verbose=2"] {
-        is_refused(&[word], &[], &format!("{word}: -v takes no value; -vv"));
     }
 }
 

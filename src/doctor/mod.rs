@@ -7,7 +7,6 @@ mod host;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::os::fd::AsFd;
-use std::path::Path;
 
 use rustix::system::uname;
 use serde_json::{Value, json};
@@ -27,7 +26,7 @@ use crate::streams::idle;
 use crate::sys::clone::{self, Fork};
 use crate::sys::startup::Inherited;
 use crate::sys::wait::{Change, Ended, Wait};
-use crate::sys::{Errno, arrival, exec, fd, pid, pidfd, prctl, proc, stream, tty};
+use crate::sys::{exec, fd, pid, pidfd, prctl, proc, stream, tty};
 use crate::tree::spare::Spare;
 
 use guarantees::{GROUP_ENDS, HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, ONE_ENDS};
@@ -45,8 +44,7 @@ pub fn examine(config: &Config, arguments: &[OsString], inherited: &Inherited) -
     let available = levels[chosen as usize].1 == Some(true);
     let (mut checks, noticed) = host::host_and_stdin(config, inherited);
     checks.extend(options(config));
-    checks.extend(features());
-    checks.extend(surroundings(config));
+    checks.extend(surroundings());
     let left = rows_left(config, noticed);
     let text = match config.doctor {
         Some(true) => format!("{:#}\n", as_json(&checks, &levels, chosen, &left)),
@@ -58,38 +56,6 @@ pub fn examine(config: &Config, arguments: &[OsString], inherited: &Inherited) -
 fn check(name: &'static str, result: Result<(), String>, if_ok: &str) -> Check {
     let ok = result.is_ok();
     (name, Some(ok), result.err().unwrap_or(if_ok.to_owned()))
-}
-
-/// Calls of the kernel, and what treaper does by them.
-fn features() -> impl Iterator<Item = Check> {
-    let calls = [
-        ("subreaper", "treaper adopts the orphans of the tree"),
-        ("signalfd", "treaper reads signals with it"),
-        ("pidfd_open", "treaper watches the host with it"),
-        ("pidfd_send_signal", "a recycled pid is never signalled"),
-        ("PIDFD_GET_INFO", "treaper checks parents without /proc"),
-        ("clone3", "the server can be born in a cgroup"),
-    ];
-    let own = pidfd::open(pid::own());
-    let fd = own.as_ref().map(AsFd::as_fd).map_err(|errno| *errno);
-    // The answer of each, and the version of Linux that has brought it.
-    let answers = [
-        (prctl::become_subreaper(), "3.4"),
-        (arrival::signal_fd().map(drop), "2.6.27"),
-        (fd.map(drop), "5.3"),
-        (fd.and_then(pidfd::is_unreaped).map(drop), "5.1"),
-        (fd.and_then(pidfd::parent).map(drop), "6.13"),
-        (clone::has_clone3(), "5.3"),
-    ];
-    let both = calls.into_iter().zip(answers);
-    both.map(|((name, detail), (result, version))| {
-        let missing = format!("missing, as before Linux {version}, or hidden by a filter");
-        let result = result.map_err(|errno| match errno {
-            Errno::NOSYS | Errno::NOTTY | Errno::INVAL => missing,
-            other => error::describe(other),
-        });
-        check(name, result, detail)
-    })
 }
 
 /// Whether a start with these options would be refused. Nothing is made.
@@ -130,18 +96,30 @@ fn options(config: &Config) -> Vec<Check> {
     found
 }
 
-fn surroundings(config: &Config) -> Vec<Check> {
+fn surroundings() -> Vec<Check> {
     let proc = proc::view();
     let children = proc.and_then(|proc| proc.children(pid::own(), &mut |_| ()));
     let children = children.map_err(error::describe);
     let foreign = "missing, or of another PID namespace: treaper finds only its own children";
     let proc = proc.map(drop).map_err(|_| foreign.to_owned());
+    let missing = "missing, as before Linux 5.3, or hidden by a filter";
+    let call = |is_there: bool| is_there.then_some(()).ok_or(missing.to_owned());
+    let own = pidfd::open(pid::own());
+    let sends = own
+        .as_ref()
+        .is_ok_and(|own| pidfd::is_unreaped(own.as_fd()).is_ok());
+    let opens = call(own.is_ok());
     let mut checks = vec![
+        check("pidfd_open", opens, "treaper watches the host with it"),
+        check(
+            "pidfd_send_signal",
+            call(sends),
+            "no recycled pid is signalled",
+        ),
         check("/proc", proc, "shows the PID namespace of treaper"),
         check("children files", children, "no scan of /proc is needed"),
     ];
-    let is_set = |name| std::env::var_os(name).is_some();
-    if is_set("NOTIFY_SOCKET") {
+    if std::env::var_os("NOTIFY_SOCKET").is_some() {
         let can_ask = unit::can_ask_manager();
         let detail = if can_ask {
             "treaper asks systemd to accept it from the server"
@@ -150,26 +128,11 @@ fn surroundings(config: &Config) -> Vec<Check> {
         };
         checks.push(("READY=1", can_ask.then_some(true), detail.to_owned()));
     }
-    let processes = if config.guard {
-        "shim and monitor guard each other"
-    } else {
-        "one process, since --no-guard was given; two with --contain=pidns"
-    };
-    // The first sign that a container engine has left decides.
-    let container = match () {
-        () if Path::new("/.dockerenv").exists() => "docker",
-        () if Path::new("/run/.containerenv").exists() => "podman",
-        () if is_set("KUBERNETES_SERVICE_HOST") => "kubernetes",
-        () if is_set("container") => "yes",
-        () => "no sign of one",
-    };
     let terminal = if tty::have_controlling_terminal() {
         "the server stays in the host's process group, for job control"
     } else {
         "none: the server is in a session apart from the host's"
     };
-    checks.push(("two processes", None, processes.to_owned()));
-    checks.push(("container", None, container.to_owned()));
     checks.push(("terminal", None, terminal.to_owned()));
     checks
 }

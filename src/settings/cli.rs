@@ -139,7 +139,7 @@ pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Er
         Ok(_) => Err(Error::new(explain_variable(&error))),
         // A help or version is no error.
         Err(text) if !text.use_stderr() => Ok(Parsed::Print(text.to_string())),
-        Err(error) => Err(Error::new(explain(&error, arguments))),
+        Err(error) => Err(Error::new(explain(&error))),
     }
 }
 
@@ -179,7 +179,7 @@ fn explain_variable(error: &clap::Error) -> String {
     format!("{name}: {rest}")
 }
 
-fn explain(error: &clap::Error, arguments: &[OsString]) -> String {
+fn explain(error: &clap::Error) -> String {
     let line = first_line(error);
     if error.kind() == ErrorKind::ValueValidation {
         return format!("--{line}");
@@ -188,20 +188,8 @@ fn explain(error: &clap::Error, arguments: &[OsString]) -> String {
         Some(ContextValue::String(text)) => text.as_str(),
         _ => "",
     };
-    // For `-v=2`, clap reports only the `=`, as an option of its own.
-    let wrong = context(ContextKind::InvalidArg).as_bytes();
-    let is_value = |byte: &u8| *byte == b'=' || byte.is_ascii_digit();
-    let by_value = wrong.get(1).is_some_and(is_value) || wrong.starts_with(b"--verbose");
-    let mut words = arguments.iter().filter(|word| {
-        let word = word.as_bytes();
-        (word.starts_with(b"-v") || word.starts_with(b"--verbose")) && word.iter().any(is_value)
-    });
-    match (words.next(), context(ContextKind::SuggestedArg)) {
-        (Some(word), _) if by_value => {
-            let word = word.to_string_lossy();
-            format!("{word}: -v takes no value; -vv logs more; see treaper --help")
-        }
-        (_, "") => format!("{line}; see treaper --help"),
-        (_, similar) => format!("{line}; did you mean {similar}?"),
+    match context(ContextKind::SuggestedArg) {
+        "" => format!("{line}; see treaper --help"),
+        similar => format!("{line}; did you mean {similar}?"),
     }
 }

@@ -220,9 +220,6 @@ pub const NO_COMMAND: &str = "no COMMAND was given; see treaper --help";
 fn check_command(command: &[OsString], doctor: Option<bool>) -> Result<(), Error> {
     Err(Error::new(match (command.first(), doctor) {
         (None, None) => NO_COMMAND.to_owned(),
-        (Some(first), Some(_)) if first == "json" => {
-            "--doctor: the format follows an equals sign: --doctor=json".to_owned()
-        }
         (Some(first), Some(_)) => format!(
             "--doctor: does not start a COMMAND, but '{}' was given",
             first.to_string_lossy()

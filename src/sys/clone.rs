@@ -122,15 +122,6 @@ fn older_clone(flags: c_int, pidfd: &mut c_int) -> Result<c_long, Errno> {
     check(unsafe { libc::syscall(libc::SYS_clone, first, second, pidfd, child, child) })
 }
 
-/// `ENOSYS`: before Linux 5.3, or hidden by a filter; `EPERM`: forbidden by one.
-pub fn has_clone3() -> Result<(), Errno> {
-    // SAFETY: a size of zero is refused before anything is read.
-    match check(unsafe { libc::syscall(libc::SYS_clone3, 0_usize, 0_usize) }) {
-        Ok(_) | Err(Errno::INVAL) => Ok(()),
-        Err(errno) => Err(errno),
-    }
-}
-
 /// Ends this process without exit handlers: a forked child has none of its own, and in both
 /// processes of the pair they would write to pages that only they need. See `_exit(2)`.
 pub fn exit_now(status: i32) -> ! {
