@@ -199,20 +199,6 @@ fn processes_of_another_uid_are_left_where_it_says_so_and_nowhere_else() {
     }
 }
 
-#[test]
-fn what_is_missing_is_named_by_its_kernel() {
-    for place in PLACES.iter().filter(|p| p.name == "older kernel" && here()) {
-        let report = place.report();
-        for (check, version) in [("PIDFD_GET_INFO", "6.13"), ("clone3", "5.3")] {
-            let detail = report["checks"][check]["detail"].as_str().unwrap();
-            assert!(
-                detail.contains(&format!("before Linux {version}")),
-                "{detail}"
-            );
-        }
-    }
-}
-
 /// The calls that make a PID namespace fail in several ways. The remedy of each is another one.
 #[test]
 fn the_remedy_of_a_missing_namespace_fits_its_cause() {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use common::scene::Directory;
 use common::{ACTOR, Run, Scene, TREAPER, Wrap, proc, skip, sys, until};
-use treaper::sys::poll::Writes;
+use treaper::sys::poll::{WatchFlags, Writes};
 
 /// Long enough for one write on a busy machine, and for treaper to see it.
 const TIME: u64 = 3000;
@@ -174,7 +174,7 @@ fn none_of_a_thousand_writes_is_missed_although_each_is_read_at_once() {
     for with_poll in [false, true] {
         for (kind, stdin, mut host) in kinds() {
             let (read, was_read) = mpsc::channel();
-            let writes = Writes::watch(stdin.as_raw_fd()).unwrap();
+            let writes = Writes::watch(stdin.as_raw_fd(), WatchFlags::MODIFY).unwrap();
             let _ = writes.take();
             let reader = std::thread::spawn(move || {
                 let mut server = File::from(stdin);
@@ -204,7 +204,7 @@ fn none_of_a_thousand_writes_is_missed_although_each_is_read_at_once() {
 #[test]
 fn what_the_server_reads_or_writes_is_no_write() {
     for (kind, stdin, mut host) in kinds() {
-        let writes = Writes::watch(stdin.as_raw_fd()).unwrap();
+        let writes = Writes::watch(stdin.as_raw_fd(), WatchFlags::MODIFY).unwrap();
         let mut server = File::from(stdin);
         let _ = writes.take();
         for _ in 0..10 {
@@ -226,7 +226,7 @@ fn a_socket_without_room_for_output_may_hide_a_write() {
         if !["unix", "tcp"].contains(&kind) {
             continue;
         }
-        let writes = Writes::watch(stdin.as_raw_fd()).unwrap();
+        let writes = Writes::watch(stdin.as_raw_fd(), WatchFlags::MODIFY).unwrap();
         assert!(!writes.may_be_going_on(), "{kind}");
         sys::set_nonblocking(stdin.as_raw_fd());
         let mut server = File::from(stdin);

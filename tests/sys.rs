@@ -29,7 +29,7 @@ use treaper::sys::exec::{self, Failure, Strings};
 use treaper::sys::fd::Kind;
 use treaper::sys::pid::Pid;
 use treaper::sys::pidfd;
-use treaper::sys::poll::Writes;
+use treaper::sys::poll::{WatchFlags, Writes};
 use treaper::sys::signal::{self, Mask, Signal};
 use treaper::sys::startup::Inherited;
 use treaper::sys::startup::Standing;
@@ -619,12 +619,15 @@ fn a_process_gets_as_many_descriptors_as_it_may_have() {
 fn a_write_is_noticed_although_it_is_read_at_once() {
     in_a_child(|| {
         sys::dup2(File::open("/dev/null").unwrap().as_raw_fd(), 0);
-        assert_eq!(Writes::watch(0).err(), Some(Errno::INVAL));
+        assert_eq!(
+            Writes::watch(0, WatchFlags::MODIFY).err(),
+            Some(Errno::INVAL)
+        );
         for kind in [Kind::Pipe, Kind::Socket] {
             let (near, far) = stream::incoming(kind).unwrap();
             let mut far = File::from(far);
             sys::dup2(near.as_raw_fd(), 0);
-            let writes = Writes::watch(0).unwrap();
+            let writes = Writes::watch(0, WatchFlags::MODIFY).unwrap();
             // That a socket has room is an event, too.
             let _ = writes.take();
             assert!(!writes.take() && !writes.may_be_going_on(), "{kind:?}");
@@ -652,7 +655,7 @@ fn a_line_that_is_read_by_the_other_name_of_the_terminal_is_noticed() {
         sys::setsid();
         special::take_terminal(terminal.as_raw_fd()).unwrap();
         sys::dup2(terminal.as_raw_fd(), 0);
-        let writes = Writes::watch(0).unwrap();
+        let writes = Writes::watch(0, WatchFlags::MODIFY).unwrap();
         let mut master = File::from(master);
         master.write_all(b"line\n").unwrap();
         let mut other = File::open("/dev/tty").unwrap();

@@ -26,7 +26,7 @@ use crate::streams::idle;
 use crate::sys::clone::{self, Fork};
 use crate::sys::startup::Inherited;
 use crate::sys::wait::{Change, Ended, Wait};
-use crate::sys::{exec, fd, pid, pidfd, prctl, proc, stream, tty};
+use crate::sys::{exec, fd, pid, pidfd, prctl, proc, stream};
 use crate::tree::spare::Spare;
 
 use guarantees::{GROUP_ENDS, HOST_ENDS, HOST_ENDS_ALONE, HOST_ENDS_BEHIND, ONE_ENDS};
@@ -128,12 +128,6 @@ fn surroundings() -> Vec<Check> {
         };
         checks.push(("READY=1", can_ask.then_some(true), detail.to_owned()));
     }
-    let terminal = if tty::have_controlling_terminal() {
-        "the server stays in the host's process group, for job control"
-    } else {
-        "none: the server is in a session apart from the host's"
-    };
-    checks.push(("terminal", None, terminal.to_owned()));
     checks
 }
 

@@ -44,7 +44,7 @@ pub struct Input {
 impl Input {
     pub fn new(host: Stream, server: Stream, others: Connections) -> Self {
         let fd = host.as_raw_fd();
-        let openings = || Writes::watch_for(fd, WatchFlags::OPEN);
+        let openings = || Writes::watch(fd, WatchFlags::OPEN);
         let openings = host.is_fifo().then(openings).and_then(Result::ok);
         Self {
             host: Some(host),

@@ -51,7 +51,7 @@ impl Output {
         };
         let (from, end) = stream::incoming(fd::kind(fd::STDOUT))?;
         far.push((end, fd::STDOUT));
-        let openings = || Writes::watch_for(to.as_raw_fd(), WatchFlags::OPEN);
+        let openings = || Writes::watch(to.as_raw_fd(), WatchFlags::OPEN);
         let openings = to.is_fifo().then(openings).and_then(Result::ok);
         Ok(Self {
             from: Some(from),
@@ -178,7 +178,6 @@ impl Output {
         }
     }
 
-    /// If another process has opened the FIFO, and reads it.
     fn resume(&mut self) {
         let _ = self.openings.as_ref().map(Writes::take);
         let has_reader = |to: &Stream| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::output::error::Error;
 use crate::sys::fd::{self, Kind};
-use crate::sys::poll::{self, Writes};
+use crate::sys::poll::{self, WatchFlags, Writes};
 use crate::sys::{Errno, clock};
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub fn open() -> Result<Writes, Error> {
             "{OPTION}: stdin is not a pipe, FIFO, socket or terminal, so treaper cannot notice what is written to it"
         )));
     }
-    Writes::watch(fd::STDIN).map_err(|errno| {
+    Writes::watch(fd::STDIN, WatchFlags::MODIFY).map_err(|errno| {
         let failed = Error::kernel("notice what is written to stdin", errno);
         let hint = match errno {
             Errno::MFILE => " (or too many instances of inotify: fs.inotify.max_user_instances)",

@@ -153,8 +153,7 @@ pub fn is_fifo(path: &OsStr) -> bool {
 
 /// As far as can be known without making the file.
 pub fn may_append(path: &OsStr) -> Result<(), Errno> {
-    // A link that leads nowhere and a name for a directory alone fail when they are opened.
-    let is_missing = rustix::fs::lstat(path).err() == Some(Errno::NOENT);
+    let is_missing = rustix::fs::stat(path).err() == Some(Errno::NOENT);
     if !is_missing || path.as_bytes().ends_with(b"/") {
         return can_append(path);
     }

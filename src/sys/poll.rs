@@ -119,12 +119,8 @@ pub enum Writes {
 impl Writes {
     /// `EMFILE`: also too many instances of inotify; `ENOSPC`: too many watches; `EACCES`: another
     /// user's pipe or terminal; `ENOENT`: no `/proc`; `EINVAL`: another kind. See `inotify(7)`.
-    pub fn watch(stream: RawFd) -> Result<Self, Errno> {
-        Self::watch_for(stream, WatchFlags::MODIFY)
-    }
-
-    /// As [`Self::watch`]. `of_pipe`: what is noticed of a pipe; `OPEN`: that a FIFO is opened.
-    pub fn watch_for(stream: RawFd, of_pipe: WatchFlags) -> Result<Self, Errno> {
+    /// `of_pipe`: what is noticed of a pipe: a write (`MODIFY`), or that a FIFO is opened (`OPEN`).
+    pub fn watch(stream: RawFd, of_pipe: WatchFlags) -> Result<Self, Errno> {
         let flags = match fd::kind(stream) {
             Kind::Pipe => of_pipe,
             Kind::Terminal => WatchFlags::ACCESS,

@@ -4,10 +4,12 @@ use rustix::fs::OFlags;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sockopt,
 };
-use rustix::pipe::{PipeFlags, SpliceFlags};
+use rustix::pipe::{PIPE_BUF, PipeFlags, SpliceFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use super::fd::{self, Kind, reopen};
+use super::poll::{Events, poll_one};
 use super::{Errno, pid, proc, std_fd};
 
 #[derive(Debug)]
@@ -62,7 +64,14 @@ impl Stream {
         if self.kind == Kind::Socket {
             return self.without_reports(rustix::net::send(&self.fd, bytes, AT_ONCE));
         }
-        fd::write_at_once(self.as_fd(), bytes)
+        // Where a pipe cannot be opened anew, one page does not wait, if no other writer is faster.
+        let flags = rustix::fs::fcntl_getfl(&self.fd)?;
+        let waits = self.kind == Kind::Pipe && !flags.contains(OFlags::NONBLOCK);
+        if waits && poll_one(self.as_raw_fd(), Events::OUT, Duration::ZERO).is_empty() {
+            return Err(Errno::AGAIN);
+        }
+        let most = if waits { PIPE_BUF } else { bytes.len() };
+        fd::write_at_once(self.as_fd(), &bytes[..bytes.len().min(most)])
     }
 
     /// The place of a pipe, which counts neither as a reader nor as a writer. `ENOENT`: no `/proc`.
@@ -112,18 +121,21 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// `None`: a file or a device, or a pipe or terminal that cannot be opened anew for writing.
+/// `None`: a file or a device, or a terminal that cannot be opened anew.
 pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
     let kind = fd::kind(standard);
     Ok(match kind {
         Kind::Socket => Some(Stream::new(copy_of(standard)?, kind)),
         Kind::Pipe | Kind::Terminal if standard == fd::STDOUT => {
-            // A FIFO that is open in both directions has a reader. `ENXIO`: it has none.
+            // A FIFO that is open in both directions has a reader.
             let mode = rustix::fs::fcntl_getfl(std_fd(standard))? & OFlags::ACCMODE;
-            match reopen(standard, mode | OFlags::NONBLOCK | OFlags::NOCTTY) {
-                Err(Errno::NXIO) => Some(Stream::new(copy_of(standard)?, kind)),
-                own => own.ok().map(|own| Stream::new(own, kind)),
-            }
+            let own = reopen(standard, mode | OFlags::NONBLOCK | OFlags::NOCTTY);
+            let shared = || {
+                (kind == Kind::Pipe)
+                    .then(|| copy_of(standard).ok())
+                    .flatten()
+            };
+            own.ok().or_else(shared).map(|fd| Stream::new(fd, kind))
         }
         // Opened anew for reading, a pipe would not show that its last writer has already left.
         Kind::Pipe => {
