@@ -11,7 +11,7 @@ mod common;
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -609,10 +609,18 @@ fn a_treaper_in_the_tree_does_not_inherit_the_descriptor_of_the_report() {
     let (mut read, write) = sys::pipe().unwrap();
     let number = write.as_raw_fd();
     let seen = "echo \"in the tree: $TREAPER_REPORT $TREAPER_GRACE\"";
-    for (value, inherited) in [(format!("fd:{number}"), ""), ("fd:2".to_owned(), "fd:2")] {
+    let [fd, path, long] =
+        ["fd:", "/dev/fd/", "/proc/self/fd/"].map(|form| format!("{form}{number}"));
+    for (value, inherited) in [
+        (&*fd, ""),
+        (&path, ""),
+        (&long, ""),
+        ("fd:2", "fd:2"),
+        ("/dev/fd/2", "/dev/fd/2"),
+    ] {
         let scene = Scene::new().before_exec(move || sys::set_cloexec(number, false));
         let scene = scene
-            .env("TREAPER_REPORT", &value)
+            .env("TREAPER_REPORT", value)
             .env("TREAPER_GRACE", "1s");
         let mut run = scene.start(&Wrap::Treaper(&[]).command(&["sh", "-c", seen]));
         assert_eq!(run.wait_clean().code(), Some(0));
@@ -621,7 +629,7 @@ fn a_treaper_in_the_tree_does_not_inherit_the_descriptor_of_the_report() {
     drop(write);
     let mut text = String::new();
     read.read_to_string(&mut text).unwrap();
-    assert_eq!(text.lines().count(), 1, "{text}");
+    assert_eq!(text.lines().count(), 3, "{text}");
 }
 
 #[test]
@@ -816,4 +824,113 @@ fn the_server_does_not_get_the_descriptor_of_the_report() {
         (&report["command"], text.lines().count()),
         (&json!("sh"), 1)
     );
+}
+
+/// Such a path is what a shell makes of `>(COMMAND)`. A file that is opened there would be another one than the descriptor,
+/// which the server would inherit, so the command would see no end.
+#[test]
+fn a_path_of_a_descriptor_means_the_descriptor() {
+    for form in FORMS {
+        for prefix in ["/dev/fd/", "/proc/self/fd/"] {
+            for by_variable in [false, true] {
+                let (mut read, write) = sys::pipe().unwrap();
+                let number = write.as_raw_fd();
+                let to = format!("{prefix}{number}");
+                let script = format!("test -e /proc/self/fd/{number} && exit 1; exit 7");
+                let mut scene = Scene::new().before_exec(move || sys::set_cloexec(number, false));
+                let option = format!("--report={to}");
+                let mut options = form.to_vec();
+                if by_variable {
+                    scene = scene.env("TREAPER_REPORT", &to);
+                } else {
+                    options.push(&option);
+                }
+                let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", &script]));
+                let code = run.wait_clean().code();
+                assert_eq!((code, &*run.stderr()), (Some(7), ""), "{options:?} {to}");
+                drop(write);
+                let mut text = String::new();
+                read.read_to_string(&mut text).unwrap();
+                let report: Value = serde_json::from_str(&text).expect(&text);
+                assert_eq!(report["server_status"], 7, "{report}");
+            }
+        }
+    }
+}
+
+/// The line `done` comes behind the end of what the command reads, while a process of the host still lives.
+#[test]
+fn a_command_behind_a_shells_bracket_gets_the_report_and_its_end() {
+    let directory = Directory::new();
+    let file = directory.0.join("report");
+    let script = "\"$0\" --report=>(cat >\"$1\"; echo done >>\"$1\") sh -c 'exit 7'; exit $?";
+    let mut bash = Command::new("bash");
+    bash.args(["-c", script, TREAPER]).arg(&file);
+    let Ok(output) = bash.stdin(Stdio::null()).output() else {
+        return skip("needs bash");
+    };
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((&*text, output.status.code()), ("", Some(7)));
+    // bash does not wait for it.
+    let read = || fs::read_to_string(&file).unwrap_or_default();
+    until("the end of the command", || read().ends_with("done\n"));
+    let text = read();
+    let report: Value = serde_json::from_str(text.strip_suffix("done\n").unwrap()).expect(&text);
+    assert_eq!(report["server_status"], 7, "{report}");
+}
+
+/// There it would be mixed with the output of the server.
+#[test]
+fn stdout_is_no_place_for_a_report_however_it_is_written() {
+    for form in FORMS {
+        for to in ["-", "fd:1", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+            let output = once(form, to, &["echo", "started"]);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(125), "{to}: {text}");
+            assert!(output.stdout.is_empty(), "{to}");
+            let is_one = text.lines().count() == 1 && text.contains("--report");
+            assert!(is_one && text.contains(&format!("'{to}'")), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_descriptor_that_cannot_be_written_to_is_an_error_before_the_start() {
+    let opened = |write: bool, flags: i32| {
+        let mut file = OpenOptions::new();
+        let file = file.read(true).write(write).custom_flags(flags);
+        OwnedFd::from(file.open("/dev/null").unwrap())
+    };
+    let (read_end, _write_end) = sys::pipe().unwrap();
+    for form in FORMS {
+        for (what, descriptor, is_good) in [
+            ("read-only", &opened(false, 0), false),
+            ("only a place", &opened(false, libc::O_PATH), false),
+            (
+                "the wrong end",
+                &read_end.try_clone().unwrap().into(),
+                false,
+            ),
+            ("read and write", &opened(true, 0), true),
+        ] {
+            let number = descriptor.as_raw_fd();
+            for prefix in ["fd:", "/dev/fd/"] {
+                let to = format!("{prefix}{number}");
+                let options = [form, &["--report", &to]].concat();
+                let scene = Scene::new().before_exec(move || sys::set_cloexec(number, false));
+                let mut run = scene.start(&Wrap::Treaper(&options).command(&["echo", "started"]));
+                let code = run.wait_clean().code();
+                let said = format!(
+                    "treaper: --report or TREAPER_REPORT: cannot write to fd:{number}: Bad file descriptor\n"
+                );
+                let expected = if is_good {
+                    (Some(0), "started\n", "")
+                } else {
+                    (Some(125), "", &*said)
+                };
+                let found = (code, &*run.stdout(), &*run.stderr());
+                assert_eq!(found, expected, "{what}: {options:?}");
+            }
+        }
+    }
 }
