@@ -437,6 +437,10 @@ fn a_row_says_whether_a_start_with_an_option_would_be_refused() {
     for fifo in [&unread, &read] {
         sys::mkfifo(fifo.as_ref());
     }
+    let missing = directory.0.join("missing");
+    let link = path("link");
+    std::os::unix::fs::symlink(missing.join("file"), &link).unwrap();
+    let missing = missing.to_str().unwrap();
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let mut reader = std::fs::OpenOptions::new();
     let reader = reader.read(true).custom_flags(libc::O_NONBLOCK);
@@ -448,6 +452,21 @@ fn a_row_says_whether_a_start_with_an_option_would_be_refused() {
         ("--stderr", &format!("--stderr={good}"), Some(true), true),
         ("--stderr", &format!("--stderr={new}"), Some(true), true),
         ("--stderr", "--stderr=/no/such/file", Some(false), false),
+        // Only a folder could have this name, and a link leads into no folder.
+        (
+            "--stderr",
+            &format!("--stderr={missing}/"),
+            Some(false),
+            false,
+        ),
+        ("--stderr", &format!("--stderr={link}"), Some(false), false),
+        (
+            "--report",
+            &format!("--report={missing}/"),
+            Some(false),
+            false,
+        ),
+        ("--report", &format!("--report={link}"), Some(false), false),
         ("--stderr", "--stderr=", Some(false), false),
         (
             "--stderr",
@@ -500,6 +519,40 @@ fn a_row_says_whether_a_start_with_an_option_would_be_refused() {
         let options = ["--contain=cgroup", "--spare=tmux"];
         let (report, _) = json(Scene::new(), &options);
         assert_eq!(report["checks"]["--spare"]["ok"], false);
+    }
+}
+
+/// It would be known only at the end of the run.
+#[test]
+fn a_descriptor_that_cannot_be_written_to_is_no_place_for_a_report() {
+    let opened = |write: bool, flags: i32| {
+        let mut file = std::fs::OpenOptions::new();
+        let file = file.read(true).write(write).custom_flags(flags);
+        file.open("/dev/null").unwrap()
+    };
+    for (file, expected) in [
+        (opened(false, 0), false),
+        (opened(false, libc::O_PATH), false),
+        (opened(true, 0), true),
+    ] {
+        let number = std::os::fd::AsRawFd::as_raw_fd(&file);
+        let scene = || Scene::new().before_exec(move || sys::set_cloexec(number, false));
+        for prefix in ["fd:", "/dev/fd/"] {
+            let option = format!("--report={prefix}{number}");
+            let (report, _) = json(scene(), &[&option]);
+            let row = &report["checks"]["--report"];
+            assert_eq!(row["ok"], expected, "{option}: {row}");
+            let command = Wrap::Treaper(&[&option]).command(&["true"]);
+            let mut run = scene().start(&command);
+            let started = run.wait_clean().code() == Some(0);
+            assert_eq!(started, expected, "{option}: {}", run.stderr());
+            let reason = row["detail"].as_str().unwrap();
+            let has_named = started || reason == common::describe(libc::EBADF);
+            assert!(
+                has_named && (started || run.stderr().contains(reason)),
+                "{reason}"
+            );
+        }
     }
 }
 
