@@ -85,6 +85,9 @@ fn complaints_are_those_of_dumb_init() {
         &["-r"],
         &["--rewrite"],
         &["--help=1"],
+        &["--ver=x"],
+        &["--ver="],
+        &["--nover=x"],
         &["-V"],
         &["--version"],
         &["-r", "1:32", "true"],
@@ -99,6 +102,21 @@ fn complaints_are_those_of_dumb_init() {
                 .replace(program.path.to_str().unwrap(), "dumb-init")
         };
         assert_eq!(printed(&own), printed(&real), "{words:?}");
+    }
+}
+
+/// As getopt_long(3) does it: what is behind the equals sign belongs to the name there.
+#[test]
+fn an_ambiguous_option_is_named_as_it_was_written() {
+    for program in both("dumb-init") {
+        for word in ["--ver", "--ver=x", "--ver="] {
+            let outcome = program.outcome(&[], &[word, "true"]);
+            let named =
+                format!(": option '{word}' is ambiguous; possibilities: '--verbose' '--version'\n");
+            let first = outcome.stderr.split_inclusive('\n').next().unwrap();
+            assert!(first.ends_with(&named), "{program:?}: {outcome:?}");
+            assert_eq!(outcome.code, Some(1), "{program:?}: {outcome:?}");
+        }
     }
 }
 

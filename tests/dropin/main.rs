@@ -66,6 +66,27 @@ fn a_name_that_path_does_not_have_fails_as_with_each_init() {
     }
 }
 
+/// No directory is searched for it: each directory itself would be found, which cannot be executed.
+#[test]
+fn an_empty_word_is_a_command_that_is_not_there_as_with_each_init() {
+    for (name, status, text) in [
+        ("tini", 127, "[FATAL tini (#)] exec  failed: "),
+        ("dumb-init", 2, "[dumb-init] : "),
+        ("catatonit", 1, "ERROR (catatonit:#): failed to exec pid1: "),
+    ] {
+        let expected = format!("{text}{}\n", common::describe(libc::ENOENT));
+        for program in oracle::both(name) {
+            for words in [&["--", ""][..], &["--", "", "word"], &[""]] {
+                let outcome = program.outcome(&[("TINI_SUBREAPER", "")], words);
+                let said = oracle::without_pids(&outcome.stderr);
+                let found = (outcome.code, &*outcome.stdout, &*said);
+                let expected = (Some(status), "", &*expected);
+                assert_eq!(found, expected, "{program:?} {words:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_report_has_the_status_with_which_each_init_exits() {
     let directory = common::scene::Directory::new();
