@@ -312,6 +312,52 @@ fn an_unknown_variable_is_one_warning_and_the_server_starts() {
     is_accepted(&[], &[("TREAPER_PORT", "x"), ("TREAPER_LOG", "error")]);
 }
 
+/// They mean the stdin of the outer server, and its end: `/dev/null` can be neither watched nor passed on, and a socket has
+/// one treaper. What says how a stop goes is inherited.
+#[test]
+fn a_treaper_in_the_tree_does_not_inherit_what_means_the_stdin_of_the_outer_one() {
+    let turns = [
+        ("TREAPER_TURN", "method=prompt"),
+        ("TREAPER_CANCEL", "method=cancel"),
+        ("TREAPER_CANCEL_DRAIN", "4s"),
+        ("TREAPER_BOUNDARY", "type=result"),
+    ];
+    let directory = common::scene::Directory::new();
+    let source = format!("unix:{}", directory.0.join("socket").display());
+    let inject = [("TREAPER_INJECT", &*source)];
+    let idle = [("TREAPER_IDLE", "10m")];
+    let finally = [("TREAPER_FINALLY", "env | grep ^TREAPER_ >&2")];
+    let all = [&turns[..], &inject, &idle, &finally].concat();
+    let script = "env | grep ^TREAPER_; \"$0\" echo nested </dev/null; echo status $?";
+    for guard in ["0", "1"] {
+        let no_guard = ("TREAPER_NO_GUARD", guard);
+        for given in [&turns[..2], &turns, &inject, &idle, &finally, &all] {
+            let mut scene = Scene::new().stdin_pipe();
+            for (name, value) in [&[("TREAPER_GRACE", "3s"), no_guard], given].concat() {
+                scene = scene.env(name, value);
+            }
+            let words = ["sh", "-c", script, TREAPER];
+            let mut run = scene.start(&Wrap::Treaper(&[]).command(&words));
+            let code = run.wait_clean().code();
+            let said = run.stderr();
+            let stdout = run.stdout();
+            let (kept, rest) = stdout.split_once("nested\n").expect(&said);
+            let sorted = |text: &str| {
+                let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+                lines.sort_unstable();
+                lines
+            };
+            let expected = ["TREAPER_GRACE=3s", &format!("TREAPER_NO_GUARD={guard}")];
+            assert_eq!(sorted(kept), expected, "{given:?}");
+            assert_eq!((code, rest), (Some(0), "status 0\n"), "{given:?}: {said}");
+            // The command of --finally gets the same ones.
+            let has_finally = given.iter().any(|(name, _)| *name == "TREAPER_FINALLY");
+            let expected = if has_finally { &expected[..] } else { &[] };
+            assert_eq!(sorted(&said), expected, "{given:?}");
+        }
+    }
+}
+
 #[test]
 fn a_filter_of_messages_that_means_nothing_is_refused() {
     for filter in [
