@@ -278,6 +278,38 @@ fn only_messages_that_begin_a_turn_begin_one() {
     }
 }
 
+/// Then the server could not run either (`docker pause`), and a busy machine does not delay a process for so long.
+#[test]
+fn the_time_of_a_cancelled_turn_begins_again_if_its_end_was_missed_by_more_than_five_seconds() {
+    let cancelled = || {
+        let mut turns = Turns::new(&followed(false));
+        turns.host_read(b"{\"id\":1,\"t\":1}\n", Duration::ZERO);
+        turns.host_read(b"{\"c\":1}\n", Duration::ZERO);
+        assert_eq!(turns.deadline, Some(Duration::from_secs(5)));
+        turns
+    };
+    let at = Duration::from_millis;
+    for now in [5000, 5001, 10_000] {
+        let mut turns = cancelled();
+        assert!(!turns.is_over(at(4999)));
+        assert!(turns.is_over(at(now)), "{now}");
+        assert_eq!(turns.deadline, None);
+        assert!(!turns.is_over(at(now)));
+    }
+    for now in [10_001, 3_600_000] {
+        let mut turns = cancelled();
+        assert!(!turns.is_over(at(now)), "{now}");
+        assert_eq!(turns.deadline, Some(at(now + 5000)));
+        assert!(!turns.is_over(at(now + 4999)));
+        assert!(turns.is_over(at(now + 5000)));
+        // The answer may have come meanwhile.
+        let mut turns = cancelled();
+        assert!(!turns.is_over(at(now)));
+        turns.output_read(b"{\"id\":1,\"result\":0}\n");
+        assert!(!turns.is_over(at(now + 5000)));
+    }
+}
+
 proptest! {
     #![proptest_config(config())]
 
