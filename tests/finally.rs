@@ -2,14 +2,19 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod common;
+#[path = "relay/messages.rs"]
+mod messages;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::scene::Directory;
 use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, sys, until};
+use messages::{answered, connect};
 use serde_json::{Value, json};
 
 const FORMS: [&[&str]; 4] = [
@@ -297,6 +302,87 @@ fn it_runs_where_treaper_was_started_and_can_be_ended_by_signals() {
         .unwrap();
     assert!(status.success());
     assert_eq!(fs::read_to_string(out).unwrap(), "/\n");
+}
+
+/// How a run ends in the tests below.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// The server exits by itself, at a signal that is forwarded.
+    Server,
+    Stop,
+    MonitorKilled,
+}
+
+const ENDS: &str = "server:on=TERM+USR1/3";
+
+/// Ends the server of a run, and does `act` while the command of `--finally` runs.
+fn meanwhile(run: &mut Run, end: End, act: impl FnOnce(&Run)) {
+    match end {
+        End::Server => run.signal(libc::SIGUSR1),
+        End::Stop => run.signal(libc::SIGTERM),
+        End::MonitorKilled => sys::kill(run.monitor(), libc::SIGKILL).unwrap(),
+    }
+    until("its begin", || lines(run.directory(), "begun").len() == 1);
+    act(run);
+    fs::write(run.directory().join("go"), "").unwrap();
+    let code = run.wait_clean().code();
+    assert_eq!(code, Some(3), "{end:?}: {}", run.stderr());
+    assert_eq!(lines(run.directory(), "said").len(), 1);
+}
+
+fn ways_to_end() -> impl Iterator<Item = (&'static [&'static str], End)> {
+    let forms = FORMS.into_iter().filter(|form| !is_missing(form));
+    let each = forms.flat_map(|form| [(form, End::Server), (form, End::Stop)]);
+    each.chain([(FORMS[0], End::MonitorKilled)])
+}
+
+/// Its writer would take it for one that the server has got.
+#[test]
+fn while_it_runs_no_message_of_another_writer_is_acknowledged() {
+    for (form, end) in ways_to_end() {
+        let directory = Directory::new();
+        let socket = directory.0.join("socket");
+        let source = format!("--inject=unix:{}", socket.display());
+        let options = [form, &[&source]].concat();
+        let mut run = start(&options, |place| says(place, true), ENDS);
+        let mut early = connect(&socket);
+        meanwhile(&mut run, end, |_| {
+            // The relay may have answered before, or not yet.
+            let _ = early.write_all(b"lost\n");
+            let why = "error: the server is gone or no longer reads stdin\n";
+            assert_eq!(answered(early), why, "{form:?} {end:?}");
+            let late = UnixStream::connect(&socket).map(|mut late| {
+                let _ = late.write_all(b"lost\n");
+                answered(late)
+            });
+            match late {
+                Ok(answer) => assert_ne!(answer, "ok\n", "{form:?} {end:?}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
+            }
+        });
+    }
+}
+
+/// As without treaper, no process reads it any more.
+#[test]
+fn while_it_runs_a_write_of_the_host_to_stdin_fails() {
+    let fails = |run: &Run, what: &str| {
+        let stdin = run.stdin.as_ref().unwrap().try_clone().unwrap();
+        let result = File::from(stdin).write_all(b"lost\n");
+        let kind = result.map_err(|error| error.kind());
+        assert_eq!(kind, Err(ErrorKind::BrokenPipe), "{what}");
+    };
+    for (form, end) in ways_to_end() {
+        let mut run = start(form, |place| says(place, true), ENDS);
+        meanwhile(&mut run, end, |run| {
+            fails(run, &format!("{form:?} {end:?}"));
+        });
+    }
+    let mut run = Scene::new()
+        .stdin_pipe()
+        .start(&Wrap::Bare.tree("server:exit=3"));
+    run.wait();
+    fails(&run, "bare");
 }
 
 /// The monitor is killed when it has decided to start the command, and has not: the shim starts it.
