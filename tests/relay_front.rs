@@ -527,6 +527,33 @@ fn a_fifo_can_have_another_reader() {
     }
 }
 
+/// As without a relay: the server prints nothing, so no write would notice it. A host that only writes no more still reads.
+#[test]
+fn the_end_of_the_socket_that_is_stdout_is_seen_at_once() {
+    for options in [&CANCEL[..], &[]] {
+        let (near, far) = UnixStream::pair().unwrap();
+        let scene = Scene::new().stdin_pipe().no_capture();
+        let stderr = scene.directory().join("stderr");
+        let file = File::create(&stderr).unwrap();
+        let scene = scene.with(|command| {
+            command.stdout(OwnedFd::from(far)).stderr(file);
+        });
+        let options = [options, &["--stdout=watch", "--drain=0"]].concat();
+        let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
+        near.shutdown(std::net::Shutdown::Write).unwrap();
+        run.write_stdin(b"line\n");
+        let mut text = [0; 5];
+        (&near).read_exact(&mut text).unwrap();
+        assert_eq!(&text, b"line\n", "{options:?}");
+        let said = || fs::read_to_string(&stderr).unwrap();
+        assert!(!run.ends_within(Duration::from_millis(500)), "{}", said());
+        drop(near);
+        let code = run.wait_clean().code();
+        assert_eq!(code, Some(128 + libc::SIGTERM), "{options:?}: {}", said());
+        assert!(said().contains("treaper: stdout-closed: "), "{}", said());
+    }
+}
+
 /// As without a relay: a FIFO that gets another writer during the drain has not hung up.
 #[test]
 fn another_writer_of_a_fifo_saves_the_server() {
