@@ -13,6 +13,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use common::{Run, Scene, Wrap, skip, special, sys, until};
+use treaper::sys::fd;
 
 const OPTIONS: [&str; 5] = [
     "--turn=method=prompt",
@@ -182,6 +183,101 @@ fn every_byte_arrives_by_pipes_of_another_user() {
     let exit = talk.run.wait_clean();
     assert_eq!(exit.code(), Some(0), "{}", talk.stderr());
     assert!(host.join().unwrap() == text);
+}
+
+/// Prints each line that it reads in one write. Once there are 200, it waits for the end of its stdin, or for SIGTERM.
+const PRINTS: &str = "trap 'echo bye; exit 3' TERM; i=0
+    while [ $i -lt 200 ]; do read -r line; echo \"$line\"; i=$((i+1)); done
+    if read -r more; then while :; do sleep 0.02; done; fi; echo bye; exit 3";
+
+/// The host reads nothing until the end of treaper, and then all of it.
+fn prints_lines_that_fit(wrap: &Wrap<'_>, before: &[&str], uid: Option<u32>, couriers: usize) {
+    for ends_by_signal in [false, true] {
+        let (mut reader, stdout) = sys::pipe().unwrap();
+        let mut scene = Scene::new().stdin_pipe().no_capture();
+        let stderr = scene.directory().join("stderr");
+        let file = File::create(&stderr).unwrap();
+        scene = scene.with(|command| {
+            command.stdout(stdout).stderr(file);
+        });
+        if let Some(uid) = uid {
+            scene = scene.uid(uid);
+        }
+        let words = wrap.command(&["sh", "-c", PRINTS]);
+        let before: Vec<String> = before.iter().map(|&word| word.to_owned()).collect();
+        let mut run = scene.start(&[before, words].concat());
+        let mut expected = String::new();
+        for number in 0..200 {
+            let line = format!("line {number}\n");
+            run.write_stdin(line.as_bytes());
+            expected += &line;
+            // Only then the next one, or two might be passed on by one write.
+            until(&format!("room for line {number}"), || {
+                fd::unread(reader.as_raw_fd()) == expected.len() as u64
+            });
+        }
+        assert_eq!(run.named("tree-courier").len(), couriers);
+        if ends_by_signal {
+            run.write_stdin(b"more\n");
+            until("a loop", || !run.named("sleep").is_empty());
+            run.signal(libc::SIGTERM);
+        } else {
+            run.close_stdin();
+        }
+        let exit = run.wait_clean();
+        let said = fs::read_to_string(stderr).unwrap();
+        let has_lost = said.contains("lost");
+        assert_eq!((exit.code(), has_lost), (Some(3), false), "{said}");
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, expected + "bye\n", "{ends_by_signal}");
+    }
+}
+
+/// As without the relay: the room of a pipe is counted in bytes, not in writes.
+#[test]
+fn a_pipe_that_is_read_after_the_end_has_room_for_many_short_lines() {
+    prints_lines_that_fit(&Wrap::Treaper(&OPTIONS), &[], None, 0);
+}
+
+#[test]
+fn a_pipe_that_cannot_be_opened_anew_has_room_for_many_short_lines_by_a_courier() {
+    if !sys::is_root() {
+        return skip("only root can have another uid, and mount");
+    }
+    let wrap = Wrap::Treaper(&OPTIONS);
+    prints_lines_that_fit(&wrap, &[], Some(65534), 1);
+    let without_proc = "mount -t tmpfs none /proc && exec \"$@\"";
+    let before = ["unshare", "-m", "sh", "-c", without_proc, "sh"];
+    prints_lines_that_fit(&wrap, &before, None, 1);
+}
+
+#[test]
+fn control_bare_a_pipe_has_room_for_many_short_lines() {
+    prints_lines_that_fit(&Wrap::Bare, &[], None, 0);
+}
+
+/// The answer behind them would otherwise be read only after the time of the cancelled turn.
+#[test]
+fn notifications_that_the_host_does_not_read_do_not_hide_the_answer_to_a_cancel() {
+    let script = "read -r turn; read -r cancel; i=0
+        while [ $i -lt 20 ]; do echo '{\"method\":\"update\"}'; sleep 0.01; i=$((i+1)); done
+        echo '{\"id\":1,\"result\":\"cancelled\"}'; cat";
+    let options = [&OPTIONS[..], &["--cancel-drain=5s"]].concat();
+    let (mut reader, stdout) = sys::pipe().unwrap();
+    let mut talk = Talk::start(&Wrap::Treaper(&options), stdout.into(), script, None);
+    talk.run.write_stdin(TURN.as_bytes());
+    talk.run.write_stdin(CANCEL.as_bytes());
+    until("the answer", || !talk.run.named("cat").is_empty());
+    // Its time would be over by then.
+    let ended = talk.run.ends_within(Duration::from_secs(6));
+    assert_eq!((ended, &*talk.stderr()), (false, ""));
+    talk.run.close_stdin();
+    assert_eq!(talk.run.wait_clean().code(), Some(0), "{}", talk.stderr());
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(text.lines().count(), 21, "{text}");
+    assert!(text.ends_with("cancelled\"}\n"), "{text}");
 }
 
 #[test]
