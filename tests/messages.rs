@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use common::place::Place;
-use common::{ACTOR, Run, Scene, Wrap, skip, special, sys, treaper, until};
+use common::{ACTOR, Run, Scene, Wrap, proc, skip, special, sys, treaper, until};
 use treaper::output::progress::{Named, Seconds};
 use treaper::sys::pid::Pid;
 use treaper::sys::proc::Name;
@@ -324,6 +324,70 @@ fn the_end_of_a_host_is_logged_when_its_server_lives() {
     assert!(messages.starts_with("treaper: parent-exit: "), "{messages}");
     assert!(messages.contains("--no-parent"), "{messages}");
     assert_eq!(messages.lines().count(), 1, "{messages}");
+}
+
+/// With `--until=tree` a process that has outlived the server goes on, so its end needs a reason as well.
+#[test]
+fn what_has_outlived_the_server_is_not_stopped_without_a_message() {
+    const TREE: &str = "server:exit=0[worker:on=TERM/0]";
+    let alone = |run: &mut Run| {
+        run.log.ready("worker");
+        let monitor = run.monitor();
+        until("a server that was reaped", || {
+            let children = proc::children(monitor);
+            children.iter().all(|child| child.comm == "worker")
+        });
+    };
+    let until_tree = |more: &[&'static str]| [&["--until=tree"], more].concat();
+    let pipe = || Scene::new().stdin_pipe();
+    let watch = until_tree(&["--stdin=watch", "--drain=50ms"]);
+    let stdin = messages_when(pipe(), &watch, TREE, |run| {
+        alone(run);
+        run.close_stdin();
+    });
+    let idle = messages_when(pipe(), &until_tree(&["--idle=3s"]), TREE, alone);
+    let shim = messages_when(Scene::new(), &until_tree(&[]), TREE, |run| {
+        alone(run);
+        run.signal(libc::SIGKILL);
+    });
+    let host = [ACTOR, "host", "--stdin", "null", "--"].map(str::to_owned);
+    let command = Wrap::Treaper(&["--until=tree"]).tree(TREE);
+    let mut run = Scene::new().start(&[&host[..], &command].concat());
+    alone(&mut run);
+    run.signal(libc::SIGKILL);
+    run.wait_empty();
+    for (messages, reason, change) in [
+        (
+            stdin,
+            "stdin-eof: stdin has closed and the drain has ended",
+            " (--stdin and --drain change that)",
+        ),
+        (
+            idle,
+            "idle: nothing was written to the server's stdin for the time of --idle",
+            " (a longer --idle changes that)",
+        ),
+        (
+            shim,
+            "shim-killed: the treaper process that your host started was killed",
+            "",
+        ),
+        (
+            run.stderr(),
+            "parent-exit: the process that started treaper is gone",
+            " (--no-parent changes that)",
+        ),
+    ] {
+        let sent = "so SIGTERM was sent to the processes that are left";
+        assert_eq!(messages, format!("treaper: {reason}, {sent}{change}\n"));
+    }
+    // It was asked for, or the end of the server is the reason.
+    let asked = messages_when(Scene::new(), &until_tree(&[]), TREE, |run| {
+        alone(run);
+        run.signal(libc::SIGTERM);
+    });
+    let default = messages_when(Scene::new(), &[], TREE, |_| {});
+    assert_eq!([asked, default], [""; 2]);
 }
 
 #[test]
