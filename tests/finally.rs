@@ -403,6 +403,33 @@ fn a_command_that_was_not_begun_is_begun_by_the_other_one() {
     assert_eq!(report(&run)["finally"], json!(0));
 }
 
+/// In a group in the background the kernel would suspend it, for as long as the grace period.
+#[test]
+fn at_a_terminal_it_can_restore_the_modes_of_that() {
+    let restores = |place: &Path| {
+        let said = place.join("said");
+        format!("stty sane <&2; echo $? >>{}", said.display())
+    };
+    let start = |form: &[&str], tree: &str| {
+        let (scene, master) = Scene::new().terminal();
+        let finally = restores(scene.directory());
+        let options = [form, &["--grace=60s", "--finally", &finally]].concat();
+        let mut run = scene.start(&Wrap::Treaper(&options).tree(tree));
+        run.log.ready("server");
+        (run, master)
+    };
+    for form in FORMS.into_iter().filter(|form| !is_missing(form)) {
+        let (mut run, _master) = start(form, "server:exit=3");
+        assert_eq!(run.wait_clean().code(), Some(3), "{form:?}");
+        assert_eq!(lines(run.directory(), "said"), ["0"], "{form:?}");
+    }
+    // The shim, which is in the group of the job, starts it in the place of the monitor.
+    let (mut run, _master) = start(&[], "server:on=TERM/4");
+    sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+    assert_eq!(run.wait_empty().code(), Some(4));
+    assert_eq!(lines(run.directory(), "said"), ["0"]);
+}
+
 /// In the tree it would run too early.
 #[test]
 fn neither_the_server_nor_the_command_inherits_its_variable() {
