@@ -5,11 +5,15 @@ mod common;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use common::family::{child, kill, live, number_next, play};
 use common::place::Place;
 use common::proc::{Process, state};
-use common::{ACTOR, Run, Scene, Wrap, held, skip, special, sys, unique, until, until_state};
+use common::{
+    ACTOR, Run, Scene, Wrap, first_second_over, held, skip, special, sys, unique, until,
+    until_state,
+};
 use treaper::pair::bound::Bound;
 use treaper::plan::event::Trigger;
 use treaper::plan::machine::{Plan, State};
@@ -84,6 +88,111 @@ fn a_monitor_that_is_held_in_the_middle_of_a_stop_is_killed_and_the_tree_is_stop
         is_stopped_without(&mut run, monitor);
         sys::wait_for(monitor);
     }
+}
+
+/// The end of a drain may be far away, and an end that is asked for does not wait for it.
+#[test]
+fn a_monitor_that_is_held_in_a_drain_is_killed_when_an_end_is_asked_for() {
+    for level in ["--contain=group", "--contain=pidns"] {
+        if level == "--contain=pidns" && !sys::is_root() {
+            skip("pidns without root depends on the machine");
+            continue;
+        }
+        let scene = Scene::new().stdin_pipe();
+        let path = scene.directory().join("report");
+        let report = ["--report", path.to_str().unwrap()];
+        let options = [&["-v", "--drain=60s", "--grace=2s", level], &report[..]].concat();
+        let mut run = scene.start(&Wrap::Treaper(&options).tree(DEAF));
+        run = run.ready(&["server", "worker"]);
+        first_second_over();
+        run.close_stdin();
+        until("a drain", || run.stderr().contains("draining"));
+        let monitor = run.monitor();
+        special::ptrace_stop(monitor).unwrap();
+        until_state(&[monitor], 't');
+        let asked = Instant::now();
+        run.signal(libc::SIGTERM);
+        is_stopped_without(&mut run, monitor);
+        // Much less than the drain.
+        assert!(asked.elapsed() < Duration::from_secs(45), "{level}");
+        sys::wait_for(monitor);
+        let report = std::fs::read_to_string(&path).unwrap();
+        let trigger = "\"trigger\":\"terminate\"";
+        assert!(report.contains(trigger), "{level}: {report}");
+    }
+}
+
+/// Killed, but held right before its end. When it is dropped, it ends.
+struct Undead(i32);
+
+impl Undead {
+    fn make(pid: i32) -> Self {
+        special::ptrace_stop_also_at_its_end(pid).unwrap();
+        sys::wait_for(pid);
+        Self(pid)
+    }
+}
+
+impl Drop for Undead {
+    fn drop(&mut self) {
+        special::let_go(self.0);
+    }
+}
+
+/// Its children do not become those of the shim, and the kernel does not send them their parent-death signal.
+#[test]
+fn the_server_of_a_monitor_that_cannot_end_has_the_whole_grace_period() {
+    let wrap = Wrap::Treaper(&["--grace=30s"]);
+    let mut run = Scene::new().start(&wrap.tree("server:on=TERM/3:slow=4000"));
+    let (server, monitor) = (run.log.ready("server"), run.monitor());
+    let undead = Undead::make(monitor);
+    run.signal(libc::SIGTERM);
+    run.log.wait("server", "signal");
+    assert_eq!(Process::read(server).unwrap().ppid, monitor);
+    until("the end of the server", || state(server) == 'Z');
+    assert_eq!(run.log.all("server", "leaving").len(), 1);
+    drop(undead);
+    assert_eq!(run.wait_empty().code(), Some(3));
+    let said = run.stderr();
+    assert!(said.contains("was kept from running"), "{said}");
+}
+
+#[test]
+fn a_process_with_the_number_of_a_server_that_was_reaped_is_not_killed() {
+    play("scene_recycled_server");
+}
+
+/// The monitor has reaped the server, and is held before it can say so.
+#[test]
+#[ignore = "a scene"]
+fn scene_recycled_server() {
+    let wrap = Wrap::Treaper(&["--grace=5s"]);
+    let mut run = Scene::new().start(&wrap.tree("server:record:on=USR1/0"));
+    let (server, monitor) = (run.log.ready("server"), run.monitor());
+    run.signal(libc::SIGTERM);
+    run.log.wait("server", "signal");
+    special::ptrace_stop(monitor).unwrap();
+    sys::kill(server, libc::SIGUSR1).unwrap();
+    special::go_on_until(monitor, || Process::read(server).is_none()).unwrap();
+    let mut stranger = 0;
+    until("another process with its number", || {
+        number_next(server);
+        stranger = child(None, || {
+            sys::setsid();
+            live();
+        });
+        let has_it = stranger == server;
+        if !has_it {
+            kill(stranger);
+            sys::wait_for(stranger);
+        }
+        has_it
+    });
+    is_stopped_without(&mut run, monitor);
+    assert!(Process::read(stranger).unwrap().is_alive());
+    kill(stranger);
+    assert_eq!(sys::wait_for(stranger), libc::SIGKILL);
+    sys::wait_for(monitor);
 }
 
 #[test]

@@ -125,14 +125,22 @@ pub fn mount_proc() -> Result<()> {
 
 /// Holds another process in a ptrace stop while this process lives.
 pub fn ptrace_stop(pid: i32) -> Result<()> {
+    // Otherwise the kernel does not say which system call is entered.
+    seize(pid, libc::PTRACE_O_TRACESYSGOOD)
+}
+
+/// The same. Killed, it is held once more: it does not end, and keeps its children, until [`let_go`].
+pub fn ptrace_stop_also_at_its_end(pid: i32) -> Result<()> {
+    seize(pid, libc::PTRACE_O_TRACEEXIT)
+}
+
+fn seize(pid: i32, options: libc::c_int) -> Result<()> {
     // In a PID namespace of treaper, its monitor is the first process.
     let is_monitor = || std::fs::read("/proc/1/comm").is_ok_and(|name| name == b"tree-monitor\n");
     assert!(
         pid > 1 || pid == 1 && is_monitor(),
         "refusing to trace pid {pid}"
     );
-    // Otherwise the kernel does not say which system call is entered.
-    let options = libc::PTRACE_O_TRACESYSGOOD;
     // SAFETY: seizing takes no address, and options as its data; the kernel checks the permission.
     let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, options) };
     sys::check(seized as libc::c_int)?;
@@ -140,6 +148,12 @@ pub fn ptrace_stop(pid: i32) -> Result<()> {
     let stopped = unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) };
     sys::check(stopped as libc::c_int)?;
     Ok(())
+}
+
+/// Ends the tracing of a process that this thread holds.
+pub fn let_go(pid: i32) {
+    // SAFETY: no address and no signal is passed.
+    unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, 0, 0) };
 }
 
 /// The number of the call that a traced process has stopped in, if it is entering one. See ptrace(2), PTRACE_GET_SYSCALL_INFO;
@@ -158,13 +172,18 @@ pub fn entered_call(pid: i32) -> Option<u64> {
 /// that call, and sees what happens meanwhile only after it.
 pub fn hold_at(pid: i32, number: u64, mut count: usize) -> Result<()> {
     ptrace_stop(pid)?;
+    go_on_until(pid, || {
+        count -= usize::from(entered_call(pid) == Some(number));
+        count == 0
+    })
+}
+
+/// Lets a process that this thread holds go on, from one begin or end of a system call to the next one, until `so`.
+pub fn go_on_until(pid: i32, mut so: impl FnMut() -> bool) -> Result<()> {
     loop {
         sys::wait_for(pid);
-        if entered_call(pid) == Some(number) {
-            count -= 1;
-            if count == 0 {
-                return Ok(());
-            }
+        if so() {
+            return Ok(());
         }
         // SAFETY: no address and no signal is passed.
         let next = unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, 0) };
