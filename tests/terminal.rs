@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use common::proc::{self, Process, state};
-use common::{Run, Scene, Wrap, held, hold, is_quiet, skip, sys, trace, until, until_state};
+use common::{ACTOR, Run, Scene, Wrap, held, hold, is_quiet, skip, sys, trace, until, until_state};
 
 const WRAPS: [Wrap; 2] = [
     Wrap::Treaper(&["--grace", "300ms"]),
@@ -237,6 +237,49 @@ fn ctrl_z_is_not_undone_when_the_shim_resumes_the_monitor() {
     until_state(&[main, server], 'S');
     sys::kill(main, libc::SIGTERM).unwrap();
     run.wait_clean();
+}
+
+/// As from a script that has `trap '' TSTP`: a server that resets the signal (an editor, a shell) can be suspended, and
+/// so can treaper, which has inherited the same.
+#[test]
+fn a_server_that_resets_an_ignored_ctrl_z_is_followed() {
+    for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
+        let (scene, master) = Scene::new().terminal();
+        let scene = scene.before_exec(|| sys::ignore(libc::SIGTSTP, true));
+        let server = ["env", "--default-signal=TSTP", ACTOR, "tree", "server"];
+        let mut run = scene.start(&wrap.command(&server));
+        let (main, server) = (run.main, run.log.ready("server"));
+        let ignores = || {
+            let ignored = proc::status(main, "SigIgn").unwrap();
+            u64::from_str_radix(&ignored, 16).unwrap() & (1 << (libc::SIGTSTP - 1)) != 0
+        };
+        for _ in 0..2 {
+            press(&master, 26);
+            until_state(&[main, server], 'T');
+            sys::kill_group(main, libc::SIGCONT).unwrap();
+            until_state(&[main, server], 'S');
+        }
+        // What treaper has inherited is restored.
+        let is_bare = matches!(wrap, Wrap::Bare);
+        until("the action from before", || ignores() != is_bare);
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+    }
+}
+
+/// The control: a server that leaves it ignored is not suspended, and so treaper is not.
+#[test]
+fn a_ctrl_z_that_all_of_the_job_ignores_suspends_nothing() {
+    for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
+        let (scene, master) = Scene::new().terminal();
+        let scene = scene.before_exec(|| sys::ignore(libc::SIGTSTP, true));
+        let mut run = scene.start(&wrap.tree("server:eof=6"));
+        run.log.ready("server");
+        press(&master, 26);
+        press(&master, b'\n');
+        press(&master, 4);
+        assert_eq!(run.wait_clean().code(), Some(6), "{wrap:?}");
+    }
 }
 
 /// `/proc` shows such a server as a zombie.
@@ -576,6 +619,64 @@ fn ctrl_z_during_a_stop_does_not_keep_the_server_from_its_end() {
         });
         press(&master, 26);
         assert_eq!(run.wait_clean().code(), Some(3), "{options:?}");
+    }
+}
+
+/// The process of treaper that reaps the tree, once it has reaped the server and has adopted what is left.
+fn reaper_of_the_rest(run: &Run) -> i32 {
+    let reaper = run.named("tree-monitor").pop().map_or(run.main, |p| p.pid);
+    until("a server that was reaped", || {
+        let children = proc::children(reaper);
+        let is_there = |name: &str| children.iter().any(|child| child.comm == name);
+        is_there("worker") && !is_there("server")
+    });
+    reaper
+}
+
+/// Else the terminal would stay with a job in which nothing runs. Only treaper can tell the shell.
+#[test]
+fn what_outlives_the_server_is_suspended_and_resumed_with_treaper() {
+    for options in [&["--until=tree"][..], &["--until=tree", "--no-guard"]] {
+        let (mut run, master) = start(Wrap::Treaper(options), "server:exit=3[worker]");
+        let (main, worker) = (run.main, run.log.ready("worker"));
+        let reaper = reaper_of_the_rest(&run);
+        // Once more, since it must work more than once.
+        for _ in 0..2 {
+            until("a treaper that waits", || {
+                is_quiet(main) && is_quiet(reaper)
+            });
+            press(&master, 26);
+            until_state(&[main, worker], 'T');
+            sys::kill_group(main, libc::SIGCONT).unwrap();
+            until_state(&[main, worker], 'S');
+        }
+        sys::kill(worker, libc::SIGTERM).unwrap();
+        assert_eq!(run.wait_clean().code(), Some(3), "{options:?}");
+    }
+}
+
+/// Nor what it has left: treaper is about to end, so no shell will resume it.
+#[test]
+fn ctrl_z_after_the_end_of_the_server_does_not_keep_the_rest_from_its_end() {
+    for options in [
+        &["--grace=60s"][..],
+        &["--grace=60s", "--no-guard"],
+        &["--grace=60s", "--contain=pidns"],
+    ] {
+        let tree = "server:on=USR1/3[worker:on=TERM/0:slow=2000]";
+        let (mut run, master) = start(Wrap::Treaper(options), tree);
+        run.log.ready("worker");
+        run.signal(libc::SIGUSR1);
+        run.log.wait("worker", "signal");
+        // It sends SIGCONT after SIGTERM, which undoes an early key. On a busy machine the worker may have ended.
+        until("a treaper that waits", || {
+            let monitor = run.named("tree-monitor");
+            let waits = is_quiet(run.main) && monitor.iter().all(|p| is_quiet(p.pid));
+            waits || run.named("worker").is_empty()
+        });
+        press(&master, 26);
+        assert_eq!(run.wait_clean().code(), Some(3), "{options:?}");
+        assert_eq!(run.log.all("worker", "leaving").len(), 1, "{options:?}");
     }
 }
 
