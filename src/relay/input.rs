@@ -9,7 +9,7 @@ use crate::relay::connections::{Connections, MAX_CONNECTIONS};
 use crate::relay::inbox::{self, Buffer, CHUNK, HOST};
 use crate::relay::life::{Awaited, Wanted};
 use crate::relay::turns::Turns;
-use crate::sys::poll::{self, Events, WatchFlags, Writes};
+use crate::sys::poll::{self, Events, News, WatchFlags, Writes};
 use crate::sys::stream::Stream;
 use crate::sys::{Errno, clock, fd};
 
@@ -21,7 +21,7 @@ pub struct Input {
     host: Option<Stream>,
     /// The same, if it is a FIFO that has ended, until another writer opens it.
     fifo: Option<Stream>,
-    /// Of stdin, if it is a FIFO.
+    /// Of stdin, if it is a FIFO; the writes to it, if inotify refuses.
     openings: Option<Writes>,
     inbox: Buffer,
     /// That of the server, until the relay has ended it, or the server reads no more.
@@ -44,7 +44,8 @@ pub struct Input {
 impl Input {
     pub fn new(host: Stream, server: Stream, others: Connections) -> Self {
         let fd = host.as_raw_fd();
-        let openings = || Writes::watch(fd, WatchFlags::OPEN);
+        let writes = |_| News::of(fd, Events::IN).map(|news| Writes::Epoll(fd, news));
+        let openings = || Writes::watch(fd, WatchFlags::OPEN).or_else(writes);
         let openings = host.is_fifo().then(openings).and_then(Result::ok);
         Self {
             host: Some(host),
