@@ -378,7 +378,7 @@ fn what_has_outlived_the_server_is_not_stopped_without_a_message() {
             " (--no-parent changes that)",
         ),
     ] {
-        let sent = "so SIGTERM was sent to the processes that are left";
+        let sent = "so SIGTERM was sent to the rest of the tree";
         assert_eq!(messages, format!("treaper: {reason}, {sent}{change}\n"));
     }
     // It was asked for, or the end of the server is the reason.

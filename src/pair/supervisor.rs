@@ -11,6 +11,7 @@ use crate::output::progress::{self, Seconds, Step};
 use crate::output::{error::Error, report::Facts, status, stderr};
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, ROUND_MIN, State};
+use crate::plan::policy::KillMode;
 use crate::plan::supervise::{self, World};
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::{Errno, apart, clock, clone, fd, pid, proc, stream};
@@ -196,9 +197,9 @@ impl<'a> Supervisor<'a> {
         let (state, now) = (after.state, clock::now());
         if matches!(state, State::Terminating { .. }) {
             self.stopping_since = Some(now);
-            if let Some(trigger) = after.trigger.filter(|_| before.server_gone) {
-                let rest = "the processes that are left";
-                progress::stopped_unasked(trigger, self.stop_signal(after), rest);
+            let is_sent = before.server_gone && after.policy.kill_mode != KillMode::Mixed;
+            if let Some(trigger) = after.trigger.filter(|_| is_sent) {
+                progress::stopped_unasked(trigger, self.stop_signal(after), "the rest of the tree");
             }
             if after.trigger != Some(Trigger::ServerExit) {
                 self.tell_front(b"!");
