@@ -655,6 +655,40 @@ fn what_outlives_the_server_is_suspended_and_resumed_with_treaper() {
     }
 }
 
+/// The order to follow the second suspension is older than the resumption.
+#[test]
+fn two_suspensions_of_what_outlives_the_server_end_by_one_resumption() {
+    for options in [&["--until=tree"][..], &["--until=tree", "--contain=pidns"]] {
+        let (mut run, master) = start(Wrap::Treaper(options), "server:exit=3[worker]");
+        run.log.ready("worker");
+        let (main, monitor) = (run.main, reaper_of_the_rest(&run));
+        let worker = run.named("worker")[0].pid;
+        until("a treaper that waits", || {
+            is_quiet(main) && is_quiet(monitor)
+        });
+        press(&master, 26);
+        until_state(&[main, worker], 'T');
+        for (signal, state) in [(libc::SIGCONT, 'S'), (libc::SIGTSTP, 'T')] {
+            until("a monitor that waits", || is_quiet(monitor));
+            let before = proc::switches(monitor);
+            sys::kill(worker, signal).unwrap();
+            until_state(&[worker], state);
+            until("a monitor that has seen it", || {
+                proc::switches(monitor) > before && is_quiet(monitor)
+            });
+        }
+        until_state(&[main], 'T');
+        sys::kill_group(main, libc::SIGCONT).unwrap();
+        until_state(&[worker], 'S');
+        until("a treaper that waits", || {
+            is_quiet(main) && is_quiet(monitor)
+        });
+        assert_eq!(state(main), 'S', "{options:?}");
+        sys::kill(worker, libc::SIGTERM).unwrap();
+        assert_eq!(run.wait_clean().code(), Some(3), "{options:?}");
+    }
+}
+
 /// Nor what it has left: treaper is about to end, so no shell will resume it.
 #[test]
 fn ctrl_z_after_the_end_of_the_server_does_not_keep_the_rest_from_its_end() {

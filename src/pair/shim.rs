@@ -294,7 +294,7 @@ impl Shim<'_> {
             let still = || {
                 board.suspension.get() == order
                     && board.trigger().is_none()
-                    && (board.ended().is_some() || self.server_may_be_suspended())
+                    && self.server_may_be_suspended()
                     && !Wait::child(monitor).ended().has_come()
             };
             if let Some(signal) = board::suspending_signal(order) {
@@ -303,8 +303,15 @@ impl Shim<'_> {
                 board.suspending.set(false);
             }
         }
-        if arrival.is_some_and(|arrival| self.context.rules().suspends_treaper(arrival)) {
-            job_control::suspend_self(Signal::STOP, &|| !Wait::child(monitor).ended().has_come());
+        let Some(arrival) = arrival else { return };
+        let (rules, lives) = (self.context.rules(), || {
+            !Wait::child(monitor).ended().has_come()
+        });
+        if rules.suspends_treaper(arrival) {
+            job_control::suspend_self(Signal::STOP, &lives);
+        } else if rules.is_for_job(arrival) && board.ended().is_some() {
+            // Nobody else reports to the shell that Ctrl-Z has suspended what the server has left.
+            job_control::suspend_self(arrival.signal, &|| board.trigger().is_none() && lives());
         }
     }
 

@@ -81,7 +81,7 @@ impl Tree {
                 Change::Trapped => {}
             }
         } else if self.living_server().is_none() && change == CTRL_Z {
-            // No other process notices that what the server has left was suspended.
+            // What the server has left: in a stop, nobody else would resume it.
             reaped.server_job = Some(change);
         }
         let Change::Ended(ended) = change else {

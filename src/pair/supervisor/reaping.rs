@@ -49,14 +49,16 @@ impl Supervisor<'_> {
             Left::Empty | Left::Living => None,
             Left::Unknown(errno) => self.give_up("wait for children", errno),
         };
+        let stops = context.board.trigger().is_some();
         match reaped.server_job.filter(|_| context.place.job_control) {
             Some(Change::Suspended(number)) => match Signal::from_number(number.into()) {
-                // During a stop treaper must not be suspended: no shell would resume it.
-                Some(signal) if context.board.trigger().is_none() => {
+                Some(signal) if !stops && self.tree.living_server().is_some() => {
                     self.suspend_with_server(signal);
                 }
                 // A stop undoes Ctrl-Z, since no shell would, and a SIGSTOP of the server itself.
-                Some(Signal::TSTP | Signal::STOP) => self.tree.signal_tree(Signal::CONT),
+                Some(Signal::TSTP | Signal::STOP) if stops => {
+                    self.tree.signal_tree(Signal::CONT);
+                }
                 _ => {}
             },
             Some(Change::Resumed) => {

@@ -48,8 +48,11 @@ impl Supervisor<'_> {
             if rules.suspends_treaper(&arrival) {
                 job_control::suspend_self(Signal::STOP, &|| true);
             }
-            if rules.is_for_job(&arrival) && arrival.signal.suspends_job() {
-                self.alone.terminal_suspends(self.context.board.server());
+            let is_key = rules.is_for_job(&arrival) && arrival.signal.suspends_job();
+            match self.tree.living_server() {
+                Some(server) if is_key => self.alone.terminal_suspends(Some(server)),
+                None if is_key => job_control::suspend_self(arrival.signal, &|| true),
+                _ => {}
             }
         }
         gone.map(Event::Trigger)
