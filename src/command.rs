@@ -154,9 +154,7 @@ pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
 
 /// What to write instead of a `name` that means something to a shell.
 fn hint(name: &OsStr) -> &'static str {
-    const BUILTINS: [&[u8]; 9] = [
-        b"cd", b"source", b"alias", b"eval", b"export", b"set", b"ulimit", b"umask", b"unset",
-    ];
+    const BUILTINS: [&[u8]; 6] = [b"cd", b"source", b"alias", b"export", b"set", b"ulimit"];
     let name = name.as_bytes();
     let word = name.split(|byte| *byte == b'=').next().unwrap_or_default();
     if name.iter().any(|byte| b" ;|&<>$`(".contains(byte)) {

@@ -98,8 +98,6 @@ fn options(config: &Config) -> Vec<Check> {
 
 fn surroundings() -> Vec<Check> {
     let proc = proc::view();
-    let children = proc.and_then(|proc| proc.children(pid::own(), &mut |_| ()));
-    let children = children.map_err(error::describe);
     let foreign = "missing, or of another PID namespace: treaper finds only its own children";
     let proc = proc.map(drop).map_err(|_| foreign.to_owned());
     let missing = "missing, as before Linux 5.3, or hidden by a filter";
@@ -117,7 +115,6 @@ fn surroundings() -> Vec<Check> {
             "no recycled pid is signalled",
         ),
         check("/proc", proc, "shows the PID namespace of treaper"),
-        check("children files", children, "no scan of /proc is needed"),
     ];
     if std::env::var_os("NOTIFY_SOCKET").is_some() {
         let can_ask = unit::can_ask_manager();

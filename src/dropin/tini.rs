@@ -104,8 +104,6 @@ Usage: {name} [OPTIONS] PROGRAM -- [ARGS] | --version
 
 Run PROGRAM, reap orphans, forward signals; nothing that PROGRAM started outlives it.
 
-Command line options:
-
   --version: Print the version.
   -h: Print this help.
   -s: Nothing to do: {name} becomes a subreaper anyway.

@@ -44,7 +44,7 @@ pub fn run(context: &Context<'_>, trigger: Option<Trigger>, status: u8) -> Optio
     Some(ended.code())
 }
 
-/// Starts the command, as the leader of a session.
+/// Starts the command, as the leader of a session, which no terminal suspends.
 fn start(context: &Context<'_>, text: &OsStr, reason: &str, status: u8) -> Result<Pid, Errno> {
     let claim = context.board.finally.get();
     if let Fork::Parent(pid) = clone::fork_plainly()? {
@@ -54,7 +54,6 @@ fn start(context: &Context<'_>, text: &OsStr, reason: &str, status: u8) -> Resul
     if !context.board.claim_finally(claim, pid::own()) {
         clone::exit_now(status::OWN_FAILURE.into());
     }
-    // A group in the background of a terminal would be suspended when it uses that.
     let _ = prctl::new_session();
     signal::set_mask(context.inherited.mask);
     let status = status.to_string();

@@ -18,8 +18,6 @@ use crate::sys::{Errno, apart, clock, clone, fd, pid, prctl, signal};
 
 /// How long the host may read nothing of the last output of the tree, after a stop.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
-/// When the courier looks at its stream again, if poll has reported nothing.
-const LOOK: Duration = Duration::from_secs(3600);
 
 /// The default is that of a relay that passes no output on.
 #[derive(Debug, Default)]
@@ -180,11 +178,9 @@ impl Output {
 
     fn resume(&mut self) {
         let _ = self.openings.as_ref().map(Writes::take);
-        let has_reader = |to: &Stream| {
-            !poll_one(to.as_raw_fd(), Events::OUT, Duration::ZERO).contains(Events::ERR)
-        };
-        let is_back = |_: &mut OwnedFd| self.to.as_ref().is_some_and(has_reader);
-        let Some(place) = self.place.take_if(is_back) else {
+        let to = self.to.as_ref().map_or(-1, Stream::as_raw_fd);
+        let is_alone = poll_one(to, Events::OUT, Duration::ZERO).contains(Events::ERR);
+        let Some(place) = self.place.take_if(|_| !is_alone) else {
             return;
         };
         self.from = Stream::open_again(&place, OFlags::RDONLY).ok();
@@ -253,7 +249,7 @@ fn copy(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
                 Ok(count) => left = &left[count..],
                 Err(Errno::INTR) => {}
                 // A process that shares the stream has set `O_NONBLOCK` on it.
-                Err(Errno::AGAIN) => drop(poll_one(to.as_raw_fd(), Events::OUT, LOOK)),
+                Err(Errno::AGAIN) => drop(poll_one(to.as_raw_fd(), Events::OUT, FLUSH_PATIENCE)),
                 Err(errno) => return Err(errno),
             }
         }

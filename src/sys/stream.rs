@@ -127,7 +127,6 @@ pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
     Ok(match kind {
         Kind::Socket => Some(Stream::new(copy_of(standard)?, kind)),
         Kind::Pipe | Kind::Terminal if standard == fd::STDOUT => {
-            // A FIFO that is open in both directions has a reader.
             let mode = rustix::fs::fcntl_getfl(std_fd(standard))? & OFlags::ACCMODE;
             let own = reopen(standard, mode | OFlags::NONBLOCK | OFlags::NOCTTY);
             let shared = || {
