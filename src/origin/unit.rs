@@ -20,12 +20,12 @@ const OWN: &str = "FINALLY INJECT TURN CANCEL CANCEL_DRAIN BOUNDARY IDLE";
 /// the report's descriptor only if it is 2, so the number would be another file there.
 pub fn is_own(entry: &[u8]) -> bool {
     let setting = entry.strip_prefix(b"TREAPER_").unwrap_or_default();
-    let mut parts = setting
-        .splitn(2, |byte| *byte == b'=')
-        .map(OsStr::from_bytes);
+    let parts = setting.splitn(2, |byte| *byte == b'=');
+    let mut parts = parts.map(OsStr::from_bytes);
     let (name, text) = (parts.next(), parts.next().unwrap_or_default());
-    OWN.split(' ').any(|own| name == Some(own.as_ref()))
-        || name == Some("REPORT".as_ref()) && matches!(value::report(text), Ok(To::Descriptor(3..)))
+    let is_called = |own: &str| name == Some(own.as_ref());
+    !setting.is_empty() && OWN.split(' ').any(is_called)
+        || is_called("REPORT") && matches!(value::report(text), Ok(To::Descriptor(3..)))
 }
 
 /// Whether the variable `name` holds the pid of this process.
