@@ -64,7 +64,6 @@ fn help() -> String {
     format!(
         "\
 {USAGE}
-options:
   -g              Forward signals to the process group of the program.
   -h              Print this help page.
   -L              Print license information.

@@ -125,7 +125,6 @@ Usage: {name} [option] command [[arg] ...]
 
 Run command and forward signals to it; nothing that it started outlives it.
 
-Optional arguments:
    -c, --single-child   Forward signals to the command alone, not to its process group.
    -r, --rewrite s:r    Forward signal s as signal r; as none if r is 0. Repeatable.
    -v, --verbose        Write each step to stderr.

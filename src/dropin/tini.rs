@@ -113,9 +113,6 @@ Run PROGRAM, reap orphans, forward signals; nothing that PROGRAM started outlive
   -g: Forward signals to the process group of PROGRAM.
   -e EXIT_CODE: Exit with 0 instead of EXIT_CODE (0 to 255; repeatable).
   -l: Print the license.
-
-Environment variables:
-
   TINI_SUBREAPER: As -s.
   TINI_VERBOSITY: How much is logged (default: 1).
   TINI_KILL_PROCESS_GROUP: As -g.

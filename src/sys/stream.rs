@@ -1,16 +1,16 @@
 //! Streams that other processes share: used without waiting, and without a change of their flags.
 
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
 use rustix::fs::OFlags;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sockopt,
 };
 use rustix::pipe::{PIPE_BUF, PipeFlags, SpliceFlags};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
 use super::fd::{self, Kind, reopen};
-use super::poll::{Events, poll_one};
-use super::{Errno, pid, proc, std_fd};
+use super::signal::Signal;
+use super::{Errno, arrival, pid, proc, std_fd};
 
 #[derive(Debug)]
 pub struct Stream {
@@ -50,8 +50,7 @@ impl Stream {
         let Some((out, into)) = &self.own_pipe else {
             return rustix::io::read(&self.fd, bytes);
         };
-        let (len, flags) = (bytes.len(), SpliceFlags::NONBLOCK);
-        match rustix::pipe::splice(&self.fd, None, into, None, len, flags) {
+        match splice(&self.fd, into, bytes.len()) {
             Ok(count) => rustix::io::read(out, &mut bytes[..count]),
             // A filter refuses it. Poll has reported something, but another reader may be faster.
             Err(Errno::NOSYS | Errno::PERM) => rustix::io::read(&self.fd, bytes),
@@ -64,14 +63,19 @@ impl Stream {
         if self.kind == Kind::Socket {
             return self.without_reports(rustix::net::send(&self.fd, bytes, AT_ONCE));
         }
-        // Where a pipe cannot be opened anew, one page does not wait, if no other writer is faster.
-        let flags = rustix::fs::fcntl_getfl(&self.fd)?;
-        let waits = self.kind == Kind::Pipe && !flags.contains(OFlags::NONBLOCK);
-        if waits && poll_one(self.as_raw_fd(), Events::OUT, Duration::ZERO).is_empty() {
-            return Err(Errno::AGAIN);
+        let Some((out, into)) = &self.own_pipe else {
+            return fd::write_at_once(self.as_fd(), bytes);
+        };
+        // Of one page, all moves, or nothing.
+        let len = rustix::io::write(into, &bytes[..bytes.len().min(PIPE_BUF)])?;
+        let moved = splice(out, &self.fd, len);
+        if moved.is_err() {
+            let _ = rustix::io::read(out, &mut [0; PIPE_BUF]);
         }
-        let most = if waits { PIPE_BUF } else { bytes.len() };
-        fd::write_at_once(self.as_fd(), &bytes[..bytes.len().min(most)])
+        if moved == Err(Errno::PIPE) {
+            arrival::remove_own(Signal::PIPE);
+        }
+        moved
     }
 
     /// The place of a pipe, which counts neither as a reader nor as a writer. `ENOENT`: no `/proc`.
@@ -124,18 +128,14 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
 /// `None`: a file or a device, or a terminal that cannot be opened anew.
 pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
     let kind = fd::kind(standard);
+    if standard == fd::STDOUT && matches!(kind, Kind::Pipe | Kind::Terminal) {
+        let mode = rustix::fs::fcntl_getfl(std_fd(standard))? & OFlags::ACCMODE;
+        if let Ok(own) = reopen(standard, mode | OFlags::NONBLOCK | OFlags::NOCTTY) {
+            return Ok(Some(Stream::new(own, kind)));
+        }
+    }
     Ok(match kind {
         Kind::Socket => Some(Stream::new(copy_of(standard)?, kind)),
-        Kind::Pipe | Kind::Terminal if standard == fd::STDOUT => {
-            let mode = rustix::fs::fcntl_getfl(std_fd(standard))? & OFlags::ACCMODE;
-            let own = reopen(standard, mode | OFlags::NONBLOCK | OFlags::NOCTTY);
-            let shared = || {
-                (kind == Kind::Pipe)
-                    .then(|| copy_of(standard).ok())
-                    .flatten()
-            };
-            own.ok().or_else(shared).map(|fd| Stream::new(fd, kind))
-        }
         // Opened anew for reading, a pipe would not show that its last writer has already left.
         Kind::Pipe => {
             let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
@@ -144,6 +144,10 @@ pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
         }
         Kind::Terminal | Kind::Other => None,
     })
+}
+
+fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> Result<usize, Errno> {
+    rustix::pipe::splice(from, None, to, None, most, SpliceFlags::NONBLOCK)
 }
 
 /// An end of a [`pair`] of this kind.
