@@ -655,6 +655,29 @@ fn what_outlives_the_server_is_suspended_and_resumed_with_treaper() {
     }
 }
 
+/// The whole job ignores the key, so no shell would see a stop.
+#[test]
+fn an_ignored_ctrl_z_does_not_suspend_treaper_without_a_server() {
+    for options in [&["--until=tree"][..], &["--until=tree", "--no-guard"]] {
+        let (scene, master) = Scene::new().terminal();
+        let scene = scene.before_exec(|| sys::ignore(libc::SIGTSTP, true));
+        let mut run = scene.start(&Wrap::Treaper(options).tree("server:exit=3[worker]"));
+        let (main, worker) = (run.main, run.log.ready("worker"));
+        let reaper = reaper_of_the_rest(&run);
+        until("a treaper that waits", || {
+            is_quiet(main) && is_quiet(reaper)
+        });
+        let before = proc::switches(main);
+        press(&master, 26);
+        until("a treaper that has seen the key", || {
+            proc::switches(main) > before && (is_quiet(main) || state(main) == 'T')
+        });
+        assert_eq!(state(main), 'S', "{options:?}");
+        sys::kill(worker, libc::SIGTERM).unwrap();
+        assert_eq!(run.wait_clean().code(), Some(3), "{options:?}");
+    }
+}
+
 /// The order to follow the second suspension is older than the resumption.
 #[test]
 fn two_suspensions_of_what_outlives_the_server_end_by_one_resumption() {

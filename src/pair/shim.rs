@@ -304,12 +304,12 @@ impl Shim<'_> {
             }
         }
         let Some(arrival) = arrival else { return };
-        let (rules, lives) = (self.context.rules(), || {
-            !Wait::child(monitor).ended().has_come()
-        });
+        let rules = self.context.rules();
+        let is_key = rules.is_for_job(arrival) && !signal::is_ignored(arrival.signal);
+        let lives = || !Wait::child(monitor).ended().has_come();
         if rules.suspends_treaper(arrival) {
             job_control::suspend_self(Signal::STOP, &lives);
-        } else if rules.is_for_job(arrival) && board.ended().is_some() {
+        } else if is_key && board.ended().is_some() {
             // Nobody else reports to the shell that Ctrl-Z has suspended what the server has left.
             job_control::suspend_self(arrival.signal, &|| board.trigger().is_none() && lives());
         }

@@ -49,6 +49,7 @@ impl Supervisor<'_> {
                 job_control::suspend_self(Signal::STOP, &|| true);
             }
             let is_key = rules.is_for_job(&arrival) && arrival.signal.suspends_job();
+            let is_key = is_key && !signal::is_ignored(arrival.signal);
             match self.tree.living_server() {
                 Some(server) if is_key => self.alone.terminal_suspends(Some(server)),
                 None if is_key => job_control::suspend_self(arrival.signal, &|| true),

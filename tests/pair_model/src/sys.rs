@@ -609,6 +609,10 @@ pub mod signal {
 
     pub fn die_of(_: Signal) {}
 
+    pub fn is_ignored(_: Signal) -> bool {
+        false
+    }
+
     pub fn set_mask(_: treaper::sys::signal::Mask) {}
 
     pub fn kill_self(signal: Signal) {
