@@ -320,14 +320,9 @@ struct Case {
     triggers: Vec<&'static str>,
 }
 
-/// Treaper, started by a host that leads its group, with these options and the pid to be watched.
+/// Treaper, started by a host that leads its group, with these options and a word of a shell.
 fn below_host(keeper: bool, watched: &str, options: &[&str], rest: &[&str]) -> Run {
-    let pid = if watched.is_empty() {
-        ""
-    } else {
-        "--watch-pid="
-    };
-    let line = format!("exec \"$0\" {pid}{watched} \"$@\"");
+    let line = format!("exec \"$0\" {watched} \"$@\"");
     let host = [ACTOR, "host", "--own-group", "--stdin", "pipe"];
     let keeper: &[&str] = if keeper { &["--keeper"] } else { &[] };
     let shell = ["--", "sh", "-c", &line, TREAPER];
@@ -341,7 +336,13 @@ fn what_is_left_after_the_end_of_the_host_or_of_its_group_is_what_the_doctor_say
     for parent in [&[][..], &["--no-parent"]] {
         for stdin in [&[][..], &["--stdin=ignore"]] {
             for guard in [&[][..], &["--no-guard"]] {
-                for watched in ["", "$PPID", "1"] {
+                for watched in [
+                    "",
+                    "--watch-pid=$PPID",
+                    "--watch-pid=1",
+                    "--watch-ancestor=host",
+                    "\"--watch-ancestor=$(cat /proc/1/comm)\"",
+                ] {
                     let options = [parent, stdin, guard].concat();
                     let run = below_host(false, watched, &options, &["--doctor=json"]);
                     asked.push((options, watched, run));

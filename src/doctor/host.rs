@@ -22,10 +22,10 @@ pub fn host_and_stdin(config: &Config, inherited: &Inherited) -> (Vec<Check>, [b
     let mut chain = Hosts::default();
     hosts::find_parent(&mut chain, false);
     let host = chain.watched.last().map_or(pid::parent(), |host| host.pid);
-    let is_named = !config.watch_ancestors.is_empty();
+    let hidden = hosts::hidden_behind(host);
     let shows_end = found.as_ref().is_ok_and(|hosts| {
         let mut pids = hosts.watched.iter().map(|watched| watched.pid);
-        is_named || hosts.parent.is_some() || pids.any(|pid| pid == host)
+        hosts.parent.is_some() || pids.any(|pid| pid == host || Some(pid) == hidden)
     });
     let is_of_host = found.as_ref().map_or(true, Hosts::hold_stdin);
     let stdin = stdin(config, inherited, is_of_host);
