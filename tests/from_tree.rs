@@ -217,6 +217,9 @@ fn the_signal_at_the_limit_of_treapers_own_time_is_not_for_the_server() {
             1 => run.monitor(),
             _ => run.main,
         };
+        // At its start treaper raises this limit.
+        run.log.ready("server");
+        until("a treaper that waits", || common::is_quiet(pid));
         special::limit_of(pid, libc::RLIMIT_CPU, 1);
         // Others of this user need room for theirs.
         special::limit_of(pid, libc::RLIMIT_SIGPENDING, 1000);
