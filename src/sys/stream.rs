@@ -66,10 +66,10 @@ impl Stream {
         let Some((out, into)) = &self.own_pipe else {
             return fd::write_at_once(self.as_fd(), bytes);
         };
-        // Of one page, all moves, or nothing.
+        // What does not fit is written again by the next call.
         let len = rustix::io::write(into, &bytes[..bytes.len().min(PIPE_BUF)])?;
         let moved = splice(out, &self.fd, len);
-        if moved.is_err() {
+        if moved != Ok(len) {
             let _ = rustix::io::read(out, &mut [0; PIPE_BUF]);
         }
         if moved == Err(Errno::PIPE) {
