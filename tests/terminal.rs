@@ -239,15 +239,20 @@ fn ctrl_z_is_not_undone_when_the_shim_resumes_the_monitor() {
     run.wait_clean();
 }
 
-/// As from a script that has `trap '' TSTP`: a server that resets the signal (an editor, a shell) can be suspended, and
+/// At a terminal, in a job that ignores Ctrl-Z as in a script that has `trap '' TSTP`.
+fn start_ignoring_ctrl_z(words: &[String]) -> (Run, OwnedFd) {
+    let (scene, master) = Scene::new().terminal();
+    let scene = scene.before_exec(|| sys::ignore(libc::SIGTSTP, true));
+    (scene.start(words), master)
+}
+
+/// A server that resets the signal (an editor, a shell) can be suspended, and
 /// so can treaper, which has inherited the same.
 #[test]
 fn a_server_that_resets_an_ignored_ctrl_z_is_followed() {
     for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
-        let (scene, master) = Scene::new().terminal();
-        let scene = scene.before_exec(|| sys::ignore(libc::SIGTSTP, true));
         let server = ["env", "--default-signal=TSTP", ACTOR, "tree", "server"];
-        let mut run = scene.start(&wrap.command(&server));
+        let (mut run, master) = start_ignoring_ctrl_z(&wrap.command(&server));
         let (main, server) = (run.main, run.log.ready("server"));
         let ignores = || {
             let ignored = proc::status(main, "SigIgn").unwrap();
@@ -271,9 +276,7 @@ fn a_server_that_resets_an_ignored_ctrl_z_is_followed() {
 #[test]
 fn a_ctrl_z_that_all_of_the_job_ignores_suspends_nothing() {
     for wrap in WRAPS.into_iter().chain([Wrap::Bare]) {
-        let (scene, master) = Scene::new().terminal();
-        let scene = scene.before_exec(|| sys::ignore(libc::SIGTSTP, true));
-        let mut run = scene.start(&wrap.tree("server:eof=6"));
+        let (mut run, master) = start_ignoring_ctrl_z(&wrap.tree("server:eof=6"));
         run.log.ready("server");
         press(&master, 26);
         press(&master, b'\n');
@@ -659,9 +662,8 @@ fn what_outlives_the_server_is_suspended_and_resumed_with_treaper() {
 #[test]
 fn an_ignored_ctrl_z_does_not_suspend_treaper_without_a_server() {
     for options in [&["--until=tree"][..], &["--until=tree", "--no-guard"]] {
-        let (scene, master) = Scene::new().terminal();
-        let scene = scene.before_exec(|| sys::ignore(libc::SIGTSTP, true));
-        let mut run = scene.start(&Wrap::Treaper(options).tree("server:exit=3[worker]"));
+        let (mut run, master) =
+            start_ignoring_ctrl_z(&Wrap::Treaper(options).tree("server:exit=3[worker]"));
         let (main, worker) = (run.main, run.log.ready("worker"));
         let reaper = reaper_of_the_rest(&run);
         until("a treaper that waits", || {

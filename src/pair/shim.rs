@@ -310,7 +310,7 @@ impl Shim<'_> {
         if rules.suspends_treaper(arrival) {
             job_control::suspend_self(Signal::STOP, &lives);
         } else if is_key && board.ended().is_some() {
-            // Nobody else reports to the shell that Ctrl-Z has suspended what the server has left.
+            // No other process tells the shell that Ctrl-Z has suspended the rest of the tree.
             job_control::suspend_self(arrival.signal, &|| board.trigger().is_none() && lives());
         }
     }

@@ -161,7 +161,7 @@ impl<'a> Supervisor<'a> {
     /// When the tree is gone, or was given up (`survived`). `status`: the exit status.
     fn end_run(&mut self, trigger: Option<Trigger>, status: u8, survived: bool) {
         if self.context.config.finally.is_some() {
-            // Nobody reads it any more, and who writes to it has to notice that.
+            // No process reads it any more, so a write to it has to fail.
             apart::give_up(fd::STDIN, &mut self.tree.strangers);
         }
         let finally = finally::run(self.context, trigger, status);

@@ -81,7 +81,7 @@ impl Tree {
                 Change::Trapped => {}
             }
         } else if self.living_server().is_none() && change == CTRL_Z {
-            // What the server has left: in a stop, nobody else would resume it.
+            // The rest of the tree: during a stop, no shell would resume it.
             reaped.server_job = Some(change);
         }
         let Change::Ended(ended) = change else {
