@@ -78,7 +78,7 @@ fn prepare(request: Request<'_>, to_server: Vec<i32>) -> Result<(Context<'_>, Pr
         let shell = rustix::fs::access(exec::SHELL, rustix::fs::Access::EXEC_OK);
         shell.map_err(|errno| Error::kernel("execute /bin/sh for --finally", errno))?;
     }
-    let hosts = hosts::find(config, request.inherited.sighup_ignored)?;
+    let mut hosts = hosts::find(config, request.inherited.sighup_ignored)?;
     hosts.watch_parent()?;
     let spare = Spare::prepare(config.spare, config.contain)?;
     let mut place = Place::examine(request.inherited, config, request.manner)?;
@@ -86,7 +86,7 @@ fn prepare(request: Request<'_>, to_server: Vec<i32>) -> Result<(Context<'_>, Pr
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = Containment::prepare(config.contain)?;
     let mut context = Context::new(request, place, board);
-    context.spare = spare;
+    (context.spare, context.host) = (spare, hosts.host.take());
     let prepared = Prepared {
         hosts,
         command,

@@ -16,6 +16,16 @@ use std::process::{Command, Stdio};
 use common::{Scene, TREAPER, Wrap, skip, special, sys, until};
 
 const WRAPS: [&[&str]; 3] = [&[], &[TREAPER], &[TREAPER, "--no-guard"]];
+/// The end of the host is no trigger.
+const UNWATCHED: [&[&str]; 2] = [
+    &[TREAPER, "--no-parent"],
+    &[TREAPER, "--no-parent", "--no-guard"],
+];
+/// The monitor cannot signal the host.
+const PIDNS: [&[&str]; 2] = [
+    &[TREAPER, "--contain=pidns"],
+    &[TREAPER, "--contain=pidns", "--no-parent"],
+];
 
 /// What a shell prints that is the host of `server`, and reports each of these signals.
 fn host_of(wrap: &[&str], signal: &str, server: &str) -> String {
@@ -33,8 +43,18 @@ fn host_of(wrap: &[&str], signal: &str, server: &str) -> String {
 #[test]
 fn what_the_server_sends_to_its_parent_reaches_the_host() {
     let server = "trap 'echo back' USR1; kill -USR1 $PPID; sleep 0.1; exit 3";
-    for wrap in WRAPS {
+    for wrap in WRAPS.into_iter().chain(UNWATCHED) {
         assert_eq!(host_of(wrap, "USR1", server), "got\n3\n", "{wrap:?}");
+    }
+}
+
+#[test]
+fn what_the_server_sends_reaches_a_host_outside_of_the_pid_namespace() {
+    skip::needs("pidns");
+    for wrap in PIDNS {
+        let server = "trap 'echo back' USR1; kill -USR1 $PPID; sleep 0.1; exit 3";
+        assert_eq!(host_of(wrap, "USR1", server), "got\n3\n", "{wrap:?}");
+        sends_right_before_its_end(wrap);
     }
 }
 
@@ -57,13 +77,17 @@ fn what_a_child_of_the_server_sends_to_its_parent_reaches_the_host() {
 /// The kernel reports the end of the server before a signal with a higher number.
 #[test]
 fn what_the_server_sends_right_before_its_end_reaches_the_host() {
+    for wrap in WRAPS {
+        sends_right_before_its_end(wrap);
+    }
+}
+
+fn sends_right_before_its_end(wrap: &[&str]) {
     for signal in ["USR1", "URG", "WINCH"] {
-        for wrap in WRAPS {
-            for _ in 0..20 {
-                let server = format!("kill -{signal} $PPID; exit 3");
-                let said = host_of(wrap, signal, &server);
-                assert_eq!(said, "got\n3\n", "{wrap:?} {signal}");
-            }
+        for _ in 0..20 {
+            let server = format!("kill -{signal} $PPID; exit 3");
+            let said = host_of(wrap, signal, &server);
+            assert_eq!(said, "got\n3\n", "{wrap:?} {signal}");
         }
     }
 }
@@ -111,6 +135,23 @@ fn shown(master: &OwnedFd, until: &str) -> String {
 /// At a terminal the server is in the group of treaper.
 #[test]
 fn at_a_terminal_a_signal_to_its_own_group_is_for_the_server_alone() {
+    let no_guard = Wrap::Treaper(&["--no-guard"]);
+    for wrap in [Wrap::Bare, Wrap::Treaper(&[]), no_guard] {
+        signals_its_own_group(&wrap);
+    }
+}
+
+/// In a PID namespace the sender has a number that belongs to a thread of the kernel outside.
+#[test]
+fn from_a_pid_namespace_a_signal_to_the_own_group_is_for_the_server_alone() {
+    skip::needs("pidns");
+    if !special::is_kernel_thread(2) {
+        return skip("needs the PID namespace of the machine");
+    }
+    signals_its_own_group(&Wrap::Treaper(&["--contain=pidns"]));
+}
+
+fn signals_its_own_group(wrap: &Wrap) {
     let counts = "n=0; trap 'n=$((n+1))' USR1";
     for (script, last) in [
         (
@@ -131,21 +172,14 @@ fn at_a_terminal_a_signal_to_its_own_group_is_for_the_server_alone() {
             "n=1.",
         ),
     ] {
-        for wrap in [
-            Wrap::Bare,
-            Wrap::Treaper(&[]),
-            Wrap::Treaper(&["--no-guard"]),
-        ] {
-            let (scene, master) = Scene::new().terminal();
-            let mut run = scene.start(&wrap.command(&["sh", "-c", script]));
-            let text = shown(&master, last);
-            assert!(text.contains(last), "{wrap:?} {script}: {text}");
-            assert_eq!(
-                run.wait_empty().code(),
-                Some(0),
-                "{wrap:?} {script}: {text}"
-            );
-        }
+        let (scene, master) = Scene::new().terminal();
+        // For the first moment, see `a_signal_to_the_own_group_right_after_the_start...`.
+        let script = format!("sleep 0.1; {script}");
+        let mut run = scene.start(&wrap.command(&["sh", "-c", &script]));
+        let text = shown(&master, last);
+        assert!(text.contains(last), "{wrap:?} {script}: {text}");
+        let status = run.wait_empty().code();
+        assert_eq!(status, Some(0), "{wrap:?} {script}: {text}");
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Hosts {
     pub parent: Option<Parent>,
     /// The parent, also if its end is no trigger; 0 if it is outside of this PID namespace.
     starter: i32,
+    /// Its pidfd.
+    pub host: Option<OwnedFd>,
     hold_stdin: OnceCell<bool>,
     /// The host, or one of the launchers, had ended before it was found.
     gone: bool,
@@ -86,6 +88,8 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
     if config.parent && pid::own() != 1 {
         find_parent(&mut hosts, sighup_ignored);
     }
+    let host = pidfd::open(hosts.starter).ok();
+    hosts.host = host.filter(|_| pid::parent() == hosts.starter);
     for &pid in &config.watch_pids {
         let watched = Watched::open(pid, Trigger::WatchedExit);
         let cannot = |errno| Error::kernel(&format!("watch pid {pid} (--watch-pid)"), errno);

@@ -34,6 +34,8 @@ pub struct Context<'a> {
     pub board: Board,
     pub report: Option<&'a Report>,
     pub front: Option<Front>,
+    /// The process that has started treaper.
+    pub host: Option<OwnedFd>,
     pub spare: Option<Spare>,
 }
 
@@ -76,6 +78,7 @@ impl<'a> Context<'a> {
             board,
             report: None,
             front: None,
+            host: None,
             spare: None,
         }
     }

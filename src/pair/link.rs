@@ -10,8 +10,8 @@ use crate::sys::{Errno, fd, pid, pidfd};
 pub enum Link {
     /// The shim is the parent, with this pid (perhaps 1), and a pidfd if the kernel can give one.
     Parent(i32, Option<OwnedFd>),
-    /// From a PID namespace of its own, the monitor cannot signal the shim. But the shim reads this
-    /// pipe, and each byte sends it SIGCONT, which also resumes it.
+    /// From a PID namespace of its own, the monitor cannot signal what is outside. But the shim
+    /// reads this pipe, and each byte sends it SIGCONT, which also resumes it.
     Bell(OwnedFd),
     /// The shim has ended.
     Gone,
@@ -23,7 +23,7 @@ impl Link {
         match self {
             Self::Parent(_, Some(shim)) => drop(pidfd::send(shim.as_fd(), signal)),
             Self::Parent(pid, None) => drop(signal::kill_parent(*pid, signal)),
-            Self::Bell(bell) => drop(fd::write_at_once(bell.as_fd(), b"!")),
+            Self::Bell(bell) => drop(ring(bell, 0)),
             Self::Gone => {}
         }
     }
@@ -32,10 +32,15 @@ impl Link {
     pub fn is_gone(&self) -> bool {
         match self {
             Self::Parent(pid, _) => *pid != pid::parent(),
-            Self::Bell(bell) => fd::write_at_once(bell.as_fd(), b"!") == Err(Errno::PIPE),
+            Self::Bell(bell) => ring(bell, 0) == Err(Errno::PIPE),
             Self::Gone => true,
         }
     }
+}
+
+/// Makes the shim look at the board. `signal`: what it passes on to the host, if not 0.
+pub fn ring(bell: &OwnedFd, signal: u8) -> Result<(), Errno> {
+    fd::write_at_once(bell.as_fd(), &[signal]).map(drop)
 }
 
 /// Whether the kernel has sent this signal because of the bell, or of the end of the monitor.

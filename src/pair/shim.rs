@@ -183,6 +183,7 @@ impl Shim<'_> {
             }
             let ended = self.look_at_monitor();
             if let Some(ended) = ended.map_err(|errno| ("wait for children", errno))? {
+                self.empty_bell();
                 return Ok(ended);
             }
             self.suspend(arrival.as_ref());
@@ -224,9 +225,7 @@ impl Shim<'_> {
 
     fn look_at_monitor(&mut self) -> Result<Option<Ended>, Errno> {
         let board = &self.context.board;
-        // Emptied, it sends a signal again at the next byte.
-        let closed = |bell: &OwnedFd| fd::empty(bell.as_fd());
-        if self.bell.as_ref().is_some_and(closed) && self.ends_by.is_none() {
+        if self.empty_bell() && self.ends_by.is_none() {
             let policy = self.context.policy();
             self.ends_by = Some(board.set_monitor_ending(policy, clock::now()));
         }
@@ -260,6 +259,18 @@ impl Shim<'_> {
         self.note_strangers();
         let late = self.ends_by.is_some_and(|at| at <= clock::now());
         Ok(late.then_some(Ended::Killed(Signal::KILL.number())))
+    }
+
+    /// Passes to the host what the server has sent it. Returns whether the monitor begins to end.
+    fn empty_bell(&self) -> bool {
+        let pass_on = &mut |number: u8| {
+            let signal = Signal::from_number(number.into());
+            if let Some((signal, host)) = signal.zip(self.context.host.as_ref()) {
+                let _ = pidfd::send(host.as_fd(), signal);
+            }
+        };
+        let bell = self.bell.as_ref();
+        bell.is_some_and(|bell| fd::empty(bell.as_fd(), pass_on))
     }
 
     /// Remembers new children. Until the monitor begins to end, it adopts all orphans of the tree.

@@ -3,7 +3,7 @@
 //! Each source verifies what poll has reported, so each event is a fact. Stdin is never read, and
 //! without `--idle` data on it does not wake treaper.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
@@ -84,14 +84,6 @@ impl<'a> Watch<'a> {
     pub fn add(&mut self, source: Source<'a>) {
         self.polled.push(source.polled());
         self.sources.push(source);
-    }
-
-    /// The parent of treaper, if its end is a trigger.
-    pub fn host(&self) -> Option<BorrowedFd<'_>> {
-        self.sources.iter().find_map(|source| match source {
-            Source::Process(pidfd, Trigger::ParentExit) => Some(pidfd.as_fd()),
-            _ => None,
-        })
     }
 
     /// Makes the hang-up of stdin a `trigger`. `lenient`: except in the first second.

@@ -332,6 +332,10 @@ pub fn resuming_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 }
 
 /// The next byte sends the signal again. Returns whether the other end of the pipe is closed.
-pub fn empty(pipe: BorrowedFd<'_>) -> bool {
-    rustix::io::read(pipe, &mut [0_u8; 64]) == Ok(0)
+pub fn empty(pipe: BorrowedFd<'_>, each: &mut dyn FnMut(u8)) -> bool {
+    let mut bytes = [0; 512];
+    let count = rustix::io::read(pipe, &mut bytes);
+    let read = count.map_or(&[][..], |count| &bytes[..count]);
+    read.iter().copied().for_each(each);
+    count == Ok(0)
 }

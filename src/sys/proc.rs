@@ -79,6 +79,8 @@ pub struct Stat {
     pub exiting: bool,
     /// A fork of its parent that has executed nothing yet.
     pub is_copy: bool,
+    /// A thread of the kernel.
+    pub is_kernel: bool,
     pub parent: i32,
     pub group: i32,
     /// The foreground group of its controlling terminal; -1 without a terminal.
@@ -387,8 +389,9 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat {
         name,
         state,
-        exiting: flags & 4 != 0,    // PF_EXITING
-        is_copy: flags & 0x40 != 0, // PF_FORKNOEXEC
+        exiting: flags & 4 != 0,           // PF_EXITING
+        is_copy: flags & 0x40 != 0,        // PF_FORKNOEXEC
+        is_kernel: flags & 0x20_0000 != 0, // PF_KTHREAD
         parent,
         group,
         foreground,

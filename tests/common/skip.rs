@@ -41,6 +41,11 @@ const EXCUSES: &[Excuse] = &[
         reason: "tracing a stranger",
         holds: || !sys::is_root(),
     },
+    // It has the threads of the kernel.
+    Excuse {
+        reason: "the PID namespace of the machine",
+        holds: || !special::is_kernel_thread(2),
+    },
     // A feature of the kernel, which cannot be installed.
     Excuse {
         reason: "before Linux 6.5 ",

@@ -254,6 +254,16 @@ pub fn kernel() -> (u32, u32) {
     (next(), next())
 }
 
+/// Whether `pid` is a thread of the kernel: `PF_KTHREAD` is among its flags.
+pub fn is_kernel_thread(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let flags = stat
+        .split(' ')
+        .nth(8)
+        .and_then(|flags| flags.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & 0x20_0000 != 0)
+}
+
 /// Both ends of a connection of MPTCP over the loopback device. `None`: this kernel has none.
 pub fn mptcp() -> Option<(OwnedFd, OwnedFd)> {
     let socket = || {

@@ -1,14 +1,14 @@
 //! What the monitor does with an arriving signal.
 
-use std::time::Duration;
+use std::{os::fd::AsFd, time::Duration};
 
-use super::{Role, Supervisor};
+use super::{Link, Role, Supervisor};
 use crate::plan::event::{Event, Trigger};
 use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{parent::Parent, pidfd, proc};
-use crate::{job_control, pair::link::Link, settings::config::ForwardTo, streams::forward::Route};
+use crate::{job_control, pair::link, settings::config::ForwardTo, streams::forward::Route};
 
 impl Supervisor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
@@ -95,9 +95,13 @@ impl Supervisor<'_> {
     fn pass_to_host(&self, arrival: &Arrival) {
         let is_alone = matches!(self.role, Role::Alone) && self.context.place.job_control;
         let is_trigger = matches!(self.context.rules().route(arrival), Route::Trigger(_));
-        let host = self.watch.host().filter(|_| !is_alone && !is_trigger);
-        let to = host.map(|host| pidfd::send_value(host, arrival.signal, arrival.value));
-        let to = to.and_then(Result::ok).map(|()| arrival.signal);
+        let host = self.context.host.as_ref();
+        let host = host.filter(|_| !is_alone && !is_trigger);
+        let sent = host.map(|host| match &self.role {
+            Role::Monitor(Link::Bell(bell)) => link::ring(bell, arrival.signal.number()),
+            _ => pidfd::send_value(host.as_fd(), arrival.signal, arrival.value),
+        });
+        let to = sent.and_then(Result::ok).map(|()| arrival.signal);
         self.context.report_forwarding(arrival.signal, to);
     }
 

@@ -171,7 +171,7 @@ pub mod fd {
         call(Op::Ring).result().map(|_| bytes.len())
     }
 
-    pub fn empty(pipe: BorrowedFd<'_>) -> bool {
+    pub fn empty(pipe: BorrowedFd<'_>, _: &mut dyn FnMut(u8)) -> bool {
         assert_eq!(actor::object(pipe.as_raw_fd()), Object::Bell);
         call(Op::Silence).number() == 1
     }
@@ -430,6 +430,7 @@ pub mod proc {
         pub state: u8,
         /// A process of the model ends at once.
         pub exiting: bool,
+        pub is_kernel: bool,
         pub parent: i32,
         pub group: i32,
         pub foreground: i32,
@@ -443,6 +444,7 @@ pub mod proc {
             name: Name::default(),
             state: found as u8,
             exiting: false,
+            is_kernel: false,
             parent: actor::number(found >> 8),
             group: actor::group(of),
             foreground: actor::group(actor::SHIM),

@@ -34,6 +34,7 @@ impl Watched {
 pub struct Hosts {
     pub watched: Vec<Watched>,
     pub parent: Option<Parent>,
+    pub host: Option<OwnedFd>,
 }
 
 impl Hosts {
@@ -58,6 +59,8 @@ pub fn find(_: &Config, _: bool) -> Result<Hosts, Error> {
     let mut hosts = Hosts {
         watched: Vec::new(),
         parent: Some(Parent::new(pid)),
+        // The server in the model sends nothing to it.
+        host: None,
     };
     hosts
         .watched
