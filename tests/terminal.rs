@@ -895,36 +895,52 @@ fn a_long_stop_lists_what_it_waits_for_and_ctrl_c_kills_that() {
             common::skip("pidns without root depends on the machine");
             continue;
         }
-        let (mut run, master) = start(wrap, "server:on=TERM/0[worker:setsid:record]");
-        let (server, worker) = (run.log.ready("server"), run.log.ready("worker"));
-        let before = sys::now_ms();
-        run.signal(libc::SIGTERM);
-        run.log.wait("worker", "signal");
-        // Before the message it is like any other key.
-        press(&master, 3);
-        let shown = wait_to_read(&master, "Ctrl-C kills");
-        assert!(
-            sys::now_ms() - before >= 995,
-            "{wrap:?}: too early: {shown}"
-        );
-        let own_numbers = !matches!(wrap, Wrap::Treaper(["--contain", ..]));
-        let expected = [
-            format!("waiting for 1 process (worker[{worker}]) to end"),
-            // On a busy machine the server may need more than a second.
-            format!("waiting for 2 processes (server[{server}], worker[{worker}]) to end"),
-        ];
-        assert!(
-            !own_numbers || expected.iter().any(|text| shown.contains(text)),
-            "{wrap:?}: {shown}"
-        );
-        // The grace period is long, so only the key kills.
-        run.signal(libc::SIGUSR1);
-        run.signal(libc::SIGINT);
-        assert!(!run.ends_within(Duration::from_millis(200)), "{wrap:?}");
-        press(&master, 3);
-        assert_eq!(run.wait_clean().code(), Some(0), "{wrap:?}");
-        assert!(sys::now_ms() - before < 50_000, "{wrap:?}");
+        until("a key that is handled before the message", || {
+            lists_what_it_waits_for_until_ctrl_c(wrap)
+        });
     }
+}
+
+/// Returns false if the machine was too busy for the key that comes before the message.
+fn lists_what_it_waits_for_until_ctrl_c(wrap: Wrap) -> bool {
+    let (mut run, master) = start(wrap, "server:on=TERM/0[worker:setsid:record]");
+    let (server, worker) = (run.log.ready("server"), run.log.ready("worker"));
+    let before = sys::now_ms();
+    run.signal(libc::SIGTERM);
+    run.log.wait("worker", "signal");
+    // Before the message it is like any other key.
+    press(&master, 3);
+    until("a key that is handled", || common::is_quiet(run.main));
+    if sys::now_ms() - before >= 900 {
+        while !run.ends_within(Duration::from_millis(100)) {
+            press(&master, 3);
+        }
+        run.wait_clean();
+        return false;
+    }
+    let shown = wait_to_read(&master, "Ctrl-C kills");
+    assert!(
+        sys::now_ms() - before >= 995,
+        "{wrap:?}: too early: {shown}"
+    );
+    let own_numbers = !matches!(wrap, Wrap::Treaper(["--contain", ..]));
+    let expected = [
+        format!("waiting for 1 process (worker[{worker}]) to end"),
+        // On a busy machine the server may need more than a second.
+        format!("waiting for 2 processes (server[{server}], worker[{worker}]) to end"),
+    ];
+    assert!(
+        !own_numbers || expected.iter().any(|text| shown.contains(text)),
+        "{wrap:?}: {shown}"
+    );
+    // The grace period is long, so only the key kills.
+    run.signal(libc::SIGUSR1);
+    run.signal(libc::SIGINT);
+    assert!(!run.ends_within(Duration::from_millis(200)), "{wrap:?}");
+    press(&master, 3);
+    assert_eq!(run.wait_clean().code(), Some(0), "{wrap:?}");
+    assert!(sys::now_ms() - before < 50_000, "{wrap:?}");
+    true
 }
 
 /// It is a child of treaper, in its group, and not of the tree.
