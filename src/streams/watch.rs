@@ -168,35 +168,30 @@ impl<'a> Watch<'a> {
             }
             until = until.into_iter().chain(idle.ends_at()).min();
         }
-        let timeout = until.map(|at| at.saturating_sub(clock::now()));
-        if self.sources.is_empty() {
-            return woken_by(arrival::wait_any(timeout));
-        }
-        let pause = match poll::poll(&mut self.polled, timeout) {
-            Ok(0) => return None,
-            Ok(_) => {
-                // Sources first: the end of a host counts more than a signal that it sent before.
-                for (source, polled) in self.sources.iter_mut().zip(&mut self.polled) {
-                    let woken = source.verify(polled, self.idle.as_mut());
-                    if woken.is_some() {
-                        return woken;
+        let mut timeout = until.map(|at| at.saturating_sub(clock::now()));
+        if !self.sources.is_empty() {
+            timeout = Some(match poll::poll(&mut self.polled, timeout) {
+                Ok(0) => return None,
+                Ok(_) => {
+                    // Sources first: the end of a host counts more than a signal it sent before.
+                    for (source, polled) in self.sources.iter_mut().zip(&mut self.polled) {
+                        let woken = source.verify(polled, self.idle.as_mut());
+                        if woken.is_some() {
+                            return woken;
+                        }
                     }
+                    Duration::ZERO
                 }
-                Duration::ZERO
-            }
-            Err(Errno::INTR) => Duration::ZERO,
-            // A limit of memory or descriptors can be raised again. Until then only signals count.
-            Err(Errno::NOMEM | Errno::INVAL) => timeout.unwrap_or(RETRY).min(RETRY),
-            Err(errno) => return Some(Woken::Broken("poll", errno)),
-        };
-        woken_by(arrival::wait_any(Some(pause)))
-    }
-}
-
-fn woken_by(signal: Result<Option<arrival::Arrival>, Errno>) -> Option<Woken> {
-    match signal {
-        Ok(arrival) => arrival.map(Woken::Signal),
-        Err(errno) => Some(Woken::Broken("wait for signals", errno)),
+                Err(Errno::INTR) => Duration::ZERO,
+                // A limit of memory or descriptors can be raised. Until then only signals count.
+                Err(Errno::NOMEM | Errno::INVAL) => timeout.unwrap_or(RETRY).min(RETRY),
+                Err(errno) => return Some(Woken::Broken("poll", errno)),
+            });
+        }
+        match arrival::wait_any(timeout) {
+            Ok(arrival) => arrival.map(Woken::Signal),
+            Err(errno) => Some(Woken::Broken("wait for signals", errno)),
+        }
     }
 }
 
