@@ -43,22 +43,20 @@ impl Tree {
             server_job: None,
         };
         for _ in 0..BATCH {
-            let (pid, change) = match Wait::any().ended().suspended().resumed().take() {
-                Ok(Some(taken)) => taken,
-                other => {
-                    reaped.left = match other {
-                        Ok(_) if self.only_others_left() => Left::Empty,
-                        Ok(_) => Left::Living,
-                        Err(Errno::CHILD) => Left::Empty,
-                        Err(errno) => Left::Unknown(errno),
-                    };
-                    break;
+            reaped.left = match Wait::any().ended().suspended().resumed().take() {
+                Ok(Some((pid, change))) => {
+                    let is_main = self.note_change(&mut reaped, pid, change);
+                    if let Change::Ended(ended) = change {
+                        each(pid, ended, is_main);
+                    }
+                    continue;
                 }
+                Ok(None) if self.only_others_left() => Left::Empty,
+                Ok(None) => Left::Living,
+                Err(Errno::CHILD) => Left::Empty,
+                Err(errno) => Left::Unknown(errno),
             };
-            let is_main = self.note_change(&mut reaped, pid, change);
-            if let Change::Ended(ended) = change {
-                each(pid, ended, is_main);
-            }
+            break;
         }
         reaped
     }
