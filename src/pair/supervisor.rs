@@ -184,15 +184,6 @@ impl<'a> Supervisor<'a> {
         });
     }
 
-    /// Counts the living processes once, after the stop signal was sent.
-    fn count_signalled(&mut self) {
-        if let (Some(report), Some(_)) = (self.context.report, self.stopping_since) {
-            if report.ledger.signalled().is_none() {
-                report.ledger.set_signalled(self.tree.count_signalled());
-            }
-        }
-    }
-
     fn enter_state(&mut self, before: &Plan, after: &Plan) {
         let (state, now) = (after.state, clock::now());
         if matches!(state, State::Terminating { .. }) {
@@ -347,7 +338,9 @@ impl World for Supervisor<'_> {
     }
 
     fn next_event(&mut self, deadline: Option<Duration>) -> Event {
-        self.count_signalled();
+        if self.stopping_since.is_some() {
+            self.tree.count_signalled();
+        }
         loop {
             if self.reaps_first {
                 return self.reap();

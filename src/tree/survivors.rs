@@ -26,8 +26,11 @@ impl Tree {
         living
     }
 
-    /// How many have just got the stop signal, or will: the living, and children that ended since.
-    pub fn count_signalled(&mut self) -> u64 {
+    /// Counts for the report, once, how many have just got the stop signal, or will: the living, and
+    /// children that ended since.
+    pub fn count_signalled(&mut self) {
+        let ledger = self.ledger.filter(|ledger| ledger.signalled().is_none());
+        let Some(ledger) = ledger else { return };
         let (mut count, own) = (0, pid::own());
         walk::repeat(&clock::now, COUNT_WALKS, &mut || {
             self.walk(Reach::WatchedTree, &mut |member| {
@@ -38,7 +41,7 @@ impl Tree {
                 count += u64::from(counts && COUNTED.insert(member.pid));
             })
         });
-        count
+        ledger.set_signalled(count);
     }
 
     /// Lists what `--spare` leaves, by now children of this process, and notes it for the report.
