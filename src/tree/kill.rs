@@ -267,13 +267,9 @@ impl Tree {
     /// control), or can no longer be proven, only members that are of the tree get the signal.
     pub fn signal_group(&mut self, signal: Signal) {
         let Some(server) = &self.server else { return };
-        let group_of = |pid: Pid| proc::stat(pid.get()).map(|stat| stat.group);
         let own = server.group().map(Pid::get).ok_or(Errno::SRCH);
-        let group = if server.reaped {
-            own
-        } else {
-            group_of(server.pid)
-        };
+        let known = pid::group_of(server.pid.get());
+        let group = if server.reaped { own } else { known };
         if own.is_ok() && own == group && signal_whole_group(server, signal).is_ok() {
             return;
         }
@@ -281,7 +277,7 @@ impl Tree {
             return self.signal_server(signal, None);
         };
         self.each(&mut |member| {
-            if group_of(member.pid) == Ok(group) {
+            if pid::group_of(member.pid.get()) == Ok(group) {
                 log_sent(member.pid, signal, member.send(signal));
             }
         });
