@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
-use crate::plan::machine::State;
+use crate::plan::{machine::State, record};
 use crate::sys::Errno;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, Name};
@@ -117,7 +117,7 @@ impl Ledger {
             State::Done | State::Survived => return,
         };
         if word.get() == 0 {
-            word.set(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+            word.set(record::word(Some(now)));
         }
     }
 
@@ -125,8 +125,7 @@ impl Ledger {
     pub fn steps(self, now: Duration) -> [Option<Duration>; 3] {
         let mut next = now;
         let mut took = [self.killed_at, self.terminated_at, self.drained_at].map(|word| {
-            let began = Some(word.get()).filter(|at| *at != 0);
-            let began = began.map(Duration::from_nanos)?;
+            let began = record::time(word.get())?;
             Some(std::mem::replace(&mut next, began).saturating_sub(began))
         });
         took.reverse();
