@@ -29,7 +29,7 @@ shared_words! {
         /// The new process writes its pid before its exec, or the shim `TAKEN_OVER`.
         pub finally: Word,
         finally_until: Word,
-        finally_status: Word,
+        finally_ended: Word,
         /// Set by the monitor when some of the tree could not be killed, and all else is done. So
         /// the shim has to exit, and the monitor may have to stay.
         pub gave_up: Flag,
@@ -149,14 +149,13 @@ impl Board {
         !is_free && !namespace
     }
 
-    pub fn set_finally_status(&self, status: u8) {
-        self.finally_status.set(0x100 + u64::from(status));
+    pub fn set_finally_ended(&self, ended: Ended) {
+        self.finally_ended.set(ended.encode().into());
     }
 
-    /// The exit status of the command of `--finally`, if it has ended.
-    pub fn finally_status(&self) -> Option<u8> {
-        let status = self.finally_status.get();
-        (status != 0).then_some(status as u8)
+    /// How the command of `--finally` has ended.
+    pub fn finally_ended(&self) -> Option<Ended> {
+        Ended::decode(self.finally_ended.get() as u32)
     }
 
     /// Job control has suspended the server by signal `number`, so the shim has to follow.

@@ -21,8 +21,8 @@ const LEAST: Duration = Duration::from_secs(1);
 pub fn run(context: &Context<'_>, trigger: Option<Trigger>, status: u8) -> Option<u8> {
     let text = context.config.finally.as_deref()?;
     let board = context.board;
-    if let Some(known) = board.finally_status() {
-        return Some(known);
+    if let Some(known) = board.finally_ended() {
+        return Some(known.code());
     }
     let until = clock::now() + context.config.policy.grace.max(LEAST);
     let (pid, until) = if let Some(until) = board.finally_until() {
@@ -40,7 +40,7 @@ pub fn run(context: &Context<'_>, trigger: Option<Trigger>, status: u8) -> Optio
     if ended != Ended::Exited(0) {
         log::warn!("the command of --finally {ended}");
     }
-    board.set_finally_status(ended.code());
+    board.set_finally_ended(ended);
     Some(ended.code())
 }
 
