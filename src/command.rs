@@ -144,11 +144,10 @@ pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
         Failure::Clone(errno) => return Error::no_process(&format!("start '{shown}'"), errno),
         Failure::Orphaned => return Error::new("the monitor is gone, so COMMAND was not started"),
     };
-    let cause = Some(cause);
     Error {
         message,
         status,
-        cause,
+        cause: Some(cause),
     }
 }
 

@@ -6,7 +6,7 @@ mod host;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::system::uname;
 use serde_json::{Value, json};
@@ -103,17 +103,11 @@ fn surroundings() -> Vec<Check> {
     let missing = "missing, as before Linux 5.3, or hidden by a filter";
     let call = |is_there: bool| is_there.then_some(()).ok_or(missing.to_owned());
     let own = pidfd::open(pid::own());
-    let sends = own
-        .as_ref()
-        .is_ok_and(|own| pidfd::is_unreaped(own.as_fd()).is_ok());
-    let opens = call(own.is_ok());
+    let can_send = |own: &OwnedFd| pidfd::is_unreaped(own.as_fd()).is_ok();
+    let (opens, sends) = (call(own.is_ok()), call(own.as_ref().is_ok_and(can_send)));
     let mut checks = vec![
         check("pidfd_open", opens, "treaper watches the host with it"),
-        check(
-            "pidfd_send_signal",
-            call(sends),
-            "no recycled pid is signalled",
-        ),
+        check("pidfd_send_signal", sends, "no recycled pid is signalled"),
         check("/proc", proc, "shows the PID namespace of treaper"),
     ];
     if std::env::var_os("NOTIFY_SOCKET").is_some() {

@@ -19,12 +19,10 @@ pub struct Error {
 impl Error {
     /// Anything but that COMMAND could not be executed.
     pub fn new(message: impl Into<String>) -> Self {
-        let (message, cause) = (message.into(), None);
-        let status = status::OWN_FAILURE;
         Self {
-            message,
-            status,
-            cause,
+            message: message.into(),
+            status: status::OWN_FAILURE,
+            cause: None,
         }
     }
 
