@@ -8,11 +8,39 @@ use treaper::plan::event::{Action, Event, Trigger};
 use treaper::plan::machine::{NEVER, Plan, State, Steps};
 use treaper::plan::policy::{KillMode, Policy, Until};
 use treaper::plan::record::TIMES;
+use treaper::sys::shared::Word;
 use treaper::sys::signal::Signal;
 use treaper::sys::wait::Ended;
 
 fn board() -> Board {
     Board::shared().unwrap()
+}
+
+#[test]
+fn each_word_of_the_board_is_its_own() {
+    let board = board();
+    let words = [board.server, board.leader, board.failure];
+    let flags = [board.gave_up, board.stop_sent, board.named, board.kill_now];
+    assert!(words.iter().all(|word| word.get() == 0) && !flags.iter().any(|flag| flag.get()));
+    for (word, value) in words.iter().zip(1..) {
+        word.set(value);
+    }
+    let plan = plans()[9];
+    board.set_plan(&plan);
+    board.order_suspension(20);
+    assert!(!board.gave_up.take());
+    for flag in flags {
+        flag.set(true);
+    }
+    assert_eq!(words.map(|word| word.replace(u64::MAX)), [1, 2, 3]);
+    assert_eq!(words.map(Word::get), [u64::MAX; 3]);
+    assert_eq!(board.plan(POLICY), plan);
+    assert!(!board.host_gone.get() && board.ended().is_none());
+    assert!(
+        flags
+            .iter()
+            .all(|flag| flag.get() && flag.take() && !flag.take())
+    );
 }
 
 #[test]

@@ -7,6 +7,12 @@ use std::time::Duration;
 
 use common::proc::Process;
 use common::{ACTOR, Scene, Wrap, hold, is_quiet, signals, special, sys, treaper, until};
+use treaper::plan::event::Trigger;
+use treaper::settings::cli;
+use treaper::settings::config::{Config, SignalUse};
+use treaper::streams::forward::{Route, Rules};
+use treaper::sys::arrival::{Arrival, Origin};
+use treaper::sys::signal::Signal;
 
 /// The signals that treaper forwards. Not among them: SIGTERM and SIGHUP, which begin a stop; SIGCHLD, which is about
 /// children of treaper; faults, which are about the program itself; SIGSTOP and SIGKILL, which cannot be caught.
@@ -288,8 +294,113 @@ fn a_real_time_signal_does_not_overtake_one_that_had_to_go_through_the_monitor()
     drop(tracer);
     let came = run.log.wait_for(3, "server", "signal");
     let signals: Vec<i64> = came.iter().map(|line| line.number("sig")).collect();
-    let (usr1, first) = (libc::SIGUSR1.into(), signals::RTMIN.into());
+    let (usr1, first): (i64, i64) = (libc::SIGUSR1.into(), signals::RTMIN.into());
     assert_eq!(signals, [usr1, first, first]);
     let values = came[1..].iter().map(|line| line.number("value"));
     assert_eq!(values.collect::<Vec<i64>>(), [1, 2]);
+}
+
+/// What the pure decision gets of the options.
+fn config(values: &[(&str, &str)]) -> Config {
+    let variables = values.iter().map(|(n, v)| (n.into(), v.into()));
+    cli::from_variables(&variables.collect::<Vec<_>>(), &["server".into()]).unwrap()
+}
+
+#[test]
+fn options_and_rewrites_decide_what_a_signal_means() {
+    use SignalUse::{Forward, Stop};
+    let usr1 = Signal::parse("USR1").unwrap();
+    let [terminate, hangup] = [Trigger::Terminate, Trigger::Hangup].map(Route::Trigger);
+    let (plain, term) = (config(&[]), config(&[("TREAPER_TERM", "forward")]));
+    let list = "USR1:TERM,TERM:USR1,HUP:0,CHLD:USR1";
+    let rewrites = config(&[("TREAPER_REWRITE", list)]);
+    for (signal, config, hup, expected) in [
+        (Signal::TERM, &plain, Stop, terminate),
+        (Signal::TERM, &plain, Forward, terminate),
+        (Signal::TERM, &term, Stop, Route::Forward(Signal::TERM)),
+        (Signal::HUP, &plain, Stop, hangup),
+        (Signal::HUP, &plain, Forward, Route::Forward(Signal::HUP)),
+        (usr1, &plain, Stop, Route::Forward(usr1)),
+        (Signal::CHLD, &plain, Stop, Route::Child),
+        // The new signal counts, and SIGCHLD is never rewritten.
+        (usr1, &rewrites, Stop, terminate),
+        (Signal::TERM, &rewrites, Stop, Route::Forward(usr1)),
+        (Signal::HUP, &rewrites, Stop, Route::Drop),
+        (Signal::CHLD, &rewrites, Stop, Route::Child),
+    ] {
+        let rules = Rules {
+            config,
+            hup,
+            job_control: false,
+            suspends_with_signals: false,
+        };
+        let (origin, value) = (Origin::Outside, None);
+        let arrival = Arrival {
+            signal,
+            origin,
+            value,
+        };
+        assert_eq!(rules.route(&arrival), expected, "{signal} {hup:?}");
+    }
+}
+
+#[test]
+fn the_processor_time_of_treaper_is_no_concern_of_the_server() {
+    let config = config(&[]);
+    let rules = Rules {
+        config: &config,
+        hup: SignalUse::Stop,
+        job_control: false,
+        suspends_with_signals: false,
+    };
+    for (origin, expected) in [
+        (Origin::Kernel, Route::Drop),
+        (Origin::Process(7), Route::Forward(Signal::XCPU)),
+    ] {
+        let (signal, value) = (Signal::XCPU, None);
+        let arrival = Arrival {
+            signal,
+            origin,
+            value,
+        };
+        assert_eq!(rules.route(&arrival), expected);
+    }
+}
+
+#[test]
+fn what_the_terminal_sends_to_the_job_is_neither_forwarded_nor_followed() {
+    let config = config(&[]);
+    let [usr1, stop] = ["USR1", "TSTP"].map(|name| Signal::parse(name).unwrap());
+    for bits in 0..8 {
+        let [job_control, from_terminal, suspends_with_signals] =
+            [1, 2, 4].map(|bit| bits & bit != 0);
+        let rules = Rules {
+            config: &config,
+            hup: SignalUse::Stop,
+            job_control,
+            suspends_with_signals,
+        };
+        let delivered = job_control && from_terminal;
+        for signal in [Signal::INT, Signal::CONT, usr1, stop] {
+            let arrival = Arrival {
+                signal,
+                value: None,
+                origin: if from_terminal {
+                    Origin::Terminal
+                } else {
+                    Origin::Outside
+                },
+            };
+            let route = rules.route(&arrival);
+            assert_eq!(route == Route::Delivered, delivered);
+            assert_eq!(route == Route::Forward(signal), !delivered);
+            let is_key = rules.is_interrupt_key(&arrival);
+            assert_eq!(is_key, delivered && signal == Signal::INT);
+            let suspends = rules.suspends_treaper(&arrival);
+            let may_suspend = suspends_with_signals && !delivered;
+            assert_eq!(suspends, may_suspend && signal == stop);
+            let resumes = rules.is_resumption(&arrival);
+            assert_eq!(resumes, job_control && signal == Signal::CONT);
+        }
+    }
 }

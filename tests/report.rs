@@ -15,11 +15,14 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use common::scene::Directory;
 use common::{ACTOR, Run, Scene, TREAPER, Wrap, skip, special, sys, until, until_it_rests};
 use serde_json::{Value, json};
+use treaper::output::ledger::{Ledger, List, Process};
+use treaper::plan::machine::State;
+use treaper::sys::proc::Name;
 
 /// Checks `value` against `schema`. The error says what is wrong. It knows only the words that the schema of treaper
 /// has, and fails at any other.
@@ -932,5 +935,85 @@ fn a_descriptor_that_cannot_be_written_to_is_an_error_before_the_start() {
                 assert_eq!(found, expected, "{what}: {options:?}");
             }
         }
+    }
+}
+
+/// How many processes a list of the ledger has, at most.
+const MAX_LISTED: i32 = 256;
+
+fn process(pid: i32) -> Process {
+    Process {
+        pid,
+        uid: (pid % 2 == 0).then_some(u32::MAX - 1),
+        state: b'S',
+        name: Name::new(b"fifteen bytes x"),
+    }
+}
+
+#[test]
+fn each_list_keeps_its_processes_once_and_as_many_as_it_holds() {
+    let ledger = Ledger::shared().unwrap();
+    let most = 4 * 1024 * 1024;
+    for pid in most - MAX_LISTED..most {
+        ledger.add(List::Sigkilled, &process(pid));
+        ledger.add(List::Sigkilled, &process(pid));
+    }
+    ledger.add(List::Sigkilled, &process(7));
+    ledger.add(List::Survivors, &process(9));
+    let kept: Vec<Process> = ledger.list(List::Sigkilled).collect();
+    let expected = (most - MAX_LISTED..most).map(process);
+    assert_eq!(kept, expected.collect::<Vec<_>>());
+    assert_eq!(
+        ledger.list(List::Survivors).collect::<Vec<_>>(),
+        [process(9)]
+    );
+}
+
+#[test]
+fn a_step_lasts_until_the_next_one_that_was_reached() {
+    const fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+    let ledger = Ledger::shared().unwrap();
+    assert_eq!(ledger.steps(secs(9)), [None; 3]);
+    let draining = State::Draining {
+        until: secs(3),
+        check: None,
+        unread: None,
+    };
+    ledger.set_state(draining, secs(1));
+    ledger.set_state(State::Running, secs(2));
+    assert_eq!(ledger.steps(secs(9)), [None; 3]);
+    ledger.set_state(draining, secs(3));
+    let killing = State::Killing {
+        next: secs(5),
+        pause: secs(0),
+        survivors_at: secs(9),
+    };
+    ledger.set_state(killing, secs(5));
+    ledger.set_state(killing, secs(6));
+    let steps = [Some(secs(2)), None, Some(secs(4))];
+    assert_eq!(ledger.steps(secs(9)), steps);
+}
+
+#[test]
+fn signals_times_and_the_date_are_written_as_the_manual_says() {
+    let directory = Directory::new();
+    let file = directory.0.join("report");
+    let before = SystemTime::now() - Duration::from_millis(1);
+    for signal in ["15", "35"] {
+        let kill = format!("kill -{signal} $$");
+        once(&[], file.to_str().unwrap(), &["sh", "-c", &kill]);
+    }
+    let reports = reports(&file);
+    let signals = [0, 1].map(|at| reports[at]["server_signal"].clone());
+    assert_eq!(signals, ["TERM", "RTMIN+1"]);
+    for report in reports {
+        let date = report["start_time"].as_str().unwrap();
+        let date = humantime::parse_rfc3339(date).unwrap();
+        assert!(date >= before && date <= SystemTime::now(), "{report}");
+        let wall = report["wall"].to_string();
+        // A microsecond is the last digit.
+        assert!(wall.split('.').nth(1).unwrap().len() <= 6, "{wall}");
     }
 }

@@ -167,7 +167,3 @@ impl Ledger {
 const fn first_word(list: List, at: usize) -> usize {
     (list as usize * MAX_LISTED + at) * ENTRY
 }
-
-#[cfg(test)]
-#[path = "../../tests/unit/ledger.rs"]
-mod tests;

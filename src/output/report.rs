@@ -182,7 +182,3 @@ fn seconds(time: Duration) -> f64 {
 fn date(time: Duration) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + time).to_string()
 }
-
-#[cfg(test)]
-#[path = "../../tests/unit/report.rs"]
-mod tests;

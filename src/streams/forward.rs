@@ -71,7 +71,3 @@ fn meaning(signal: Signal, config: &Config, hup: SignalUse) -> Route {
         None => Route::Drop,
     }
 }
-
-#[cfg(test)]
-#[path = "../../tests/unit/forward.rs"]
-mod tests;

@@ -444,7 +444,3 @@ pub(super) fn numbers_in(dir: &OwnedFd, each: &mut dyn FnMut(i32)) -> Result<(),
     }
     Ok(())
 }
-
-#[cfg(test)]
-#[path = "../../tests/unit/proc.rs"]
-mod tests;

@@ -84,7 +84,7 @@ impl Flag {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Words<const N: usize>(pub &'static [AtomicU64; N]);
+pub struct Words<const N: usize>(&'static [AtomicU64; N]);
 
 impl<const N: usize> Words<N> {
     pub(crate) const SIZE: usize = N;
@@ -119,7 +119,3 @@ pub(crate) fn map(count: usize) -> Result<&'static [AtomicU64], Errno> {
     // valid atomic, and atomics are all that is ever made of it.
     Ok(unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), count) })
 }
-
-#[cfg(test)]
-#[path = "../../tests/unit/shared.rs"]
-mod tests;
