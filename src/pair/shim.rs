@@ -28,6 +28,7 @@ pub fn run(
     drop((prepared.hosts.watched, prepared.writes));
     let _kept = ManuallyDrop::new(prepared.command);
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
+    let place = &context.place;
     let mut shim = Shim {
         context,
         monitor,
@@ -38,17 +39,19 @@ pub fn run(
         server: None,
         real_time_by_monitor: false,
         obeyed: 0,
-        strangers: context.place.strangers.clone(),
-        helpers: Vec::new(),
+        strangers: place.strangers.clone(),
     };
-    super::release(&[fd::STDIN, fd::STDOUT], &context.place, &mut shim.helpers);
+    super::release(&[fd::STDIN, fd::STDOUT], place, &mut shim.strangers);
     // Terminals open the next pane where the leader of the foreground job is.
-    if !context.place.job_control {
+    if !place.job_control {
         fd::leave_directory();
     }
     let status = match shim.guard() {
         Ok(Ended::Exited(status)) => {
-            apart::wait_for(&shim.helpers);
+            // Those from before treaper may live on.
+            if place.strangers.is_empty() {
+                apart::wait_for(&shim.strangers);
+            }
             status
         }
         Ok(Ended::Killed(_)) => take_over(shim, prepared.containment, None)?,
@@ -85,10 +88,6 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
             board.set_ended(Ended::Killed(Signal::KILL.number()));
         }
     }
-    let mut strangers = shim.strangers;
-    if strangers.try_reserve(shim.helpers.len()).is_ok() {
-        strangers.extend(shim.helpers);
-    }
     drop((shim.server, shim.bell));
     let is_below = |pid: &Pid| ending.is_some_and(|monitor| is_child_of(monitor, *pid));
     // Its pid means nothing here in a namespace, and may be recycled if it is no child any more.
@@ -99,7 +98,7 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
         leader: board.leader().map(|leader| (leader, None)),
         reaped: board.ended().is_some()
             || !wait::is_child(pid) && !is_below(&pid)
-            || strangers.contains(&pid.get()),
+            || shim.strangers.contains(&pid.get()),
         suspended: None,
         stop_sent: if board.stop_sent.get() {
             StopSent::ByTreaper
@@ -110,7 +109,7 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
         },
     });
     let containment = if namespace { Containment::Group } else { level };
-    let mut tree = Tree::new(server, strangers, containment);
+    let mut tree = Tree::new(server, shim.strangers, containment);
     tree.ending_init = ending;
     let watch = Watch::default();
     let mut supervisor = Supervisor::new(context, Role::Heir, shim.parent, watch, tree);
@@ -154,10 +153,9 @@ struct Shim<'a> {
     real_time_by_monitor: bool,
     /// The last order to suspend itself that the shim has obeyed.
     obeyed: u64,
-    /// Children from before treaper was executed, and their orphans: they are not of the tree.
+    /// Not of the tree: children from before treaper was executed, their orphans, and children that
+    /// close files for the shim.
     strangers: Vec<i32>,
-    /// Children that close files for the shim.
-    helpers: Vec<i32>,
 }
 
 impl Shim<'_> {
@@ -249,9 +247,7 @@ impl Shim<'_> {
                     if server.is_some_and(|server| server.get() == pid) {
                         board.set_ended(ended);
                     }
-                    for known in [&mut self.strangers, &mut self.helpers] {
-                        known.retain(|known| *known != pid);
-                    }
+                    self.strangers.retain(|known| *known != pid);
                 }
                 _ => {}
             }
