@@ -29,13 +29,20 @@ pub struct Rules<'a> {
 
 impl Rules<'_> {
     pub fn route(self, arrival: &Arrival) -> Route {
-        // treaper has used up its own time on the processor, since it reaps for others.
-        if arrival.signal == Signal::XCPU && arrival.origin == Origin::Kernel {
-            return Route::Drop;
-        }
-        match meaning(arrival.signal, self.config, self.hup) {
-            Route::Forward(_) if self.is_for_job(arrival) => Route::Delivered,
-            other => other,
+        let signal = arrival.signal;
+        let mut rewrites = self.config.rewrites.iter();
+        let rewritten = rewrites.find(|(from, _)| *from == signal);
+        match rewritten.map_or(Some(signal), |(_, to)| *to) {
+            // treaper has used up its own time on the processor, since it reaps for others.
+            _ if signal == Signal::XCPU && arrival.origin == Origin::Kernel => Route::Drop,
+            _ if signal == Signal::CHLD => Route::Child,
+            Some(Signal::TERM) if self.config.term == SignalUse::Stop => {
+                Route::Trigger(Trigger::Terminate)
+            }
+            Some(Signal::HUP) if self.hup == SignalUse::Stop => Route::Trigger(Trigger::Hangup),
+            Some(_) if self.is_for_job(arrival) => Route::Delivered,
+            Some(other) => Route::Forward(other),
+            None => Route::Drop,
         }
     }
 
@@ -58,16 +65,5 @@ impl Rules<'_> {
     /// Whether it is Ctrl-C, whatever a rewrite makes of SIGINT for the server.
     pub fn is_interrupt_key(self, arrival: &Arrival) -> bool {
         arrival.signal == Signal::INT && self.is_for_job(arrival)
-    }
-}
-
-fn meaning(signal: Signal, config: &Config, hup: SignalUse) -> Route {
-    let rewritten = config.rewrites.iter().find(|(from, _)| *from == signal);
-    match rewritten.map_or(Some(signal), |(_, to)| *to) {
-        _ if signal == Signal::CHLD => Route::Child,
-        Some(Signal::TERM) if config.term == SignalUse::Stop => Route::Trigger(Trigger::Terminate),
-        Some(Signal::HUP) if hup == SignalUse::Stop => Route::Trigger(Trigger::Hangup),
-        Some(other) => Route::Forward(other),
-        None => Route::Drop,
     }
 }
