@@ -16,7 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use common::family::{self, in_a_child};
 use common::scene::Directory;
@@ -83,12 +83,6 @@ fn a_pause_lasts_as_long_as_it_is_asked_to() {
     let before = Instant::now();
     clock::pause(Duration::from_millis(1010));
     assert!(before.elapsed() >= Duration::from_millis(1010));
-}
-
-#[test]
-fn the_time_is_that_of_the_day() {
-    let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    assert!(clock::time().abs_diff(real) < Duration::from_secs(60));
 }
 
 /// A group is used by the files in its directory, so files that look alike are enough here.

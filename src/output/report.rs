@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::AsRawFd;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ pub struct Report {
     to: To,
     pub ledger: Ledger,
     /// When the run began, on both clocks.
-    time: Duration,
+    time: SystemTime,
     started: Duration,
 }
 
@@ -75,7 +75,7 @@ impl Report {
         Ok(Self {
             to: prepared,
             ledger,
-            time: clock::time(),
+            time: SystemTime::now(),
             started: clock::now(),
         })
     }
@@ -114,7 +114,8 @@ impl Report {
         let [drain, terminate, kill] = self.ledger.steps(now);
         let ([user, system], max_rss) = wait::usage();
         let exited = facts.server_ended.filter(|ended| ended.signal().is_none());
-        let server_signal = facts.server_ended.and_then(Ended::signal).map(signal_name);
+        let name = |signal: Signal| signal.to_string().trim_start_matches("SIG").to_owned();
+        let server_signal = facts.server_ended.and_then(Ended::signal).map(name);
         let mut words = facts.command.iter().map(|word| word.to_string_lossy());
         let command = if facts.arguments {
             words.collect()
@@ -130,7 +131,7 @@ impl Report {
             "exit_status": facts.exit_status,
             "command": command,
             "server_pid": facts.server_pid,
-            "start_time": date(self.time),
+            "start_time": humantime::format_rfc3339_millis(self.time).to_string(),
             "wall": seconds(now.saturating_sub(self.started)),
             "drain": drain.map(seconds),
             "terminate": terminate.map(seconds),
@@ -159,11 +160,6 @@ impl fmt::Display for To {
     }
 }
 
-/// The name of a signal without `SIG`.
-fn signal_name(signal: Signal) -> String {
-    signal.to_string().trim_start_matches("SIG").to_owned()
-}
-
 fn describe(process: Process) -> Value {
     json!({
         "pid": process.pid,
@@ -176,9 +172,4 @@ fn describe(process: Process) -> Value {
 /// Seconds, rounded to a microsecond.
 fn seconds(time: Duration) -> f64 {
     Duration::from_micros(time.as_micros() as u64).as_secs_f64()
-}
-
-/// RFC 3339, in UTC and to the millisecond, of a time since 1970.
-fn date(time: Duration) -> String {
-    humantime::format_rfc3339_millis(UNIX_EPOCH + time).to_string()
 }

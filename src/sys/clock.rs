@@ -1,4 +1,4 @@
-//! The clock of the loop, which shim and monitor share, and the time of day for reports.
+//! The clock of the loop, which shim and monitor share.
 
 use std::ffi::c_long;
 use std::time::Duration;
@@ -20,11 +20,6 @@ pub fn now() -> Duration {
 /// there are 100 a second (`USER_HZ`) on every processor of treaper.
 pub fn ticks() -> u64 {
     read(ClockId::CLOCK_BOOTTIME).as_millis() as u64 / 10
-}
-
-/// The time of day, since 1970 in UTC. Another process can set it.
-pub fn time() -> Duration {
-    read(ClockId::CLOCK_REALTIME)
 }
 
 /// By the system call, unless it is missing (32-bit before Linux 5.1) or refused: a preloaded
