@@ -14,7 +14,6 @@ use crate::sys::{Errno, fd, startup};
 
 /// What the new process executes. All of it is prepared: no failure but that of the exec is left,
 /// and nothing needs an allocation between clone and exec.
-#[derive(Debug)]
 pub struct Command {
     /// The paths to try, in this order.
     candidates: Vec<CString>,

@@ -16,7 +16,6 @@ use crate::sys::pid::{self, Pid};
 use crate::sys::signal::Signal;
 use crate::sys::{Errno, fd, pidfd, proc};
 
-#[derive(Debug)]
 pub struct Cgroup {
     /// The group in which treaper is.
     parent: OwnedFd,

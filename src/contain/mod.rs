@@ -29,7 +29,6 @@ impl Level {
 }
 
 /// By what, apart from descent, the processes of the tree are known.
-#[derive(Debug)]
 pub enum Containment {
     Group,
     /// The members of this group are of the tree as well.

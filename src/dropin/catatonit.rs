@@ -14,7 +14,6 @@ use crate::sys::wait::Ended;
 const VERSION: &str = "tini version 0.1.7_catatonit";
 const USAGE: &str = "usage: catatonit [-ghLPV] [--] <progname> [<arguments>...]\n";
 
-#[derive(Debug)]
 struct Catatonit {
     /// The pid that the host knows.
     pid: i32,

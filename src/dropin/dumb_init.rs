@@ -21,7 +21,6 @@ macro_rules! say {
     };
 }
 
-#[derive(Debug)]
 struct DumbInit {
     debug: bool,
 }

@@ -28,7 +28,6 @@ pub enum Program {
 }
 
 /// What has to be run, and in whose words it is reported.
-#[derive(Debug)]
 pub struct Start {
     /// There is no server: reap until SIGINT or SIGTERM.
     pub pauses: bool,

@@ -16,7 +16,6 @@ const VERSION: &str = "tini version 0.19.0";
 
 const LEVELS: [&str; 5] = ["FATAL", "WARN ", "INFO ", "DEBUG", "TRACE"];
 
-#[derive(Debug)]
 struct Tini {
     /// The pid that the host knows.
     pid: i32,

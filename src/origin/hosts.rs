@@ -20,7 +20,6 @@ use crate::sys::{signal::Signal, wait::DYING};
 pub const MONITOR: &CStr = c"tree-monitor";
 
 /// A process whose end is a trigger.
-#[derive(Debug)]
 pub struct Watched {
     pub pid: i32,
     pub fd: OwnedFd,
@@ -34,7 +33,7 @@ impl Watched {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Hosts {
     pub watched: Vec<Watched>,
     /// The parent, if its end is a trigger.

@@ -10,7 +10,6 @@ use crate::sys::fd::{self, Kind};
 use crate::sys::startup::{Inherited, Standing};
 use crate::sys::{Errno, pid, proc, tty, wait};
 
-#[derive(Debug)]
 pub struct Place {
     /// The server is in the host's process group, where the terminal's job control reaches both.
     pub job_control: bool,

@@ -49,7 +49,6 @@ pub fn ask_manager() -> Result<(), Errno> {
 }
 
 /// The environment of a server: without what [`is_own`] names, with its pid in `PID_VARIABLES`.
-#[derive(Debug)]
 pub struct Environment {
     strings: Strings,
     /// The strings that hold a pid, each with the offset of the pid.

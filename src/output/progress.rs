@@ -35,7 +35,7 @@ pub enum Step<'a> {
 }
 
 /// The words of a program: those of treaper, or those of the init under whose name it was started.
-pub trait Voice: fmt::Debug {
+pub trait Voice {
     /// Reports `step`. This never fails, and does not allocate once the server runs.
     fn report(&self, step: &Step<'_>);
 
@@ -44,7 +44,6 @@ pub trait Voice: fmt::Debug {
 }
 
 /// treaper itself: the steps go to its log.
-#[derive(Debug)]
 pub struct Own;
 
 impl Voice for Own {

@@ -26,7 +26,6 @@ pub enum To {
     Descriptor(i32),
 }
 
-#[derive(Debug)]
 pub struct Report {
     /// With an absolute path: treaper leaves its working directory later.
     to: To,

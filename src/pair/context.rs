@@ -15,7 +15,7 @@ use crate::sys::{prctl, startup::Inherited};
 use crate::{command::Command, contain::Containment, streams::forward::Rules, tree::spare::Spare};
 
 /// What the user asked for, and the state in which this process was started.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Request<'a> {
     pub config: &'a Config,
     pub manner: Manner,
@@ -24,7 +24,6 @@ pub struct Request<'a> {
 }
 
 /// What the user asked for, what was found at the start, and what the processes share.
-#[derive(Debug)]
 pub struct Context<'a> {
     pub config: &'a Config,
     pub manner: Manner,
@@ -49,7 +48,6 @@ pub struct Prepared {
 }
 
 /// A process of treaper in front of this one: its parent, and the process that the host knows.
-#[derive(Debug)]
 pub struct Front {
     /// `None`: it is PID 1, which is never suspended.
     pub pid: Option<Pid>,

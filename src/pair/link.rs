@@ -6,7 +6,6 @@ use crate::sys::arrival::{Arrival, Origin};
 use crate::sys::signal::{self, Signal};
 use crate::sys::{Errno, fd, pid, pidfd};
 
-#[derive(Debug)]
 pub enum Link {
     /// The shim is the parent, with this pid (perhaps 1), and a pidfd if the kernel can give one.
     Parent(i32, Option<OwnedFd>),

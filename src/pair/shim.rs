@@ -136,7 +136,6 @@ fn is_child_of(parent: Pid, pid: Pid) -> bool {
     }
 }
 
-#[derive(Debug)]
 struct Shim<'a> {
     context: &'a Context<'a>,
     monitor: Pid,

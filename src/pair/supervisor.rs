@@ -20,7 +20,6 @@ use crate::tree::{Tree, reap::Left};
 use crate::{command, job_control};
 
 /// Which process runs the loop.
-#[derive(Debug)]
 pub enum Role {
     /// The only process of treaper.
     Alone,
@@ -40,7 +39,6 @@ impl Role {
     }
 }
 
-#[derive(Debug)]
 pub struct Supervisor<'a> {
     context: &'a Context<'a>,
     role: Role,

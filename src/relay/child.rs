@@ -9,7 +9,6 @@ use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{Change, Ended, Wait};
 use crate::sys::{Errno, pid, proc};
 
-#[derive(Debug)]
 pub struct Child {
     pub pid: pid::Pid,
     /// The child is in the process group of the relay, which the terminal signals as a whole.

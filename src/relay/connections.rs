@@ -19,7 +19,6 @@ const TOO_SILENT: &str = "nothing was sent for 10 s, and another writer needs th
 /// The pause after no descriptor was free for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-#[derive(Debug)]
 struct Connection {
     stream: Stream,
     inbox: Inbox,
@@ -41,7 +40,7 @@ impl Connection {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Connections {
     /// The sockets that listen, under the names that they have in the options.
     pub sources: Vec<(String, UnixListener)>,

@@ -15,7 +15,7 @@ use crate::sys::{Errno, clock, fd};
 
 pub const NO_READER: &str = "the server is gone or no longer reads stdin";
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Input {
     /// The stdin of treaper, until it has ended.
     host: Option<Stream>,

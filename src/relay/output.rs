@@ -20,7 +20,7 @@ use crate::sys::{Errno, apart, clock, clone, fd, pid, prctl, signal};
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The default is that of a relay that passes no output on.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Output {
     /// Until it has ended.
     from: Option<Stream>,

@@ -20,7 +20,6 @@ use crate::sys::Errno;
 use crate::sys::peer::{self, LONGEST_PATH};
 
 /// Where a socket is to be made, whatever the working directory is. Once made, drop removes it.
-#[derive(Debug)]
 pub struct SocketFile {
     folder: OwnedFd,
     /// As the option has it.

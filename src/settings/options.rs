@@ -14,7 +14,6 @@ use crate::settings::value;
 
 use Value::{Bytes, Text, Word};
 
-#[derive(Debug)]
 pub struct Opt {
     pub long: &'static str,
     pub short: Option<char>,

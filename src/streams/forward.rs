@@ -17,7 +17,7 @@ pub enum Route {
     Drop,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Rules<'a> {
     pub config: &'a Config,
     pub hup: SignalUse,

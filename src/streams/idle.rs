@@ -7,7 +7,6 @@ use crate::sys::fd::{self, Kind};
 use crate::sys::poll::{self, WatchFlags, Writes};
 use crate::sys::{Errno, clock};
 
-#[derive(Debug)]
 pub struct Idle {
     pub writes: Writes,
     /// Without end after a complete input.

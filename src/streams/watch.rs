@@ -29,7 +29,6 @@ pub enum Woken {
 }
 
 /// What a descriptor is watched for. If it is only a number here, the caller keeps it open.
-#[derive(Debug)]
 pub enum Source<'a> {
     /// Signals are read when no other source has an event.
     Signals(OwnedFd),
@@ -47,7 +46,6 @@ pub enum Source<'a> {
 }
 
 /// The hang-up of stdin or stdout. An error on these is no event.
-#[derive(Debug)]
 pub struct StandardStream {
     fd: RawFd,
     trigger: Trigger,
@@ -62,7 +60,7 @@ pub struct StandardStream {
 }
 
 /// Everything that can wake this process. With signals alone it needs no descriptor, nor can fail.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Watch<'a> {
     sources: Vec<Source<'a>>,
     /// One for each source.

@@ -130,7 +130,6 @@ pub fn exit_now(status: i32) -> ! {
 }
 
 /// How the new process is set up before exec. The three words are in shared memory.
-#[derive(Debug)]
 pub struct Setup<'a> {
     pub inherited: Inherited,
     /// The working directory, if the parent leaves it: the server may look where its parent is.
@@ -147,7 +146,6 @@ pub struct Setup<'a> {
     pub failure: &'static AtomicU64,
 }
 
-#[derive(Debug)]
 pub struct Spawned {
     pub pid: Pid,
     /// Missing before Linux 5.2.

@@ -9,7 +9,6 @@ use super::{Errno, errno, startup};
 pub const SHELL: &CStr = c"/bin/sh";
 
 /// What execve takes, before the clone: nothing may be allocated between clone and exec.
-#[derive(Debug)]
 pub struct Strings {
     /// The shell, then each text, then null.
     pointers: Vec<*const c_char>,

@@ -57,7 +57,6 @@ pub fn peer_can_send(fd: i32) -> bool {
 }
 
 /// Reports each event once, where poll would repeat it. See `EPOLLET` in `epoll(7)`.
-#[derive(Debug)]
 pub struct News(OwnedFd);
 
 impl News {
@@ -107,7 +106,6 @@ pub fn poll_one(fd: RawFd, events: Events, timeout: Duration) -> Events {
 
 /// Notices each write to a stream, also one that another process reads at once, which an epoll that
 /// asks for input alone forgets: when it is looked at, it asks the stream again.
-#[derive(Debug)]
 pub enum Writes {
     /// Each write to a pipe; each read of a terminal, where a write is output.
     Inotify(RawFd, OwnedFd),

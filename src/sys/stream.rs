@@ -12,7 +12,6 @@ use super::fd::{self, Kind, reopen};
 use super::signal::Signal;
 use super::{Errno, arrival, pid, proc, std_fd};
 
-#[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
     pub kind: Kind,

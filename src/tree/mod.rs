@@ -20,7 +20,6 @@ use kill::{FirstStep, Sigkill};
 use spare::Spare;
 use walk::{Member, Reach, Scope, Search};
 
-#[derive(Debug)]
 pub struct Server {
     pub pid: Pid,
     /// Missing before Linux 5.2.
@@ -80,7 +79,6 @@ pub enum StopSent {
     ByTreaper,
 }
 
-#[derive(Debug)]
 pub struct Tree {
     pub server: Option<Server>,
     /// Children from before this process executed treaper: they and theirs are not of the tree.

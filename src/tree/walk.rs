@@ -87,7 +87,6 @@ impl Scope<'_> {
     }
 }
 
-#[derive(Debug)]
 pub struct Room<'a> {
     pub pending: &'a mut [i32],
     /// One scan of `/proc`: (pid, parent).

@@ -110,7 +110,6 @@ impl Kernel for Linux {
 }
 
 /// A process that is proven to be of the tree. It can be signalled safely while this value lives.
-#[derive(Debug)]
 pub struct Member<H = OwnedFd> {
     pub pid: Pid,
     /// `None` for a child of this process, and in a PID namespace of its own.
