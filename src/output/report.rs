@@ -15,9 +15,9 @@ use crate::sys::signal::Signal;
 use crate::sys::wait::{self, Ended};
 use crate::sys::{Errno, clock, fd};
 
-/// The memory that must be available before the report is made: more than it needs. An allocation
-/// that fails later would end the process.
-const ROOM: usize = 512 * 1024;
+/// The memory that must be available before the report is made: more than it needs with all of its
+/// lists full. An allocation that fails later would end the process.
+const ROOM: usize = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum To {
