@@ -994,6 +994,10 @@ fn a_step_lasts_until_the_next_one_that_was_reached() {
     ledger.set_state(killing, secs(6));
     let steps = [Some(secs(2)), None, Some(secs(4))];
     assert_eq!(ledger.steps(secs(9)), steps);
+    // What follows the stop is none of its steps.
+    ledger.set_state(State::Done, secs(7));
+    let steps = [Some(secs(2)), None, Some(secs(2))];
+    assert_eq!(ledger.steps(secs(9)), steps);
 }
 
 #[test]

@@ -84,6 +84,7 @@ shared_words! {
         drained_at: Word,
         terminated_at: Word,
         killed_at: Word,
+        ended_at: Word,
         signalled: Word,
         /// How many processes each list has.
         counts: Words<3>,
@@ -114,16 +115,16 @@ impl Ledger {
             State::Draining { .. } => self.drained_at,
             State::Terminating { .. } => self.terminated_at,
             State::Killing { .. } => self.killed_at,
-            State::Done | State::Survived => return,
+            State::Done | State::Survived => self.ended_at,
         };
         if word.get() == 0 {
             word.set(record::word(Some(now)));
         }
     }
 
-    /// How long drain, terminate and kill have taken, if the stop ends at `now`. `None`: not reached.
+    /// How long drain, terminate and kill took, until `now` if not over. `None`: not reached.
     pub fn steps(self, now: Duration) -> [Option<Duration>; 3] {
-        let mut next = now;
+        let mut next = record::time(self.ended_at.get()).unwrap_or(now);
         let mut took = [self.killed_at, self.terminated_at, self.drained_at].map(|word| {
             let began = record::time(word.get())?;
             Some(std::mem::replace(&mut next, began).saturating_sub(began))
