@@ -220,6 +220,20 @@ fn a_killed_init_takes_all_with_it_and_the_status_says_so() {
         let mut run = scene(user).start(&PIDNS.tree(STUBBORN)).ready(NAMES);
         sys::kill(run.monitor(), libc::SIGKILL).unwrap();
         assert_eq!(run.wait_clean().code(), Some(137), "{name}");
+
+        // The server has ended before, and the rest is not stopped without a word.
+        let wrap = Wrap::Treaper(&["--contain=pidns", "--until=tree"]);
+        let mut run = scene(user).start(&wrap.tree("server:exit=3[worker]"));
+        run.log.ready("worker");
+        let monitor = run.monitor();
+        common::until("a server that was reaped", || {
+            let children = proc::children(monitor);
+            children.iter().all(|child| child.comm == "worker")
+        });
+        sys::kill(monitor, libc::SIGKILL).unwrap();
+        assert_eq!(run.wait_clean().code(), Some(3), "{name}");
+        let words = "the monitor process of treaper was killed, so SIGKILL was sent to the rest of the tree";
+        assert_eq!(run.stderr(), format!("treaper: monitor-killed: {words}\n"));
     }
 }
 

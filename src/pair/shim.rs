@@ -77,14 +77,15 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
     // A monitor that cannot end: it waits in the kernel, or a process in its PID namespace does.
     let killed_monitor = shim.ends_by.map(|_| shim.monitor);
     let ending = killed_monitor.filter(|pid| wait::is_child(*pid));
-    if namespace && board.ended().is_none() {
+    if namespace {
         // The monitor was the init of a namespace. With it the kernel kills all processes in it.
         let trigger = board.plan(policy).step(killed, clock::now()).0.trigger;
-        let is_cause = trigger == Some(Trigger::MonitorKilled) && why.is_none();
-        if is_cause && board.server().is_some() {
-            progress::stopped_unasked(Trigger::MonitorKilled, Signal::KILL, "the server");
+        let (is_cause, ended) = (trigger == Some(Trigger::MonitorKilled), board.ended());
+        if is_cause && why.is_none() && board.server().is_some() {
+            let whom = ended.map_or("the server", |_| "the rest of the tree");
+            progress::stopped_unasked(Trigger::MonitorKilled, Signal::KILL, whom);
         }
-        if ending.is_none() {
+        if ended.is_none() && ending.is_none() {
             board.set_ended(Ended::Killed(Signal::KILL.number()));
         }
     }
@@ -191,8 +192,7 @@ impl Shim<'_> {
     /// A monitor that does not do what it has to do gets SIGKILL. Returns when it is late.
     fn kill_held_monitor(&mut self) -> Option<Duration> {
         let board = &self.context.board;
-        let is_expected = self.bound.asked.is_some() || board.trigger().is_some();
-        if self.ends_by.is_some() || !is_expected {
+        if self.ends_by.is_some() || self.bound.asked.is_none() && board.trigger().is_none() {
             return None;
         }
         let (plan, now) = (board.plan(self.context.policy()), clock::now());
