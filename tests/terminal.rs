@@ -401,6 +401,29 @@ fn a_request_to_stop_at_the_start_is_not_lost_if_it_cannot_be_put_back() {
     assert_eq!(String::from_utf8_lossy(&shown), "");
 }
 
+/// Of two equal signals that wait, the kernel drops the second: that of the shim, while the monitor still has its own.
+#[test]
+fn a_request_of_the_whole_job_to_stop_at_the_start_is_not_lost() {
+    let Some(words) = strace("setsid", ["setsid:delay_enter=2000000"; 2]) else {
+        return skip("strace is not installed");
+    };
+    let (scene, master) = Scene::new().terminal();
+    let tree = Wrap::Treaper(&["--grace=100ms"]).tree("server:ignore=TERM");
+    let mut run = scene.start(&[words, tree].concat());
+    run.log.ready("server");
+    let monitor = run.monitor();
+    sys::kill_group(run.main, libc::SIGTERM).unwrap();
+    assert_ne!(Process::read(monitor).unwrap().sid, monitor, "too late");
+    run.wait_empty();
+    let mut shown = Vec::new();
+    let _ = File::from(master).read_to_end(&mut shown);
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(
+        shown.starts_with("treaper: terminate: had to SIGKILL 1 process"),
+        "{shown}"
+    );
+}
+
 /// The shim is slow: Ctrl-Z comes before it forwards the SIGCONT, and the monitor sees what that does before the shim
 /// looks for Ctrl-Z again.
 #[test]

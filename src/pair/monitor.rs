@@ -8,8 +8,8 @@ use super::supervisor::{Role, Supervisor};
 use crate::output::{error::Error, progress::Step, stderr};
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
-use crate::streams::idle::Idle;
 use crate::streams::watch::{Source, Watch};
+use crate::streams::{forward::Route, idle::Idle};
 use crate::sys::clone::{self, Setup};
 use crate::sys::signal::Signal;
 use crate::sys::startup::{self, Standing};
@@ -79,7 +79,7 @@ pub fn start_server<'a>(
         let _ = prctl::new_session();
         // The shim has got the signals to the whole job as well. A SIGCONT would be late here, and
         // undo a Ctrl-Z that came since then; `kill 0` of the server would go to the host.
-        arrival::forget_job();
+        arrival::forget_job(&|sent| matches!(context.rules().route(sent), Route::Trigger(_)));
     }
     context.voice.report(&Step::Started {
         name,

@@ -126,24 +126,24 @@ pub(super) fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
 }
 
 /// Forgets what processes have sent to the whole job before this one left it: its parent got that,
-/// too, and decides. SIGCHLD replaces SIGCONT, as a reason to look. All must be blocked.
-pub fn forget_job() {
+/// too, and decides. But what `stops` is kept: while it waited, the kernel has dropped the same
+/// signal of the parent. SIGCHLD replaces SIGCONT, as a reason to look. All must be blocked.
+pub fn forget_job(stops: &dyn Fn(&Arrival) -> bool) {
     let mut kept = Vec::new();
     for signal in signal::waiting().filter(|signal| *signal != Signal::CHLD) {
         // Bounded, since a process can send a real-time signal without a pause.
         for info in (0..1000).map_while(|_| take(signal)) {
-            let others = [0, pid::parent()];
+            let is_kept = info.si_code > 0 || [0, pid::parent()].contains(&sender(&info));
             if signal == Signal::CONT {
                 kill_self(Signal::CHLD);
-            } else if info.si_code > 0 || others.contains(&sender(&info)) {
-                kept.push(info);
+            } else if is_kept || arrival(&info).as_ref().is_some_and(stops) {
+                kept.push((signal, info));
             }
         }
     }
-    for info in kept {
-        let is_lost = queue(pid::own(), &info).is_err();
+    for (signal, info) in kept {
         // Where a filter refuses the call, a reason to stop must not be lost.
-        if let Some(signal) = Signal::from_number(info.si_signo).filter(|_| is_lost) {
+        if queue(pid::own(), &info).is_err() {
             kill_self(signal);
         }
     }
