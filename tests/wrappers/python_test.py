@@ -6,6 +6,7 @@ import errno
 import inspect
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -113,6 +114,8 @@ class Processes(unittest.TestCase):
             treaper.run(["sleep", "1000"], timeout=0.1)
         for name in ("run", "call", "check_call", "check_output"):
             self.assertEqual(inspect.signature(getattr(treaper, name)), inspect.signature(getattr(subprocess, name)))
+            # A pool of processes gets the function by pickle.
+            self.assertIs(pickle.loads(pickle.dumps(getattr(treaper, name))), getattr(treaper, name))
 
     def test_functions_that_something_else_has_replaced(self):
         for other in ("mock.Mock()", "traced(theirs)", "lambda *words: unknown"):

@@ -394,3 +394,5 @@ else:
         _ours = types.FunctionType(_theirs.__code__, _scope, _name, _theirs.__defaults__)
         _ours.__kwdefaults__ = _theirs.__kwdefaults__
         globals()[_name] = _scope[_name] = functools.update_wrapper(_ours, _theirs)
+        # pickle looks for the function there.
+        _ours.__module__ = __name__
