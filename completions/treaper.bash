@@ -5,10 +5,10 @@ _treaper() {
     local cur prev word words='' at=1
     cur=${COMP_WORDS[COMP_CWORD]}
     prev=${COMP_WORDS[COMP_CWORD - 1]}
-    # `--option=value` comes as three words.
-    if [[ $cur == '=' ]]; then
+    # `--option=value` comes as three words, and so does `HUP:TERM`.
+    if [[ $cur == [=:] ]]; then
         cur=''
-    elif [[ $prev == '=' ]]; then
+    elif [[ $prev == [=:] ]]; then
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     # The first word that is no option, and no option's value, is the command.
@@ -21,7 +21,7 @@ _treaper() {
         --watch-pid|--watch-ancestor|--stdin|--idle|--stdout|--until|-s|--signal|-k|--kill-mode|-d|--drain|-g|--grace|--stage|--kill-timeout|--finally|--hup|--term|--forward-to|--rewrite|--contain|--spare|--inject|--turn|--cancel|--boundary|--cancel-drain|--stderr|--report|--success|--log)
             at=$((at + 2))
             if [[ ${COMP_WORDS[at - 1]} == '=' ]]; then at=$((at + 1)); fi ;;
-        =)
+        [=:])
             at=$((at + 2)) ;;
         -*)
             at=$((at + 1)) ;;
@@ -30,7 +30,7 @@ _treaper() {
         esac
     done
     if ((at < COMP_CWORD)) ||
-        [[ $at -eq $COMP_CWORD && ${COMP_WORDS[COMP_CWORD]} != '=' && ($cur != -* || $prev == --) ]]; then
+        [[ $at -eq $COMP_CWORD && ${COMP_WORDS[COMP_CWORD]} != [=:] && ($cur != -* || $prev == --) ]]; then
         if declare -F _comp_command_offset >/dev/null; then
             _comp_command_offset "$at"
         elif declare -F _command_offset >/dev/null; then
@@ -75,8 +75,12 @@ _treaper() {
             return ;;
         --doctor)
             words="table json" ;;
+        unix)
+            compopt -o filenames 2>/dev/null
+            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+            return ;;
         *)
-            words='--no-parent --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --finally --hup --term --forward-to --rewrite --contain --spare --no-guard --no-new-privs --inject --turn --cancel --boundary --cancel-drain --stderr --report --report-arguments --success --log --verbose --doctor --help --version' ;;
+            if [[ $cur == -* ]]; then words='--no-parent --watch-pid --watch-ancestor --stdin --idle --stdout --until --signal --kill-mode --drain --grace --stage --kill-timeout --finally --hup --term --forward-to --rewrite --contain --spare --no-guard --no-new-privs --inject --turn --cancel --boundary --cancel-drain --stderr --report --report-arguments --success --log --verbose --doctor --help --version'; fi ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

@@ -970,3 +970,34 @@ fn bash_offers_the_names_of_processes_and_executes_none_of_them() {
         "--watch-ancestor good-name_1.0+x\n--spare good-name_1.0+x\n"
     );
 }
+
+#[test]
+fn bash_finds_the_command_behind_a_value_with_a_colon() {
+    let folder = std::env::temp_dir().join(format!("treaper-colon-{}", common::unique()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("socket"), "").unwrap();
+    // The words as readline splits them, and what is offered for the last one.
+    let scenes = [
+        ("treaper --rewrite HUP : TERM ls -", "command at 5"),
+        ("treaper --rewrite = HUP : TERM ls", "command at 6"),
+        ("treaper --inject unix : /x --turn a = b ls", "command at 9"),
+        ("treaper --report fd : 3 --gra", "--grace"),
+        ("treaper --rewrite HUP :", ""),
+        ("treaper --rewrite HUP : T", ""),
+        ("treaper --inject unix : so", "socket"),
+        ("treaper --stdin = au", "auto"),
+    ];
+    let [(_, mut script), ..] = completions::all();
+    script += "_comp_command_offset() { COMPREPLY=(\"command at $1\"); }\n";
+    for (words, _) in &scenes {
+        script += &format!("COMP_WORDS=({words}) COMPREPLY=()\n");
+        script += "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _treaper; echo \"${COMPREPLY[*]}\"\n";
+    }
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-c", &script]).current_dir(&folder);
+    let output = bash.stdin(Stdio::null()).output().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let offered = String::from_utf8(output.stdout).unwrap();
+    let offered: Vec<&str> = offered.lines().collect();
+    assert_eq!(offered, scenes.map(|(_, offer)| offer));
+}

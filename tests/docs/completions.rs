@@ -97,10 +97,10 @@ _treaper() {{
     local cur prev word words='' at=1
     cur=${{COMP_WORDS[COMP_CWORD]}}
     prev=${{COMP_WORDS[COMP_CWORD - 1]}}
-    # `--option=value` comes as three words.
-    if [[ $cur == '=' ]]; then
+    # `--option=value` comes as three words, and so does `HUP:TERM`.
+    if [[ $cur == [=:] ]]; then
         cur=''
-    elif [[ $prev == '=' ]]; then
+    elif [[ $prev == [=:] ]]; then
         prev=${{COMP_WORDS[COMP_CWORD - 2]}}
     fi
     # The first word that is no option, and no option's value, is the command.
@@ -113,7 +113,7 @@ _treaper() {{
         {with_value})
             at=$((at + 2))
             if [[ ${{COMP_WORDS[at - 1]}} == '=' ]]; then at=$((at + 1)); fi ;;
-        =)
+        [=:])
             at=$((at + 2)) ;;
         -*)
             at=$((at + 1)) ;;
@@ -122,7 +122,7 @@ _treaper() {{
         esac
     done
     if ((at < COMP_CWORD)) ||
-        [[ $at -eq $COMP_CWORD && ${{COMP_WORDS[COMP_CWORD]}} != '=' && ($cur != -* || $prev == --) ]]; then
+        [[ $at -eq $COMP_CWORD && ${{COMP_WORDS[COMP_CWORD]}} != [=:] && ($cur != -* || $prev == --) ]]; then
         if declare -F _comp_command_offset >/dev/null; then
             _comp_command_offset "$at"
         elif declare -F _command_offset >/dev/null; then
@@ -133,8 +133,12 @@ _treaper() {{
         return
     fi
     case $prev in
-{values}        *)
-            words='{longs}' ;;
+{values}        unix)
+            compopt -o filenames 2>/dev/null
+            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+            return ;;
+        *)
+            if [[ $cur == -* ]]; then words='{longs}'; fi ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }}
