@@ -1001,3 +1001,18 @@ fn bash_finds_the_command_behind_a_value_with_a_colon() {
     let offered: Vec<&str> = offered.lines().collect();
     assert_eq!(offered, scenes.map(|(_, offer)| offer));
 }
+
+#[test]
+fn zsh_completes_the_command_behind_two_dashes() {
+    if Command::new("zsh").arg("--version").output().is_err() {
+        return skip("zsh is not installed");
+    }
+    let [_, (_, script), _] = completions::all();
+    // The last argument is the one for the words of the command. zsh 5.9 puts `--` in front of them if there are no options.
+    let functions = "_arguments() { words=(-- ls x) CURRENT=3; eval \"${@[-1]#*arguments:}\"; }\n\
+                     _normal() { print -r -- \"$CURRENT $words\"; }\n";
+    let mut zsh = Command::new("zsh");
+    zsh.args(["-f", "-c", &format!("{functions}{script}")]);
+    let output = zsh.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "2 ls x\n");
+}

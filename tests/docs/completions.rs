@@ -207,11 +207,12 @@ fn zsh() -> String {
         r"#compdef treaper
 {NOTE}
 
+# If `--` is the first word of all, zsh leaves it in the words of the command.
 _arguments -S -A '-*' \
 {lines}    '(- *)'{{-h,--help}}'[Print help]' \
     '(- *)'{{-V,--version}}'[Print version]' \
     '(-)1:command: _command_names -e' \
-    '*::arguments: _normal'
+    '*::arguments:{{ if [[ $words[1] == -- ]]; then shift words; (( CURRENT-- )); fi; _normal }}'
 "
     )
 }
