@@ -44,11 +44,14 @@ function command(cmd, args, settings) {
   }
 }
 
+// Node and Deno can forbid this process to look at a file that it may execute. Then treaper looks.
+const HIDDEN = { isFile: () => true, isDirectory: () => true, mode: 0o111 };
+
 const status = (...parts) => {
   try {
     return fs.statSync(resolve(...parts));
-  } catch {
-    return undefined;
+  } catch ({ code, name }) {
+    return code === "ERR_ACCESS_DENIED" || name === "NotCapable" ? HIDDEN : undefined;
   }
 };
 

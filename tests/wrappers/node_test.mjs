@@ -115,6 +115,14 @@ test("what cannot be started is the same error", async () => {
   }
 });
 
+const PERMISSION = ["--permission", "--experimental-permission"].find((flag) => process.allowedNodeEnvironmentFlags.has(flag));
+test("treaper is in front of a program at which Node may not look", { skip: PERMISSION === undefined }, () => {
+  const script = `require("treaper").spawn("sh", ["-c", "readlink /proc/$PPID/exe"], { stdio: "inherit" })`;
+  const flags = [PERMISSION, "--allow-child-process", `--allow-fs-read=${join(process.argv[2], "*")}`];
+  const played = spawnSync(process.execPath, [...flags, "-e", script], { cwd: process.argv[2] });
+  assert.equal(String(played.stdout).trim(), path(), String(played.stderr));
+});
+
 test("it may replace child_process.spawn", async () => {
   const bare = child_process.spawn;
   child_process.spawn = spawn;
