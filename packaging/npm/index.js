@@ -4,7 +4,7 @@
 // Taken now: a host may put the spawn below in its place.
 const { spawn: bareSpawn } = require("node:child_process");
 const fs = require("node:fs");
-const { join, resolve } = require("node:path");
+const { join } = require("node:path");
 const { fileURLToPath } = require("node:url");
 const names = require("./options.json");
 
@@ -47,20 +47,23 @@ function command(cmd, args, settings) {
 // Node and Deno can forbid this process to look at a file that it may execute. Then treaper looks.
 const HIDDEN = { isFile: () => true, isDirectory: () => true, mode: 0o111 };
 
-const status = (...parts) => {
+const status = (file) => {
   try {
-    return fs.statSync(resolve(...parts));
+    return fs.statSync(file);
   } catch ({ code, name }) {
     return code === "ERR_ACCESS_DENIED" || name === "NotCapable" ? HIDDEN : undefined;
   }
 };
 
+/** `path.resolve` would need the name of the current folder, which may have been deleted. */
+const within = (folder, file) => (file.startsWith("/") ? file : `${folder || "."}/${file}`);
+
 /** Whether there is an executable file that `child_process.spawn` would find under this name. */
 function exists(file, { cwd, env }) {
-  const base = cwd instanceof URL ? fileURLToPath(cwd) : String(cwd ?? ".");
+  const base = cwd instanceof URL ? fileURLToPath(cwd) : String(cwd || ".");
   const folders = file.includes("/") ? ["."] : String((env ?? process.env).PATH ?? "/bin:/usr/bin").split(":");
   const isExecutable = (found) => found?.isFile() && (found.mode & 0o111) !== 0;
-  return status(base)?.isDirectory() && folders.some((folder) => isExecutable(status(base, folder, file)));
+  return status(base)?.isDirectory() && folders.some((folder) => isExecutable(status(within(base, within(folder, file)))));
 }
 
 /** `child_process.spawn` behind treaper. Its settings are in `options.treaper`. */

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import child_process, { spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, mkdtempSync, openSync, readFileSync, readlinkSync, readSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, openSync, readFileSync, readlinkSync, readSync, renameSync, rmSync, rmdirSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -121,6 +121,19 @@ test("treaper is in front of a program at which Node may not look", { skip: PERM
   const flags = [PERMISSION, "--allow-child-process", `--allow-fs-read=${join(process.argv[2], "*")}`];
   const played = spawnSync(process.execPath, [...flags, "-e", script], { cwd: process.argv[2] });
   assert.equal(String(played.stdout).trim(), path(), String(played.stderr));
+});
+
+test("treaper is in front where the current folder was deleted", async () => {
+  const [gone, before] = [mkdtempSync(join(folder, "gone-")), process.cwd()];
+  process.chdir(gone);
+  rmdirSync(gone);
+  const children = [{}, { cwd: "" }, { cwd: "/" }, { env: { PATH: ":/bin" } }].map((options) => spawn("cat", options));
+  process.chdir(before);
+  for (const child of children) {
+    assert.equal(readlinkSync(`/proc/${child.pid}/exe`), path());
+    child.stdin.end();
+    await once(child, "exit");
+  }
 });
 
 test("it may replace child_process.spawn", async () => {
