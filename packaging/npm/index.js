@@ -60,7 +60,8 @@ const within = (folder, file) => (file.startsWith("/") ? file : `${folder || "."
 
 /** Whether there is an executable file that `child_process.spawn` would find under this name. */
 function exists(file, { cwd, env }) {
-  const base = cwd instanceof URL ? fileURLToPath(cwd) : String(cwd || ".");
+  // Not `instanceof`: the global URL can be another class, as under jsdom.
+  const base = cwd?.href ? fileURLToPath(cwd) : String(cwd || ".");
   const folders = file.includes("/") ? ["."] : String((env ?? process.env).PATH ?? "/bin:/usr/bin").split(":");
   const isExecutable = (found) => found?.isFile() && (found.mode & 0o111) !== 0;
   return status(base)?.isDirectory() && folders.some((folder) => isExecutable(status(within(base, within(folder, file)))));

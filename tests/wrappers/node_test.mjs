@@ -136,6 +136,16 @@ test("treaper is in front where the current folder was deleted", async () => {
   }
 });
 
+test("treaper is in front where URL is another class", async () => {
+  const theirs = globalThis.URL;
+  globalThis.URL = class {};
+  const child = spawn("cat", { cwd: pathToFileURL("/") });
+  globalThis.URL = theirs;
+  assert.equal(readlinkSync(`/proc/${child.pid}/exe`), path());
+  child.stdin.end();
+  await once(child, "exit");
+});
+
 test("it may replace child_process.spawn", async () => {
   const bare = child_process.spawn;
   child_process.spawn = spawn;
