@@ -183,6 +183,12 @@ except subprocess.CalledProcessError as error:
             self.assertEqual(treaper.call(["plain"], env={"PATH": folder}), 3)
             self.assertEqual(treaper.call(["./plain"], cwd=folder), 3)
 
+    def test_no_words_are_the_error_of_subprocess(self):
+        for before in (None, lambda: None):
+            for popen in (subprocess.Popen, treaper.Popen):
+                with self.assertRaises(IndexError):
+                    popen([], preexec_fn=before)
+
     def test_the_search_along_path(self):
         with tempfile.TemporaryDirectory() as folder:
             for name, mode, text in (("closed", 0o644, ""), ("plain", 0o755, "exit 2"), ("script", 0o755, "#!/bin/sh\nexit 3\n")):

@@ -97,7 +97,7 @@ def _argv(args: Args, executable: Path | None = None, shell: bool = False) -> tu
         words = ["/bin/sh", "-c", *words]
     if executable is not None:
         words[0] = executable
-    return [os.fsdecode(word) for word in words], words[0] if words else ""
+    return [os.fsdecode(word) for word in words], words[0]
 
 
 def _look_up(program: Path, cwd: Path | None, env: Mapping[Any, Any] | None) -> str:
