@@ -990,7 +990,9 @@ fn bash_finds_the_command_behind_a_value_with_a_colon() {
     let [(_, mut script), ..] = completions::all();
     script += "_comp_command_offset() { COMPREPLY=(\"command at $1\"); }\n";
     for (words, _) in &scenes {
-        script += &format!("COMP_WORDS=({words}) COMPREPLY=()\n");
+        script += "COMP_WORDS=(";
+        script += words;
+        script += ") COMPREPLY=()\n";
         script += "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _treaper; echo \"${COMPREPLY[*]}\"\n";
     }
     let mut bash = Command::new("bash");
