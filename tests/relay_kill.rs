@@ -209,6 +209,31 @@ fn a_suspended_relay_ends_with_treaper() {
     }
 }
 
+/// Nothing shows the host that what is behind the relay is suspended.
+#[test]
+fn a_suspended_treaper_behind_a_relay_acts_on_what_stops_it() {
+    for more in [&[][..], &["--no-guard"]] {
+        for (signal, trigger) in [
+            (libc::SIGTERM, "terminate"),
+            (libc::SIGKILL, "relay-killed"),
+        ] {
+            let scene = Scene::new().stdin_pipe();
+            let source = format!("unix:{}", scene.directory().join("socket").display());
+            let options = [&["--inject", &source, "--report", "fd:2"], more].concat();
+            let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
+            until("a server", || !run.named("cat").is_empty());
+            // The only treaper, or the shim.
+            let treaper = run.named("treaper")[0].pid;
+            sys::kill(treaper, libc::SIGSTOP).unwrap();
+            until_state(&[treaper], 'T');
+            run.signal(signal);
+            run.wait_empty();
+            let report = format!("\"trigger\":\"{trigger}\"");
+            assert!(run.stderr().contains(&report), "{more:?}: {}", run.stderr());
+        }
+    }
+}
+
 /// A host whose server is `server`, with a stdin that outlives the host.
 fn hosted(scene: Scene, server: &str) -> Run {
     let (read, write) = sys::pipe().unwrap();

@@ -47,7 +47,12 @@ impl Child {
                 if self.ended.is_none() {
                     arrival::pass_on(arrival, self.pid);
                 }
-                [Signal::HUP, Signal::INT, Signal::TERM].contains(&signal)
+                let ends = [Signal::HUP, Signal::INT, Signal::TERM].contains(&signal);
+                if ends && !self.job_control {
+                    // The host sees only the relay, which is not suspended.
+                    self.resume();
+                }
+                ends
             }
         }
     }

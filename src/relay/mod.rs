@@ -101,6 +101,10 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
                 // The relay gets each signal to the group of the host, and forwards it.
                 let _ = prctl::new_group();
             }
+            if !config.guard {
+                // A suspended process without a monitor has nobody else that resumes it.
+                let _ = prctl::signal_on_parent_exit(signal::Signal::CONT);
+            }
             for (stream, number) in &far {
                 fd::redirect(stream.as_fd(), *number);
             }

@@ -135,11 +135,13 @@ impl Supervisor<'_> {
         self.role.shim().is_some() && manager == Some(arrival.origin)
     }
 
-    /// Whether it is only the parent-death signal, a SIGCONT, of the host or of the shim.
+    /// Whether it is only the parent-death signal, a SIGCONT, of the host, the relay or the shim.
     fn has_announced_an_end(&self, arrival: &Arrival) -> bool {
         let of_shim = arrival.signal == Signal::CONT && self.shim_is_gone();
         let of_host = |parent: Parent| parent.has_announced_its_end(arrival);
-        of_shim || self.parent.is_some_and(of_host)
+        let front = self.context.front.as_ref().and_then(|front| front.pid);
+        let relay = front.map(|pid| Parent::new(pid.get()));
+        of_shim || self.parent.is_some_and(of_host) || relay.is_some_and(of_host)
     }
 
     fn check_parent(&mut self) -> Option<Trigger> {
