@@ -424,6 +424,25 @@ fn the_other_one_of_the_pair_reports_the_whole_stop() {
     }
 }
 
+/// With `--kill-mode=mixed`, what outlives the server gets no signal before SIGKILL.
+#[test]
+fn nothing_is_said_to_have_got_a_signal_that_was_not_sent() {
+    for more in [&[][..], &["--no-guard"]] {
+        let scene = Scene::new();
+        let file = scene.directory().join("report");
+        let path = file.to_str().unwrap();
+        let options = ["--report", path, "--grace=1s", "--kill-mode=mixed"];
+        let options = [&options, more].concat();
+        let tree = "server:exit=3[worker:setsid]";
+        let mut run = scene.start(&Wrap::Treaper(&options).tree(tree));
+        assert_eq!(run.wait_clean().code(), Some(3));
+        let (report, stderr) = (report(&file), run.stderr());
+        assert_eq!(report["signalled"], Value::Null, "{report}");
+        assert!(stderr.contains("after the stop began"), "{stderr}");
+        assert!(!stderr.contains("SIGTERM"), "{stderr}");
+    }
+}
+
 #[test]
 fn killed_processes_are_described() {
     for level in ["group", "cgroup", "pidns"] {

@@ -146,13 +146,16 @@ impl<'a> Supervisor<'a> {
             return;
         }
         let trigger = plan.trigger.map_or("?", Trigger::name);
-        let (mut victims, signal) = (sigkill.victims, self.stop_signal(plan));
+        let (mut victims, mut begin) = (sigkill.victims, self.stop_signal(plan).to_string());
         victims.count = sigkill.ended as usize;
+        if plan.policy.kill_mode == KillMode::Mixed {
+            "the stop began".clone_into(&mut begin);
+        }
         if let Some((kill, stop)) = sigkill.since.zip(self.stopping_since) {
             let time = Seconds::about(kill.saturating_sub(stop));
-            log::warn!("{trigger}: had to SIGKILL {victims}, alive {time} after {signal}");
+            log::warn!("{trigger}: had to SIGKILL {victims}, alive {time} after {begin}");
         } else {
-            log::warn!("{trigger}: had to SIGKILL {victims}, alive after {signal}");
+            log::warn!("{trigger}: had to SIGKILL {victims}, alive after {begin}");
         }
     }
 
@@ -336,7 +339,8 @@ impl World for Supervisor<'_> {
     }
 
     fn next_event(&mut self, deadline: Option<Duration>) -> Event {
-        if self.stopping_since.is_some() {
+        let only_server = self.context.config.policy.kill_mode == KillMode::Mixed;
+        if self.stopping_since.is_some() && (self.context.board.stop_sent.get() || !only_server) {
             self.tree.count_signalled();
         }
         loop {
