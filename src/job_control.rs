@@ -33,7 +33,7 @@ pub fn is_from_within(arrival: &Arrival, ours: &dyn Fn(i32) -> bool) -> bool {
     match arrival.origin {
         Origin::Process(sender) if pid::own() != 1 => match pid::group_of(sender) {
             // The kernel's threads send none, so this is a number of the server's PID namespace.
-            Ok(0) => proc::stat(sender).is_ok_and(|stat| stat.is_kernel),
+            Ok(0) if proc::stat(sender).is_ok_and(|stat| stat.is_kernel) => true,
             group if group == Ok(pid::group()) => {
                 matches!(proc::child_above(sender), Ok(Some(child)) if ours(child))
             }
