@@ -87,7 +87,9 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
     if config.parent && pid::own() != 1 {
         find_parent(&mut hosts, sighup_ignored);
     }
-    let host = pidfd::open(hosts.starter).ok();
+    // An init that has adopted treaper is not what the server would signal.
+    let counts = hosts.parent.is_some() || !is_init(hosts.starter, None);
+    let host = pidfd::open(hosts.starter).ok().filter(|_| counts);
     hosts.host = host.filter(|_| pid::parent() == hosts.starter);
     for &pid in &config.watch_pids {
         let watched = Watched::open(pid, Trigger::WatchedExit);

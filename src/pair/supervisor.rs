@@ -146,11 +146,12 @@ impl<'a> Supervisor<'a> {
             return;
         }
         let trigger = plan.trigger.map_or("?", Trigger::name);
-        let (mut victims, mut begin) = (sigkill.victims, self.stop_signal(plan).to_string());
+        let (mut victims, signal) = (sigkill.victims, self.stop_signal(plan));
         victims.count = sigkill.ended as usize;
-        if plan.policy.kill_mode == KillMode::Mixed {
-            "the stop began".clone_into(&mut begin);
-        }
+        let begin: &dyn std::fmt::Display = match plan.policy.kill_mode {
+            KillMode::Mixed => &"the stop began",
+            _ => &signal,
+        };
         if let Some((kill, stop)) = sigkill.since.zip(self.stopping_since) {
             let time = Seconds::about(kill.saturating_sub(stop));
             log::warn!("{trigger}: had to SIGKILL {victims}, alive {time} after {begin}");

@@ -334,8 +334,13 @@ pub fn resuming_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// The next byte sends the signal again. Returns whether the other end of the pipe is closed.
 pub fn empty(pipe: BorrowedFd<'_>, each: &mut dyn FnMut(u8)) -> bool {
     let mut bytes = [0; 512];
-    let count = rustix::io::read(pipe, &mut bytes);
-    let read = count.map_or(&[][..], |count| &bytes[..count]);
-    read.iter().copied().for_each(each);
-    count == Ok(0)
+    // As much as a pipe can hold. What comes meanwhile sends the signal, and so does its end.
+    for _ in 0..128 {
+        match rustix::io::read(pipe, &mut bytes) {
+            Ok(0) => return true,
+            Ok(count) => bytes[..count].iter().copied().for_each(&mut *each),
+            Err(_) => break,
+        }
+    }
+    false
 }

@@ -7,8 +7,10 @@ use crate::plan::event::{Event, Trigger};
 use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
-use crate::sys::{parent::Parent, pidfd, proc};
-use crate::{job_control, pair::link, settings::config::ForwardTo, streams::forward::Route};
+use crate::sys::{Errno, parent::Parent, pidfd, proc};
+use crate::{
+    job_control, pair::board, pair::link, settings::config::ForwardTo, streams::forward::Route,
+};
 
 impl Supervisor<'_> {
     pub(super) fn on_signal(&mut self, arrival: Arrival) -> Option<Event> {
@@ -97,7 +99,12 @@ impl Supervisor<'_> {
         let is_trigger = matches!(self.context.rules().route(arrival), Route::Trigger(_));
         let host = self.context.host.as_ref();
         let host = host.filter(|_| !is_alone && !is_trigger);
+        let order = self.context.board.suspension.get();
         let sent = host.map(|host| match &self.role {
+            // The bell would resume a job that Ctrl-Z has suspended.
+            Role::Monitor(Link::Bell(_)) if board::suspending_signal(order).is_some() => {
+                Err(Errno::AGAIN)
+            }
             Role::Monitor(Link::Bell(bell)) => link::ring(bell, arrival.signal.number()),
             _ => pidfd::send_value(host.as_fd(), arrival.signal, arrival.value),
         });
