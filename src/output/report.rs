@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::AsRawFd;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -122,6 +122,9 @@ impl Report {
             json!(words.next())
         };
         let list = |list| self.ledger.list(list).map(describe).collect::<Value>();
+        // humantime panics at the dates before and after these.
+        let end_of_9999 = UNIX_EPOCH + Duration::from_secs(253_402_300_799);
+        let time = self.time.clamp(UNIX_EPOCH, end_of_9999);
         json!({
             "schema": 1,
             "trigger": facts.trigger.map(Trigger::name),
@@ -130,7 +133,7 @@ impl Report {
             "exit_status": facts.exit_status,
             "command": command,
             "server_pid": facts.server_pid,
-            "start_time": humantime::format_rfc3339_millis(self.time).to_string(),
+            "start_time": humantime::format_rfc3339_millis(time).to_string(),
             "wall": seconds(now.saturating_sub(self.started)),
             "drain": drain.map(seconds),
             "terminate": terminate.map(seconds),

@@ -47,12 +47,12 @@ impl Child {
                 if self.ended.is_none() {
                     arrival::pass_on(arrival, self.pid);
                 }
-                let ends = [Signal::HUP, Signal::INT, Signal::TERM].contains(&signal);
-                if ends && !self.job_control {
+                let stops = [Signal::HUP, Signal::TERM].contains(&signal);
+                if stops && !self.job_control {
                     // The host sees only the relay, which is not suspended.
                     self.resume();
                 }
-                ends
+                stops || signal == Signal::INT
             }
         }
     }

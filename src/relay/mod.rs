@@ -16,6 +16,7 @@ pub mod turns;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use crate::contain::Level;
 use crate::origin::place::Place;
 use crate::output::error::{self, Error};
 use crate::output::{status, stderr};
@@ -101,7 +102,7 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
                 // The relay gets each signal to the group of the host, and forwards it.
                 let _ = prctl::new_group();
             }
-            if !config.guard {
+            if !config.guard && config.contain != Level::Pidns {
                 // A suspended process without a monitor has nobody else that resumes it.
                 let _ = prctl::signal_on_parent_exit(signal::Signal::CONT);
             }
