@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::rng::Rng;
 use common::{ACTOR, Run, Scene, TREAPER, Wrap, seed, skip, sys, until, until_state};
+use common::{proc, rng::Rng};
 
 const TREE: &str = "server:ignore=TERM[worker:setsid:ignore=TERM,deep:daemon:ignore=TERM]";
 
@@ -232,6 +232,23 @@ fn a_suspended_treaper_behind_a_relay_acts_on_what_stops_it() {
             assert!(run.stderr().contains(&report), "{more:?}: {}", run.stderr());
         }
     }
+}
+
+/// It is forwarded, and waits for a suspended server, as without treaper.
+#[test]
+fn sigint_resumes_no_suspended_treaper_behind_a_relay() {
+    let scene = Scene::new().stdin_pipe();
+    let source = format!("unix:{}", scene.directory().join("socket").display());
+    let mut run = scene.start(&Wrap::Treaper(&["--inject", &source]).command(&["cat"]));
+    until("a server", || !run.named("cat").is_empty());
+    let (shim, relay) = (run.shim(), run.relay());
+    sys::kill(shim, libc::SIGSTOP).unwrap();
+    until_state(&[shim], 'T');
+    run.signal(libc::SIGINT);
+    until("a relay that has passed it on", || common::is_quiet(relay));
+    assert_eq!(proc::state(shim), 'T');
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
 }
 
 /// A host whose server is `server`, with a stdin that outlives the host.
