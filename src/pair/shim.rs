@@ -48,7 +48,7 @@ pub fn run(
     }
     let status = match shim.guard() {
         Ok(Ended::Exited(status)) => {
-            // Those from before treaper may live on.
+            // Children from before treaper may keep running.
             if place.strangers.is_empty() {
                 apart::wait_for(&shim.strangers);
             }

@@ -103,7 +103,7 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
                 let _ = prctl::new_group();
             }
             if !config.guard && config.contain != Level::Pidns {
-                // A suspended process without a monitor has nobody else that resumes it.
+                // Without a monitor, no other process resumes a suspended treaper.
                 let _ = prctl::signal_on_parent_exit(signal::Signal::CONT);
             }
             for (stream, number) in &far {
