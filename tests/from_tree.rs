@@ -55,6 +55,11 @@ fn what_the_server_sends_reaches_a_host_outside_of_the_pid_namespace() {
         let server = "trap 'echo back' USR1; kill -USR1 $PPID; sleep 0.1; exit 3";
         assert_eq!(host_of(wrap, "USR1", server), "got\n3\n", "{wrap:?}");
         sends_right_before_its_end(wrap);
+        // Forwarded, it is no reason to stop.
+        let server = "trap '' HUP; kill -HUP $PPID; sleep 0.1; exit 3";
+        let forwarded = [wrap, &["--hup=forward"]].concat();
+        assert_eq!(host_of(&forwarded, "HUP", server), "got\n3\n", "{wrap:?}");
+        assert_eq!(host_of(wrap, "HUP", server), "3\n", "{wrap:?}");
     }
 }
 

@@ -137,8 +137,6 @@ fn is_child_of(parent: Pid, pid: Pid) -> bool {
     }
 }
 
-const ENDS: [Signal; 4] = [Signal::HUP, Signal::TERM, Signal::KILL, Signal::STOP];
-
 struct Shim<'a> {
     context: &'a Context<'a>,
     monitor: Pid,
@@ -258,11 +256,22 @@ impl Shim<'_> {
         Ok(late.then_some(Ended::Killed(Signal::KILL.number())))
     }
 
-    /// Passes to the host what the server has sent it, but no request to end, which only root in the
-    /// namespace can have written there. Returns whether the monitor begins to end.
+    /// Passes to the host what the server has sent it, but no reason to stop and nothing that cannot
+    /// be caught: only root in the namespace can have written that. Returns whether the monitor
+    /// begins to end.
     fn empty_bell(&self) -> bool {
+        let may_pass = |signal: &Signal| {
+            let (signal, origin, value) = (*signal, Origin::Outside, None);
+            let arrival = Arrival {
+                signal,
+                origin,
+                value,
+            };
+            let stops = matches!(self.context.rules().route(&arrival), Route::Trigger(_));
+            !stops && ![Signal::KILL, Signal::STOP].contains(&signal)
+        };
         let pass_on = &mut |number: u8| {
-            let signal = Signal::from_number(number.into()).filter(|signal| !ENDS.contains(signal));
+            let signal = Signal::from_number(number.into()).filter(may_pass);
             if let Some((signal, host)) = signal.zip(self.context.host.as_ref()) {
                 let _ = pidfd::send(host.as_fd(), signal);
             }
