@@ -58,6 +58,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("read", &["EINTR", "EAGAIN", "ENOMEM"]),
     ("recvfrom", &["EAGAIN", "ENOMEM"]),
     ("renameat2", &["ENOSYS", "EPERM"]),
+    ("rt_sigpending", &["EPERM", "ENOSYS"]),
     ("rt_sigqueueinfo", &["EPERM", "ENOSYS"]),
     ("rt_sigtimedwait", &["EINTR", "EPERM", "ENOSYS"]),
     ("sendto", &["EAGAIN", "EPERM"]),
