@@ -6,6 +6,7 @@ use std::cell::OnceCell;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 
 use crate::origin::unit;
 use crate::output::error::{self, Error};
@@ -22,13 +23,13 @@ pub const MONITOR: &CStr = c"tree-monitor";
 /// A process whose end is a trigger.
 pub struct Watched {
     pub pid: i32,
-    pub fd: OwnedFd,
+    pub fd: Rc<OwnedFd>,
     pub trigger: Trigger,
 }
 
 impl Watched {
     pub fn open(pid: i32, trigger: Trigger) -> Result<Self, Errno> {
-        let fd = pidfd::open(pid)?;
+        let fd = Rc::new(pidfd::open(pid)?);
         Ok(Self { pid, fd, trigger })
     }
 }
@@ -41,7 +42,7 @@ pub struct Hosts {
     /// The parent, also if its end is no trigger; 0 if it is outside of this PID namespace.
     starter: i32,
     /// Its pidfd.
-    pub host: Option<OwnedFd>,
+    pub host: Option<Rc<OwnedFd>>,
     hold_stdin: OnceCell<bool>,
     /// The host, or one of the launchers, had ended before it was found.
     gone: bool,
@@ -88,9 +89,19 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
         find_parent(&mut hosts, sighup_ignored);
     }
     // An init that has adopted treaper is not what the server would signal.
-    let counts = hosts.parent.is_some() || !is_init(hosts.starter, None);
-    let host = pidfd::open(hosts.starter).ok().filter(|_| counts);
-    hosts.host = host.filter(|_| pid::parent() == hosts.starter);
+    hosts.host = if hosts.parent.is_some() {
+        let parent = hosts
+            .watched
+            .iter()
+            .find(|watched| watched.pid == hosts.starter);
+        parent.map(|parent| Rc::clone(&parent.fd))
+    } else {
+        let opened = pidfd::open(hosts.starter).ok();
+        let opened = opened.filter(|_| !is_init(hosts.starter, None));
+        opened
+            .filter(|_| pid::parent() == hosts.starter)
+            .map(Rc::new)
+    };
     for &pid in &config.watch_pids {
         let watched = Watched::open(pid, Trigger::WatchedExit);
         let cannot = |errno| Error::kernel(&format!("watch pid {pid} (--watch-pid)"), errno);

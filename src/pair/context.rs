@@ -1,6 +1,7 @@
 //! What is the same for every process of treaper in one run.
 
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use super::board::Board;
 use crate::origin::{hosts::Hosts, place::Place};
@@ -34,7 +35,7 @@ pub struct Context<'a> {
     pub report: Option<&'a Report>,
     pub front: Option<Front>,
     /// The process that has started treaper.
-    pub host: Option<OwnedFd>,
+    pub host: Option<Rc<OwnedFd>>,
     pub spare: Option<Spare>,
 }
 

@@ -1,6 +1,7 @@
 //! How the monitor reaches the shim.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 
 use crate::sys::arrival::{Arrival, Origin};
 use crate::sys::signal::{self, Signal};
@@ -8,7 +9,7 @@ use crate::sys::{Errno, fd, pid, pidfd};
 
 pub enum Link {
     /// The shim is the parent, with this pid (perhaps 1), and a pidfd if the kernel can give one.
-    Parent(i32, Option<OwnedFd>),
+    Parent(i32, Option<Rc<OwnedFd>>),
     /// From a PID namespace of its own, the monitor cannot signal what is outside. But the shim
     /// reads this pipe, and each byte sends it SIGCONT, which also resumes it.
     Bell(OwnedFd),

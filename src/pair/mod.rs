@@ -10,13 +10,15 @@ mod monitor;
 mod shim;
 pub mod supervisor;
 
+use std::rc::Rc;
+
 use crate::contain::pidns;
 use crate::origin::{hosts::Watched, place::Place};
 use crate::output::{error::Error, stderr};
 use crate::plan::{event::Trigger, machine::Plan};
 use crate::sys::clone::{self, Fork};
 use crate::sys::signal;
-use crate::sys::{apart, fd, pid, pidfd, tty, wait::Ended};
+use crate::sys::{apart, fd, pid, tty, wait::Ended};
 use context::{Context, Prepared};
 use link::Link;
 use supervisor::Role;
@@ -34,7 +36,8 @@ pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
         let (read, write) = pipe.map_err(|errno| Error::kernel("make a pipe", errno))?;
         (pidns::fork(in_job)?, Some(read), Link::Bell(write))
     } else {
-        let link = Link::Parent(own, pidfd::open(own).ok());
+        let shim = watched.as_ref().ok().map(|shim| Rc::clone(&shim.fd));
+        let link = Link::Parent(own, shim);
         let forked = clone::fork(in_job);
         let forked = forked.map_err(|errno| Error::no_process("start the monitor", errno))?;
         (forked, None, link)

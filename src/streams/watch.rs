@@ -4,6 +4,7 @@
 //! without `--idle` data on it does not wake treaper.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
@@ -33,7 +34,7 @@ pub enum Source<'a> {
     /// Signals are read when no other source has an event.
     Signals(OwnedFd),
     /// A pidfd is readable when its process has ended.
-    Process(OwnedFd, Trigger),
+    Process(Rc<OwnedFd>, Trigger),
     /// The write end of the bell, which hangs up when the shim is gone, also without pidfds.
     Bell(RawFd),
     /// The line to the process in front of treaper: a byte is a trigger, a hang-up its end.
@@ -196,7 +197,8 @@ impl<'a> Watch<'a> {
 impl Source<'_> {
     fn polled(&self) -> Polled {
         let (fd, events) = match self {
-            Self::Signals(fd) | Self::Process(fd, _) => (fd.as_raw_fd(), Events::IN),
+            Self::Signals(fd) => (fd.as_raw_fd(), Events::IN),
+            Self::Process(fd, _) => (fd.as_raw_fd(), Events::IN),
             Self::Bell(bell) => (*bell, Events::empty()),
             Self::Front(line) => (line.as_raw_fd(), Events::IN),
             Self::Cgroup(events) => (*events, Events::PRI),

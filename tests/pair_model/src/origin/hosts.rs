@@ -1,6 +1,7 @@
 //! The parent alone. Its two watches are made as in the project.
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use crate::actor;
 use crate::output::error::Error;
@@ -15,7 +16,7 @@ pub const MONITOR: &CStr = c"tree-monitor";
 #[derive(Debug)]
 pub struct Watched {
     pub pid: i32,
-    pub fd: OwnedFd,
+    pub fd: Rc<OwnedFd>,
     pub trigger: Trigger,
 }
 
@@ -25,7 +26,7 @@ impl Watched {
         if trigger == Trigger::RelayKilled {
             return Err(Errno::SRCH);
         }
-        let fd = pidfd::open(pid)?;
+        let fd = Rc::new(pidfd::open(pid)?);
         Ok(Self { pid, fd, trigger })
     }
 }
@@ -34,7 +35,7 @@ impl Watched {
 pub struct Hosts {
     pub watched: Vec<Watched>,
     pub parent: Option<Parent>,
-    pub host: Option<OwnedFd>,
+    pub host: Option<Rc<OwnedFd>>,
 }
 
 impl Hosts {
