@@ -438,6 +438,10 @@ fn a_row_says_whether_a_start_with_an_option_would_be_refused() {
     let mut reader = std::fs::OpenOptions::new();
     let reader = reader.read(true).custom_flags(libc::O_NONBLOCK);
     let _reader = reader.open(&read).unwrap();
+    // Links to files that a start could make, or could not.
+    let [link, dangling] = ["link", "dangling"].map(path);
+    std::os::unix::fs::symlink("linked", &link).unwrap();
+    std::os::unix::fs::symlink("no/such/file", &dangling).unwrap();
     // Of a FIFO only a start can say whether it has a reader.
     for (row, option, possible, expected) in [
         ("--idle", "--idle=1h", Some(false), false),
@@ -487,6 +491,13 @@ fn a_row_says_whether_a_start_with_an_option_would_be_refused() {
             false,
         ),
         ("--report", &format!("--report={unread}"), Some(true), true),
+        ("--report", &format!("--report={link}"), Some(true), true),
+        (
+            "--report",
+            &format!("--report={dangling}"),
+            Some(false),
+            false,
+        ),
         ("--report", "--report=fd:700", Some(false), false),
         ("--finally", "--finally=true", Some(true), true),
     ] {

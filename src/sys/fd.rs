@@ -159,6 +159,9 @@ pub fn may_append(path: &OsStr) -> Result<(), Errno> {
     }
     // That of a plain name is empty.
     let parent = Path::new(".").join(Path::new(path).parent().ok_or(Errno::NOENT)?);
+    if let Ok(target) = std::fs::read_link(path) {
+        return may_append(parent.join(target).as_os_str());
+    }
     rustix::fs::access(&parent, Access::WRITE_OK | Access::EXEC_OK)
 }
 
