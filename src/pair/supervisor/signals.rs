@@ -97,8 +97,12 @@ impl Supervisor<'_> {
     fn pass_to_host(&self, arrival: &Arrival) {
         let is_alone = matches!(self.role, Role::Alone) && self.context.place.job_control;
         let is_trigger = matches!(self.context.rules().route(arrival), Route::Trigger(_));
+        // In a PID namespace, 1 is the number of an init, which all but the server may mean by it.
+        let is_init = matches!(self.role, Role::Monitor(Link::Bell(_)));
+        let server = self.context.board.server().map(Pid::get);
+        let is_server = matches!(arrival.origin, Origin::Process(pid) if server == Some(pid));
         let host = self.context.host.as_ref();
-        let host = host.filter(|_| !is_alone && !is_trigger);
+        let host = host.filter(|_| !is_alone && !is_trigger && (is_server || !is_init));
         let order = self.context.board.suspension.get();
         let sent = host.map(|host| match &self.role {
             // The bell would resume a job that Ctrl-Z has suspended.
