@@ -46,9 +46,9 @@ fn run_treaper(words: &[OsString]) -> i32 {
         stderr::line(format_args!("cannot run beside other threads: {how}"));
         return status::OWN_FAILURE.into();
     }
-    startup::find_arguments();
-    // Otherwise it would be `exe`, the name of the link.
+    // Otherwise it would be `exe`, the name of the link, or have a blank, which hides the fields.
     let _ = rustix::thread::set_name(c"treaper");
+    startup::find_arguments();
     run::main(words)
 }
 

@@ -168,7 +168,7 @@ impl<'a> Supervisor<'a> {
         }
         let finally = finally::run(self.context, trigger, status);
         // What the command has left in other groups is not of its own group, which is gone.
-        if finally.is_some() && !survived {
+        if self.context.config.finally.is_some() && !survived {
             self.kill_until_empty();
         }
         let report = self.context.report;
