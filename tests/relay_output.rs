@@ -458,6 +458,25 @@ fn after_a_stop_the_relay_gives_up_on_a_host_that_reads_nothing() {
     }
 }
 
+/// The server ends by itself in a drain, and leaves a process behind. The host pauses for longer than
+/// the relay waits after a stop.
+#[test]
+fn the_output_of_a_server_that_exits_in_a_drain_arrives_however_late_it_is_read() {
+    let script = "cat >/dev/null; head -c 150000 /dev/zero; sleep 1000 & exit 0";
+    let (mut reader, stdout) = sys::pipe().unwrap();
+    let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), script, None);
+    until("the server", || !talk.run.named("cat").is_empty());
+    // An earlier end would be that of a complete input.
+    std::thread::sleep(Duration::from_millis(1500));
+    talk.run.close_stdin();
+    until("the end of the server", || talk.run.named("sh").is_empty());
+    std::thread::sleep(Duration::from_secs(6));
+    let mut output = Vec::new();
+    reader.read_to_end(&mut output).unwrap();
+    assert_eq!(talk.run.wait_clean().code(), Some(0), "{}", talk.stderr());
+    assert_eq!(output.len(), 150_000, "{}", talk.stderr());
+}
+
 /// Nobody reads the output, so the relay gives up some seconds after the end of the tree.
 #[test]
 fn treaper_ends_by_the_signal_of_the_server_only_after_the_relay() {

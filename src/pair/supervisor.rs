@@ -194,7 +194,7 @@ impl<'a> Supervisor<'a> {
             if let Some(trigger) = after.trigger.filter(|_| is_sent) {
                 progress::stopped_unasked(trigger, self.stop_signal(after), "the rest of the tree");
             }
-            if after.trigger != Some(Trigger::ServerExit) {
+            if before.server_gone == after.server_gone {
                 self.tell_front(b"!");
             }
         }
