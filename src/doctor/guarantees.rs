@@ -38,7 +38,7 @@ pub const ROWS: [(&str, [&str; 3]); 13] = [
 pub const NOTES: [&str; 7] = [
     "A shell in its own session (setsid, Node's detached), sudo or su can hide the host: add --watch-ancestor NAME.",
     "The engine keeps the terminal open, so nothing shows that the client is gone. --idle TIME stops the server.",
-    "Processes that ignore the stop signal, or did not get it. The kernel sends it to the server alone.",
+    "Only the server gets the stop signal, from the kernel. Processes that this does not end survive.",
     "None if treaper runs as root. With --no-new-privs there are no such processes.",
     "Except a process that the server moves out of a group delegated to its user. --no-new-privs prevents that.",
     "Except processes that are put into the control group of the tree.",
