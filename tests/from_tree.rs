@@ -61,7 +61,7 @@ fn what_the_server_sends_reaches_a_host_outside_of_the_pid_namespace() {
         assert_eq!(host_of(&forwarded, "HUP", server), "got\n3\n", "{wrap:?}");
         assert_eq!(host_of(wrap, "HUP", server), "3\n", "{wrap:?}");
         // Other processes mean the init, as `halt` does.
-        let server = "trap 'echo back' USR1; sh -c 'kill -USR1 1; exit 0'; sleep 0.1; exit 3";
+        let server = "trap 'echo back' USR1; sh -c 'kill -USR1 1; sleep 1000' & sleep 0.3; exit 3";
         assert_eq!(host_of(wrap, "USR1", server), "3\n", "{wrap:?}");
     }
 }
