@@ -247,6 +247,34 @@ fn what_it_leaves_behind_ends_with_it() {
     assert_eq!(run.named("sleep").len(), 1);
 }
 
+/// A tracer keeps the command from being reaped, as a file system that hangs would keep it from ending.
+#[test]
+fn what_a_command_that_does_not_end_leaves_behind_ends_all_the_same() {
+    let leaves = |place: &Path| {
+        let place = place.display();
+        format!(
+            "setsid sleep 1000 & echo $$ >{place}/new; mv {place}/new {place}/pid; exec sleep 999"
+        )
+    };
+    let options = ["--grace=3s", "--kill-timeout=300ms"];
+    let mut run = start(&options, leaves, "server:exit=3");
+    until("the command", || run.directory().join("pid").exists());
+    let pid = lines(run.directory(), "pid").remove(0);
+    let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid]);
+    if tracer.log.wait("tracer", "tried").text("error") != "none" {
+        return skip("tracing a stranger is not allowed here");
+    }
+    let exit = run.wait();
+    let stderr = run.stderr();
+    assert_eq!(
+        (exit.code(), exit.left.len()),
+        (Some(3), 0),
+        "{exit:?} {stderr}"
+    );
+    drop(tracer);
+    run.wait_empty();
+}
+
 #[test]
 fn a_failure_is_one_line_and_a_member_of_the_report() {
     let mut run = start(&[], |_| "echo text; exit 7".to_owned(), "server:exit=3");
