@@ -72,6 +72,17 @@ fn a_host_whose_file_was_deleted_can_start_programs() {
     assert!(!copy.exists());
 }
 
+/// Its command name is a field of `/proc/self/stat`, beside that of the place of the arguments.
+#[test]
+fn a_host_whose_name_has_a_blank_can_start_programs() {
+    let directory = Directory::new();
+    let copy = directory.0.join("my host");
+    copy_program(HOST, &copy);
+    let mut host = Command::new(&copy);
+    let host = host.arg0("treaper").args(["--", "sh", "-c", "exit 7"]);
+    assert_eq!(outcome(host), (String::new(), Some(7)));
+}
+
 #[test]
 fn a_host_without_proc_can_start_programs() {
     if !sys::is_root() {
