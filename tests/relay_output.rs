@@ -470,6 +470,7 @@ fn the_output_of_a_server_that_exits_in_a_drain_arrives_however_late_it_is_read(
     std::thread::sleep(Duration::from_millis(1500));
     talk.run.close_stdin();
     until("the end of the server", || talk.run.named("sh").is_empty());
+    // That the relay does not give up, as it would after 5 s, is no event.
     std::thread::sleep(Duration::from_secs(6));
     let mut output = Vec::new();
     reader.read_to_end(&mut output).unwrap();
