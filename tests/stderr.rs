@@ -302,6 +302,26 @@ fn a_stdin_of_the_parent_on_a_file_system_that_hangs_does_not_delay_the_start() 
     }
 }
 
+/// The shim goes on for a monitor that the file keeps from its end.
+#[test]
+fn a_report_on_a_file_system_that_hangs_changes_no_status() {
+    let is_guarded = |scene: &(&[&str], &str)| scene.0 != LEVELS[1] || scene.1 == "works";
+    for (options, hangs) in scenes().filter(is_guarded) {
+        let Some(stdout) = on_a_file_system("report", hangs, options, 0) else {
+            return;
+        };
+        assert!(
+            stdout.ends_with("status 7\n"),
+            "{options:?}, {hangs}: {stdout}"
+        );
+        assert_eq!(
+            stdout.contains("\"schema\":1"),
+            hangs == "works",
+            "{stdout}"
+        );
+    }
+}
+
 /// A message of the relay, about a writer that it refuses, waits until the end.
 #[test]
 fn a_stderr_on_a_file_system_that_hangs_keeps_no_writer_waiting() {

@@ -8,6 +8,7 @@ use super::supervisor::{Role, Supervisor};
 use super::{board, bound::Bound, link};
 use crate::output::{error::Error, progress, status, stderr};
 use crate::plan::event::{Event, Trigger};
+use crate::plan::machine::State;
 use crate::streams::{forward::Route, watch::Watch};
 use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::pid::{self, Pid};
@@ -118,9 +119,9 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
         supervisor.give_up(what, errno);
     }
     let has_begun = context.config.finally.is_some() && board.take_over_finally(namespace);
-    // Once the command of `--finally` runs, nothing else is left to do.
+    // Once the tree is empty, or the command of `--finally` runs, nothing else is left to do.
     let last = board.plan(policy);
-    let (plan, first) = if has_begun && last.is_over() {
+    let (plan, first) = if last.state == State::Done || has_begun && last.is_over() {
         (last, None)
     } else {
         (board.resume(policy, clock::now()), Some(killed))
