@@ -365,6 +365,24 @@ fn treaper_is_not_killed_though_it_was_moved_into_the_group() {
     }
 }
 
+#[test]
+fn the_run_ends_with_the_tree_though_treaper_was_moved_into_the_group() {
+    let Some(place) = Place::new() else {
+        return skip("no cgroup v2 that this user may change");
+    };
+    for is_shim in [true, false] {
+        let options = [OPTIONS, &["--until=tree"]].concat();
+        let tree = Wrap::Treaper(&options).tree("server:on=USR1/3");
+        let mut run = place.scene().start(&tree).ready(&["server"]);
+        let group = place.0.join(place.groups().pop().unwrap());
+        let pid = if is_shim { run.shim() } else { run.monitor() };
+        fs::write(group.join("cgroup.procs"), pid.to_string()).unwrap();
+        sys::kill(run.named("server")[0].pid, libc::SIGUSR1).unwrap();
+        assert_eq!(run.wait_clean().code(), Some(3), "{}", run.stderr());
+        assert!(place.groups().is_empty(), "{}", run.stderr());
+    }
+}
+
 /// The host would see the end of the process that it has started.
 #[test]
 fn the_relay_is_not_killed_though_it_was_moved_into_the_group() {

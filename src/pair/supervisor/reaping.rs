@@ -34,7 +34,10 @@ impl Supervisor<'_> {
         // A process that was put into the group is of the tree, also if it is not a descendant. The
         // group is read only when no child is left: with a thousand servers, each look costs.
         let group = self.tree.cgroup().filter(|_| left == Left::Empty);
-        let populated = group.is_some_and(|group| group.is_populated() == Ok(true));
+        let populated = group.is_some_and(|group| {
+            group.expel(&self.tree.treaper);
+            group.is_populated() == Ok(true)
+        });
         let empty = left == Left::Empty && !populated;
         self.next_reap = match left {
             Left::More => Some(Duration::ZERO),
