@@ -82,6 +82,16 @@ fn what_a_child_of_the_server_sends_to_its_parent_reaches_the_host() {
     }
 }
 
+/// treaper has adopted it. Without treaper, the signal would be for an init.
+#[test]
+fn what_an_orphan_sends_to_its_parent_does_not_reach_the_host() {
+    let read = "read -r _ _ _ parent _ </proc/$$/stat";
+    let send = format!("until {read}; [ $parent = $P ]; do sleep 0.01; done; kill -USR1 $P");
+    let server =
+        format!("P=$PPID; export P; sh -c 'setsid sh -c \"$1\" &' sh '{send}' | cat; exit 3");
+    assert_eq!(host_of(WRAPS[1], "USR1", &server), "3\n");
+}
+
 /// The kernel reports the end of the server before a signal with a higher number.
 #[test]
 fn what_the_server_sends_right_before_its_end_reaches_the_host() {

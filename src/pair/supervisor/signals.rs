@@ -75,7 +75,7 @@ impl Supervisor<'_> {
         let Origin::Process(sender) = arrival.origin else {
             return false;
         };
-        let is_server = self.context.board.server().map(Pid::get) == Some(sender);
+        let is_server = self.is_server(sender);
         let is_of_tree = match &self.role {
             // What it has sent to itself is a signal that it has put back.
             Role::Monitor(_) if ![pid::parent(), pid::own()].contains(&sender) => {
@@ -91,18 +91,31 @@ impl Supervisor<'_> {
         is_from_tree && !self.context.manner.is_other_init
     }
 
+    /// Whether it is the server. The numbers of a PID namespace mean nothing to an heir.
+    fn is_server(&self, pid: i32) -> bool {
+        let server = self.tree.server.as_ref();
+        server.is_some_and(|server| server.pid.get() == pid)
+    }
+
+    /// Whether the sender can mean the host. An orphan gets the number of its new parent; and in a
+    /// PID namespace, 1 is the number of an init, which other processes than the server may mean.
+    fn means_host(&self, arrival: &Arrival) -> bool {
+        let Origin::Process(sender) = arrival.origin else {
+            return false;
+        };
+        let may_be_init = matches!(self.role, Role::Monitor(Link::Bell(_)));
+        let is_orphan = || proc::child_above(sender) == Ok(Some(sender));
+        self.is_server(sender) || !may_be_init && !is_orphan()
+    }
+
     /// What the server sends to its parent goes to the host, as it would without treaper (an X
     /// server says by SIGUSR1 that it is ready). Not if it would be a trigger, and not at a
     /// terminal if this process is in the job: then the server may have signalled its own group.
     fn pass_to_host(&self, arrival: &Arrival) {
         let is_alone = matches!(self.role, Role::Alone) && self.context.place.job_control;
         let is_trigger = matches!(self.context.rules().route(arrival), Route::Trigger(_));
-        // In a PID namespace, 1 is the number of an init, which all but the server may mean by it.
-        let is_init = matches!(self.role, Role::Monitor(Link::Bell(_)));
-        let server = self.context.board.server().map(Pid::get);
-        let is_server = matches!(arrival.origin, Origin::Process(pid) if server == Some(pid));
         let host = self.context.host.as_ref();
-        let host = host.filter(|_| !is_alone && !is_trigger && (is_server || !is_init));
+        let host = host.filter(|_| !is_alone && !is_trigger && self.means_host(arrival));
         let order = self.context.board.suspension.get();
         let sent = host.map(|host| match &self.role {
             // The bell would resume a job that Ctrl-Z has suspended.
