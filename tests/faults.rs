@@ -131,6 +131,39 @@ fn traced(rules: &[&str], options: &[&str]) -> Run {
     in_directory.start(&words)
 }
 
+/// As in a full memory cgroup, where the kernel frees what it can, and the next try succeeds.
+#[test]
+fn a_relay_that_has_no_memory_for_a_moment_loses_nothing() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    let scene = Scene::new().stdin_pipe();
+    let socket = format!("--inject=unix:{}", scene.directory().join("s").display());
+    // strace leaves what executes another program.
+    let strace = [
+        "strace",
+        "-f",
+        "-b",
+        "execve",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+    ];
+    let rule = "inject=write:error=ENOMEM:when=1+2";
+    let mut run = scene.start(&[&strace[..], &[rule, TREAPER, &socket, "cat"]].concat());
+    let lines: String = (0..20).map(|number| format!("{number}\n")).collect();
+    for line in lines.split_inclusive('\n') {
+        run.write_stdin(line.as_bytes());
+        until("the line", || {
+            run.stdout().ends_with(line) || run.ends_within(Duration::ZERO)
+        });
+    }
+    run.close_stdin();
+    assert_eq!(run.wait_clean().code(), Some(0), "{}", run.stderr());
+    assert_eq!(run.stdout(), lines, "{}", run.stderr());
+}
+
 /// Stops the shim as soon as the tree is ready. Returns whether it ever was.
 fn stop_when_ready(run: &mut Run) -> bool {
     let mut ready = false;

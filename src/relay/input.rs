@@ -10,8 +10,8 @@ use crate::relay::inbox::{self, Buffer, CHUNK, HOST};
 use crate::relay::life::{Awaited, Wanted};
 use crate::relay::turns::Turns;
 use crate::sys::poll::{self, Events, News, WatchFlags, Writes};
-use crate::sys::stream::Stream;
-use crate::sys::{Errno, clock, fd};
+use crate::sys::stream::{self, Stream};
+use crate::sys::{clock, fd};
 
 pub const NO_READER: &str = "the server is gone or no longer reads stdin";
 
@@ -82,7 +82,7 @@ impl Input {
                 self.last = clock::now();
                 turns.host_read(self.inbox.rest(), self.last);
             }
-            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) if stream::is_for_later(errno) => {}
             // An error of the connection is its end.
             Ok(0) | Err(_) => {
                 self.is_complete = true;
@@ -158,7 +158,7 @@ impl Input {
             return false;
         }
         let result = server.write(bytes);
-        self.is_blocked = result == Err(Errno::AGAIN);
+        self.is_blocked = result.is_err_and(stream::is_for_later);
         match result {
             Ok(count) => {
                 self.last = clock::now();
@@ -171,7 +171,7 @@ impl Input {
                 };
                 self.is_within = !has_ended;
             }
-            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) if self.is_blocked => {}
             Err(_) => self.leave(NO_READER),
         }
         !self.is_blocked

@@ -161,7 +161,7 @@ impl Output {
                 self.buffer.written(count);
                 self.since = self.since.map(|_| clock::now());
             }
-            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) if stream::is_for_later(errno) => {}
             Err(_) => self.lose_reader(),
         }
     }

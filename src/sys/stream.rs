@@ -1,6 +1,7 @@
 //! Streams that other processes share: used without waiting, and without a change of their flags.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::net::{
@@ -10,7 +11,7 @@ use rustix::pipe::{PIPE_BUF, PipeFlags, SpliceFlags};
 
 use super::fd::{self, Kind, reopen};
 use super::signal::Signal;
-use super::{Errno, arrival, pid, proc, std_fd};
+use super::{Errno, arrival, clock, pid, proc, std_fd};
 
 pub struct Stream {
     fd: OwnedFd,
@@ -99,6 +100,16 @@ impl Stream {
         }
         result
     }
+}
+
+/// Whether to try again when poll reports something. Without memory it reports that at once, so
+/// this waits a moment.
+pub fn is_for_later(errno: Errno) -> bool {
+    let lacks_memory = matches!(errno, Errno::NOMEM | Errno::NOBUFS);
+    if lacks_memory {
+        clock::pause(Duration::from_millis(10));
+    }
+    lacks_memory || matches!(errno, Errno::AGAIN | Errno::INTR)
 }
 
 impl AsFd for Stream {
