@@ -39,7 +39,7 @@ pub const NOTES: [&str; 7] = [
     "A shell in its own session (setsid, Node's detached), sudo or su can hide the host: add --watch-ancestor NAME.",
     "The engine keeps the terminal open, so nothing shows that the client is gone. --idle TIME stops the server.",
     "Only the server gets the stop signal, from the kernel. Processes that this does not end survive.",
-    "None if treaper runs as root. With --no-new-privs there are no such processes.",
+    "None if treaper has CAP_KILL (root). With --no-new-privs there are no such processes.",
     "Except a process that the server moves out of a group delegated to its user. --no-new-privs prevents that.",
     "Except processes that are put into the control group of the tree.",
     "They are in uninterruptible sleep, or a debugger outside of the tree holds them. They are listed, and the exit status is 123.",
