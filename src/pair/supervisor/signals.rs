@@ -5,7 +5,7 @@ use std::{os::fd::AsFd, time::Duration};
 use super::{Link, Role, Supervisor};
 use crate::plan::event::{Event, Trigger};
 use crate::sys::arrival::{self, Arrival, Origin};
-use crate::sys::pid::{self, Pid};
+use crate::sys::pid;
 use crate::sys::signal::{self, Signal};
 use crate::sys::{Errno, parent::Parent, pidfd, proc};
 use crate::{
