@@ -267,7 +267,7 @@ fn because(path: &Path, errno: Errno) -> String {
             "; run as root, or in a delegated group (systemd: Delegate=yes, or systemd-run --user --scope -p Delegate=yes)"
         }
         Errno::AGAIN => "; a group above has reached cgroup.max.descendants or cgroup.max.depth",
-        Errno::ROFS => "; the container mounts it read-only: mount it writable",
+        Errno::ROFS => "; mount it writable, or set ProtectControlGroups=no in the unit",
         _ => "",
     };
     format!("{}: {text}{remedy}", path.display())
