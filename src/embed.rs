@@ -9,7 +9,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::output::{status, stderr};
-use crate::{run, sys::startup};
+use crate::run;
+use crate::sys::{clone, startup};
 
 /// The file name of an installed treaper, and the `argv[0]` of a host that is started as treaper.
 const NAME: &str = "treaper";
@@ -32,7 +33,7 @@ static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
 pub fn dispatch() {
     let words: Vec<OsString> = std::env::args_os().collect();
     if words.len() > 2 && words[0] == NAME && words[1] == "--" {
-        std::process::exit(run_treaper(&words));
+        clone::exit_now(run_treaper(&words));
     }
     EXECUTABLE.get_or_init(|| match startup::executable().map(std::path::absolute) {
         Some(Ok(path)) if fs::metadata(OWN_FILE).is_err() => path,

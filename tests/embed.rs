@@ -83,6 +83,15 @@ fn a_host_whose_name_has_a_blank_can_start_programs() {
     assert_eq!(outcome(host), (String::new(), Some(7)));
 }
 
+/// Neither process of the pair runs it.
+#[test]
+fn an_exit_handler_runs_once_in_the_host() {
+    let mut host = Command::new(HOST);
+    let host = host.args(["run", "sh", "-c", "exit 7"]);
+    let result = outcome(host.env("EXIT_HANDLER", "1"));
+    assert_eq!(result, ("an exit handler\n".into(), Some(7)));
+}
+
 #[test]
 fn a_host_without_proc_can_start_programs() {
     if !sys::is_root() {
