@@ -19,13 +19,9 @@ use crate::settings::cli::{self, Variables};
 use crate::settings::config::{Config, Manner};
 use crate::sys::startup::Standing;
 
-/// The init under whose name treaper was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
-    Tini,
-    DumbInit,
-    Catatonit,
-}
+/// The parser of the init under whose name treaper was started.
+#[derive(Clone, Copy)]
+pub struct Program(fn(&Call<'_>) -> Result<Start, Answer>);
 
 /// What has to be run, and in whose words it is reported.
 pub struct Start {
@@ -109,9 +105,9 @@ impl Program {
     /// The program that `name`, an `argv[0]`, means. Only the last part of the path counts.
     pub fn named(name: &OsStr) -> Option<Self> {
         match name.as_bytes().rsplit(|byte| *byte == b'/').next()? {
-            b"tini" | b"tini-static" | b"docker-init" => Some(Self::Tini),
-            b"dumb-init" => Some(Self::DumbInit),
-            b"catatonit" | b"podman-init" => Some(Self::Catatonit),
+            b"tini" | b"tini-static" | b"docker-init" => Some(Self(tini::parse)),
+            b"dumb-init" => Some(Self(dumb_init::parse)),
+            b"catatonit" | b"podman-init" => Some(Self(catatonit::parse)),
             _ => None,
         }
     }
@@ -119,16 +115,11 @@ impl Program {
     /// Translates `arguments`, which begin with the name of the program.
     pub fn parse(self, arguments: &[OsString], variables: &Variables) -> Result<Start, Answer> {
         let name = arguments.first().map(|name| name.to_string_lossy());
-        let call = Call {
+        self.0(&Call {
             name: name.unwrap_or_default().into_owned(),
             words: arguments.get(1..).unwrap_or_default(),
             variables,
-        };
-        match self {
-            Self::Tini => tini::parse(&call),
-            Self::DumbInit => dumb_init::parse(&call),
-            Self::Catatonit => catatonit::parse(&call),
-        }
+        })
     }
 }
 
