@@ -88,20 +88,12 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
     if config.parent && pid::own() != 1 {
         find_parent(&mut hosts, sighup_ignored);
     }
-    // An init that has adopted treaper is not what the server would signal.
-    hosts.host = if hosts.parent.is_some() {
-        let parent = hosts
-            .watched
-            .iter()
-            .find(|watched| watched.pid == hosts.starter);
-        parent.map(|parent| Rc::clone(&parent.fd))
-    } else {
-        let opened = pidfd::open(hosts.starter).ok();
-        let opened = opened.filter(|_| !is_init(hosts.starter, None));
-        opened
-            .filter(|_| pid::parent() == hosts.starter)
-            .map(Rc::new)
-    };
+    if hosts.parent.is_none() {
+        // An init that has adopted treaper is not what the server would signal.
+        let counts = |_: &OwnedFd| !is_init(hosts.starter, None) && pid::parent() == hosts.starter;
+        let opened = pidfd::open(hosts.starter).ok().filter(counts);
+        hosts.host = opened.map(Rc::new);
+    }
     for &pid in &config.watch_pids {
         let watched = Watched::open(pid, Trigger::WatchedExit);
         let cannot = |errno| Error::kernel(&format!("watch pid {pid} (--watch-pid)"), errno);
@@ -122,8 +114,10 @@ pub fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     (hosts.parent, hosts.starter) = (Some(Parent::new(current)), current);
     // Before it is opened, the pid may get to another process. So `watch_parent` compares getppid()
     // again. Without a pidfd, the parent-death signal and getppid() are still there.
-    let opened = Watched::open(current, Trigger::ParentExit);
-    hosts.watched.extend(opened);
+    if let Ok(parent) = Watched::open(current, Trigger::ParentExit) {
+        hosts.host = Some(Rc::clone(&parent.fd));
+        hosts.watched.push(parent);
+    }
     let has_peer = matches!(fd::kind(STDIN), Kind::Pipe | Kind::Socket);
     let own = || proc::view().and_then(|proc| proc.target(pid::own(), STDIN));
     let stdin = has_peer.then(own).and_then(Result::ok);
