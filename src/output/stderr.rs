@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write};
 use std::mem;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use log::{LevelFilter, Log, Metadata, Record};
@@ -12,8 +12,6 @@ use crate::sys::pid::Pid;
 use crate::sys::wait::Wait;
 use crate::sys::{apart, clock, fd};
 
-/// That of `--log`.
-static FILTER: OnceLock<env_logger::Logger> = OnceLock::new();
 /// Whether each line is written by a process of its own, if the write may wait.
 static APART: AtomicBool = AtomicBool::new(false);
 /// The last ones of these processes; 0: none. The next one takes the place of the oldest.
@@ -37,15 +35,18 @@ pub fn finish_apart() {
     }
 }
 
-struct Stderr;
+/// With the filter of `--log`.
+struct Stderr(Option<env_logger::Logger>);
 
 impl Log for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        FILTER.get().is_none_or(|filter| filter.enabled(metadata))
+        let filter = self.0.as_ref();
+        filter.is_none_or(|filter| filter.enabled(metadata))
     }
 
     fn log(&self, record: &Record<'_>) {
-        if FILTER.get().is_none_or(|filter| filter.matches(record)) {
+        let filter = self.0.as_ref();
+        if filter.is_none_or(|filter| filter.matches(record)) {
             line(*record.args());
         }
     }
@@ -55,18 +56,14 @@ impl Log for Stderr {
 
 /// `filter` takes precedence over `verbosity`.
 pub fn init(verbosity: u8, filter: Option<&str>) {
-    let mut level = match verbosity {
+    let level = match verbosity {
         0 => LevelFilter::Warn,
         1 => LevelFilter::Info,
         _ => LevelFilter::Debug,
     };
-    if let Some(filter) = filter {
-        let logger = env_logger::Builder::new().parse_filters(filter).build();
-        level = logger.filter();
-        let _ = FILTER.set(logger);
-    }
-    let _ = log::set_logger(&Stderr);
-    log::set_max_level(level);
+    let filter = filter.map(|filter| env_logger::Builder::new().parse_filters(filter).build());
+    log::set_max_level(filter.as_ref().map_or(level, env_logger::Logger::filter));
+    let _ = log::set_logger(Box::leak(Box::new(Stderr(filter))));
 }
 
 pub fn line(text: fmt::Arguments<'_>) {
