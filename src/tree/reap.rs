@@ -6,7 +6,7 @@ use crate::sys::wait::{self, Change, Ended, Wait};
 use crate::sys::{Errno, pid, proc};
 use crate::tree::Tree;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Reaped {
     pub left: Left,
     /// How the server ended, if it did.
@@ -15,13 +15,14 @@ pub struct Reaped {
     pub server_job: Option<Change>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Left {
     /// No process of the tree is left.
     Empty,
     /// Processes that have not ended.
     Living,
     /// There is more to take. The caller reaps again after it has handled everything else.
+    #[default]
     More,
     /// wait has failed in a way that no manual foresees.
     Unknown(Errno),
@@ -37,11 +38,7 @@ impl Tree {
     /// Takes changes of children until there are none, at most [`BATCH`]. Calls `each` for each
     /// child that has ended: its pid, how it ended, and whether it was the server.
     pub fn reap(&mut self, each: &mut dyn FnMut(i32, Ended, bool)) -> Reaped {
-        let mut reaped = Reaped {
-            left: Left::More,
-            server: None,
-            server_job: None,
-        };
+        let mut reaped = Reaped::default();
         for _ in 0..BATCH {
             reaped.left = match Wait::any().ended().suspended().resumed().take() {
                 Ok(Some((pid, change))) => {
