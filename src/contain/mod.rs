@@ -29,7 +29,9 @@ impl Level {
 }
 
 /// By what, apart from descent, the processes of the tree are known.
+#[derive(Default)]
 pub enum Containment {
+    #[default]
     Group,
     /// The members of this group are of the tree as well.
     Cgroup(Cgroup),

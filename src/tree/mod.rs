@@ -79,6 +79,7 @@ pub enum StopSent {
     ByTreaper,
 }
 
+#[derive(Default)]
 pub struct Tree {
     pub server: Option<Server>,
     /// Children from before this process executed treaper: they and theirs are not of the tree.
@@ -106,16 +107,8 @@ impl Tree {
             server,
             strangers,
             treaper: [pid::own(), 0, 0],
-            spare: None,
-            ending_init: None,
             containment,
-            search: Search::Files,
-            ledger: None,
-            cut_short: false,
-            first_step: None,
-            reaped: 0,
-            daemons: None,
-            sigkill: Sigkill::default(),
+            ..Self::default()
         }
     }
 

@@ -32,9 +32,10 @@ static MEMORY: Mutex<Memory> = Mutex::new(([0; ROOM], [(0, 0); ROOM]));
 type Memory = ([i32; ROOM], [(i32, i32); ROOM]);
 
 /// How the children of a process are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Search {
     /// `/proc/PID/task/TID/children`
+    #[default]
     Files,
     /// One scan of `/proc/*/stat` for each walk.
     Scan,

@@ -7,8 +7,9 @@ pub use treaper::contain::Level;
 use crate::output::error::Error;
 use cgroup::Cgroup;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub enum Containment {
+    #[default]
     Group,
     Pidns,
 }

@@ -7,8 +7,9 @@ use crate::sys::pid::Pid;
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::Wait;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Search {
+    #[default]
     Files,
     Scan,
     Wait,
