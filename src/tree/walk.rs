@@ -10,7 +10,7 @@
 
 mod kernel;
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::sys::pid::Pid;
@@ -77,17 +77,6 @@ pub struct Scope<'a> {
     pub reach: Reach,
 }
 
-impl Scope<'_> {
-    fn no_gaps(&self) -> Gaps {
-        Gaps {
-            errno: None,
-            search: self.start,
-            disturbed: self.reach != Reach::WatchedTree,
-            cut_short: false,
-        }
-    }
-}
-
 pub struct Room<'a> {
     pub pending: &'a mut [i32],
     /// One scan of `/proc`: (pid, parent).
@@ -96,9 +85,8 @@ pub struct Room<'a> {
 
 /// Visits every process of the tree, parents first, each right after its children were read.
 pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
-    let Ok(mut memory) = MEMORY.try_lock() else {
-        return scope.no_gaps();
-    };
+    // It is free: no thread and no walk is beside this one.
+    let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     let (pending, scanned) = &mut *memory;
     // `/proc` is tried again at each walk, even if it could not be used the last time.
     let kernel = Linux(proc::view());
@@ -120,7 +108,12 @@ pub fn walk_in<K: Kernel>(
 ) -> Gaps {
     let mut walk = Walk {
         kernel,
-        gaps: scope.no_gaps(),
+        gaps: Gaps {
+            errno: None,
+            search: scope.start,
+            disturbed: scope.reach != Reach::WatchedTree,
+            cut_short: false,
+        },
         scope,
         room,
         len: 0,
