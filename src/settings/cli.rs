@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
 use crate::output::error::{Error, Shown};
-use crate::settings::config::{Config, NO_COMMAND, PREFIX};
+use crate::settings::config::{self, Config, NO_COMMAND, PREFIX};
 use crate::settings::options::{self, GROUPS, Opt};
 
 pub const ABOUT: &str = "run a server, and stop it with everything it ever started";
@@ -174,9 +174,7 @@ fn first_line(error: &clap::Error) -> String {
 fn explain_variable(error: &clap::Error) -> String {
     let line = first_line(error);
     let (long, rest) = line.split_once(": ").unwrap_or_default();
-    let option = options::all().find(|option| option.long == long);
-    let name = option.and_then(Opt::variable).unwrap_or_default();
-    format!("{name}: {rest}")
+    format!("{}: {rest}", config::variable(long))
 }
 
 fn explain(error: &clap::Error) -> String {
@@ -184,12 +182,8 @@ fn explain(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::ValueValidation {
         return format!("--{line}");
     }
-    let context = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => text.as_str(),
-        _ => "",
-    };
-    match context(ContextKind::SuggestedArg) {
-        "" => format!("{line}; see treaper --help"),
-        similar => format!("{line}; did you mean {similar}?"),
+    match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(similar)) => format!("{line}; did you mean {similar}?"),
+        _ => format!("{line}; see treaper --help"),
     }
 }
