@@ -168,10 +168,7 @@ pub fn log_filter(text: &str) -> Result<String, &'static str> {
         Some((module, level)) => is_module(module) && is_level(level),
         None => is_level(directive) || is_module(directive),
     });
-    if !good {
-        return Err(
-            "expected levels (off, error, warn, info, debug, trace), for modules treaper::NAME=LEVEL",
-        );
-    }
-    Ok(text.to_owned())
+    good.then(|| text.to_owned()).ok_or(
+        "expected levels (off, error, warn, info, debug, trace), for modules treaper::NAME=LEVEL",
+    )
 }
