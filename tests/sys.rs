@@ -16,6 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use common::family::{self, in_a_child};
@@ -43,6 +44,33 @@ fn living_child() -> i32 {
         sys::pdeathsig(libc::SIGKILL);
         family::live();
     })
+}
+
+/// Each thread has a list of its own, and what it leaves behind moves to the list of another one.
+#[test]
+fn the_children_of_a_process_are_incomplete_if_a_thread_has_ended_meanwhile() {
+    let first = living_child();
+    let (end, ends) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    let later = std::thread::spawn(move || {
+        tell.send((nix::unistd::gettid(), living_child())).unwrap();
+        let _ = ends.recv();
+    });
+    let (thread, second) = told.recv().unwrap();
+    let (mut end, path) = (Some(end), format!("/proc/self/task/{thread}"));
+    let view = treaper::sys::proc::view().unwrap();
+    let list = view.children(treaper::sys::pid::own(), &mut |child| {
+        if child == first {
+            end = None;
+            until("the end of the thread", || !Path::new(&path).exists());
+        }
+    });
+    later.join().unwrap();
+    for child in [first, second] {
+        family::kill(child);
+        sys::wait_for(child);
+    }
+    assert_eq!(list, Err(Errno::SRCH));
 }
 
 /// The signal that has arrived by now.

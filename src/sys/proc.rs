@@ -320,7 +320,8 @@ impl View {
 
     /// Calls `each` with every child of `pid`, over all its threads. A list longer than a page can
     /// lack some children if others leave meanwhile: to find all, ask again. `ENOENT`, `ESRCH`:
-    /// gone; `ENOSYS`: a kernel without `CONFIG_PROC_CHILDREN`. See `proc_pid_task(5)`, `children`.
+    /// gone, or a thread is, whose children another one has got; `ENOSYS`: a kernel without
+    /// `CONFIG_PROC_CHILDREN`. See `proc_pid_task(5)`, `children`.
     pub fn children(self, pid: i32, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
         let tasks = Path::new(pid, "task");
         // Two links are the directory's own, so three mean one thread, which needs no listing.
@@ -331,18 +332,18 @@ impl View {
             }
         }
         let tasks = open(tasks.as_c_str(), OFlags::DIRECTORY)?;
-        let (mut seen, mut failure) = (false, None);
+        let (mut seen, mut ended, mut failure) = (false, false, None);
         let mut of_thread = |thread| match children_of_thread(pid, thread, each) {
             Ok(()) => seen = true,
             // The thread may have ended, or the kernel has no such file.
-            Err(Errno::NOENT | Errno::SRCH) => {}
+            Err(Errno::NOENT | Errno::SRCH) => ended = true,
             Err(other) => failure = Some(other),
         };
         numbers_in(&tasks, &mut of_thread)?;
         match failure {
             Some(errno) => Err(errno),
-            None if seen => Ok(()),
-            None if self.stat(pid).is_ok() => Err(Errno::NOSYS),
+            None if !ended => Ok(()),
+            None if !seen && self.stat(pid).is_ok() => Err(Errno::NOSYS),
             None => Err(Errno::SRCH),
         }
     }

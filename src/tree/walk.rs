@@ -267,7 +267,11 @@ impl<K: Kernel> Walk<'_, K> {
         let (kernel, own, len) = (self.kernel, pid == self.own, self.len);
         match self.gaps.search {
             Search::Files => match kernel.children(pid, &mut |child| self.append(child)) {
-                Ok(()) | Err(Errno::SRCH) => return,
+                Ok(()) => return,
+                Err(Errno::SRCH) => {
+                    self.gaps.disturbed = true;
+                    return;
+                }
                 Err(Errno::NOENT) if !own => return,
                 // Only this one is scanned for: a scan finds no hidden process, but a list does.
                 Err(Errno::PERM) if !own => {}

@@ -20,6 +20,8 @@ pub struct Features {
     pub parents: bool,
     /// How many handles there can be at once.
     pub handles: usize,
+    /// In each process a thread ends while the lists of its threads are read.
+    pub threads_end: bool,
 }
 
 impl Features {
@@ -27,6 +29,7 @@ impl Features {
         lists: true,
         parents: true,
         handles: 1000,
+        threads_end: false,
     };
 }
 
@@ -156,7 +159,8 @@ impl Kernel for Simulated<'_> {
             .children(pid as u32)
             .into_iter()
             .for_each(|child| each(number(child)));
-        Ok(())
+        let ended = self.features.threads_end && pid != number(US);
+        ended.then_some(Errno::SRCH).map_or(Ok(()), Err)
     }
 
     fn processes(&self, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {

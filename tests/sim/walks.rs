@@ -42,6 +42,7 @@ fn random_features(rng: &mut Rng) -> Features {
         lists: rng.percent(70),
         parents: rng.percent(50),
         handles: rng.pick(&[4, 20, 1000]),
+        ..Features::ALL
     }
 }
 
@@ -164,6 +165,22 @@ fn a_walk_without_room_for_all_says_so() {
             let gaps = kernel.walk_in(&mut vec![0; room], &[], &mut |_| visited += 1);
             assert_eq!((visited, gaps.cut_short), (room, full), "{lists}");
         }
+    }
+}
+
+/// Another thread has adopted its children, and the list of that one may have been read before.
+#[test]
+fn a_thread_that_has_ended_makes_the_walk_disturbed() {
+    for threads_end in [true, false] {
+        let mut table = Table::new(Rng::new(1));
+        let child = table.start(US, QUIET);
+        table.start(child, QUIET);
+        let features = Features {
+            threads_end,
+            ..Features::ALL
+        };
+        let (visited, gaps) = walk(&Simulated::new(&mut table, features), &[]);
+        assert_eq!((visited.len(), gaps.disturbed), (2, threads_end));
     }
 }
 
