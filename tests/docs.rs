@@ -455,7 +455,10 @@ fn options_in_manual(text: &str) -> BTreeSet<String> {
     let marked = text.split("Fl Fl ").skip(1);
     let marked = marked.map(|rest| rest.split([' ', '\n']).next().unwrap().to_owned());
     let typed = text.replace("\\-", "-");
-    let typed = typed.lines().filter(|line| line.contains("treaper --"));
+    // Other programs may be in front of it, with options of their own.
+    let typed = typed
+        .lines()
+        .filter_map(|line| line.find("treaper --").map(|at| &line[at..]));
     let typed = typed.flat_map(|line| long_options(line.split(" -- ").next().unwrap()));
     marked.chain(typed).collect()
 }
