@@ -41,8 +41,6 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     let plan = Plan::new(context.policy()).inherit(true, false, clock::now());
     let terminate = Event::Trigger(Trigger::Terminate);
     let plan = supervise::run(&mut supervisor, plan, Some(terminate));
-    Ok(match plan.state {
-        State::Survived => status::SURVIVORS,
-        _ => 0,
-    })
+    let survived = plan.state == State::Survived;
+    Ok(if survived { status::SURVIVORS } else { 0 })
 }

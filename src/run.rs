@@ -46,8 +46,7 @@ fn run(arguments: &[OsString], inherited: &Inherited) -> Result<u8, Error> {
 }
 
 fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8 {
-    let variables: Vec<_> = std::env::vars_os().collect();
-    let start = match program.parse(arguments, &variables) {
+    let start = match program.parse(arguments, &std::env::vars_os().collect::<Vec<_>>()) {
         Ok(start) => start,
         Err(Answer::Stdout(text)) => return u8::from(print(&text).is_err()),
         Err(Answer::Stderr(status, text)) => return dropin::complain(status, &text),
@@ -55,14 +54,13 @@ fn run_as(program: Program, arguments: &[OsString], inherited: &Inherited) -> u8
     let voice = &*start.voice;
     let result = start.config.and_then(|config| {
         open_stderr(&config)?;
-        let request = Request {
+        let run = if start.pauses { pause::run } else { start::run };
+        run(Request {
             config: &config,
             manner: start.manner,
             voice,
             inherited,
-        };
-        let run = if start.pauses { pause::run } else { start::run };
-        run(request)
+        })
     });
     result.unwrap_or_else(|error| voice.report_failure(&error, &start.command[0]))
 }

@@ -145,14 +145,13 @@ fn try_start(level: &str, arguments: &[OsString], inherited: &Inherited) -> Resu
             fd::redirect(writer.as_fd(), fd::STDERR);
             fd::separate_streams();
             drop((messages, writer));
-            let request = Request {
+            let status = start::run(Request {
                 config: &config,
                 manner: Manner::default(),
                 voice: &Own,
                 inherited,
-            };
-            let status = start::run(request)
-                .unwrap_or_else(|error| Own.report_failure(&error, OsStr::new("")));
+            })
+            .unwrap_or_else(|error| Own.report_failure(&error, OsStr::new("")));
             clone::exit_now(status.into())
         }
     }

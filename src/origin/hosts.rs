@@ -91,8 +91,7 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
     if hosts.parent.is_none() {
         // An init that has adopted treaper is not what the server would signal.
         let counts = |_: &OwnedFd| !is_init(hosts.starter, None) && pid::parent() == hosts.starter;
-        let opened = pidfd::open(hosts.starter).ok().filter(counts);
-        hosts.host = opened.map(Rc::new);
+        hosts.host = pidfd::open(hosts.starter).ok().filter(counts).map(Rc::new);
     }
     for &pid in &config.watch_pids {
         let watched = Watched::open(pid, Trigger::WatchedExit);

@@ -152,12 +152,10 @@ impl<'a> Supervisor<'a> {
             KillMode::Mixed => &"the stop began",
             _ => &signal,
         };
-        if let Some((kill, stop)) = sigkill.since.zip(self.stopping_since) {
-            let time = Seconds::about(kill.saturating_sub(stop));
-            log::warn!("{trigger}: had to SIGKILL {victims}, alive {time} after {begin}");
-        } else {
-            log::warn!("{trigger}: had to SIGKILL {victims}, alive after {begin}");
-        }
+        let times = sigkill.since.zip(self.stopping_since);
+        let time = times.map(|(kill, stop)| Seconds::about(kill.saturating_sub(stop)));
+        let time = time.map_or(String::new(), |time| format!(" {time}"));
+        log::warn!("{trigger}: had to SIGKILL {victims}, alive{time} after {begin}");
     }
 
     /// When the tree is gone, or was given up (`survived`). `status`: the exit status.

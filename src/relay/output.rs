@@ -119,8 +119,7 @@ impl Output {
     pub fn read(&mut self, turns: &mut Turns) {
         while let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) {
             let most = self.left.unwrap_or(CHUNK);
-            let result = self.buffer.fill(most, |bytes| from.read(bytes));
-            match result {
+            match self.buffer.fill(most, |bytes| from.read(bytes)) {
                 Ok(count @ 1..) => {
                     self.left = self.left.map(|left| left - count);
                     turns.output_read(self.buffer.rest());

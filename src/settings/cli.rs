@@ -136,7 +136,12 @@ pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Er
         Err(error) => error,
     };
     match grammar().try_get_matches_from(arguments) {
-        Ok(_) => Err(Error::new(explain_variable(&error))),
+        Ok(_) => {
+            // A variable has the mistake, and the line begins with the name of its option.
+            let line = first_line(&error);
+            let (long, rest) = line.split_once(": ").unwrap_or_default();
+            Err(Error::new(format!("{}: {rest}", config::variable(long))))
+        }
         // A help or version is no error.
         Err(text) if !text.use_stderr() => Ok(Parsed::Print(text.to_string())),
         Err(error) => Err(Error::new(explain(&error))),
@@ -169,12 +174,6 @@ fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
-}
-
-fn explain_variable(error: &clap::Error) -> String {
-    let line = first_line(error);
-    let (long, rest) = line.split_once(": ").unwrap_or_default();
-    format!("{}: {rest}", config::variable(long))
 }
 
 fn explain(error: &clap::Error) -> String {

@@ -267,9 +267,8 @@ impl<K: Kernel> Walk<'_, K> {
         let (kernel, own, len) = (self.kernel, pid == self.own, self.len);
         match self.gaps.search {
             Search::Files => match kernel.children(pid, &mut |child| self.append(child)) {
-                Ok(()) => return,
-                Err(Errno::SRCH) => {
-                    self.gaps.disturbed = true;
+                listed @ (Ok(()) | Err(Errno::SRCH)) => {
+                    self.gaps.disturbed |= listed.is_err();
                     return;
                 }
                 Err(Errno::NOENT) if !own => return,

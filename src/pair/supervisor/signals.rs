@@ -100,12 +100,10 @@ impl Supervisor<'_> {
     /// Whether the sender can mean the host. An orphan gets the number of its new parent; and in a
     /// PID namespace, 1 is the number of an init, which other processes than the server may mean.
     fn means_host(&self, arrival: &Arrival) -> bool {
-        let Origin::Process(sender) = arrival.origin else {
-            return false;
-        };
         let may_be_init = matches!(self.role, Role::Monitor(Link::Bell(_)));
-        let is_orphan = || proc::child_above(sender) == Ok(Some(sender));
-        self.is_server(sender) || !may_be_init && !is_orphan()
+        let is_orphan = |pid| proc::child_above(pid) == Ok(Some(pid));
+        let may_mean = |pid| self.is_server(pid) || !may_be_init && !is_orphan(pid);
+        matches!(arrival.origin, Origin::Process(sender) if may_mean(sender))
     }
 
     /// What the server sends to its parent goes to the host, as it would without treaper (an X
