@@ -44,6 +44,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("listen", &["EPERM"]),
     ("lseek", &["EINVAL", "EPERM"]),
     ("mmap", &["ENOMEM"]),
+    ("mlock", &["EPERM", "ENOMEM"]),
     ("newfstatat", &["ENOMEM", "EACCES"]),
     ("open", &["EMFILE", "ENOMEM", "EACCES", "EINTR"]),
     ("openat", &["EMFILE", "ENOMEM", "EACCES", "EINTR"]),

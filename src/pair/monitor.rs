@@ -89,6 +89,7 @@ pub fn start_server<'a>(
     // From here on the only way out is an empty tree, whether the server's exec is done or not.
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
     super::release(&[], place, &mut strangers);
+    prctl::keep_code();
     let is_auto = config.stdin == StdinMode::Auto;
     let mut stdin = place.stdin;
     if stdin == Some(Trigger::StdinEof) && is_auto && !prepared.hosts.hold_stdin() {

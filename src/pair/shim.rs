@@ -14,7 +14,7 @@ use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, DYING, Ended, Wait};
-use crate::sys::{Errno, apart, clock, fd, parent::Parent, pidfd, proc};
+use crate::sys::{Errno, apart, clock, fd, parent::Parent, pidfd, prctl, proc};
 use crate::tree::{Server, StopSent, Tree};
 use crate::{contain::Containment, job_control, settings::config::ForwardTo};
 
@@ -43,6 +43,7 @@ pub fn run(
         strangers: place.strangers.clone(),
     };
     super::release(&[fd::STDIN, fd::STDOUT], place, &mut shim.strangers);
+    prctl::keep_code();
     // Terminals open the next pane where the leader of the foreground job is.
     if !place.job_control {
         fd::leave_directory();
@@ -201,7 +202,11 @@ impl Shim<'_> {
         let late_at = self.bound.late_at(&plan, finally_until, now);
         if late_at.is_some_and(|at| at <= now) && self.bound.is_held(self.monitor, now) {
             // The monitor may have reaped it, and from now on it cannot do so.
-            let is_its = |pid: &Pid| plan.kills(now) && is_child_of(self.monitor, *pid);
+            let kills = match plan.state {
+                State::Terminating(steps) => steps.kill <= now,
+                other => matches!(other, State::Killing { .. }),
+            };
+            let is_its = |pid: &Pid| kills && is_child_of(self.monitor, *pid);
             let server = self.server_pid().filter(is_its);
             let _ = signal::kill(self.monitor, Signal::KILL);
             // In a full group, this frees memory for both of them.

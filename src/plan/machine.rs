@@ -130,15 +130,6 @@ impl Plan {
         matches!(self.state, State::Done | State::Survived)
     }
 
-    /// Whether it is time for SIGKILL to the rest of the tree.
-    pub fn kills(&self, now: Duration) -> bool {
-        match self.state {
-            State::Terminating(steps) => steps.kill <= now,
-            State::Killing { .. } => true,
-            _ => false,
-        }
-    }
-
     /// When [`Event::Deadline`] is due; `None`: never.
     pub fn deadline(&self) -> Option<Duration> {
         match self.state {

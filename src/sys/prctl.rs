@@ -1,5 +1,8 @@
 //! Attributes of this process.
 
+use std::{ptr, slice};
+
+use libc::{c_int, c_void, dl_phdr_info};
 use rustix::fs::CWD;
 use rustix::thread::{self, CapabilitySet};
 
@@ -24,7 +27,7 @@ pub fn signal_on_parent_exit(signal: Signal) -> Result<(), Errno> {
 
 /// A fork clears it, so this process has asked before its exec. See `PR_GET_PDEATHSIG(2const)`.
 pub fn has_parent_death_signal() -> bool {
-    let mut number: libc::c_int = 0;
+    let mut number: c_int = 0;
     // SAFETY: the kernel writes one int, which is live.
     unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut number) == 0 && number != 0 }
 }
@@ -53,4 +56,26 @@ pub fn weigh_session() {
 /// In the same session. See `setpgid(2)`.
 pub fn new_group() -> Result<(), Errno> {
     rustix::process::setpgid(None, None)
+}
+
+/// Keeps the code of this process in memory, as far as `RLIMIT_MEMLOCK` allows it: a stop must not
+/// wait for a page that a full memory cgroup, or a hung file system, does not give. See `mlock(2)`.
+pub fn keep_code() {
+    // SAFETY: the function gets what it expects, and nothing of this program.
+    unsafe { libc::dl_iterate_phdr(Some(keep), ptr::null_mut()) };
+}
+
+/// Only what is never written, since a lock would copy other pages. See `dl_iterate_phdr(3)`.
+unsafe extern "C" fn keep(object: *mut dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
+    // SAFETY: the C library passes a live object.
+    let object = unsafe { &*object };
+    // SAFETY: these are its headers.
+    for header in unsafe { slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) } {
+        if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0 {
+            let start = (object.dlpi_addr + header.p_vaddr) as *const c_void;
+            // SAFETY: changes no byte, and needs no mapping there.
+            unsafe { libc::mlock(start, header.p_memsz as usize) };
+        }
+    }
+    0
 }

@@ -390,6 +390,8 @@ pub mod prctl {
     use crate::sys::Errno;
     use crate::sys::signal::Signal;
 
+    pub const fn keep_code() {}
+
     pub fn become_subreaper() -> Result<(), Errno> {
         call(Op::BecomeSubreaper).result().map(drop)
     }
