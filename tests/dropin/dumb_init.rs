@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use treaper::sys::clock;
+
 use crate::common::proc::state;
 use crate::common::{Scene, first_second_over, signals, until, until_state};
 use crate::oracle::{Program, both, exchange, plain_signals, real, treaper_as, without_pids};
@@ -335,6 +337,19 @@ fn processes_left_by_the_server_are_stopped() {
                 assert!(signalled.contains(&stop), "{mode:?}: {signalled:?}");
             }
         }
+    }
+}
+
+/// `cmd &` of a shell ignores SIGINT. The usual grace would be 10 s, and dumb-init does not wait at all.
+#[test]
+fn a_rest_that_ignores_the_rewritten_signal_is_not_waited_for_long() {
+    for program in both("dumb-init") {
+        let tree = "server:on=USR1/5[worker:setsid:ignore=INT]";
+        let mut run = program.start(&["-r15:2"], tree);
+        run.log.ready("worker");
+        let end = clock::now() + Duration::from_secs(7);
+        program.check_rest(&mut run);
+        assert!(clock::now() < end, "{program:?}");
     }
 }
 
