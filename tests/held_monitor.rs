@@ -286,7 +286,13 @@ fn cold_treaper(directory: &Directory) -> String {
 /// Each page that the stop touches for the first time would have to wait for memory.
 #[test]
 fn in_a_full_memory_group_the_tree_is_stopped() {
-    let wraps: [&[&str]; 4] = [&[], &["--no-guard"], &["--contain=pidns"], &["bare"]];
+    let wraps: [&[&str]; 5] = [
+        &[],
+        &["--no-guard"],
+        &["--contain=pidns"],
+        &["--inject=unix:socket"],
+        &["bare"],
+    ];
     for server in [
         "trap '' TERM; setsid sleep 1000 & exec tail /dev/zero",
         "trap '' TERM; setsid sleep 1000 & tail /dev/zero; :",
@@ -307,7 +313,11 @@ fn in_a_full_memory_group_the_tree_is_stopped() {
             let options: &[&str] = if is_bare { &[] } else { options };
             let words = ["sh", "-c", &enter, "sh"];
             let words = [&words[..], &wrap, options, &["sh", "-c", server]].concat();
-            let mut run = Scene::new().start(&words);
+            let place = directory.0.clone();
+            let scene = Scene::new().stdin_pipe().with(move |command| {
+                command.current_dir(place);
+            });
+            let mut run = scene.start(&words);
             until("a full group", || group.is_full());
             run.signal(libc::SIGTERM);
             if is_bare {
