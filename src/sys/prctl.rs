@@ -65,13 +65,14 @@ pub fn keep_code() {
     unsafe { libc::dl_iterate_phdr(Some(keep), ptr::null_mut()) };
 }
 
-/// Only what is never written, since a lock would copy other pages. See `dl_iterate_phdr(3)`.
+/// Not what is written, which the lock would copy, and no large host. See `dl_iterate_phdr(3)`.
 unsafe extern "C" fn keep(object: *mut dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
     // SAFETY: the C library passes a live object.
     let object = unsafe { &*object };
     // SAFETY: these are its headers.
     for header in unsafe { slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) } {
-        if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0 {
+        let is_code = header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0;
+        if is_code && header.p_memsz < 8 << 20 {
             let start = (object.dlpi_addr + header.p_vaddr) as *const c_void;
             // SAFETY: changes no byte, and needs no mapping there.
             unsafe { libc::mlock(start, header.p_memsz as usize) };
