@@ -141,16 +141,8 @@ fn a_relay_that_has_no_memory_for_a_moment_loses_nothing() {
     let scene = Scene::new().stdin_pipe();
     let socket = format!("--inject=unix:{}", scene.directory().join("s").display());
     // strace leaves what executes another program.
-    let strace = [
-        "strace",
-        "-f",
-        "-b",
-        "execve",
-        "-qq",
-        "-o",
-        "/dev/null",
-        "-e",
-    ];
+    let strace = "strace -f -b execve -qq -o /dev/null -e";
+    let strace: Vec<_> = strace.split(' ').collect();
     let rule = "inject=write:error=ENOMEM:when=1+2";
     let mut run = scene.start(&[&strace[..], &[rule, TREAPER, &socket, "cat"]].concat());
     let lines = "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n";
