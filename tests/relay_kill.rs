@@ -222,6 +222,8 @@ fn a_suspended_treaper_behind_a_relay_acts_on_what_stops_it() {
             let options = [&["--inject", &source, "--report", "fd:2"], more].concat();
             let mut run = scene.start(&Wrap::Treaper(&options).command(&["cat"]));
             until("a server", || !run.named("cat").is_empty());
+            // Until it has its name, it is called `treaper`, too.
+            run.relay();
             // The only treaper, or the shim.
             let treaper = run.named("treaper")[0].pid;
             sys::kill(treaper, libc::SIGSTOP).unwrap();
