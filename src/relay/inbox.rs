@@ -23,14 +23,6 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    pub fn new() -> Self {
-        let bytes = vec![0; CHUNK];
-        Self {
-            bytes,
-            ..Self::default()
-        }
-    }
-
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
@@ -41,6 +33,7 @@ impl Buffer {
         most: usize,
         read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<usize, E> {
+        self.bytes.resize(CHUNK, 0);
         let result = read(&mut self.bytes[..most.min(CHUNK)]);
         (self.start, self.end) = (0, *result.as_ref().unwrap_or(&0));
         result

@@ -51,7 +51,6 @@ impl Input {
             host: Some(host),
             openings,
             server: Some(server),
-            inbox: Buffer::new(),
             others,
             last: clock::now(),
             ..Self::default()

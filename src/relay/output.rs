@@ -55,7 +55,6 @@ impl Output {
             from: Some(from),
             to: Some(to),
             openings,
-            buffer: Buffer::new(),
             courier,
             ..Self::default()
         })
