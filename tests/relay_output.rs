@@ -9,10 +9,11 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Run, Scene, Wrap, skip, special, sys, until};
+use rustix::pipe::PipeFlags;
 use treaper::sys::fd;
 
 const OPTIONS: [&str; 5] = [
@@ -183,6 +184,47 @@ fn every_byte_arrives_by_pipes_of_another_user() {
     let exit = talk.run.wait_clean();
     assert_eq!(exit.code(), Some(0), "{}", talk.stderr());
     assert!(host.join().unwrap() == text);
+}
+
+/// Each write to such a pipe is a packet, and a read ends with it.
+#[test]
+fn every_packet_arrives_by_a_pipe_of_another_user() {
+    if !sys::is_root() {
+        return skip("only root can have another uid");
+    }
+    let flags = PipeFlags::DIRECT | PipeFlags::CLOEXEC;
+    let (stdin, host) = rustix::pipe::pipe_with(flags).unwrap();
+    let mut host = File::from(host);
+    for line in ["one\n", "two\n", "three\n"] {
+        host.write_all(line.as_bytes()).unwrap();
+    }
+    let scene = Scene::new().uid(65534).with(|command| {
+        command.stdin(stdin);
+    });
+    let reads = "read -r a; read -r b; read -r c; echo \"$a $b $c\"";
+    let mut run = scene.start(&Wrap::Treaper(&OPTIONS).command(&["sh", "-c", reads]));
+    assert_eq!(run.wait_clean().code(), Some(0), "{}", run.stderr());
+    assert_eq!(run.stdout(), "one two three\n");
+}
+
+#[test]
+fn output_arrives_by_a_pipe_of_another_user_where_a_filter_refuses_splice() {
+    if !sys::is_root() {
+        return skip("only root can have another uid");
+    }
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    for error in ["ENOSYS", "EPERM"] {
+        let rule = format!("inject=splice:error={error}");
+        let strace = "strace -f -b execve -qq -o /dev/null -e".split(' ');
+        let mut command: Vec<_> = strace.chain([rule.as_str()]).map(str::to_owned).collect();
+        command.extend(Wrap::Treaper(&OPTIONS).command(&["sh", "-c", "read -r a; echo \"$a\""]));
+        let mut run = Scene::new().stdin_pipe().uid(65534).start(&command);
+        run.write_stdin(b"one\n");
+        assert_eq!(run.wait_clean().code(), Some(0), "{}", run.stderr());
+        assert_eq!(run.stdout(), "one\n", "{error}");
+    }
 }
 
 /// Prints each line that it reads in one write. Once there are 200, it waits for the end of its stdin, or for SIGTERM.

@@ -247,7 +247,7 @@ fn copy(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
                 Ok(count) => left = &left[count..],
                 Err(Errno::INTR) => {}
                 // A process that shares the stream has set `O_NONBLOCK` on it.
-                Err(Errno::AGAIN) => drop(poll_one(to.as_raw_fd(), Events::OUT, FLUSH_PATIENCE)),
+                Err(Errno::AGAIN) => drop(poll_one(to.as_raw_fd(), Events::OUT, Duration::MAX)),
                 Err(errno) => return Err(errno),
             }
         }

@@ -1,5 +1,7 @@
 //! Streams that other processes share: used without waiting, and without a change of their flags.
 
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ pub struct Stream {
     pub kind: Kind,
     /// `O_NONBLOCK` would be set for other processes that read a pipe, too. `splice` can be asked
     /// not to wait, but needs a second pipe: this one, which is empty between two calls.
-    own_pipe: Option<(OwnedFd, OwnedFd)>,
+    own_pipe: Option<(File, OwnedFd)>,
 }
 
 impl Stream {
@@ -51,7 +53,11 @@ impl Stream {
             return rustix::io::read(&self.fd, bytes);
         };
         match splice(&self.fd, into, bytes.len()) {
-            Ok(count) => rustix::io::read(out, &mut bytes[..count]),
+            // Of packets (`O_DIRECT` in `pipe(2)`), each is read by itself.
+            Ok(count) => {
+                let all = (&*out).read_exact(&mut bytes[..count]);
+                all.map_or(Err(Errno::IO), |()| Ok(count))
+            }
             // A filter refuses it. Poll has reported something, but another reader may be faster.
             Err(Errno::NOSYS | Errno::PERM) => rustix::io::read(&self.fd, bytes),
             other => other,
@@ -149,8 +155,10 @@ pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
         // Opened anew for reading, a pipe would not show that its last writer has already left.
         Kind::Pipe => {
             let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-            let (fd, own_pipe) = (copy_of(standard)?, Some((out, into)));
-            Some(Stream { fd, kind, own_pipe })
+            let fd = copy_of(standard)?;
+            let is_refused = matches!(splice(&out, &fd, 1), Err(Errno::NOSYS | Errno::PERM));
+            let own_pipe = Some((out.into(), into));
+            (standard == fd::STDIN || !is_refused).then_some(Stream { fd, kind, own_pipe })
         }
         Kind::Terminal | Kind::Other => None,
     })
