@@ -36,6 +36,9 @@ fn a_server_of_another_uid_is_named_and_left() {
     assert_eq!(stderr.matches("survivor").count(), 2, "{stderr}");
     assert!(stderr.contains(&server.pid().to_string()), "{stderr}");
     assert!(stderr.contains("uid 0"), "{stderr}");
+    let what_to_do = "only root can kill one with another uid, one in state D ends when what it is waiting for \
+                      responds, and one in state t when its debugger detaches";
+    assert!(stderr.contains(what_to_do), "{stderr}");
     // The monitor goes on reaping, and exits when the last one has ended.
     let monitor = run.monitor();
     for pid in [run.log.ready("worker"), server.pid()] {
