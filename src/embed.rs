@@ -79,8 +79,11 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The installed `treaper` of the first directory in PATH that has one, without relative
-/// directories. `Command::new(path).arg("--").arg(program)` runs `program` behind it.
+/// The installed `treaper` of the first directory in PATH that has one, without relative ones:
+/// ```
+/// let treaper = treaper::find().unwrap_or("treaper".into());
+/// let server = std::process::Command::new(treaper).arg("--").arg("some-server").spawn();
+/// ```
 pub fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let mut files = std::env::split_paths(&path).map(|directory| directory.join(NAME));
