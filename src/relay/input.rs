@@ -135,11 +135,10 @@ impl Input {
     pub fn write_some(&mut self, turns: &mut Turns) -> bool {
         let server = self.server.as_ref();
         let Some(server) = server else { return false };
-        let writers = 1 + MAX_CONNECTIONS;
         let has_bytes = |writer: usize| !self.bytes_of(writer).is_empty();
-        let others_wait = (HOST + 1..writers).any(has_bytes);
+        let others_wait = (HOST + 1..=MAX_CONNECTIONS).any(has_bytes);
         if !self.is_within {
-            let next = inbox::next(self.writer, writers, has_bytes);
+            let next = inbox::next(self.writer, 1 + MAX_CONNECTIONS, has_bytes);
             self.writer = next.unwrap_or(self.writer);
         }
         let bytes = match self.writer {

@@ -156,13 +156,12 @@ impl Relay {
     fn read_line(&mut self, now: Duration) {
         let Some(line) = &self.line else { return };
         match stream::receive(line.as_fd()) {
-            Ok(Some(b'.') | None) => self.line = None,
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(Some(b'.') | None) | Err(_) => self.line = None,
             Ok(Some(_)) => {
                 self.idle = None;
                 self.output.limit(now);
             }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.line = None,
         }
     }
 
