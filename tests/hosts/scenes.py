@@ -613,6 +613,16 @@ def _(stage):
     procfile(stage, "foreman")
 
 
+# ---- a sandbox
+
+@scene("bubblewrap", quick=True)
+def _(stage):
+    stage.need("bwrap")
+    host = stage.shell("bubblewrap")
+    stage.ready()
+    stage.kill(host)
+
+
 # ---- the background of a shell
 
 def lives_on(stage, *pids):
