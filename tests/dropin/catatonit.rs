@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::proc::Process;
-use crate::common::{ACTOR, Run, Scene, first_second_over, skip, sys, until};
+use crate::common::{ACTOR, Run, Scene, first_second_over, skip, sys, until, until_it_rests};
 use crate::oracle::{both, exchange, plain_signals, real, treaper_as, without_pids};
 
 const A_WHILE: Duration = Duration::from_millis(400);
@@ -94,8 +94,15 @@ fn with_its_variable_each_step_is_reported() {
     let words = ["--", "sh", "-c", "true & exit 0"];
     for program in both("catatonit") {
         let outcome = program.outcome(&[("CATATONIT_DEBUG", "1")], &words);
-        let spawned = outcome.stderr.contains(") spawned: sh");
-        assert!(spawned, "{program:?}: {}", outcome.stderr);
+        let text = &outcome.stderr;
+        let (_, rest) = text.split_once("pid1 (").unwrap();
+        let (server, rest) = rest.split_once(')').unwrap();
+        assert!(rest.starts_with(" spawned: sh"), "{program:?}: {text}");
+        // The server is none of the others.
+        let child = format!("child process {server} ");
+        assert!(!text.contains(&child), "{program:?}: {text}");
+        let is_told = text.contains("got ECHILD: no children left to monitor");
+        assert!(is_told || !program.is_treaper, "{text}");
         let outcome = program.outcome(&[], &words);
         assert_eq!(outcome.stderr, "", "{program:?}");
     }
@@ -186,6 +193,7 @@ fn a_pause_ends_by_sigint_or_sigterm_with_0() {
             for harmless in [libc::SIGUSR1, libc::SIGHUP, libc::SIGWINCH] {
                 sys::kill(pid, harmless).unwrap();
             }
+            until_it_rests(pid);
             assert!(child.0.try_wait().unwrap().is_none());
             sys::kill(pid, signal).unwrap();
             assert_eq!(
