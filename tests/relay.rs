@@ -370,6 +370,30 @@ fn another_user_is_refused_even_where_the_file_lets_it_in() {
     assert_eq!(run.stdout(), "");
 }
 
+/// By `/proc` it tells processes of the tree from others. For turns alone it needs none.
+#[test]
+fn without_proc_other_writers_are_refused_before_the_start() {
+    if !sys::is_root() {
+        return skip("only root can cover /proc");
+    }
+    let cover = "mount -t tmpfs none /proc && exec \"$@\"";
+    for (has_socket, expected) in [(true, 125), (false, 0)] {
+        let scene = Scene::new().stdin_pipe();
+        let source = format!("unix:{}", scene.directory().join("socket").display());
+        let writers = [
+            &["--inject", &source][..],
+            &["--turn=method=a", "--cancel=method=b"],
+        ];
+        let options = writers[usize::from(!has_socket)];
+        let treaper = ["unshare", "-m", "sh", "-c", cover, "sh", TREAPER];
+        let mut run = scene.start(&[&treaper[..], options, &["--", "cat"]].concat());
+        run.close_stdin();
+        assert_eq!(run.wait_clean().code(), Some(expected), "{}", run.stderr());
+        let why = "cannot check which process connects: /proc is missing";
+        assert_eq!(run.stderr().contains(why), has_socket, "{}", run.stderr());
+    }
+}
+
 /// Status and message of a treaper whose stdin is a pipe, and that must not start its server.
 fn refused(options: &[&str]) -> String {
     let mut treaper = Command::new(TREAPER);
