@@ -152,16 +152,18 @@ fn in_a_pid_namespace_the_end_of_a_pipeline_is_no_trigger_and_that_of_a_host_is_
 
 #[test]
 fn the_end_of_a_pipe_or_socket_of_the_host_is_a_trigger() {
-    let (read, mut pipe) = sys::pipe().unwrap();
-    let (far, mut socket) = UnixStream::pair().unwrap();
-    let by_pipe = start(treaper(&[]), read);
-    let by_socket = start(treaper(&["--no-parent"]), OwnedFd::from(far));
-    pipe.write_all(b"x").unwrap();
-    socket.write_all(b"x").unwrap();
-    common::first_second_over();
-    drop((pipe, socket));
-    assert_eq!(outcome(by_pipe), End::OfTheHost);
-    assert_eq!(outcome(by_socket), End::OfTheHost);
+    for option in [&[][..], &["--no-parent"]] {
+        let (read, mut pipe) = sys::pipe().unwrap();
+        let (far, mut socket) = UnixStream::pair().unwrap();
+        let by_pipe = start(treaper(option), read);
+        let by_socket = start(treaper(option), OwnedFd::from(far));
+        pipe.write_all(b"x").unwrap();
+        socket.write_all(b"x").unwrap();
+        common::first_second_over();
+        drop((pipe, socket));
+        assert_eq!(outcome(by_pipe), End::OfTheHost, "{option:?}");
+        assert_eq!(outcome(by_socket), End::OfTheHost, "{option:?}");
+    }
 }
 
 /// Nothing shows which process has the other end of a connection.
