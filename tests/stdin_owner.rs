@@ -238,9 +238,17 @@ fn the_end_of_a_host_above_the_process_that_starts_its_programs_is_a_trigger() {
     assert_eq!(outcome(by_socket), End::OfTheHost);
 }
 
-/// Another child of the host has the other end of a pair of sockets, as in a pipeline of ksh.
+/// Another child of the host has the other end of a pair of sockets, as in a pipeline of ksh. For a moment, the first end
+/// is stdin of ksh itself, too, and the process above it has sockets of its own.
 #[test]
-fn the_end_of_a_socket_of_a_sibling_is_no_trigger_if_another_process_has_made_it() {
+fn the_end_of_a_socket_of_a_sibling_is_no_trigger() {
+    let _sockets = UnixStream::pair().unwrap();
+    for stdin in ["os.dup(0)", "os.dup2(b.fileno(), 0)"] {
+        sibling_of_a_socket(stdin);
+    }
+}
+
+fn sibling_of_a_socket(stdin: &str) {
     let text = format!(
         "import socket, subprocess, sys, os\n\
          a, b = socket.socketpair()\n\
@@ -248,6 +256,7 @@ fn the_end_of_a_socket_of_a_sibling_is_no_trigger_if_another_process_has_made_it
          \x20   os.set_inheritable(a.fileno(), True)\n\
          \x20   os.execvp('sh', ['sh', '-c', 'exec >&%d; {PRODUCER}' % a.fileno()])\n\
          a.close()\n\
+         {stdin}\n\
          sys.exit(subprocess.call(sys.argv[1:], stdin=b, stderr=1))"
     );
     if Command::new("python3").arg("-V").output().is_err() {
@@ -257,7 +266,8 @@ fn the_end_of_a_socket_of_a_sibling_is_no_trigger_if_another_process_has_made_it
     host.args(["-c", &text, TREAPER])
         .args(QUICK)
         .args(["sh", "-c", SERVER]);
-    assert_eq!(outcome(start(host, Stdio::null())), End::OfASibling);
+    let outcome = outcome(start(host, Stdio::null()));
+    assert_eq!(outcome, End::OfASibling, "{stdin}");
 }
 
 #[test]

@@ -75,17 +75,17 @@ pub fn other_end_is_of(pids: &[i32], unless_shown: bool) -> bool {
         if is_pipe {
             return writable && *target == own;
         }
-        // `/proc` does not show which socket is the other end.
         target.starts_with(b"socket:[") && *target != own
     };
     let shown = |pid: &i32| proc.any_descriptor(*pid, &may_be_other_end);
     let may_have = |pid: &i32| shown(pid).unwrap_or(unless_shown);
-    // The credentials of a pair of sockets name the process that has made it.
-    let is_made_by_them = || {
+    // `/proc` does not show which socket is the other end; credentials name who has made the pair.
+    let has_made_it = |pid: &i32| {
         let maker = peer::credentials(std_fd(STDIN)).map_or(0, |peer| peer.pid());
-        pids.contains(&maker) || unless_shown && proc.stat(maker).is_err()
+        *pid == maker || unless_shown && proc.stat(maker).is_err()
     };
-    pids.iter().any(may_have) && (is_pipe || is_made_by_them())
+    let has_it = |pid: &i32| may_have(pid) && (is_pipe || has_made_it(pid));
+    pids.iter().any(has_it)
 }
 
 /// Whether stdin is one of a pair of Unix sockets: one that was connected has a name at one end.
