@@ -504,7 +504,8 @@ fn after_a_stop_the_relay_gives_up_on_a_host_that_reads_nothing() {
 /// the relay waits after a stop.
 #[test]
 fn the_output_of_a_server_that_exits_in_a_drain_arrives_however_late_it_is_read() {
-    let script = "cat >/dev/null; head -c 150000 /dev/zero; sleep 1000 & exit 0";
+    // More than one pipe holds, and less than two, as the relay may have taken little from the second one.
+    let script = "cat >/dev/null; head -c 100000 /dev/zero; sleep 1000 & exit 0";
     let (mut reader, stdout) = sys::pipe().unwrap();
     let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), script, None);
     until("the server", || !talk.run.named("cat").is_empty());
@@ -517,7 +518,7 @@ fn the_output_of_a_server_that_exits_in_a_drain_arrives_however_late_it_is_read(
     let mut output = Vec::new();
     reader.read_to_end(&mut output).unwrap();
     assert_eq!(talk.run.wait_clean().code(), Some(0), "{}", talk.stderr());
-    assert_eq!(output.len(), 150_000, "{}", talk.stderr());
+    assert_eq!(output.len(), 100_000, "{}", talk.stderr());
 }
 
 /// Nobody reads the output, so the relay gives up some seconds after the end of the tree.
