@@ -6,6 +6,7 @@ mod common;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Duration;
 
 use common::proc::{self, Process, state};
@@ -1053,12 +1054,20 @@ fn ctrl_c_is_offered_only_where_it_reaches_treaper() {
 fn at_a_terminal_the_process_that_the_shell_knows_stays_in_its_directory() {
     for wrap in ALL.into_iter().chain([Wrap::Bare]) {
         let (run, _master) = start(wrap, "server");
-        let own = std::fs::read_link(format!("/proc/{}/cwd", run.main)).unwrap();
-        assert_eq!(own, std::env::current_dir().unwrap(), "{wrap:?}");
+        let directory = |pid| std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
         if matches!(wrap, Wrap::Treaper(options) if !options.contains(&"--no-guard")) {
-            let monitor = std::fs::read_link(format!("/proc/{}/cwd", run.monitor())).unwrap();
-            assert_eq!(monitor.to_str(), Some("/"), "{wrap:?}");
+            // It leaves when the server has started, which is ready sooner at times.
+            let monitor = run.monitor();
+            until("a monitor that has left", || {
+                directory(monitor) == Path::new("/")
+            });
         }
+        until("a process that waits", || is_quiet(run.main));
+        assert_eq!(
+            directory(run.main),
+            std::env::current_dir().unwrap(),
+            "{wrap:?}"
+        );
     }
 }
 
