@@ -80,9 +80,8 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 }
 
 /// The installed `treaper` of the first directory in PATH that has one, without relative ones:
-/// ```
-/// let treaper = treaper::find().unwrap_or("treaper".into());
-/// let server = std::process::Command::new(treaper).arg("--").arg("some-server").spawn();
+/// ```no_run
+/// std::process::Command::new(treaper::find().unwrap()).args(["--", "some-server"]).spawn();
 /// ```
 pub fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;

@@ -23,6 +23,13 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// Memory is only asked for here, before the server has started.
+    pub fn new() -> Self {
+        let mut new = Self::default();
+        new.bytes.resize(CHUNK, 0);
+        new
+    }
+
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
@@ -33,7 +40,6 @@ impl Buffer {
         most: usize,
         read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<usize, E> {
-        self.bytes.resize(CHUNK, 0);
         let result = read(&mut self.bytes[..most.min(CHUNK)]);
         (self.start, self.end) = (0, *result.as_ref().unwrap_or(&0));
         result
@@ -83,9 +89,8 @@ impl Inbox {
     pub fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> Option<usize>) -> Result<(), Fault> {
         let old = self.bytes.len();
         let room = CHUNK.min(MAX_MESSAGE - old);
-        self.bytes
-            .try_reserve(room)
-            .map_err(|_| "there is no memory for the message")?;
+        let reserved = self.bytes.try_reserve(room);
+        reserved.map_err(|_| "there is no memory for the message")?;
         self.bytes.resize(old + room, 0);
         let count = read(&mut self.bytes[old..]);
         self.bytes.truncate(old + count.unwrap_or(0));

@@ -53,6 +53,7 @@ impl Input {
             server: Some(server),
             others,
             last: clock::now(),
+            inbox: Buffer::new(),
             ..Self::default()
         }
     }
@@ -120,8 +121,7 @@ impl Input {
     /// `None`: stdin has ended, or the host may be waiting for the server to read what there is.
     pub fn silent_since(&self) -> Option<Duration> {
         let unread = self.is_blocked || !self.inbox.rest().is_empty();
-        let waits = self.server.is_some() && unread;
-        (!self.is_complete && !waits).then_some(self.last)
+        (!(self.is_complete || self.server.is_some() && unread)).then_some(self.last)
     }
 
     fn bytes_of(&self, writer: usize) -> &[u8] {

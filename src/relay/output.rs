@@ -56,12 +56,9 @@ impl Output {
             to: Some(to),
             openings,
             courier,
+            buffer: Buffer::new(),
             ..Self::default()
         })
-    }
-
-    fn is_empty(&self) -> bool {
-        self.buffer.rest().is_empty()
     }
 
     pub const fn is_over(&self) -> bool {
@@ -72,7 +69,7 @@ impl Output {
         if self.place.is_some() {
             return wanted.add(Awaited::Stdout, self.openings.as_ref(), Events::IN);
         }
-        if !self.is_empty() {
+        if !self.buffer.rest().is_empty() {
             return wanted.add(Awaited::Stdout, self.to.as_ref(), Events::OUT);
         }
         wanted.add(Awaited::ServerStdout, self.from.as_ref(), Events::IN);
@@ -116,7 +113,7 @@ impl Output {
 
     /// Reads what is there, and passes on what fits.
     pub fn read(&mut self, turns: &mut Turns) {
-        while let Some(from) = self.from.as_ref().filter(|_| self.is_empty()) {
+        while let Some(from) = self.from.as_ref().filter(|_| self.buffer.rest().is_empty()) {
             let most = self.left.unwrap_or(CHUNK);
             match self.buffer.fill(most, |bytes| from.read(bytes)) {
                 Ok(count @ 1..) => {
@@ -143,7 +140,7 @@ impl Output {
             return self.resume();
         }
         // Otherwise the write says whether the host reads: an error in a socket's queue is none.
-        if has_hung_up && self.is_empty() {
+        if has_hung_up && self.buffer.rest().is_empty() {
             return self.lose_reader();
         }
         self.write();
@@ -178,12 +175,11 @@ impl Output {
         let _ = self.openings.as_ref().map(Writes::take);
         let to = self.to.as_ref().map_or(-1, Stream::as_raw_fd);
         let is_alone = poll_one(to, Events::OUT, Duration::ZERO).contains(Events::ERR);
-        let Some(place) = self.place.take_if(|_| !is_alone) else {
-            return;
-        };
-        self.from = Stream::open_again(&place, OFlags::RDONLY).ok();
-        if self.from.is_none() {
-            self.leave();
+        if let Some(place) = self.place.take_if(|_| !is_alone) {
+            match Stream::open_again(&place, OFlags::RDONLY) {
+                Ok(from) => self.from = Some(from),
+                Err(_) => self.leave(),
+            }
         }
     }
 

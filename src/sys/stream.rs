@@ -141,7 +141,7 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// `None`: a file or a device, or a terminal that cannot be opened anew.
+/// `None`: a file or a device, a terminal that cannot be opened anew, or a pipe without `splice`.
 pub fn of_standard(standard: i32) -> Result<Option<Stream>, Errno> {
     let kind = fd::kind(standard);
     if standard == fd::STDOUT && matches!(kind, Kind::Pipe | Kind::Terminal) {

@@ -428,7 +428,7 @@ proptest! {
     /// Of stdin everything is passed on, and nothing is put into the middle of a message.
     #[test]
     fn stdin_is_cut_between_messages_only(text in "[ab\n]{1,60}", waits in prop::collection::vec(any::<bool>(), 1..20)) {
-        let mut inbox = Buffer::default();
+        let mut inbox = Buffer::new();
         inbox.fill(usize::MAX, |room| {
             room[..text.len()].copy_from_slice(text.as_bytes());
             Ok::<usize, ()>(text.len())
