@@ -510,7 +510,7 @@ fn the_output_of_a_server_that_exits_in_a_drain_arrives_however_late_it_is_read(
     let mut talk = Talk::start(&Wrap::Treaper(&OPTIONS), stdout.into(), script, None);
     until("the server", || !talk.run.named("cat").is_empty());
     // An earlier end would be that of a complete input.
-    std::thread::sleep(Duration::from_millis(1500));
+    common::first_second_over();
     talk.run.close_stdin();
     until("the end of the server", || talk.run.named("sh").is_empty());
     // That the relay does not give up, as it would after 5 s, is no event.
