@@ -352,7 +352,13 @@ fn treaper_is_not_killed_though_it_was_moved_into_the_group() {
     };
     for (shim, below) in [(true, ""), (false, ""), (true, "sub"), (false, "sub")] {
         for (tree, status) in [("server:ignore=TERM", 137), ("server:on=TERM/3", 3)] {
-            let mut run = place.scene().start(&CGROUP.tree(tree)).ready(&["server"]);
+            let grace = if status == 3 {
+                "--grace=60s"
+            } else {
+                "--grace=200ms"
+            };
+            let wrap = Wrap::Treaper(&["--contain=cgroup", grace]);
+            let mut run = place.scene().start(&wrap.tree(tree)).ready(&["server"]);
             let group = place.0.join(place.groups().pop().unwrap()).join(below);
             fs::create_dir_all(&group).unwrap();
             let pid = if shim { run.shim() } else { run.monitor() };

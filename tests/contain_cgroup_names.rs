@@ -275,11 +275,20 @@ fn a_member_that_is_a_descendant_gets_the_stop_signal_once() {
     let Some(place) = Place::new() else {
         return skip("no cgroup v2 that this user may change");
     };
-    let wrap = Wrap::Treaper(&["--contain=cgroup", "--grace=500ms"]);
+    let wrap = Wrap::Treaper(&["--contain=cgroup", "--grace=1h"]);
     let tree = "server:on=TERM/0[near:record,far:setsid:record]";
     let names = ["server", "near", "far"];
     let mut run = place.scene().start(&wrap.tree(tree)).ready(&names);
+    let pids = ["near", "far"].map(|name| run.log.ready(name));
     run.signal(libc::SIGTERM);
+    for name in ["near", "far"] {
+        run.log.wait(name, "signal");
+    }
+    // Time for a second one.
+    assert!(!run.ends_within(std::time::Duration::from_millis(300)));
+    for pid in pids {
+        sys::kill(pid, libc::SIGKILL).unwrap();
+    }
     run.wait_clean();
     for name in ["near", "far"] {
         let signals = run.log.all(name, "signal");

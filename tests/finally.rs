@@ -244,7 +244,9 @@ fn what_it_leaves_behind_ends_with_it() {
     let command = "setsid sleep 1000 & sleep 0.2";
     let mut run = Scene::new().start(&["sh", "-c", command]);
     run.wait();
-    assert_eq!(run.named("sleep").len(), 1);
+    until("a process that outlives it", || {
+        run.named("sleep").len() == 1
+    });
 }
 
 /// A tracer keeps the command from being reaped, as a file system that hangs would keep it from ending.
@@ -256,14 +258,19 @@ fn what_a_command_that_does_not_end_leaves_behind_ends_all_the_same() {
             "setsid sleep 1000 & echo $$ >{place}/new; mv {place}/new {place}/pid; exec sleep 999"
         )
     };
-    let options = ["--grace=3s", "--kill-timeout=300ms"];
-    let mut run = start(&options, leaves, "server:exit=3");
-    until("the command", || run.directory().join("pid").exists());
-    let pid = lines(run.directory(), "pid").remove(0);
-    let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid]);
-    if tracer.log.wait("tracer", "tried").text("error") != "none" {
-        return skip("tracing a stranger is not allowed here");
-    }
+    let options = ["--grace=3s", "--kill-timeout=2s"];
+    let (mut run, tracer) = loop {
+        let mut run = start(&options, leaves, "server:exit=3");
+        until("the command", || run.directory().join("pid").exists());
+        let pid = lines(run.directory(), "pid").remove(0);
+        let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid]);
+        match tracer.log.wait("tracer", "tried").text("error") {
+            "none" => break (run, tracer),
+            // On a busy machine its time may be over before.
+            "3" => drop(run.wait_empty()),
+            _ => return skip("tracing a stranger is not allowed here"),
+        }
+    };
     let exit = run.wait();
     let stderr = run.stderr();
     assert_eq!(

@@ -13,6 +13,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
+use common::scene::Directory;
 use common::{Scene, TREAPER, Wrap, skip, special, sys, until};
 
 const WRAPS: [&[&str]; 3] = [&[], &[TREAPER], &[TREAPER, "--no-guard"]];
@@ -29,7 +30,12 @@ const PIDNS: [&[&str]; 2] = [
 
 /// What a shell prints that is the host of `server`, and reports each of these signals.
 fn host_of(wrap: &[&str], signal: &str, server: &str) -> String {
-    let host = format!("trap 'echo got' {signal}; \"$@\" & wait $!; wait $!; echo $?");
+    host_that(wrap, "echo got", signal, server)
+}
+
+/// As [`host_of`], with what the shell does at such a signal.
+fn host_that(wrap: &[&str], act: &str, signal: &str, server: &str) -> String {
+    let host = format!("trap '{act}' {signal}; \"$@\" & wait $!; wait $!; echo $?");
     let words = [&["-c", &host, "sh"][..], wrap, &["sh", "-c", server]].concat();
     let out = Command::new("sh")
         .args(words)
@@ -69,14 +75,19 @@ fn what_the_server_sends_reaches_a_host_outside_of_the_pid_namespace() {
 /// A child of the server that knows the server's parent. treaper must be able to see who it is.
 #[test]
 fn what_a_child_of_the_server_sends_to_its_parent_reaches_the_host() {
-    let send = "kill -USR1 $P; while [ ! -e $END ]; do sleep 0.01; done";
-    for daemon in ["", "setsid "] {
-        let server = format!(
-            "END=$(mktemp -u); P=$PPID; export P END; trap 'echo back' USR1; \
-             {daemon}sh -c '{send}' & sleep 0.5; echo >$END; wait; rm $END; exit 3"
-        );
-        for wrap in &WRAPS[..2] {
-            let said = host_of(wrap, "USR1", &server);
+    // It ends when somebody has got its signal, and not before.
+    let send = "kill -USR1 $P; n=0; \
+                until [ -e $END ] || [ $((n += 1)) -gt 10000 ]; do sleep 0.01; done";
+    let directory = Directory::new();
+    for (number, daemon) in ["", "setsid "].into_iter().enumerate() {
+        for (at, wrap) in WRAPS[..2].iter().enumerate() {
+            let end = directory.0.join(format!("{number}{at}"));
+            let end = end.to_str().unwrap();
+            let server = format!(
+                "END={end}; P=$PPID; export P END; trap 'echo back; : >$END' USR1; \
+                 {daemon}sh -c '{send}' & wait $!; wait $!; sleep 0.1; exit 3"
+            );
+            let said = host_that(wrap, &format!("echo got; : >{end}"), "USR1", &server);
             assert_eq!(said, "got\n3\n", "{wrap:?} {daemon}");
         }
     }
@@ -125,7 +136,10 @@ fn a_server_does_not_stop_itself_by_way_of_treaper() {
 /// for the server.
 #[test]
 fn what_another_process_of_the_tree_sends_to_treaper_reaches_the_server() {
-    let server = "trap 'echo back' USR1; (kill -USR1 $SHIM); sleep 0.1; exit 3";
+    // It waits for the signal, and then a moment for one that comes twice.
+    let server = "got=; trap 'echo back; got=1' USR1; (kill -USR1 $SHIM); n=0; \
+                  until [ \"$got\" ] || [ $((n += 1)) -gt 1200 ]; do sleep 0.1; done; \
+                  sleep 0.1; exit 3";
     let script = "SHIM=$$ exec \"$@\"";
     for wrap in &WRAPS[1..] {
         let words = [&["-c", script, "sh"][..], wrap, &["sh", "-c", server]].concat();
@@ -170,8 +184,10 @@ fn from_a_pid_namespace_a_signal_to_the_own_group_is_for_the_server_alone() {
 }
 
 fn signals_its_own_group(wrap: &Wrap) {
-    let counts = "n=0; trap 'n=$((n+1))' USR1";
-    let sends = "(trap '' USR1; for i in 1 2 3 4 5; do kill -USR1 0; sleep 0.2; done)";
+    let counts = "n=0; trap 'n=$((n+1)); : >$D/$n' USR1";
+    let sends = "(trap '' USR1; for i in 1 2 3 4 5; do kill -USR1 0; \
+                 until [ -e $D/$i ]; do sleep 0.02; done; done; \
+                 until [ -e $D/go ]; do sleep 0.02; done)";
     for (script, last) in [
         (
             "trap '' TERM; kill 0; trap - TERM; sleep 0.2; echo alive",
@@ -192,9 +208,20 @@ fn signals_its_own_group(wrap: &Wrap) {
         ),
     ] {
         let (scene, master) = Scene::new().terminal();
+        let (waits, directory) = (script.contains("$D/go"), scene.directory().to_owned());
         // For the first moment, see `a_signal_to_the_own_group_right_after_the_start...`.
-        let script = format!("sleep 0.1; {script}");
+        let script = format!("D={}; sleep 0.1; {script}", directory.display());
         let mut run = scene.start(&wrap.command(&["sh", "-c", &script]));
+        if waits {
+            until("five signals", || directory.join("5").exists());
+            // The sender lives until treaper has seen who it is.
+            until("a treaper that rests", || {
+                let own = run.named("treaper").into_iter();
+                let mut own = own.chain(run.named("tree-monitor"));
+                own.all(|process| common::is_quiet(process.pid))
+            });
+            std::fs::write(directory.join("go"), "").unwrap();
+        }
         let text = shown(&master, last);
         assert!(text.contains(last), "{wrap:?} {script}: {text}");
         let status = run.wait_empty().code();
@@ -245,12 +272,9 @@ fn a_limit_of_processor_time_is_for_each_process_alone() {
             line.unwrap().split_whitespace().nth(3).unwrap().to_owned()
         };
         assert_eq!(soft_limit(server), "1000");
-        for process in run
-            .named("treaper")
-            .into_iter()
-            .chain(run.named("tree-monitor"))
-        {
-            let pid = process.pid;
+        // Not by name: the first leader has the same one until it ends.
+        let monitor = options.is_empty().then(|| run.monitor());
+        for pid in monitor.into_iter().chain([run.main]) {
             until("a limit that is raised", || soft_limit(pid) == "unlimited");
         }
         run.signal(libc::SIGTERM);
@@ -272,6 +296,8 @@ fn the_signal_at_the_limit_of_treapers_own_time_is_not_for_the_server() {
         };
         // At its start treaper raises this limit.
         run.log.ready("server");
+        // It takes this one, and drops it, after its start.
+        sys::kill(pid, libc::SIGRTMIN()).unwrap();
         until("a treaper that waits", || common::is_quiet(pid));
         special::limit_of(pid, libc::RLIMIT_CPU, 1);
         // Others of this user need room for theirs.

@@ -12,7 +12,7 @@ use common::place::Place;
 use common::proc::{Process, state};
 use common::scene::{Directory, copy_program};
 use common::{
-    ACTOR, Run, Scene, TREAPER, Wrap, first_second_over, held, skip, special, sys, unique, until,
+    ACTOR, Run, Scene, TREAPER, Wrap, first_second_of, held, skip, special, sys, unique, until,
     until_state,
 };
 use treaper::pair::bound::Bound;
@@ -105,7 +105,7 @@ fn a_monitor_that_is_held_in_a_drain_is_killed_when_an_end_is_asked_for() {
         let options = [&["-v", "--drain=60s", "--grace=2s", level], &report[..]].concat();
         let mut run = scene.start(&Wrap::Treaper(&options).tree(DEAF));
         run = run.ready(&["server", "worker"]);
-        first_second_over();
+        first_second_of(run.monitor());
         run.close_stdin();
         until("a drain", || run.stderr().contains("draining"));
         let monitor = run.monitor();

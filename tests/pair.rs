@@ -68,7 +68,7 @@ fn the_status_is_known_if_the_monitor_is_killed_after_it_has_reaped_the_server()
     let (pid, call) = (monitor.to_string(), libc::SYS_waitid.to_string());
     let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid, &call, "2"]);
     until("a tracer", || {
-        proc::status(monitor, "TracerPid").is_some_and(|by| by != "0")
+        !tracer.log.all("tracer", "attached").is_empty()
     });
     sys::kill(server, libc::SIGUSR1).unwrap();
     held(&mut tracer);
@@ -239,7 +239,7 @@ fn with_no_guard_there_is_one_process() {
 
 #[test]
 fn the_death_of_one_during_the_stop_changes_nothing() {
-    let wrap = Wrap::Treaper(&["--grace", "400ms"]);
+    let wrap = Wrap::Treaper(&["--grace", "3s"]);
     for kill_shim in [true, false] {
         let tree = "server:record[worker:ignore=TERM:daemon]";
         let mut run = Scene::new().start(&wrap.tree(tree));
@@ -448,6 +448,7 @@ fn orphans_of_a_child_from_before_are_not_of_the_tree() {
     // A daemon that has ended is forgotten.
     sys::kill(daemons.pop().unwrap(), libc::SIGKILL).unwrap();
     until("one daemon", || run.named("sleep").len() == 1);
+    until("a shim that waits", || is_quiet(main));
     sys::kill(run.monitor(), libc::SIGKILL).unwrap();
     let exit = run.wait();
     assert_eq!((exit.code(), exit.left), (Some(137), daemons));
@@ -638,7 +639,7 @@ fn an_adopted_process_with_the_number_of_the_server_does_not_change_the_exit_sta
 /// The monitor resumes the shim by SIGCONT, which must not be forwarded to the server.
 #[test]
 fn a_server_that_is_stopped_gets_the_stop_signal_and_no_other() {
-    for options in [&["--grace=200ms"][..], &["--grace=200ms", "--no-guard"]] {
+    for options in [&["--grace=2s"][..], &["--grace=2s", "--no-guard"]] {
         let mut run = Scene::new().start(&Wrap::Treaper(options).tree("server:record"));
         run.log.ready("server");
         run.signal(libc::SIGTERM);
@@ -658,11 +659,14 @@ fn a_server_that_is_stopped_after_the_death_of_a_parent_gets_the_stop_signal_and
         "--inject=unix:{}",
         scene.directory().join("inbox").display()
     );
-    let relay = ["--grace", "200ms", &inbox];
+    let relay = ["--grace", "2s", &inbox];
+    let patient = Wrap::Treaper(&["--grace", "2s"]);
+    let alone = Wrap::Treaper(&["--grace", "2s", "--no-guard"]);
+    let pidns = Wrap::Treaper(&["--grace", "2s", "--contain=pidns"]);
     let host = |stdin| [ACTOR, "host", "--stdin", stdin, "--"].map(str::to_owned);
     let (host, with_pipe) = (host("null"), host("pipe"));
-    let cases = [QUICK, ALONE, PIDNS].map(|wrap| (wrap, &host[..]));
-    let others = [(QUICK, &[][..]), (Wrap::Treaper(&relay), &with_pipe)];
+    let cases = [patient, alone, pidns].map(|wrap| (wrap, &host[..]));
+    let others = [(patient, &[][..]), (Wrap::Treaper(&relay), &with_pipe)];
     for (wrap, host) in cases.into_iter().chain(others) {
         for first in [None, Some(libc::SIGCHLD)] {
             let mut run = Scene::new().start(&[host, &wrap.tree("server:record")].concat());

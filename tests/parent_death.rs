@@ -47,6 +47,9 @@ fn dies_with_its_host(mut run: Run) {
 }
 
 fn lives_on(run: &mut Run) {
+    common::until("no first leader", || {
+        run.named("treaper").len() == 1 && run.named("tree-monitor").len() == 1
+    });
     let (host, before) = (run.main, run.survivors().len());
     let alarm = run.log.comes_within(A_WHILE, "server", "signal");
     assert!(

@@ -138,7 +138,8 @@ fn as_pid_1_the_pair_reaps_whatever_ends() {
     for (name, scene, first) in modes() {
         if first {
             let tree = "server:orphans=1000:on=TERM/6";
-            let mut run = scene().start(&QUICK.tree(tree)).ready(&["server"]);
+            let patient = Wrap::Treaper(&["--grace", "60s"]);
+            let mut run = scene().start(&patient.tree(tree)).ready(&["server"]);
             let monitor = run.named("tree-monitor")[0].pid;
             common::until("only these three", || {
                 run.survivors().len() == 3 && common::proc::children(monitor).len() == 1

@@ -50,11 +50,21 @@ fn no_process_outside_is_signalled(options: &[&str], faults: &[&str]) {
         let before = [&[ACTOR, "faults"], faults, &["--"]].concat();
         command.splice(0..0, before.iter().map(|&word| word.to_owned()));
     }
-    let Some(counts) = world(&command) else {
-        return;
-    };
-    assert!(counts.reused > counts.born / 2, "few numbers came again");
-    assert_eq!(counts.hits, 0, "{options:?} {faults:?}");
+    none_is_signalled(&command);
+}
+
+fn none_is_signalled(command: &[String]) {
+    // On a busy machine the outsiders are slow to be born, and few numbers come again.
+    for _ in 0..WORLDS {
+        let Some(counts) = world(command) else {
+            return;
+        };
+        assert_eq!(counts.hits, 0, "{command:?}");
+        if counts.reused > counts.born / 2 {
+            return;
+        }
+    }
+    panic!("few numbers came again");
 }
 
 #[test]
@@ -79,11 +89,7 @@ fn no_process_outside_is_signalled_without_pidfd_open() {
 fn no_process_outside_is_signalled_with_few_descriptors() {
     let few = ["sh", "-c", "ulimit -n 10; exec \"$@\"", "sh"].map(str::to_owned);
     let command = Wrap::Treaper(&["--grace", "10ms"]).tree(TREE);
-    let Some(counts) = world(&[&few[..], &command].concat()) else {
-        return;
-    };
-    assert!(counts.reused > counts.born / 2, "few numbers came again");
-    assert_eq!(counts.hits, 0);
+    none_is_signalled(&[&few[..], &command].concat());
 }
 
 #[test]

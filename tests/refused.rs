@@ -58,8 +58,8 @@ fn a_loop_that_cannot_reap_gives_up_when_the_time_is_over() {
     let changes = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
     let reap = changes | libc::WNOHANG | libc::__WALL;
     for options in [
-        &["--kill-timeout=300ms"][..],
-        &["--kill-timeout=300ms", "--no-guard"],
+        &["--kill-timeout=3s"][..],
+        &["--kill-timeout=3s", "--no-guard"],
     ] {
         let mut run = start(&[&format!("waitid:3={reap}=EPERM")], options);
         until("a server that is up", || run.stdout().contains("up"));

@@ -199,6 +199,8 @@ fn a_killed_shim_ends_the_tree_and_then_the_relay() {
     let script = "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.02; done";
     let (mut run, path) = start(&[], &["sh", "-c", script]);
     until("ready", || run.stdout() == "ready\n");
+    // Before it has this name, it has that of the shim.
+    run.relay();
     sys::kill(run.shim(), libc::SIGKILL).unwrap();
     // The relay sees that the monitor has closed its files, which is just before its end.
     assert_eq!(run.wait_empty().signal(), Some(libc::SIGKILL));
@@ -213,7 +215,7 @@ fn a_flood_of_signals_keeps_the_relay_from_nothing() {
     let options = ["--drain=100ms", "--grace=100ms", "--rewrite=RTMIN:0"];
     let (mut run, _socket) = start(&options, &["sh", "-c", "echo ready; exec sleep 1000"]);
     until("a server", || run.stdout() == "ready\n");
-    let relay = run.relay();
+    let (relay, monitor) = (run.relay(), run.monitor());
     special::limit_of(relay, libc::RLIMIT_SIGPENDING, 1000);
     let over = std::sync::atomic::AtomicBool::new(false);
     let is_over = || over.load(std::sync::atomic::Ordering::SeqCst);
@@ -221,7 +223,7 @@ fn a_flood_of_signals_keeps_the_relay_from_nothing() {
         for _ in 0..3 {
             scope.spawn(|| while !is_over() && sys::kill(relay, libc::SIGRTMIN()).is_ok() {});
         }
-        common::first_second_over();
+        common::first_second_of(monitor);
         run.close_stdin();
         let has_ended = run.ends_within(Duration::from_secs(60));
         over.store(true, std::sync::atomic::Ordering::SeqCst);

@@ -76,8 +76,9 @@ fn levels() -> Vec<&'static str> {
 #[test]
 fn control_without_treaper_the_tree_outlives_its_server() {
     let mut run = Scene::new().stdin_pipe().start(&Wrap::Bare.tree(TREE));
-    run.log.ready("worker");
-    run.log.ready("deep");
+    for name in ["worker", "deep", "server"] {
+        run.log.ready(name);
+    }
     run.signal(libc::SIGKILL);
     let left = run.wait().left;
     assert_eq!(left.len(), 2, "{left:?}");
@@ -243,7 +244,7 @@ fn sigint_resumes_no_suspended_treaper_behind_a_relay() {
     let source = format!("unix:{}", scene.directory().join("socket").display());
     let mut run = scene.start(&Wrap::Treaper(&["--inject", &source]).command(&["cat"]));
     until("a server", || !run.named("cat").is_empty());
-    let (shim, relay) = (run.shim(), run.relay());
+    let (relay, shim) = (run.relay(), run.shim());
     sys::kill(shim, libc::SIGSTOP).unwrap();
     until_state(&[shim], 'T');
     run.signal(libc::SIGINT);
@@ -273,10 +274,11 @@ fn what_is_suspended_hides_no_end_of_the_host() {
         let scene = Scene::new();
         let source = format!("unix:{}", scene.directory().join("socket").display());
         let mut run = hosted(scene, &format!("{TREAPER} --inject {source} sleep 1000"));
+        let relay = run.relay();
         let suspended = if behind_the_relay {
             vec![run.shim(), run.monitor()]
         } else {
-            vec![run.relay()]
+            vec![relay]
         };
         for process in &suspended {
             sys::kill(*process, libc::SIGSTOP).unwrap();

@@ -286,7 +286,7 @@ fn each_trigger_is_reported_with_what_the_stop_took() {
         drop(run.take_stdout());
         run.wait_clean();
         expect(&run, "stdout-closed");
-        let mut run = start(scene(), &with(&["--idle=200ms"]), "server:on=TERM/3");
+        let mut run = start(scene(), &with(&["--idle=3s"]), "server:on=TERM/3");
         run.wait_clean();
         expect(&run, "idle");
         let mut watched = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -385,7 +385,7 @@ fn the_other_one_of_the_pair_reports_the_whole_stop() {
     for (lost, trigger) in [("shim", "shim-killed"), ("monitor", "monitor-killed")] {
         for during in [false, true] {
             let tree = "server:record[worker:setsid:record]";
-            let mut run = start(Scene::new(), &["--grace=1s"], tree);
+            let mut run = start(Scene::new(), &["--grace=3s"], tree);
             let worker = run.log.ready("worker");
             let server = run.log.ready("server");
             let victim = match lost {
@@ -478,7 +478,7 @@ fn killed_processes_are_described() {
 
 #[test]
 fn survivors_are_in_the_report_when_treaper_has_exited() {
-    let options = ["--grace=100ms", "--kill-timeout=300ms"];
+    let options = ["--grace=100ms", "--kill-timeout=3s"];
     let mut run = start(Scene::new(), &options, "server[worker:ignore=TERM]");
     let worker = run.log.ready("worker");
     let mut tracer = Scene::new().start(&[ACTOR, "trace", &worker.to_string()]);

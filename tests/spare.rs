@@ -143,8 +143,8 @@ fn where_the_kernel_has_no_lists_of_children_nothing_waits_for_it() {
 fn control_without_the_option_nothing_lives_on() {
     let tree = format!("server:on=TERM/3[{KEEPER}]");
     for options in [
-        &["--grace", "200ms"][..],
-        &["--grace", "200ms", "--spare", "keep", "--spare", "server"],
+        &["--grace", "2s"][..],
+        &["--grace", "2s", "--spare", "keep", "--spare", "server"],
     ] {
         let mut run = treaper(options, &tree, &["server"]);
         pids(&mut run, &KEPT);
@@ -216,7 +216,7 @@ fn the_server_is_never_spared() {
 fn a_process_without_a_session_of_its_own_is_not_spared() {
     let tree = "server:on=TERM/3[keeper:pgrp:ignore=TERM,worker:setsid[keeper:ignore=TERM]]";
     let mut run = treaper(
-        &["--spare", "keeper", "--grace", "200ms"],
+        &["--spare", "keeper", "--grace", "2s"],
         tree,
         &["server", "worker"],
     );
@@ -228,7 +228,7 @@ fn a_process_without_a_session_of_its_own_is_not_spared() {
 #[test]
 fn a_shell_of_this_name_outside_of_the_tree_spares_nothing() {
     let (scene, _terminal) = Scene::new().reaper_named("keeper").terminal();
-    let wrap = Wrap::Treaper(&["--spare", "keeper", "--grace", "200ms"]);
+    let wrap = Wrap::Treaper(&["--spare", "keeper", "--grace", "2s"]);
     let tree = wrap.tree("server:on=TERM/3[worker:ignore=TERM]");
     let mut run = scene.start(&tree).ready(&["server", "worker"]);
     run.signal(libc::SIGTERM);
@@ -290,11 +290,7 @@ fn a_name_is_cut_as_the_kernel_cuts_it_and_a_variable_has_several() {
 fn the_name_counts_when_treaper_looks_and_is_kept() {
     // Before: the first gets the name, and the second loses it.
     let tree = "server:on=TERM/3[first:becomes=keeper:ignore=TERM,keeper:setsid:becomes=other:ignore=TERM]";
-    let mut run = treaper(
-        &["--spare", "keeper", "--grace", "200ms"],
-        tree,
-        &["server"],
-    );
+    let mut run = treaper(&["--spare", "keeper", "--grace", "2s"], tree, &["server"]);
     let both = pids(&mut run, &["first", "keeper"]);
     for (pid, name) in both.iter().zip(["first", "keeper"]) {
         sys::kill(*pid, libc::SIGUSR1).unwrap();
@@ -338,7 +334,7 @@ fn a_daemon_that_takes_another_name_during_the_stop_stays_spared() {
 #[test]
 fn what_a_daemon_has_started_outlives_it_if_it_ends_during_the_stop() {
     let keeper = KEEPER.replacen("setsid", "daemon:setsid", 1);
-    let (mut run, kept) = seen(&["--grace", "2s"], &keeper, &KEPT);
+    let (mut run, kept) = seen(&["--grace", "8s"], &keeper, &KEPT);
     sys::kill(kept[0], libc::SIGKILL).unwrap();
     assert_eq!(only_left(&mut run, &kept[1..]), Some(137));
     assert!(run.stderr().contains("2 processes"), "{}", run.stderr());
@@ -348,11 +344,7 @@ fn what_a_daemon_has_started_outlives_it_if_it_ends_during_the_stop() {
 fn a_daemon_that_has_ended_before_the_stop_spares_nothing() {
     let keeper = KEEPER.replacen("setsid", "daemon:setsid", 1);
     let tree = format!("server:on=TERM/3[{keeper}]");
-    let mut run = treaper(
-        &["--spare", "keeper", "--grace", "200ms"],
-        &tree,
-        &["server"],
-    );
+    let mut run = treaper(&["--spare", "keeper", "--grace", "2s"], &tree, &["server"]);
     let kept = pids(&mut run, &KEPT);
     sys::kill(kept[0], libc::SIGKILL).unwrap();
     until("its children have another parent", || {
@@ -626,7 +618,7 @@ fn scene_number_of_a_daemon() {
     let daemon = ",keeper:daemon:setsid:record";
     for (new, kept) in [("new:setsid", 0), ("keeper:setsid", 1)] {
         let child = format!("{new}:record");
-        let mut run = looking(&["--grace", "200ms"], "record:on=TERM/3", daemon, &child);
+        let mut run = looking(&["--grace", "2s"], "record:on=TERM/3", daemon, &child);
         let keeper = run.log.ready("keeper");
         look(&mut run, 1);
         sys::kill(keeper, libc::SIGKILL).unwrap();
@@ -636,7 +628,7 @@ fn scene_number_of_a_daemon() {
     }
     // The new session was seen, and then loses its leader.
     let child = "new:setsid:record[leaf:record]";
-    let mut run = looking(&["--grace", "200ms"], "record:on=TERM/3", daemon, child);
+    let mut run = looking(&["--grace", "2s"], "record:on=TERM/3", daemon, child);
     let keeper = run.log.ready("keeper");
     look(&mut run, 1);
     sys::kill(keeper, libc::SIGKILL).unwrap();

@@ -84,7 +84,8 @@ fn after_a_stop_the_status_is_still_the_servers() {
         ("server", 143),
         ("server:ignore=TERM", 137),
     ] {
-        let mut run = Scene::new().start(&Wrap::Treaper(&["--grace", "150ms"]).tree(tree));
+        let grace = if status == 137 { "150ms" } else { "60s" };
+        let mut run = Scene::new().start(&Wrap::Treaper(&["--grace", grace]).tree(tree));
         run.log.ready("server");
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(status), "{tree}");

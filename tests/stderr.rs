@@ -482,7 +482,7 @@ fn a_plain_file_is_not_written_as_long_as_a_process_of_the_tree_is_alive() {
         let directory = Directory::new();
         let file = directory.0.join("errors");
         let mut treaper = Command::new(TREAPER);
-        treaper.args(["-vv", "--grace=1s"]).args(options);
+        treaper.args(["-vv", "--grace=3s"]).args(options);
         treaper.args(["sh", "-c", &server]).arg(&file).arg(&worker);
         treaper.stdin(Stdio::null()).stdout(Stdio::piped());
         treaper.stderr(fs::File::create(&file).unwrap());

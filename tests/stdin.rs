@@ -15,9 +15,9 @@ use common::{ACTOR, Run, Scene, Wrap, sys, until};
 const A_WHILE: Duration = Duration::from_millis(400);
 /// With this the end of stdin counts at any time. By default it does not count in the first second.
 const QUICK: Wrap = Wrap::Treaper(&[
-    "-v", "--stdin", "watch", "--drain", "200ms", "--grace", "300ms",
+    "-v", "--stdin", "watch", "--drain", "200ms", "--grace", "2s",
 ]);
-const AUTO: Wrap = Wrap::Treaper(&["-v", "--drain", "200ms", "--grace", "300ms"]);
+const AUTO: Wrap = Wrap::Treaper(&["-v", "--drain", "200ms", "--grace", "2s"]);
 /// A server that does not read its stdin.
 const DEAF: &str = "server:on=TERM/3[worker:setsid,deep:daemon:ignore=TERM]";
 
@@ -102,10 +102,10 @@ fn unread_data_does_not_hide_the_hang_up() {
 
 #[test]
 fn the_drain_waits_while_the_server_takes_unread_data() {
-    // 12 pieces, 60 ms each: three times the drain.
-    let mut run = Scene::new()
-        .stdin_pipe()
-        .start(&QUICK.tree("server:eof=0:slowread=60:record"));
+    // 12 pieces, 400 ms each: three times the drain.
+    let options = ["--stdin=watch", "--drain=1500ms", "--grace=5s"];
+    let tree = Wrap::Treaper(&options).tree("server:eof=0:slowread=400:record");
+    let mut run = Scene::new().stdin_pipe().start(&tree);
     run.log.ready("server");
     run.write_stdin(&vec![b'x'; 12 * 4096]);
     run.close_stdin();
@@ -153,8 +153,9 @@ fn a_stdin_that_was_hung_up_at_the_start_is_a_complete_input() {
     let mut run = hosted(AUTO, "hungup", DEAF);
     assert!(!run.ends_within(A_WHILE), "{}", run.stderr());
     assert_eq!(run.log.all("server", "signal").len(), 0);
-    // Except with an option that lets every end count.
-    let mut run = hosted(QUICK, "hungup", DEAF);
+    // Except with an option that lets every end count. Then it may be stopped before it is ready.
+    let host = [ACTOR, "host", "--stdin", "hungup", "--"].map(str::to_owned);
+    let mut run = Scene::new().start(&[&host[..], &QUICK.tree(DEAF)].concat());
     run.wait_empty();
     assert!(run.stderr().contains("stdin-eof"), "{}", run.stderr());
 }
@@ -164,10 +165,22 @@ fn an_end_of_input_in_the_first_second_is_a_complete_input_whatever_the_moment()
     for kind in ["pipe", "socketpair", "tcp", "fifo"] {
         for after in [0, 30, 100] {
             let host = [ACTOR, "host", "--stdin", kind, "--"].map(str::to_owned);
-            let mut run = Scene::new().start(&[&host[..], &AUTO.tree(DEAF)].concat());
-            run.log.wait("host", "spawned");
-            sys::pause_for(Duration::from_millis(after));
-            run.signal(libc::SIGUSR1);
+            let command = [&host[..], &AUTO.tree(DEAF)].concat();
+            let mut run = loop {
+                let begun = sys::now_ms();
+                let mut run = Scene::new().start(&command);
+                run.log.wait("host", "spawned");
+                sys::pause_for(Duration::from_millis(after));
+                run.signal(libc::SIGUSR1);
+                until("the end is seen", || {
+                    let said = run.stderr();
+                    said.contains("complete input") || said.contains("trigger: ")
+                });
+                // The first second begins later than this. On a busy machine it may be over.
+                if sys::now_ms() - begun < 900 || !run.stderr().contains("trigger: ") {
+                    break run;
+                }
+            };
             run.log.ready("deep");
             // Longer than the drain.
             assert!(!run.ends_within(A_WHILE), "{kind}: {}", run.stderr());
@@ -233,6 +246,7 @@ fn on_socket(socket: impl Into<std::os::fd::OwnedFd>) -> Run {
     });
     let mut run = scene.start(&QUICK.tree(DEAF));
     run.log.ready("deep");
+    run.log.ready("server");
     run
 }
 
@@ -379,6 +393,7 @@ fn without_a_free_descriptor_an_error_of_a_socket_is_no_hang_up() {
     run.log.ready("deep");
     let monitor = run.monitor();
     let limit = |number| common::special::limit_of(monitor, libc::RLIMIT_NOFILE, number);
+    common::until_it_rests(monitor);
     let open = std::fs::read_dir(format!("/proc/{monitor}/fd")).unwrap();
     limit(open.count() as u64);
     drop(other);
@@ -488,7 +503,7 @@ fn the_pipe_of_a_host_at_a_terminal_is_watched() {
     let mut run = scene.start(&[&host[..], &AUTO.tree(DEAF)].concat());
     run.log.ready("deep");
     run.log.wait("host", "spawned");
-    common::first_second_over();
+    common::first_second_of(run.monitor());
     run.signal(libc::SIGUSR1);
     let signalled = run.log.wait("server", "signal");
     assert_eq!(signalled.number("sig"), i64::from(libc::SIGTERM));

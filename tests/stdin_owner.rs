@@ -10,8 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
+use common::proc::{Process, descendants};
 use common::scene::Directory;
-use common::{TREAPER, skip, sys};
+use common::{TREAPER, skip, sys, until};
 
 const QUICK: [&str; 3] = ["-v", "--drain=100ms", "--grace=100ms"];
 /// The end of the input comes after the first second, and the server lives much longer than it takes to stop it.
@@ -49,6 +50,19 @@ fn start(mut command: Command, stdin: impl Into<Stdio>) -> (Child, impl Read) {
         .stdout(write.try_clone().unwrap())
         .stderr(write);
     (command.spawn().unwrap(), read)
+}
+
+/// Waits until the first second of the treaper is over that this process has become, or has started.
+fn first_second_over(starter: &Child) {
+    let mut monitor = None;
+    until("a monitor", || {
+        let mut all = descendants(starter.id() as i32);
+        all.retain(|process| process.comm == "tree-monitor");
+        let is_top = |process: &&Process| all.iter().all(|other| other.pid != process.ppid);
+        monitor = all.iter().find(is_top).map(|process| process.pid);
+        monitor.is_some()
+    });
+    common::first_second_of(monitor.unwrap());
 }
 
 /// treaper with these options, and a server.
@@ -145,7 +159,7 @@ fn in_a_pid_namespace_the_end_of_a_pipeline_is_no_trigger_and_that_of_a_host_is_
     assert_eq!(script(&["bash"], &pipeline, namespace), End::OfASibling);
     let (read, write) = sys::pipe().unwrap();
     let started = start(treaper(namespace), read);
-    common::first_second_over();
+    first_second_over(&started.0);
     drop(write);
     assert_eq!(outcome(started), End::OfTheHost);
 }
@@ -159,7 +173,8 @@ fn the_end_of_a_pipe_or_socket_of_the_host_is_a_trigger() {
         let by_socket = start(treaper(option), OwnedFd::from(far));
         pipe.write_all(b"x").unwrap();
         socket.write_all(b"x").unwrap();
-        common::first_second_over();
+        first_second_over(&by_pipe.0);
+        first_second_over(&by_socket.0);
         drop((pipe, socket));
         assert_eq!(outcome(by_pipe), End::OfTheHost, "{option:?}");
         assert_eq!(outcome(by_socket), End::OfTheHost, "{option:?}");
@@ -177,7 +192,7 @@ fn the_end_of_a_tcp_connection_is_a_trigger_after_the_first_second() {
         let started = start(command, OwnedFd::from(near));
         (started, listener.accept().unwrap().0)
     });
-    common::first_second_over();
+    first_second_over(&treaper.0.0);
     drop(treaper.1);
     assert_eq!(outcome(treaper.0), End::OfTheHost);
     drop(bare.1);
@@ -198,7 +213,7 @@ fn with_a_relay_the_end_of_a_pipeline_is_no_trigger_and_that_of_a_host_is_one() 
         assert_eq!(script(&["bash"], &pipeline, options), End::OfASibling);
         let (read, write) = sys::pipe().unwrap();
         let started = start(treaper(options), read);
-        common::first_second_over();
+        first_second_over(&started.0);
         drop(write);
         assert_eq!(outcome(started), End::OfTheHost, "{options:?}");
     }
@@ -212,7 +227,7 @@ fn the_end_of_a_host_behind_launchers_is_a_trigger() {
     shell.args(["-c", "sh -c \"$1\"; exit $?", "sh", &text]);
     let (mut shell, output) = start(shell, Stdio::piped());
     let stdin = shell.stdin.take();
-    common::first_second_over();
+    first_second_over(&shell);
     drop(stdin);
     assert_eq!(outcome((shell, output)), End::OfTheHost);
 }
@@ -232,7 +247,8 @@ fn the_end_of_a_host_above_the_process_that_starts_its_programs_is_a_trigger() {
     let (far, socket) = UnixStream::pair().unwrap();
     let by_pipe = start(starter(), read);
     let by_socket = start(starter(), OwnedFd::from(far));
-    common::first_second_over();
+    first_second_over(&by_pipe.0);
+    first_second_over(&by_socket.0);
     drop((pipe, socket));
     assert_eq!(outcome(by_pipe), End::OfTheHost);
     assert_eq!(outcome(by_socket), End::OfTheHost);

@@ -87,7 +87,7 @@ fn a_key_that_is_pressed_before_the_server_is_there_reaches_it() {
         "-e",
         "inject=prctl:delay_enter=300000",
         "-e",
-        "inject=signalfd4:delay_enter=1000000",
+        "inject=signalfd4:delay_enter=3000000",
     ];
     if std::process::Command::new("strace").output().is_err() {
         return skip("strace is not installed");
@@ -405,7 +405,7 @@ fn a_request_to_stop_at_the_start_is_not_lost_if_it_cannot_be_put_back() {
 /// Of two equal signals that wait, the kernel drops the second: that of the shim, while the monitor still has its own.
 #[test]
 fn a_request_of_the_whole_job_to_stop_at_the_start_is_not_lost() {
-    let Some(words) = strace("setsid", ["setsid:delay_enter=2000000"; 2]) else {
+    let Some(words) = strace("setsid", ["setsid:delay_enter=3000000"; 2]) else {
         return skip("strace is not installed");
     };
     let (scene, master) = Scene::new().terminal();
@@ -432,7 +432,7 @@ fn a_slow_shim_does_not_lose_the_next_suspension() {
     let (mut run, master) = start(WRAPS[0], "server");
     let (main, server) = (run.main, run.log.ready("server"));
     let mut strace = std::process::Command::new("strace");
-    let slow = "inject=pidfd_send_signal,rt_sigpending:delay_enter=300000";
+    let slow = "inject=pidfd_send_signal,rt_sigpending:delay_enter=2000000";
     strace.args(["-qq", "-o", "/dev/null", "-e", slow, "-p"]);
     let strace = strace.arg(main.to_string());
     let Ok(mut strace) = strace.stderr(std::process::Stdio::null()).spawn() else {
@@ -1030,7 +1030,7 @@ fn an_offer_that_is_not_shown_does_not_hold() {
 fn ctrl_c_is_offered_only_where_it_reaches_treaper() {
     let deaf = "trap '' TERM; echo ready; while :; do sleep 1; done";
     let front = format!("set -m; trap '' TERM; bash -c \"{deaf}\"; :");
-    for options in [&["--grace=1500ms"][..], &["--grace=1500ms", "--no-guard"]] {
+    for options in [&["--grace=5s"][..], &["--grace=5s", "--no-guard"]] {
         let wrap = Wrap::Treaper(options);
         let behind = ["bash", "-c", "set -m; \"$@\" & wait", "bash"].map(str::to_owned);
         for words in [
@@ -1083,12 +1083,19 @@ fn after_the_end_of_the_shim_ctrl_c_is_not_offered() {
         let wrap = Wrap::Treaper(&options);
         // Killed before the stop, and during a stop for another reason.
         for during in [false, true] {
-            let (mut run, master) = start(wrap, "server:record");
-            if during {
-                run.signal(libc::SIGTERM);
-                run.log.wait("server", "signal");
-            }
-            run.signal(libc::SIGKILL);
+            let (mut run, master) = loop {
+                let (mut run, master) = start(wrap, "server:record");
+                let before = sys::now_ms();
+                if during {
+                    run.signal(libc::SIGTERM);
+                    run.log.wait("server", "signal");
+                }
+                run.signal(libc::SIGKILL);
+                // On a busy machine the monitor may have made the offer before.
+                if !during || sys::now_ms() - before < 900 {
+                    break (run, master);
+                }
+            };
             let shown = wait_to_read(&master, "to end");
             let shown = shown + &wait_to_read(&master, "had to SIGKILL");
             assert!(!shown.contains("Ctrl-C"), "{contain} {during}: {shown}");

@@ -74,6 +74,10 @@ fn a_host_whose_spawning_thread_ends_keeps_its_server() {
     for way in WAYS {
         let mut run = hosted(Wrap::Treaper(&options(way)), &["--thread"]);
         run.log.wait("host", "thread-ended");
+        let monitors = usize::from(!way.contains(&"--no-guard"));
+        common::until("no first leader", || {
+            run.named("treaper").len() == 1 && run.named("tree-monitor").len() == monitors
+        });
         let before = run.survivors().len();
         assert!(!run.log.comes_within(A_WHILE, "server", "signal"));
         assert_eq!(run.survivors().len(), before, "{way:?}: {}", run.stderr());

@@ -118,6 +118,21 @@ pub fn first_second_over() {
     until("the first second is over", || sys::now_ms() > now + 1100);
 }
 
+/// The same for the process that looks at stdin: the monitor, or the only one. It begins to look when it has started
+/// its server, which is ready sooner at times.
+pub fn first_second_of(looks: i32) {
+    until("a loop that waits", || {
+        let own = proc::Process::read(looks).map(|process| process.comm);
+        let children = proc::children(looks);
+        // The first leader, and the server before its exec, have its own name.
+        let has_started = children
+            .iter()
+            .all(|child| Some(&child.comm) != own.as_ref());
+        !children.is_empty() && has_started && is_quiet(looks)
+    });
+    first_second_over();
+}
+
 /// Treaper with these options and this tree, once these of its processes are ready.
 pub fn treaper(options: &[&str], tree: &str, ready: &[&str]) -> Run {
     let command = Wrap::Treaper(options).tree(tree);
@@ -128,8 +143,8 @@ pub fn treaper(options: &[&str], tree: &str, ready: &[&str]) -> Run {
 pub fn trace(pid: i32, call: libc::c_long) -> Run {
     let mut tracer = Scene::new().start(&[ACTOR, "trace", &pid.to_string(), &call.to_string()]);
     until("a tracer", || {
-        let attached = proc::status(pid, "TracerPid").is_some_and(|by| by != "0");
-        attached || !tracer.log.all("tracer", "tried").is_empty()
+        let mut has = |what| !tracer.log.all("tracer", what).is_empty();
+        has("attached") || has("tried")
     });
     tracer
 }

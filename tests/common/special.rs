@@ -168,10 +168,9 @@ pub fn entered_call(pid: i32) -> Option<u64> {
     (info[0].to_ne_bytes()[0] == 1).then_some(info[3])
 }
 
-/// Holds another process where it enters the system call `number` for the `count`th time. It has done everything before
-/// that call, and sees what happens meanwhile only after it.
+/// Holds another process, which this one has suspended by [`ptrace_stop`], where it enters the system call `number` for
+/// the `count`th time. It has done everything before that call, and sees what happens meanwhile only after it.
 pub fn hold_at(pid: i32, number: u64, mut count: usize) -> Result<()> {
-    ptrace_stop(pid)?;
     go_on_until(pid, || {
         count -= usize::from(entered_call(pid) == Some(number));
         count == 0

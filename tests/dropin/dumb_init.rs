@@ -347,7 +347,7 @@ fn a_rest_that_ignores_the_rewritten_signal_is_not_waited_for_long() {
         let tree = "server:on=USR1/5[worker:setsid:ignore=INT]";
         let mut run = program.start(&["-r15:2"], tree);
         run.log.ready("worker");
-        let end = clock::now() + Duration::from_secs(7);
+        let end = clock::now() + Duration::from_secs(9);
         program.check_rest(&mut run);
         assert!(clock::now() < end, "{program:?}");
     }

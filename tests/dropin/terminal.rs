@@ -40,7 +40,7 @@ fn a_shell_has_job_control() {
         let mut master = File::from(master);
         let mut run = scene.start(&program.words(&["--", "bash", "--norc", "-m"]));
         master
-            .write_all(b"echo \"flags: [[$-]]\"\nsleep 5 &\nfg\n")
+            .write_all(b"echo \"flags: [[$-]]\"\nsleep 1000 &\nfg\n")
             .unwrap();
         // Ctrl-Z, once the job is in front.
         until("the job in front", || {
