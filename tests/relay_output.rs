@@ -332,6 +332,12 @@ fn with_a_courier(script: &str) -> (common::scene::Directory, PathBuf, Talk) {
     let file = File::create(&path).unwrap();
     let talk = Talk::start(&Wrap::Treaper(&OPTIONS), file.into(), script, None);
     until("a courier", || talk.run.named("tree-courier").len() == 1);
+    // It is there before treaper looks at the relay.
+    until("a server", || {
+        ["sh", "cat"]
+            .iter()
+            .any(|name| !talk.run.named(name).is_empty())
+    });
     (directory, path, talk)
 }
 
