@@ -95,6 +95,7 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
         let name = format!("unix:{}", path.display());
         others.sources.push((name, listener));
     }
+    let input = input::Input::new(host, server, others);
     let (relay, job_control) = (pid::Pid::new(pid::own()), place.job_control);
     match clone::fork(job_control).map_err(cannot)? {
         clone::Fork::Child => {
@@ -109,14 +110,13 @@ pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<S
             for (stream, number) in &far {
                 fd::redirect(stream.as_fd(), *number);
             }
-            // The ends of the relay are dropped here. Otherwise they would not hang up with it, and
-            // the sockets would accept connections.
+            // The ends of the relay are dropped here, or none of them would close with the relay.
             Ok(Some((Front { pid: relay, line }, files)))
         }
         clone::Fork::Parent(pid) => {
             drop((line, far));
             let relay = life::Relay {
-                input: input::Input::new(host, server, others),
+                input,
                 output,
                 turns: turns::Turns::new(settings),
                 idle: config.idle,
