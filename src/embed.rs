@@ -80,8 +80,8 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 }
 
 /// The installed `treaper` of the first directory in PATH that has one, without relative ones:
-/// ```no_run
-/// std::process::Command::new(treaper::find().unwrap()).args(["--", "some-server"]).spawn();
+/// ```
+/// std::process::Command::new(treaper::find().unwrap_or_default()).arg("some-server").spawn();
 /// ```
 pub fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
