@@ -75,7 +75,7 @@ fn what_the_server_sends_reaches_a_host_outside_of_the_pid_namespace() {
 /// A child of the server that knows the server's parent. treaper must be able to see who it is.
 #[test]
 fn what_a_child_of_the_server_sends_to_its_parent_reaches_the_host() {
-    // It ends when somebody has got its signal, and not before.
+    // The sender waits until its signal has arrived, so that treaper can see who it is.
     let send = "kill -USR1 $P; n=0; \
                 until [ -e $END ] || [ $((n += 1)) -gt 10000 ]; do sleep 0.01; done";
     let directory = Directory::new();
