@@ -229,6 +229,65 @@ fn signals_its_own_group(wrap: &Wrap) {
     }
 }
 
+/// What the report of a treaper at a terminal names as the reason for its end, after a child of
+/// the server has signalled the whole job, which the server ignores.
+fn reason_after_a_child_ends_the_job(scene: Scene, options: &[&'static str]) -> String {
+    let (scene, _master) = scene.terminal();
+    let directory = scene.directory().to_owned();
+    let (file, go) = (directory.join("report"), directory.join("go"));
+    let report = format!("--report={}", file.display());
+    let script = format!(
+        "trap '' TERM; (kill 0; : >{0}.sent; until [ -e {0} ]; do sleep 0.02; done)",
+        go.display()
+    );
+    let wrap = [&[TREAPER, &report][..], options, &["sh", "-c", &script]].concat();
+    let mut run = scene.start(&wrap);
+    until("the signal", || directory.join("go.sent").exists());
+    // The sender lives until treaper has seen who it is.
+    until("a treaper that rests", || common::is_quiet(run.main));
+    std::fs::write(go, "").unwrap();
+    run.wait_empty();
+    let report = std::fs::read_to_string(file).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    report["trigger"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_child_that_signals_the_whole_job_is_no_reason_to_stop() {
+    for options in [&[][..], &["--no-guard"]] {
+        let reason = reason_after_a_child_ends_the_job(Scene::new(), options);
+        assert_eq!(reason, "server-exit", "{options:?}");
+    }
+}
+
+/// `kill 1` in a container means treaper.
+#[test]
+fn what_the_tree_sends_to_process_1_is_a_reason_to_stop() {
+    skip::needs("pidns");
+    for options in [&["--grace=100ms"][..], &["--no-guard", "--grace=100ms"]] {
+        let reason = reason_after_a_child_ends_the_job(Scene::new().pidns(), options);
+        assert_eq!(reason, "terminate", "{options:?}");
+    }
+}
+
+/// It means treaper, whose signals are for the server.
+#[test]
+fn at_a_terminal_what_comes_from_another_group_of_the_tree_reaches_the_server() {
+    let server = "trap 'echo back; exit 3' USR1; setsid sh -c 'kill -USR1 $SHIM; sleep 1000' & \
+                  while :; do wait; done";
+    for wrap in &WRAPS[1..] {
+        let (scene, master) = Scene::new().terminal();
+        let words = [
+            &["sh", "-c", "SHIM=$$ exec \"$@\"", "sh"][..],
+            wrap,
+            &["sh", "-c", server],
+        ];
+        let mut run = scene.start(&words.concat());
+        assert!(shown(&master, "back").contains("back"), "{wrap:?}");
+        assert_eq!(run.wait_empty().code(), Some(3), "{wrap:?}");
+    }
+}
+
 /// The monitor is in the group of the server until it has left the session. Here that takes half a second.
 #[test]
 fn a_signal_to_the_own_group_right_after_the_start_does_not_reach_the_host() {
