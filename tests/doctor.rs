@@ -311,6 +311,28 @@ const HOST: &str = "the host ends, crashes or is SIGKILLed";
 const ALONE: &str = "the same, but stdin stays open";
 const GROUP: &str = "the host's process group is SIGKILLed";
 
+/// The other end of the pipe is held by a child of the shell, as in a pipeline. What the end of stdin shows is no end of
+/// the host, so without another trigger its end leaves all processes.
+#[test]
+fn a_pipe_whose_other_end_no_host_holds_is_not_watched_unless_it_is_asked_for() {
+    let pipe = "exec 3< <(exec sleep 1000); pid=$!; \"$@\" <&3; kill $pid; wait $pid";
+    let watched = |options: &[&str]| {
+        let words = ["bash", "-c", pipe, "bash", TREAPER, "--doctor=json"];
+        let mut run = Scene::new().start(&[&words[..], options].concat());
+        run.wait_clean();
+        let report: Value = serde_json::from_str(&run.stdout()).unwrap();
+        let stdin = report["checks"]["stdin"]["detail"].as_str().unwrap();
+        let left = report["left"][HOST].as_str().unwrap();
+        (stdin.to_owned(), left.to_owned())
+    };
+    let alone = ["--no-parent", "--no-guard"];
+    let (stdin, left) = watched(&alone);
+    let other = "pipe, not watched: no process that started treaper holds the other end";
+    assert_eq!((&*stdin, &*left), (other, "all"));
+    let (stdin, left) = watched(&[&alone[..], &["--stdin=watch"]].concat());
+    assert_eq!((&*stdin, &*left), ("pipe, watched", "all"));
+}
+
 /// A run of treaper below a host, and what the doctor has said about the event that it gets.
 struct Case {
     what: String,
