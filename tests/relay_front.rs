@@ -101,11 +101,14 @@ fn a_signal_reaches_the_server_once_whether_it_was_sent_to_the_relay_or_to_its_g
         run.log.wait_for(2, "server", "signal");
         sys::kill_group(run.main, libc::SIGUSR2).unwrap();
         run.log.wait_for(3, "server", "signal");
+        sys::kill(run.main, libc::SIGCONT).unwrap();
+        run.log.wait_for(4, "server", "signal");
         run.log
             .comes_within(Duration::from_millis(200), "server", "never");
         let all = run.log.all("server", "signal");
         let numbers: Vec<_> = all.iter().map(|line| line.number("sig") as i32).collect();
-        let expected = [libc::SIGRTMIN() + 3, libc::SIGUSR1, libc::SIGUSR2];
+        let [first, second] = [libc::SIGRTMIN() + 3, libc::SIGUSR1];
+        let expected = [first, second, libc::SIGUSR2, libc::SIGCONT];
         assert_eq!(numbers, expected, "{options:?}");
         run.signal(libc::SIGTERM);
         assert_eq!(run.wait_clean().code(), Some(128 + libc::SIGTERM));
@@ -192,6 +195,17 @@ fn a_key_reaches_the_server_once() {
     let all = run.log.all("server", "signal");
     let numbers: Vec<_> = all.iter().map(|line| line.number("sig")).collect();
     assert_eq!(numbers, [2, 3]);
+}
+
+#[test]
+fn at_a_terminal_what_is_sent_to_the_relay_reaches_the_server() {
+    let (mut run, _master) = job(&[], "server:record");
+    run.log.ready("server");
+    sys::kill(run.main, libc::SIGUSR1).unwrap();
+    assert_eq!(
+        run.log.wait("server", "signal").number("sig"),
+        i64::from(libc::SIGUSR1)
+    );
 }
 
 #[test]
@@ -321,6 +335,8 @@ fn while_the_last_output_waits_for_the_host_sigterm_ends_the_relay() {
     until("the end of treaper", || {
         run.named("tree-relay").len() == run.survivors().len()
     });
+    // It was for the server, which is gone.
+    run.signal(libc::SIGUSR1);
     assert!(!run.ends_within(Duration::from_secs(6)));
     run.signal(libc::SIGTERM);
     assert_eq!(run.wait_clean().code(), Some(0));
