@@ -421,12 +421,17 @@ fn a_process_that_waits_for_the_processor_is_not_held() {
         let (mut bound, now) = (Bound::default(), Duration::from_secs(9));
         bound.ask(Trigger::Terminate, Duration::ZERO);
         bound.late_at(&Plan::new(POLICY), Duration::ZERO, now);
-        // One look is not enough.
-        assert!(!bound.is_held(pid, now), "{script}");
-        let found = bound.is_held(pid, now);
+        let first = bound.is_held(pid, now);
+        let next = bound.late_at(&Plan::new(POLICY), Duration::ZERO, now);
+        let second = bound.is_held(pid, now);
+        // Before what can fail.
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(found, is_held, "{script}");
+        assert!(!first, "{script}: one look is not enough");
+        assert_eq!(next, Some(Duration::from_secs(10)), "a second later");
+        assert_eq!(second, is_held, "{script}");
+        let found = [now, now].map(|now| bound.is_held(pid, now));
+        assert_eq!(found, [false, false], "one that is gone");
     }
 }
 
