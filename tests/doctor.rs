@@ -241,8 +241,19 @@ const STAYS: &str = "\"$0\" \"$@\"; exit $?";
 
 /// What the doctor says of the host and of stdin, and the pid of the host, which starts `before` and then the doctor.
 fn hosted(stdin: &str, before: &[&str], options: &[&str]) -> (String, String, i32) {
-    let host = [ACTOR, "host", "--stdin", stdin, "--"];
-    let words = [&host[..], before, &[TREAPER, "--doctor=json"], options].concat();
+    hosted_by(&[ACTOR], stdin, before, options)
+}
+
+/// The same, with these words before those of the host.
+fn hosted_by(
+    actor: &[&str],
+    stdin: &str,
+    before: &[&str],
+    options: &[&str],
+) -> (String, String, i32) {
+    let host = ["host", "--stdin", stdin, "--"];
+    let treaper = [TREAPER, "--doctor=json"];
+    let words = [actor, &host, before, &treaper, options].concat();
     let mut run = Scene::new().start(&words);
     let host = run.log.wait("host", "spawned").pid();
     // The host exits when the doctor has.
@@ -297,6 +308,9 @@ fn a_host_that_a_session_hides_is_named_with_the_option_that_watches_it() {
         named.ends_with(&format!("; also watched: host[{host}]")),
         "{named}"
     );
+    // This one is no shell, so it is the host itself.
+    let (named, _, host) = hosted_by(&["setsid", "-w", ACTOR], "null", &[], &[]);
+    assert_eq!(named, format!("host[{host}]"));
 }
 
 #[test]
