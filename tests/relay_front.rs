@@ -572,6 +572,38 @@ fn the_end_of_the_socket_that_is_stdout_is_seen_at_once() {
     }
 }
 
+/// The relay was suspended while that writer came and went.
+#[test]
+fn what_a_short_writer_of_a_fifo_leaves_in_it_reaches_the_server() {
+    let reads = "while :; do while read -r line; do echo \"got $line\"; done; sleep 0.05; done";
+    let scene = Scene::new();
+    let path = scene.directory().join("fifo");
+    sys::mkfifo(&path);
+    let both = File::options().read(true).write(true).open(&path).unwrap();
+    let stdin = File::open(&path).unwrap();
+    let writer = || File::options().write(true).open(&path).unwrap();
+    let mut host = writer();
+    drop(both);
+    let (_, source) = source(&scene);
+    let scene = scene.with(|command| {
+        command.stdin(stdin);
+    });
+    let options = ["--stdin=ignore", &source];
+    let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", reads]));
+    let relay = run.relay();
+    host.write_all(b"one\n").unwrap();
+    until("the first line", || run.stdout() == "got one\n");
+    drop(host);
+    until("a relay that waits", || is_quiet(relay));
+    sys::kill(relay, libc::SIGSTOP).unwrap();
+    until_state(&[relay], 'T');
+    writer().write_all(b"two\n").unwrap();
+    sys::kill(relay, libc::SIGCONT).unwrap();
+    until("the second line", || run.stdout() == "got one\ngot two\n");
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+}
+
 /// As without a relay: a FIFO that gets another writer during the drain has not hung up.
 #[test]
 fn another_writer_of_a_fifo_saves_the_server() {
