@@ -255,6 +255,42 @@ fn a_host_that_gave_treaper_a_session_of_its_own_is_not_taken_for_dead() {
     check_that_it_lives(&host);
 }
 
+/// As some shells of a terminal do. It was born in treaper's session, so it has not adopted treaper.
+#[test]
+fn a_host_that_has_left_the_session_of_treaper_is_not_taken_for_dead() {
+    if !is_there("python3") {
+        return skip("python3 is not installed");
+    }
+    let script = "import os, signal, sys\n\
+                  gate, stdin = os.pipe(), os.pipe()\n\
+                  os.close(stdin[1])\n\
+                  if os.fork() == 0:\n    \
+                      os.dup2(stdin[0], 0)\n    \
+                      os.read(gate[0], 1)\n    \
+                      os.execv(sys.argv[1], sys.argv[1:])\n\
+                  os.setsid()\n\
+                  os.write(gate[1], b'x')\n\
+                  signal.pause()";
+    // The shell leads the group, so that the host can leave it.
+    let host = [
+        "setsid",
+        "sh",
+        "-c",
+        "\"$@\"; :",
+        "sh",
+        "python3",
+        "-c",
+        script,
+    ];
+    let words = [owned(&host), command(&[], QUICK)].concat();
+    let mut run = all_ready(Scene::new().start(&words));
+    let treaper = Process::read(run.shim()).unwrap();
+    assert!(!run.log.comes_within(A_WHILE, "server", "signal"));
+    sys::kill(treaper.ppid, libc::SIGKILL).unwrap();
+    run.wait_empty();
+    assert!(run.stderr().contains("parent-exit"), "{}", run.stderr());
+}
+
 /// Treaper leads a session, and its stdin has hung up. The process that adopts it decides.
 #[test]
 fn a_dead_host_that_gave_treaper_a_session_is_noticed_if_an_init_has_adopted_treaper() {
