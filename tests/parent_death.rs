@@ -349,3 +349,28 @@ fn term_and_hup_blocked_or_chld_ignored_by_the_host_change_nothing() {
         run.wait_empty();
     }
 }
+
+/// To treaper, the kernel announces the end of its host by SIGCONT, which is forwarded otherwise.
+#[test]
+fn what_announces_the_end_of_the_host_is_not_for_the_server() {
+    for options in [
+        &["--rewrite=CONT:USR1"][..],
+        &["--rewrite=CONT:USR1", "--no-guard"],
+    ] {
+        let command = Wrap::Treaper(options).tree("server:record:on=TERM/3");
+        let mut run = Scene::new().start(&[words(&[ACTOR, "host", "--"]), command].concat());
+        run.log.ready("server");
+        run.log.wait("host", "spawned");
+        run.signal(libc::SIGKILL);
+        run.wait_empty();
+        let received = run.received("server");
+        assert!(
+            received.contains(&libc::SIGTERM),
+            "{options:?}: {received:?}"
+        );
+        assert!(
+            !received.contains(&libc::SIGUSR1),
+            "{options:?}: {received:?}"
+        );
+    }
+}
