@@ -374,6 +374,25 @@ fn while_the_last_output_waits_for_the_host_its_death_ends_the_relay() {
     );
 }
 
+/// The relay has output that did not fit. Without treaper, the server's write would fail.
+#[test]
+fn a_host_that_leaves_while_output_waits_for_it_takes_the_reader_from_the_server() {
+    let (reader, stdout) = sys::pipe().unwrap();
+    let scene = Scene::new().stdin_pipe().no_capture();
+    let scene = scene.with(|command| {
+        command.stdout(stdout);
+    });
+    let mut run = scene.start(&Wrap::Treaper(&CANCEL).command(&["sh", "-c", "yes; exit 3"]));
+    let relay = run.relay();
+    until("a full pipe", || {
+        let server = run.named("yes");
+        let server = server.first().map(|process| process.pid);
+        server.is_some_and(is_quiet) && is_quiet(relay)
+    });
+    drop(reader);
+    assert_eq!(run.wait_clean().code(), Some(3));
+}
+
 /// As those of inetd can.
 #[test]
 fn what_a_server_writes_to_a_stdin_that_is_a_socket_fails() {
