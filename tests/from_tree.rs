@@ -242,9 +242,14 @@ fn reason_after_a_child_ends_the_job(scene: Scene, options: &[&'static str]) -> 
     );
     let wrap = [&[TREAPER, &report][..], options, &["sh", "-c", &script]].concat();
     let mut run = scene.start(&wrap);
-    until("the signal", || directory.join("go.sent").exists());
+    // As a reason to stop, it may end the sender before that file is there.
+    until("the signal", || {
+        directory.join("go.sent").exists() || run.survivors().is_empty()
+    });
     // The sender lives until treaper has seen who it is.
-    until("a treaper that rests", || common::is_quiet(run.main));
+    until("a treaper that rests", || {
+        run.survivors().is_empty() || common::is_quiet(run.main)
+    });
     std::fs::write(go, "").unwrap();
     run.wait_empty();
     let report = std::fs::read_to_string(file).unwrap();
