@@ -325,8 +325,8 @@ const HOST: &str = "the host ends, crashes or is SIGKILLed";
 const ALONE: &str = "the same, but stdin stays open";
 const GROUP: &str = "the host's process group is SIGKILLed";
 
-/// The other end of the pipe is held by a child of the shell, as in a pipeline. What the end of stdin shows is no end of
-/// the host, so without another trigger its end leaves all processes.
+/// A child of the shell holds the other end, as in a pipeline. So the end of stdin says nothing about the host, and if
+/// nothing else is watched, all processes are left when the host ends.
 #[test]
 fn a_pipe_whose_other_end_no_host_holds_is_not_watched_unless_it_is_asked_for() {
     let pipe = "exec 3< <(exec sleep 1000); pid=$!; \"$@\" <&3; kill $pid; wait $pid";

@@ -255,7 +255,7 @@ fn a_host_that_gave_treaper_a_session_of_its_own_is_not_taken_for_dead() {
     check_that_it_lives(&host);
 }
 
-/// As some shells of a terminal do. It was born in treaper's session, so it has not adopted treaper.
+/// It was born in treaper's session, so it cannot have adopted treaper.
 #[test]
 fn a_host_that_has_left_the_session_of_treaper_is_not_taken_for_dead() {
     if !is_there("python3") {

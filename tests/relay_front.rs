@@ -591,24 +591,35 @@ fn the_end_of_the_socket_that_is_stdout_is_seen_at_once() {
     }
 }
 
-/// The relay was suspended while that writer came and went.
-#[test]
-fn what_a_short_writer_of_a_fifo_leaves_in_it_reaches_the_server() {
+/// A run whose stdin is a FIFO, with or without a relay: it, the FIFO, its first writer and the socket. The server reads on
+/// after each end.
+fn reads_a_fifo(options: &[&str], relay: bool) -> (Run, PathBuf, File, PathBuf) {
     let reads = "while :; do while read -r line; do echo \"got $line\"; done; sleep 0.05; done";
     let scene = Scene::new();
     let path = scene.directory().join("fifo");
     sys::mkfifo(&path);
     let both = File::options().read(true).write(true).open(&path).unwrap();
     let stdin = File::open(&path).unwrap();
-    let writer = || File::options().write(true).open(&path).unwrap();
-    let mut host = writer();
+    let host = writer_of(&path);
     drop(both);
-    let (_, source) = source(&scene);
+    let (socket, source) = source(&scene);
     let scene = scene.with(|command| {
         command.stdin(stdin);
     });
-    let options = ["--stdin=ignore", &source];
-    let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", reads]));
+    let relay: &[&str] = if relay { &[&source] } else { &[] };
+    let wrap = [options, relay].concat();
+    let run = scene.start(&Wrap::Treaper(&wrap).command(&["sh", "-c", reads]));
+    (run, path, host, socket)
+}
+
+fn writer_of(fifo: &Path) -> File {
+    File::options().write(true).open(fifo).unwrap()
+}
+
+/// The relay was suspended while that writer came and went.
+#[test]
+fn what_a_short_writer_of_a_fifo_leaves_in_it_reaches_the_server() {
+    let (mut run, fifo, mut host, _) = reads_a_fifo(&["--stdin=ignore"], true);
     let relay = run.relay();
     host.write_all(b"one\n").unwrap();
     until("the first line", || run.stdout() == "got one\n");
@@ -616,7 +627,7 @@ fn what_a_short_writer_of_a_fifo_leaves_in_it_reaches_the_server() {
     until("a relay that waits", || is_quiet(relay));
     sys::kill(relay, libc::SIGSTOP).unwrap();
     until_state(&[relay], 'T');
-    writer().write_all(b"two\n").unwrap();
+    writer_of(&fifo).write_all(b"two\n").unwrap();
     sys::kill(relay, libc::SIGCONT).unwrap();
     until("the second line", || run.stdout() == "got one\ngot two\n");
     run.signal(libc::SIGTERM);
@@ -626,28 +637,14 @@ fn what_a_short_writer_of_a_fifo_leaves_in_it_reaches_the_server() {
 /// As without a relay: a FIFO that gets another writer during the drain has not hung up.
 #[test]
 fn another_writer_of_a_fifo_saves_the_server() {
-    let reads = "while :; do while read -r line; do echo \"got $line\"; done; sleep 0.05; done";
+    let options = ["--stdin=watch", "--drain=2s", "--grace=100ms"];
     for relay in [true, false] {
-        let scene = Scene::new();
-        let path = scene.directory().join("fifo");
-        sys::mkfifo(&path);
-        let both = File::options().read(true).write(true).open(&path).unwrap();
-        let stdin = File::open(&path).unwrap();
-        let writer = || File::options().write(true).open(&path).unwrap();
-        let mut host = writer();
-        drop(both);
-        let (socket, source) = source(&scene);
-        let scene = scene.with(|command| {
-            command.stdin(stdin);
-        });
-        let options = ["--stdin=watch", "--drain=2s", "--grace=100ms", &source];
-        let options = &options[..3 + usize::from(relay)];
-        let mut run = scene.start(&Wrap::Treaper(options).command(&["sh", "-c", reads]));
+        let (mut run, fifo, mut host, socket) = reads_a_fifo(&options, relay);
         host.write_all(b"one\n").unwrap();
         until("the first line", || run.stdout() == "got one\n");
         drop(host);
         sys::pause_for(Duration::from_millis(500));
-        let mut host = writer();
+        let mut host = writer_of(&fifo);
         assert!(
             !run.ends_within(Duration::from_millis(2500)),
             "{relay}: {}",

@@ -136,6 +136,19 @@ fn input_that_the_server_does_not_read_is_no_silence() {
     is_stopped(&mut run);
 }
 
+/// The host has written nothing, and another writer's message waits for the server.
+#[test]
+fn an_injected_message_that_the_server_does_not_read_is_no_silence_either() {
+    let (mut run, path) = start(&["--idle=3s"], "exec sleep 1000");
+    let mut message = vec![b'x'; 150_000];
+    message.push(b'\n');
+    let mut writer = connect(&path);
+    writer.write_all(&message).unwrap();
+    assert!(!run.ends_within(Duration::from_millis(5000)));
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+}
+
 /// A server that reads no more has not lost its host.
 #[test]
 fn a_server_that_closes_its_input_is_not_silent_at_once() {
