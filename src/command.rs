@@ -113,6 +113,7 @@ fn directories_of_path() -> Vec<OsString> {
 /// Why the server `name` was not started in `directory`.
 pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
     let shown = Shown(name);
+    let cannot_execute = |why: &str| format!("cannot execute '{shown}': {why}");
     let (status, cause, message) = match failure {
         Failure::NotFound(errno) => {
             let why = error::describe(Errno::NOENT);
@@ -131,14 +132,12 @@ pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
             // The kernel does not say so.
             let is_directory = errno == Errno::ACCESS && directory.join(name).is_dir();
             let why = error::describe(if is_directory { Errno::ISDIR } else { errno });
-            let message = format!("cannot execute '{shown}': {why}");
-            (status::NOT_EXECUTABLE, errno, message)
+            (status::NOT_EXECUTABLE, errno, cannot_execute(&why))
         }
         Failure::NoInterpreter(at) => {
             let path = candidates(name).into_iter().nth(at).unwrap_or_default();
             let why = missing_interpreter(&directory.join(path));
-            let message = format!("cannot execute '{shown}': {why}");
-            (status::NOT_EXECUTABLE, Errno::NOENT, message)
+            (status::NOT_EXECUTABLE, Errno::NOENT, cannot_execute(&why))
         }
         Failure::Clone(errno) => return Error::no_process(&format!("start '{shown}'"), errno),
         Failure::Orphaned => return Error::new("the monitor is gone, so COMMAND was not started"),

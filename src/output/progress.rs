@@ -118,12 +118,11 @@ impl Named {
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = self.first.iter().flatten();
-        let count = self.count.max(named.clone().count());
+        let shown = named.clone().count();
+        let count = self.count.max(shown);
         write!(f, "{count} process{}", if count == 1 { "" } else { "es" })?;
-        let mut shown = 0;
-        for (pid, name) in named {
-            write!(f, "{}{name}[{pid}]", if shown == 0 { " (" } else { ", " })?;
-            shown += 1;
+        for (at, (pid, name)) in named.enumerate() {
+            write!(f, "{}{name}[{pid}]", if at == 0 { " (" } else { ", " })?;
         }
         f.write_str(match shown {
             0 => "",
@@ -148,10 +147,9 @@ impl Seconds {
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.subsec_millis() == 0 {
-            write!(f, "{}s", self.0.as_secs())
-        } else {
-            write!(f, "{}ms", self.0.as_millis())
+        match self.0.subsec_millis() {
+            0 => write!(f, "{}s", self.0.as_secs()),
+            _ => write!(f, "{}ms", self.0.as_millis()),
         }
     }
 }

@@ -40,13 +40,11 @@ struct Stderr(Option<env_logger::Logger>);
 
 impl Log for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let filter = self.0.as_ref();
-        filter.is_none_or(|filter| filter.enabled(metadata))
+        self.0.as_ref().is_none_or(|own| own.enabled(metadata))
     }
 
     fn log(&self, record: &Record<'_>) {
-        let filter = self.0.as_ref();
-        if filter.is_none_or(|filter| filter.matches(record)) {
+        if self.0.as_ref().is_none_or(|own| own.matches(record)) {
             line(*record.args());
         }
     }

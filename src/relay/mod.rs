@@ -32,24 +32,21 @@ pub fn check(settings: &Writers) -> Result<(), Error> {
     if !settings.are_used() {
         return Ok(());
     }
-    let source = &settings.source;
+    let refused = |why: &str| Err(Error::new(format!("{}: {why}", settings.source)));
     if !stream::stdin_can_be_relayed() {
         let hint = match fd::kind(fd::STDIN) {
             fd::Kind::Terminal => "; at a terminal, write: cat | treaper",
             _ => "",
         };
-        return Err(Error::new(format!(
-            "{source}: stdin is not a pipe, FIFO or stream socket, so the relay cannot pass it on{hint}"
-        )));
+        let why = "stdin is not a pipe, FIFO or stream socket, so the relay cannot pass it on";
+        return refused(&format!("{why}{hint}"));
     }
     if settings.follow_turns() && startup::was_closed(fd::STDOUT) {
-        let why = "stdout is closed, so no answer can be passed on";
-        return Err(Error::new(format!("{source}: {why}")));
+        return refused("stdout is closed, so no answer can be passed on");
     }
     if !settings.sockets.is_empty() && proc::view().is_err() {
-        return Err(Error::new(format!(
-            "{source}: cannot check which process connects: /proc is missing, or is that of another PID namespace"
-        )));
+        let why = error::describe(proc::FOREIGN);
+        return refused(&format!("cannot check which process connects: {why}"));
     }
     let mut paths = settings.sockets.iter();
     paths.try_for_each(|path| at_path(settings, path, SocketFile::open(path)).map(drop))
