@@ -518,6 +518,27 @@ fn a_late_monitor_does_not_undo_the_next_suspension() {
     run.wait_clean();
 }
 
+/// The monitor of a PID namespace rings for an order after it has written it, and each ring is a SIGCONT.
+#[test]
+fn a_late_ring_does_not_undo_the_suspension_that_it_reports() {
+    let (mut run, master) = start(PIDNS, "server");
+    let (main, server, monitor) = (run.main, run.named("server")[0].pid, run.monitor());
+    until("a pair that waits", || is_quiet(main) && is_quiet(monitor));
+    let mut late = trace(monitor, libc::SYS_write);
+    press(&master, 26);
+    held(&mut late);
+    // Something else wakes the shim, which sees the order.
+    sys::kill(main, libc::SIGCHLD).unwrap();
+    until_state(&[main, server], 'T');
+    drop(late);
+    until("a ring", || is_quiet(monitor));
+    until_state(&[main, server], 'T');
+    sys::kill_group(main, libc::SIGCONT).unwrap();
+    until_state(&[main, server], 'S');
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+}
+
 /// When a server calls `PTRACE_TRACEME`, the kernel makes treaper its tracer. Then every signal suspends the server.
 #[test]
 fn a_server_in_a_tracing_stop_neither_suspends_nor_ends_treaper() {

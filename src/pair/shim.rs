@@ -40,6 +40,7 @@ pub fn run(
         server: None,
         real_time_by_monitor: false,
         obeyed: 0,
+        obeys: false,
         strangers: place.strangers.clone(),
     };
     super::release(&[fd::STDIN, fd::STDOUT], place, &mut shim.strangers);
@@ -155,6 +156,8 @@ struct Shim<'a> {
     real_time_by_monitor: bool,
     /// The last order to suspend itself that the shim has obeyed.
     obeyed: u64,
+    /// No process but the monitor has resumed it since.
+    obeys: bool,
     /// Not of the tree: children from before treaper was executed, their orphans, and children that
     /// close files for the shim.
     strangers: Vec<i32>,
@@ -267,14 +270,13 @@ impl Shim<'_> {
     /// begins to end.
     fn empty_bell(&self) -> bool {
         let may_pass = |signal: &Signal| {
-            let (signal, origin, value) = (*signal, Origin::Outside, None);
             let arrival = Arrival {
-                signal,
-                origin,
-                value,
+                signal: *signal,
+                origin: Origin::Outside,
+                value: None,
             };
             let stops = matches!(self.context.rules().route(&arrival), Route::Trigger(_));
-            !stops && ![Signal::KILL, Signal::STOP].contains(&signal)
+            !stops && ![Signal::KILL, Signal::STOP].contains(signal)
         };
         let pass_on = &mut |number: u8| {
             let signal = Signal::from_number(number.into()).filter(may_pass);
@@ -312,11 +314,14 @@ impl Shim<'_> {
     fn suspend(&mut self, arrival: Option<&Arrival>) {
         let (board, monitor) = (&self.context.board, self.monitor);
         let order = board.suspension.get();
-        if order != self.obeyed {
-            self.obeyed = order;
-            // A slow monitor may not have seen a resumed server, or a stop or its end has begun.
+        // The bell may ring for an order that the shim has obeyed already, and so resume it.
+        if order != self.obeyed || self.obeys {
+            (self.obeyed, self.obeys) = (order, true);
+            // A slow monitor may not have seen a resumed server, or a stop or its end has begun. A
+            // bell that is not empty would not resume the shim.
             let still = || {
-                board.suspension.get() == order
+                !self.empty_bell()
+                    && board.suspension.get() == order
                     && board.trigger().is_none()
                     && self.server_may_be_suspended()
                     && !Wait::child(monitor).ended().has_come()
@@ -356,6 +361,7 @@ impl Shim<'_> {
     /// What the server sends to its parent reaches the monitor.
     fn handle(&mut self, arrival: &Arrival) {
         let (context, board) = (self.context, &self.context.board);
+        self.obeys &= arrival.signal != Signal::CONT;
         if let (Signal::CONT, Some(front)) = (arrival.signal, &context.front) {
             front.resume();
         }
