@@ -27,8 +27,7 @@ pub fn forward_resumption(
 }
 
 /// Whether a process of the tree, below a child that is `ours`, has sent `arrival` to the whole job
-/// (`kill 0`): then the server has it, and it is not for treaper. PID 1 has a known number, so what
-/// it gets is for treaper.
+/// (`kill 0`): the server has it, and treaper is not meant. PID 1 always is: its number is known.
 pub fn is_from_within(arrival: &Arrival, ours: &dyn Fn(i32) -> bool) -> bool {
     match arrival.origin {
         Origin::Process(sender) if pid::own() != 1 => match pid::group_of(sender) {

@@ -265,9 +265,8 @@ impl Shim<'_> {
         Ok(late.then_some(Ended::Killed(Signal::KILL.number())))
     }
 
-    /// Passes to the host what the server has sent it, but no reason to stop and nothing that cannot
-    /// be caught: only root in the namespace can have written that. Returns whether the monitor
-    /// begins to end.
+    /// Passes to the host what the server has sent it, but no reason to stop, and nothing that only
+    /// root in the namespace can have written. Returns whether the monitor begins to end.
     fn empty_bell(&self) -> bool {
         let may_pass = |signal: &Signal| {
             let arrival = Arrival {

@@ -4,8 +4,7 @@
 //! Until then it has the name of its *claim*, a hash of the name. `bind` makes a name once, so one
 //! process at a time makes a socket or replaces a stale one, and none waits for another one. Two
 //! gaps of microseconds are left: two processes can remove the claim of a killed one after each
-//! other, and a new socket is removed if it gets its name just after a run that ends has found its
-//! own there.
+//! other, and a run that ends can remove a new socket that just took the place of its own.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};

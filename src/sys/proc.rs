@@ -246,8 +246,7 @@ impl View {
         start_of(&Path::new(pid, name), buffer)
     }
 
-    /// The file name of the program. `EACCES`, `EPERM`: not allowed; `ENOENT`: gone. See
-    /// `proc_pid_exe(5)`.
+    /// The program's file. `EACCES`, `EPERM`: not allowed; `ENOENT`: gone. See `proc_pid_exe(5)`.
     pub fn program(self, pid: i32, buffer: &mut [u8; LONGEST_PATH]) -> Result<&[u8], Errno> {
         let link = Path::new(pid, "exe");
         let len = rustix::fs::readlinkat_raw(CWD, link.as_c_str(), &mut buffer[..])?;

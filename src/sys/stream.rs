@@ -108,8 +108,7 @@ impl Stream {
     }
 }
 
-/// Whether to try again when poll reports something. Without memory it reports that at once, so
-/// this waits a moment.
+/// Whether to try again when poll reports something. Without memory, this waits a moment first.
 pub fn is_for_later(errno: Errno) -> bool {
     let lacks_memory = matches!(errno, Errno::NOMEM | Errno::NOBUFS);
     if lacks_memory {

@@ -26,8 +26,8 @@ impl Tree {
         living
     }
 
-    /// Counts for the report, once, how many have just got the stop signal, or will: the living, and
-    /// children that ended since.
+    /// Counts for the report, once, how many have just got the stop signal, or will: the living and
+    /// the children that ended since.
     pub fn count_signalled(&mut self) {
         let ledger = self.ledger.filter(|ledger| ledger.signalled().is_none());
         let Some(ledger) = ledger else { return };
