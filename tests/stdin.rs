@@ -475,6 +475,23 @@ fn a_terminal_that_is_not_the_controlling_one_hangs_up_as_one() {
     assert!(run.stderr().contains("hangup"), "{}", run.stderr());
 }
 
+/// It hangs up whenever no process has the other side open, and clients come and go there.
+#[test]
+fn the_master_of_a_pseudoterminal_has_no_end() {
+    let (master, slave) = common::special::pty();
+    let scene = Scene::new().with(|command| {
+        command.stdin(master);
+    });
+    let mut run = scene.start(&AUTO.tree(DEAF));
+    run.log.ready("deep");
+    drop(slave);
+    // The end of stdin counts from the second second on.
+    assert!(!run.ends_within(5 * A_WHILE));
+    run.signal(libc::SIGTERM);
+    run.wait_clean();
+    assert!(!run.stderr().contains("hangup"), "{}", run.stderr());
+}
+
 #[test]
 fn a_terminal_that_hangs_up_stops_nothing_where_sighup_stops_nothing() {
     let options: [(bool, &[&str]); 2] = [

@@ -11,6 +11,7 @@ use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, SeekFrom, Statx, Statx
 use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrAny, sockopt};
 use rustix::pipe::{PIPE_BUF, PipeFlags};
+use rustix::pty::ptsname;
 
 use super::poll::{Events, poll_one};
 use super::proc::Target;
@@ -52,10 +53,12 @@ pub fn kind(fd: i32) -> Kind {
     if rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::PATH)) {
         return Kind::Other;
     }
+    // The master of a pseudoterminal hangs up whenever nobody has its other side open.
+    let is_terminal = || rustix::termios::isatty(fd) && ptsname(fd, Vec::new()).is_err();
     match file_type(fd) {
         Ok(FileType::Fifo) => Kind::Pipe,
         Ok(FileType::Socket) => Kind::Socket,
-        Ok(FileType::CharacterDevice) if rustix::termios::isatty(fd) => Kind::Terminal,
+        Ok(FileType::CharacterDevice) if is_terminal() => Kind::Terminal,
         _ => Kind::Other,
     }
 }
