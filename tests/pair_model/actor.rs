@@ -1,15 +1,18 @@
 //! A process of treaper in the model: the project's own code, run from its start to the call that it makes next.
 //!
-//! What a process does depends only on the answers to its calls. So its state is the list of these answers. To learn
-//! what it does next, it is run once more from the start, gets the old answers, and is left at the first call that has
-//! no answer yet. Each list of answers is run once.
+//! What a process does depends only on the answers to its calls. To learn what it does next, it is run once more from the
+//! start, gets the old answers, and is left at the first call that has no answer yet. Two lists of answers after which
+//! it has the same memory (`memory.rs`) are one state, and of these only the first list is run again.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use treaper::output::progress::Own;
@@ -23,6 +26,7 @@ use treaper::sys::startup::Inherited;
 use treaper::sys::startup::Standing;
 use treaper::sys::wait::{Change, Ended};
 
+use crate::memory;
 use crate::pair::context::Request;
 use crate::plan::policy::{KillMode, Policy, Until};
 use crate::start;
@@ -44,7 +48,7 @@ const FIRST_PID: i32 = 5_000_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
     pub name: &'static str,
-    /// It takes minutes.
+    /// It takes most of a minute, or more.
     pub long: bool,
     pub job_control: bool,
     /// Whether the kernel has pidfds.
@@ -257,20 +261,38 @@ struct Running {
     scene: Scene,
     answers: Vec<(Op, Reply)>,
     at: usize,
+    state: State,
+    /// The first of the numbers for its descriptors.
+    descriptors: RawFd,
+    asked: Option<(Op, Memory)>,
+}
+
+/// What the model keeps for the process that runs.
+#[derive(Hash)]
+struct State {
     own: u8,
-    objects: HashMap<RawFd, Object>,
+    objects: BTreeMap<RawFd, Object>,
     /// How many words of shared memory it has.
     words: u8,
-    sets: HashSet<(usize, i32)>,
-    asked: Option<Op>,
+    sets: BTreeSet<(usize, i32)>,
+}
+
+/// Everything that decides what a process does with the answers to come, as a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Memory {
+    process: u128,
+    model: u64,
 }
 
 thread_local! {
     static RUNNING: RefCell<Option<Running>> = const { RefCell::new(None) };
 }
 
+#[inline(never)]
 fn with<T>(f: impl FnOnce(&mut Running) -> T) -> T {
-    RUNNING.with_borrow_mut(|running| f(running.as_mut().expect("a process runs")))
+    memory::apart(|| {
+        RUNNING.with_borrow_mut(|running| f(running.as_mut().expect("a process runs")))
+    })
 }
 
 /// Ends a run at the first call without an answer.
@@ -285,16 +307,22 @@ pub fn call(op: Op) -> Reply {
         };
     }
     let answer = with(|running| {
-        let known = running.answers.get(running.at);
+        let (before, reply) = running.answers.get(running.at)?;
         running.at += 1;
-        if let Some((before, reply)) = known {
-            assert_eq!(*before, op, "the same answers have led to another call");
-            return Some(*reply);
-        }
-        running.asked = Some(op);
-        None
+        assert_eq!(*before, op, "the same answers have led to another call");
+        Some(*reply)
     });
-    answer.unwrap_or_else(|| resume_unwind(Box::new(Asked)))
+    memory::clear();
+    answer.unwrap_or_else(|| {
+        let process = memory::digest();
+        with(|running| {
+            let mut hasher = DefaultHasher::new();
+            running.state.hash(&mut hasher);
+            let model = hasher.finish();
+            running.asked = Some((op.clone(), Memory { process, model }));
+        });
+        resume_unwind(Box::new(Asked))
+    })
 }
 
 pub fn exit(status: u8) -> ! {
@@ -307,16 +335,16 @@ pub fn scene() -> Scene {
 }
 
 pub fn own() -> u8 {
-    with(|running| running.own)
+    with(|running| running.state.own)
 }
 
 pub fn become_process(of: u8) {
-    with(|running| running.own = of);
+    with(|running| running.state.own = of);
 }
 
 /// Whether the running process is inside of the PID namespace.
 fn is_inside() -> bool {
-    with(|running| running.scene.namespace && running.own == MONITOR)
+    with(|running| running.scene.namespace && running.state.own == MONITOR)
 }
 
 /// In a namespace of its own the monitor is process 1.
@@ -359,34 +387,37 @@ pub fn group(of: u8) -> i32 {
 }
 
 pub fn open(object: Object) -> OwnedFd {
-    // A real descriptor, so that the code can own it and close it.
-    let fd = OwnedFd::from(File::open("/dev/null").expect("open /dev/null"));
-    with(|running| running.objects.insert(fd.as_raw_fd(), object));
-    fd
+    // A real descriptor, so that the code can own it and close it. Its number is the same each time.
+    with(|running| {
+        let file = File::open("/dev/null").expect("open /dev/null");
+        let fd = rustix::io::fcntl_dupfd_cloexec(&file, running.descriptors).expect("a descriptor");
+        running.state.objects.insert(fd.as_raw_fd(), object);
+        fd
+    })
 }
 
 pub fn object(fd: RawFd) -> Object {
     with(|running| match fd {
         0 => Object::Stdin,
-        _ => running.objects[&fd],
+        _ => running.state.objects[&fd],
     })
 }
 
 /// Maps so many words of shared memory. Returns the number of the first one.
 pub fn map(count: usize) -> u8 {
     with(|running| {
-        let first = running.words;
-        running.words += count as u8;
+        let first = running.state.words;
+        running.state.words += count as u8;
         first
     })
 }
 
 pub fn contains(set: usize, pid: i32) -> bool {
-    with(|running| running.sets.contains(&(set, pid)))
+    with(|running| running.state.sets.contains(&(set, pid)))
 }
 
 pub fn insert(set: usize, pid: i32) -> bool {
-    with(|running| running.sets.insert((set, pid)))
+    with(|running| running.state.sets.insert((set, pid)))
 }
 
 pub fn arrival(info: Info) -> Arrival {
@@ -405,10 +436,9 @@ pub fn arrival(info: Info) -> Arrival {
     }
 }
 
-/// The whole life of a process, from the start of the shim. A fork makes two of it.
-fn live(scene: &Scene) -> u8 {
+fn config(scene: &Scene) -> &'static Config {
     static CONFIGS: [OnceLock<Config>; 2] = [const { OnceLock::new() }; 2];
-    let config = CONFIGS[usize::from(scene.namespace)].get_or_init(|| {
+    CONFIGS[usize::from(scene.namespace)].get_or_init(|| {
         let level = if scene.namespace { "pidns" } else { "group" };
         let ms = |time: Duration| format!("{}ms", time.as_millis()).into();
         let variables = vec![
@@ -420,7 +450,11 @@ fn live(scene: &Scene) -> u8 {
             ("TREAPER_KILL_TIMEOUT".into(), ms(KILL_TIMEOUT)),
         ];
         cli::from_variables(&variables, &["server".into()]).expect("a configuration")
-    });
+    })
+}
+
+/// The whole life of a process, from the start of the shim. A fork makes two of it.
+fn live(config: &Config) -> u8 {
     let inherited = Inherited {
         mask: Mask::of(&[]),
         sigchld_ignored: false,
@@ -437,34 +471,72 @@ fn live(scene: &Scene) -> u8 {
 }
 
 /// What a process does after these answers.
-fn next_call(scene: &Scene, answers: Vec<(Op, Reply)>) -> Op {
-    RUNNING.set(Some(Running {
-        scene: *scene,
-        answers,
-        at: 0,
-        own: SHIM,
-        objects: HashMap::new(),
-        words: 0,
-        sets: HashSet::new(),
-        asked: None,
-    }));
-    let outcome = catch_unwind(AssertUnwindSafe(|| live(scene)));
+fn next_call(config: &Config) -> (Op, Memory) {
+    let outcome = memory::run(|| catch_unwind(AssertUnwindSafe(|| live(config))));
     let running = RUNNING.take().expect("the process that ran");
+    // It has no memory any more.
+    let ended = Memory {
+        process: 0,
+        model: 0,
+    };
     match outcome {
-        Ok(status) => Op::Exit { status },
+        Ok(status) => (Op::Exit { status }, ended),
         Err(cause) if cause.is::<Asked>() => running.asked.expect("the call"),
         Err(cause) => {
             let text = cause.downcast_ref::<String>().cloned();
-            Op::Panic(text.unwrap_or_default())
+            (Op::Panic(text.unwrap_or_default()), ended)
         }
     }
 }
 
-/// Every list of answers that was seen, as a tree. A process is a number of a node.
+/// Runs processes of a scene on a thread of its own, whose stack is at the same place each time.
+struct Runner {
+    answers: SyncSender<Vec<(Op, Reply)>>,
+    outcome: Receiver<(Op, Memory)>,
+}
+
+impl Runner {
+    fn start(scene: Scene) -> Self {
+        static RUNNERS: AtomicI32 = AtomicI32::new(0);
+        let (answers, for_next) = sync_channel(1);
+        let (found, outcome) = sync_channel(1);
+        let descriptors = 200 + 16 * (RUNNERS.fetch_add(1, Ordering::Relaxed) % 40);
+        // It ends with the channel.
+        std::thread::spawn(move || {
+            let config = config(&scene);
+            while let Ok(answers) = for_next.recv() {
+                RUNNING.set(Some(Running {
+                    scene,
+                    answers,
+                    at: 0,
+                    state: State {
+                        own: SHIM,
+                        objects: BTreeMap::new(),
+                        words: 0,
+                        sets: BTreeSet::new(),
+                    },
+                    descriptors,
+                    asked: None,
+                }));
+                let _ = found.send(next_call(config));
+            }
+        });
+        Self { answers, outcome }
+    }
+
+    fn next_call(&self, answers: Vec<(Op, Reply)>) -> (Op, Memory) {
+        self.answers.send(answers).expect("the runner lives");
+        self.outcome.recv().expect("the runner lives")
+    }
+}
+
+/// Every state of a process that was seen, with the answers that lead to it, as a tree. A process is a number of a node.
 pub struct Lives {
-    scene: Scene,
+    runner: Runner,
     nodes: Vec<Node>,
+    known: HashMap<(Op, Memory), u32>,
     next: HashMap<(u32, Reply), u32>,
+    merges: bool,
 }
 
 struct Node {
@@ -474,17 +546,17 @@ struct Node {
 }
 
 impl Lives {
-    pub fn new(scene: &Scene) -> Self {
-        let first = Node {
-            before: 0,
-            answer: Reply::Done,
-            op: next_call(scene, Vec::new()),
-        };
-        Self {
-            scene: *scene,
-            nodes: vec![first],
+    /// Without `merges`, each list of answers is a state of its own.
+    pub fn new(scene: &Scene, merges: bool) -> Self {
+        let mut lives = Self {
+            runner: Runner::start(*scene),
+            nodes: Vec::new(),
+            known: HashMap::new(),
             next: HashMap::new(),
-        }
+            merges,
+        };
+        lives.run(Vec::new(), 0, Reply::Done);
+        lives
     }
 
     pub fn op(&self, node: u32) -> &Op {
@@ -508,14 +580,20 @@ impl Lives {
             at = before;
         }
         answers.reverse();
-        let op = next_call(&self.scene, answers);
-        let new = self.nodes.len() as u32;
-        self.nodes.push(Node {
-            before: node,
-            answer,
-            op,
-        });
+        let new = self.run(answers, node, answer);
         self.next.insert((node, answer), new);
         new
+    }
+
+    fn run(&mut self, answers: Vec<(Op, Reply)>, before: u32, answer: Reply) -> u32 {
+        let (op, mut memory) = self.runner.next_call(answers);
+        let new = self.nodes.len() as u32;
+        if !self.merges {
+            memory.model = new.into();
+        }
+        *self.known.entry((op.clone(), memory)).or_insert_with(|| {
+            self.nodes.push(Node { before, answer, op });
+            new
+        })
     }
 }

@@ -146,6 +146,8 @@ pub struct Kernel {
     server_ended: Option<Ended>,
     /// The monitor has taken the status of the server.
     monitor_has_status: bool,
+    /// And has written it to the board.
+    monitor_told_status: bool,
     /// Another process has resumed the monitor while both were suspended.
     owes_resumption: bool,
     /// How often treaper has sent the stop signal to the server.
@@ -236,6 +238,7 @@ impl Kernel {
             reason: None,
             server_ended: None,
             monitor_has_status: false,
+            monitor_told_status: false,
             owes_resumption: false,
             stops_sent: 0,
             was_stopped: false,
@@ -443,6 +446,7 @@ impl Kernel {
             }
             Op::Get { word } => Reply::Number(self.board[word as usize]),
             Op::Set { word, value } => {
+                self.monitor_told_status |= own == MONITOR && name(word) == "ended";
                 self.write(word, value);
                 Reply::Done
             }
@@ -948,7 +952,6 @@ impl Kernel {
         if self.is_alive(MONITOR) && !scene.hopeless {
             self.breaks("the shim exits after the monitor");
         }
-        let [_, ended, ..] = WORDS.with(|words| *words);
         let is_right = match self.server_ended {
             None if scene.namespace => true,
             // It was not started.
@@ -958,10 +961,12 @@ impl Kernel {
                 status == 124 || scene.hopeless && status == 123
             }
             Some(server) => {
-                // The monitor was killed between its wait and the word of the board.
-                let unknown = self.killed[1] && self.monitor_has_status && self.board[ended] == 0;
+                // The monitor was killed before it told the status. Its heir can wait for the server, unless the
+                // monitor has done so, or the kernel, with the namespace.
+                let unknown = self.killed[1] && !self.monitor_told_status;
                 status == server.code()
-                    || unknown && status == 125
+                    || unknown && scene.namespace && status == 137
+                    || unknown && self.monitor_has_status && status == 125
                     || scene.hopeless && status == 123
             }
         };

@@ -58,10 +58,7 @@ pub const STOPS: &[Scene] = &[
         obeys: false,
         ..scene("the child cannot be killed", &[(Terminate, 1)])
     },
-    Scene {
-        long: true,
-        ..scene("SIGTERM, the host dies", &[(Terminate, 1), (HostDies, 1)])
-    },
+    scene("SIGTERM, the host dies", &[(Terminate, 1), (HostDies, 1)]),
 ];
 
 pub const KILLS: &[Scene] = &[
@@ -121,7 +118,6 @@ pub const KILLS: &[Scene] = &[
     },
     Scene {
         kills: 1,
-        long: true,
         ..scene(
             "the host dies, one is killed",
             &[(HostDies, 1), (KillShim, 1), (KillMonitor, 1)],
@@ -129,10 +125,33 @@ pub const KILLS: &[Scene] = &[
     },
     Scene {
         kills: 1,
-        long: true,
         hopeless: true,
         obeys: false,
         ..scene("the child cannot be killed, one is killed", STOP_AND_KILL)
+    },
+    long(Scene {
+        kills: 2,
+        ..scene(
+            "SIGTERM, the host dies, both are killed",
+            &[
+                (Terminate, 1),
+                (HostDies, 1),
+                (KillShim, 1),
+                (KillMonitor, 1),
+            ],
+        )
+    }),
+    Scene {
+        kills: 1,
+        ..scene(
+            "SIGTERM, the server exits, one is killed",
+            &[
+                (Terminate, 1),
+                (ServerExits, 1),
+                (KillShim, 1),
+                (KillMonitor, 1),
+            ],
+        )
     },
 ];
 
@@ -149,16 +168,12 @@ pub const SUSPENSIONS: &[Scene] = &[
             ],
         )
     },
-    Scene {
-        long: true,
-        ..scene(
-            "the shim is suspended, the host dies",
-            &[(SuspendShim, 1), (HostDies, 1)],
-        )
-    },
+    scene(
+        "the shim is suspended, the host dies",
+        &[(SuspendShim, 1), (HostDies, 1)],
+    ),
     Scene {
         pidfds: false,
-        long: true,
         ..scene(
             "the monitor is suspended, the host dies, no pidfds",
             &[(SuspendMonitor, 1), (HostDies, 1)],
@@ -172,6 +187,40 @@ pub const SUSPENSIONS: &[Scene] = &[
         "both are suspended, the monitor is resumed",
         &[(SuspendShim, 1), (SuspendMonitor, 1), (ResumeMonitor, 1)],
     ),
+    scene(
+        "the monitor is suspended, the host dies",
+        &[(SuspendMonitor, 1), (HostDies, 1)],
+    ),
+    scene(
+        "both are suspended, the host dies",
+        &[(SuspendShim, 1), (SuspendMonitor, 1), (HostDies, 1)],
+    ),
+    long(scene(
+        "both are suspended, SIGTERM, the shim is resumed",
+        &[
+            (SuspendShim, 1),
+            (SuspendMonitor, 1),
+            (Terminate, 1),
+            (ResumeShim, 1),
+        ],
+    )),
+    Scene {
+        kills: 1,
+        obeys: false,
+        ..scene(
+            "SIGTERM is ignored, one is suspended, one is killed",
+            &[
+                (Terminate, 1),
+                (SuspendShim, 1),
+                (SuspendMonitor, 1),
+                (KillShim, 1),
+                (KillMonitor, 1),
+            ],
+        )
+    },
+];
+
+pub const TERMINALS: &[Scene] = &[
     job("Ctrl-Z, fg", &[(CtrlZ, 1), (Foreground, 1)]),
     job(
         "the server is suspended, resumed",
@@ -181,13 +230,10 @@ pub const SUSPENSIONS: &[Scene] = &[
         "the server is suspended twice, resumed twice",
         &[(SuspendServer, 2), (ResumeServer, 2)],
     ),
-    Scene {
-        long: true,
-        ..job(
-            "the server is suspended, SIGTERM",
-            &[(SuspendServer, 1), (Terminate, 1)],
-        )
-    },
+    job(
+        "the server is suspended, SIGTERM",
+        &[(SuspendServer, 1), (Terminate, 1)],
+    ),
     job(
         "the server is suspended, the server exits",
         &[(SuspendServer, 1), (ResumeServer, 1), (ServerExits, 1)],
@@ -212,50 +258,20 @@ pub const SUSPENSIONS: &[Scene] = &[
             &[(CtrlZ, 1), (KillMonitor, 1)],
         )
     },
+    job("Ctrl-Z, SIGTERM", &[(CtrlZ, 1), (Terminate, 1)]),
+    job(
+        "Ctrl-Z, fg, the server exits",
+        &[(CtrlZ, 1), (Foreground, 1), (ServerExits, 1)],
+    ),
+    job("Ctrl-Z, the host dies", &[(CtrlZ, 1), (HostDies, 1)]),
+    job("Ctrl-Z twice, fg", &[(CtrlZ, 2), (Foreground, 1)]),
+    job("Ctrl-Z twice, fg twice", &[(CtrlZ, 2), (Foreground, 2)]),
     Scene {
-        long: true,
-        ..job("Ctrl-Z, SIGTERM", &[(CtrlZ, 1), (Terminate, 1)])
-    },
-    Scene {
-        long: true,
-        ..scene(
-            "the monitor is suspended, the host dies",
-            &[(SuspendMonitor, 1), (HostDies, 1)],
-        )
-    },
-    Scene {
-        long: true,
-        ..scene(
-            "both are suspended, the host dies",
-            &[(SuspendShim, 1), (SuspendMonitor, 1), (HostDies, 1)],
-        )
-    },
-    Scene {
-        long: true,
-        ..scene(
-            "both are suspended, SIGTERM, the shim is resumed",
-            &[
-                (SuspendShim, 1),
-                (SuspendMonitor, 1),
-                (Terminate, 1),
-                (ResumeShim, 1),
-            ],
-        )
-    },
-    Scene {
-        long: true,
+        kills: 1,
         ..job(
-            "Ctrl-Z, fg, the server exits",
-            &[(CtrlZ, 1), (Foreground, 1), (ServerExits, 1)],
+            "Ctrl-Z, fg, one is killed",
+            &[(CtrlZ, 1), (Foreground, 1), (KillShim, 1), (KillMonitor, 1)],
         )
-    },
-    Scene {
-        long: true,
-        ..job("Ctrl-Z, the host dies", &[(CtrlZ, 1), (HostDies, 1)])
-    },
-    Scene {
-        long: true,
-        ..job("Ctrl-Z twice, fg", &[(CtrlZ, 2), (Foreground, 1)])
     },
 ];
 
@@ -267,10 +283,7 @@ const fn inside(scene: Scene) -> Scene {
 }
 
 pub const NAMESPACES: &[Scene] = &[
-    inside(Scene {
-        long: true,
-        ..scene("namespace: the host dies", &[(HostDies, 1)])
-    }),
+    inside(scene("namespace: the host dies", &[(HostDies, 1)])),
     inside(Scene {
         kills: 1,
         obeys: false,
@@ -287,20 +300,74 @@ pub const NAMESPACES: &[Scene] = &[
         "namespace: one is suspended, the server exits",
         &[(SuspendShim, 1), (SuspendMonitor, 1), (ServerExits, 1)],
     )),
-    // Both have more than a hundred million states. Outside of a namespace they are searched.
+    inside(scene(
+        "namespace: the shim is suspended, the host dies",
+        &[(SuspendShim, 1), (HostDies, 1)],
+    )),
+    inside(scene(
+        "namespace: the monitor is suspended, the host dies",
+        &[(SuspendMonitor, 1), (HostDies, 1)],
+    )),
+    inside(scene(
+        "namespace: the host dies, SIGTERM",
+        &[(HostDies, 1), (Terminate, 1)],
+    )),
+    inside(scene(
+        "namespace: the server exits, SIGTERM",
+        &[(ServerExits, 1), (Terminate, 1)],
+    )),
     inside(Scene {
-        long: true,
+        kills: 1,
         ..scene(
-            "namespace: the shim is suspended, the host dies",
-            &[(SuspendShim, 1), (HostDies, 1)],
+            "namespace: the host dies, one is killed",
+            &[(HostDies, 1), (KillShim, 1), (KillMonitor, 1)],
         )
     }),
     inside(Scene {
-        long: true,
+        kills: 1,
         ..scene(
-            "namespace: the monitor is suspended, the host dies",
-            &[(SuspendMonitor, 1), (HostDies, 1)],
+            "namespace: the server exits, one is killed",
+            &[(ServerExits, 1), (KillShim, 1), (KillMonitor, 1)],
         )
+    }),
+    inside(job("namespace: Ctrl-Z, fg", &[(CtrlZ, 1), (Foreground, 1)])),
+    inside(job(
+        "namespace: Ctrl-Z twice, fg",
+        &[(CtrlZ, 2), (Foreground, 1)],
+    )),
+    long(inside(job(
+        "namespace: Ctrl-Z, the host dies",
+        &[(CtrlZ, 1), (HostDies, 1)],
+    ))),
+    inside(job(
+        "namespace: the server is suspended, resumed, the server exits",
+        &[(SuspendServer, 1), (ResumeServer, 1), (ServerExits, 1)],
+    )),
+    inside(job(
+        "namespace: Ctrl-Z, SIGTERM",
+        &[(CtrlZ, 1), (Terminate, 1)],
+    )),
+    inside(job(
+        "namespace: Ctrl-Z, the server exits",
+        &[(CtrlZ, 1), (ServerExits, 1)],
+    )),
+    inside(Scene {
+        kills: 1,
+        ..job(
+            "namespace: Ctrl-Z, one is killed",
+            &[(CtrlZ, 1), (KillShim, 1), (KillMonitor, 1)],
+        )
+    }),
+    inside(watching(scene(
+        "namespace: stdin is closed, SIGTERM",
+        &[(CloseStdin, 1), (Terminate, 1)],
+    ))),
+    inside(Scene {
+        kills: 1,
+        ..watching(scene(
+            "namespace: stdin is closed, one is killed",
+            &[(CloseStdin, 1), (KillShim, 1), (KillMonitor, 1)],
+        ))
     }),
 ];
 
@@ -308,6 +375,14 @@ pub const FROZEN: Scene = job(
     "the server is suspended by SIGSTOP, resumed",
     &[(FreezeServer, 1), (ResumeServer, 1)],
 );
+
+/// Only `PAIR_MODEL=all` searches it.
+const fn long(scene: Scene) -> Scene {
+    Scene {
+        long: true,
+        ..scene
+    }
+}
 
 /// With a process in front of treaper.
 const fn relay(name: &'static str, events: &'static [(Event, u8)]) -> Scene {
@@ -376,7 +451,6 @@ pub const RELAYS: &[Scene] = &[
     },
     Scene {
         job_control: true,
-        long: true,
         ..relay("relay: Ctrl-Z, it is killed", &[(CtrlZ, 1), (KillRelay, 1)])
     },
     // A cancelled turn does not end in time.
@@ -412,8 +486,34 @@ pub const RELAYS: &[Scene] = &[
             &[(TimesOut, 1), (CloseStdin, 1), (KillMonitor, 1)],
         ))
     },
-    // The host dies.
     relay("relay: the host dies", &[(HostDies, 1)]),
+    relay(
+        "relay: the host dies, SIGTERM",
+        &[(HostDies, 1), (Terminate, 1)],
+    ),
+    watching(relay(
+        "relay: it is killed, stdin is closed, SIGTERM",
+        &[(KillRelay, 1), (CloseStdin, 1), (Terminate, 1)],
+    )),
+    Scene {
+        kills: 1,
+        ..watching(relay(
+            "relay: the host dies, stdin is closed, one is killed",
+            &[
+                (HostDies, 1),
+                (CloseStdin, 1),
+                (KillShim, 1),
+                (KillMonitor, 1),
+            ],
+        ))
+    },
+    inside(Scene {
+        kills: 1,
+        ..relay(
+            "relay: namespace: a cancel, one is killed",
+            &[(TimesOut, 1), (KillShim, 1), (KillMonitor, 1)],
+        )
+    }),
 ];
 
 /// A drain.
@@ -435,4 +535,47 @@ pub const DRAINS: &[Scene] = &[
             &[(CloseStdin, 1), (KillShim, 1), (KillMonitor, 1)],
         ))
     },
+    long(Scene {
+        kills: 1,
+        ..watching(scene(
+            "stdin is closed, SIGTERM, one is killed",
+            &[
+                (CloseStdin, 1),
+                (Terminate, 1),
+                (KillShim, 1),
+                (KillMonitor, 1),
+            ],
+        ))
+    }),
+    long(Scene {
+        kills: 1,
+        pidfds: false,
+        ..watching(scene(
+            "stdin is closed, the host dies, one is killed, no pidfds",
+            &[
+                (CloseStdin, 1),
+                (HostDies, 1),
+                (KillShim, 1),
+                (KillMonitor, 1),
+            ],
+        ))
+    }),
+];
+
+/// Small ones that use most of the protocol.
+pub const COMPARED: &[Scene] = &[
+    Scene {
+        kills: 1,
+        ..scene(
+            "the server exits, one is killed",
+            &[(ServerExits, 1), (KillShim, 1), (KillMonitor, 1)],
+        )
+    },
+    Scene {
+        obeys: false,
+        ..scene("SIGTERM is ignored", &[(Terminate, 1)])
+    },
+    watching(scene("stdin is closed", &[(CloseStdin, 1)])),
+    job("Ctrl-Z, the server exits", &[(CtrlZ, 1), (ServerExits, 1)]),
+    inside(scene("namespace: the host dies", &[(HostDies, 1)])),
 ];

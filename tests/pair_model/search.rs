@@ -1,7 +1,7 @@
 //! The search: from the start, every step that can come next, breadth first. So the first failure is a shortest one.
 
-use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 
@@ -14,7 +14,7 @@ pub struct Count {
     pub steps: u64,
     /// States in which nothing can happen any more.
     pub ends: u64,
-    /// Different lives of shim and monitor.
+    /// States of shim and monitor.
     pub lives: usize,
     pub depth: usize,
 }
@@ -76,7 +76,31 @@ fn settle(kernel: &mut Kernel, scene: &Scene, lives: &mut Lives) {
 
 /// Searches all of `scene`. A broken promise is returned with the steps that lead to it.
 pub fn search(scene: &Scene, limit: usize) -> Result<Count, String> {
-    let mut lives = Lives::new(scene);
+    search_each(scene, limit, Lives::new(scene, true), &mut |_| ())
+}
+
+/// The states of the kernel, without what its processes remember. `merges`: see [`Lives::new`].
+pub fn kernels(scene: &Scene, limit: usize, merges: bool) -> HashSet<(u64, u64)> {
+    let mut seen = HashSet::new();
+    let lives = Lives::new(scene, merges);
+    let count = search_each(scene, limit, lives, &mut |kernel| {
+        let mut kernel = kernel.clone();
+        for process in &mut kernel.processes {
+            process.node = 0;
+        }
+        seen.insert(digest(&kernel));
+    });
+    count.expect("a search to its end");
+    seen
+}
+
+/// `each`: called for each state.
+fn search_each(
+    scene: &Scene,
+    limit: usize,
+    mut lives: Lives,
+    each: &mut dyn FnMut(&Kernel),
+) -> Result<Count, String> {
     let mut start = Kernel::new(scene);
     settle(&mut start, scene, &mut lives);
     let mut known = HashMap::from([(digest(&start), 0_u32)]);
@@ -86,6 +110,7 @@ pub fn search(scene: &Scene, limit: usize) -> Result<Count, String> {
     while !level.is_empty() {
         let mut next = Vec::new();
         for (number, kernel) in level {
+            each(&kernel);
             let steps = kernel.steps(scene, &|node| lives.op(node).clone());
             let at_rest = steps.iter().all(|step| matches!(step, Step::Event(_)));
             if at_rest {
