@@ -10,9 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::proc::{self, Process, state};
-use common::{
-    ACTOR, Run, Scene, TREAPER, Wrap, held, hold, is_quiet, skip, sys, trace, until, until_state,
-};
+use common::{ACTOR, Run, Scene, Wrap, held, hold, is_quiet, skip, sys, trace, until, until_state};
 
 const WRAPS: [Wrap; 2] = [
     Wrap::Treaper(&["--grace", "300ms"]),
@@ -425,23 +423,6 @@ fn a_request_of_the_whole_job_to_stop_at_the_start_is_not_lost() {
         shown.starts_with("treaper: terminate: had to SIGKILL 1 process"),
         "{shown}"
     );
-}
-
-/// The monitor is slow: the server has sent its signal before the monitor has left the job.
-#[test]
-fn what_the_server_sends_to_its_parent_at_the_start_reaches_the_host() {
-    let Some(words) = strace("setsid", ["setsid:delay_enter=1000000"; 2]) else {
-        return skip("strace is not installed");
-    };
-    let (scene, master) = Scene::new().terminal();
-    let host = "trap 'echo got' USR1; \"$@\"; echo \"status $?\"";
-    let host = ["sh", "-c", host, "sh"].map(str::to_owned);
-    let server = ["sh", "-c", "kill -USR1 $PPID; exit 3"].map(str::to_owned);
-    let treaper = [TREAPER.to_owned()];
-    let mut run = scene.start(&[&host[..], &words, &treaper, &server].concat());
-    let shown = wait_to_read(&master, "status");
-    run.wait_empty();
-    assert!(shown.contains("got"), "{shown}");
 }
 
 /// The shim is slow: Ctrl-Z comes before it forwards the SIGCONT, and the monitor sees what that does before the shim

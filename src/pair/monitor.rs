@@ -76,10 +76,10 @@ pub fn start_server<'a>(
     if place.job_control && !is_alone {
         // The kernel takes a parent in another group of the same session for a shell, which resumes
         // what the terminal suspends. So the monitor leaves the session. See `setpgid(2)`.
+        let _ = prctl::new_session();
         // The shim has got the signals to the whole job as well. A SIGCONT would be late here, and
         // undo a Ctrl-Z that came since then; `kill 0` of the server would go to the host.
-        let stops = |sent: &_| matches!(context.rules().route(sent), Route::Trigger(_));
-        arrival::leave_job(spawned.pid.get(), &stops);
+        arrival::forget_job(&|sent| matches!(context.rules().route(sent), Route::Trigger(_)));
     }
     context.voice.report(&Step::Started {
         name,

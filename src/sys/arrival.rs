@@ -9,7 +9,7 @@ use libc::{SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU};
 
 use super::pid::{self, Pid};
 use super::signal::{self, Mask, Signal, kill_self};
-use super::{Errno, check, clock, pidfd, prctl};
+use super::{Errno, check, clock, pidfd};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
@@ -125,22 +125,18 @@ pub(super) fn queue(to: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
     check(unsafe { libc::syscall(number, to, info.si_signo, &raw const *info) }).map(drop)
 }
 
-/// Makes a session for this process, and forgets what processes have sent to the whole job before:
-/// its parent got that, too, and decides. But what `stops` is kept: while it waited, the kernel has
-/// dropped the same signal of the parent. So is what `server` has sent to this process alone.
-/// SIGCHLD replaces SIGCONT, as a reason to look. All must be blocked.
-pub fn leave_job(server: i32, stops: &dyn Fn(&Arrival) -> bool) {
+/// Forgets what processes have sent to the whole job before this one left it: its parent got that,
+/// too, and decides. But what `stops` is kept: while it waited, the kernel has dropped the same
+/// signal of the parent. SIGCHLD replaces SIGCONT, as a reason to look. All must be blocked.
+pub fn forget_job(stops: &dyn Fn(&Arrival) -> bool) {
     let mut kept = Vec::new();
-    let before = signal::waiting().collect::<Vec<_>>();
-    let _ = prctl::new_session();
     for signal in signal::waiting().filter(|signal| *signal != Signal::CHLD) {
         // Bounded, since a process can send a real-time signal without a pause.
         for info in (0..1000).map_while(|_| take(signal)) {
-            let by_server = sender(&info) == server && !before.contains(&signal);
             let is_kept = info.si_code > 0 || [0, pid::parent()].contains(&sender(&info));
             if signal == Signal::CONT {
                 kill_self(Signal::CHLD);
-            } else if is_kept || by_server || arrival(&info).as_ref().is_some_and(stops) {
+            } else if is_kept || arrival(&info).as_ref().is_some_and(stops) {
                 kept.push((signal, info));
             }
         }

@@ -29,7 +29,7 @@ pub mod arrival {
         }
     }
 
-    pub fn leave_job(_: i32, _: &dyn Fn(&Arrival) -> bool) {
+    pub fn forget_job(_: &dyn Fn(&Arrival) -> bool) {
         if call(Op::TakeResumption).number() == 1 {
             signal::kill_self(Signal::CHLD);
         }
