@@ -179,14 +179,13 @@ fn the_pair_keeps_its_promises_when_stdin_is_closed() {
 /// must reach the same states of the kernel, and no other.
 #[test]
 fn what_is_taken_for_one_state_is_one() {
-    let mut states = 0;
-    for scene in scenes::COMPARED {
+    for name in scenes::COMPARED {
+        let mut all = scenes::ALL.into_iter().flatten();
+        let scene = all.find(|scene| scene.name == name).expect(name);
         let merged = search::kernels(scene, LIMIT, true);
-        let apart = search::kernels(scene, LIMIT, false);
-        assert_eq!(merged, apart, "{}", scene.name);
-        states += merged.len();
+        assert!(merged.len() > 100, "{name}: nothing was searched");
+        assert_eq!(merged, search::kernels(scene, LIMIT, false), "{name}");
     }
-    assert!(states > 0, "nothing was compared");
 }
 
 /// The one known gap, see `job_control::suspend_self`: SIGSTOP cannot be blocked. It also shows that the search finds a

@@ -485,7 +485,7 @@ fn the_master_of_a_pseudoterminal_has_no_end() {
     let mut run = scene.start(&AUTO.tree(DEAF));
     run.log.ready("deep");
     drop(slave);
-    // The end of stdin counts from the second second on.
+    // In the first second, the end of stdin would not count.
     assert!(!run.ends_within(5 * A_WHILE));
     run.signal(libc::SIGTERM);
     run.wait_clean();
