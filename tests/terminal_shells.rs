@@ -241,7 +241,7 @@ fn programs_that_own_the_screen() {
         // The marks are none that a prompt can have: it may show the user and the home directory.
         for (line, name, mark, keys) in [
             ("$W less /etc/passwd", "less", "root:x:", "q"),
-            ("$W vi -u NONE", "vi", "\n~", "\x1b:q!\r"),
+            ("$W vim -u NONE", "vim", "\n~", "\x1b:q!\r"),
             ("$W top", "top", "COMMAND", "q"),
             ("$W python3 -qi", "python3", ">>>", "exit(5)\r"),
             (
