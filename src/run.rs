@@ -70,9 +70,8 @@ fn open_stderr(config: &Config) -> Result<(), Error> {
     if let Some(path) = &config.stderr {
         fd::append_stderr_to(path).map_err(|errno| {
             let (path, why) = (Shown(path), error::why_not_opened(errno));
-            Error::new(format!(
-                "--stderr or TREAPER_STDERR: cannot append to '{path}': {why}"
-            ))
+            let text = format!("--stderr or TREAPER_STDERR: cannot append to '{path}': {why}");
+            Error::new(text)
         })?;
     }
     start_log(config);

@@ -46,7 +46,6 @@ fn cannot(what: &str, errno: Errno) -> Error {
         _ => "",
     };
     let text = error::describe(errno);
-    Error::new(format!(
-        "--contain=pidns cannot be used here: cannot {what}: {text}{remedy}"
-    ))
+    let message = format!("--contain=pidns cannot be used here: cannot {what}: {text}{remedy}");
+    Error::new(message)
 }

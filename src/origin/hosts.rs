@@ -289,9 +289,8 @@ fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
 fn find_ancestor(name: &OsStr) -> Result<Vec<Watched>, Error> {
     let cannot = |why: String| {
         let name = name.to_string_lossy();
-        Error::new(format!(
-            "cannot find an ancestor named '{name}' (--watch-ancestor): {why}"
-        ))
+        let text = format!("cannot find an ancestor named '{name}' (--watch-ancestor): {why}");
+        Error::new(text)
     };
     let (mut current, name) = (pid::parent(), name.as_bytes());
     let (mut seen, mut found) = (Vec::new(), Vec::<Watched>::new());

@@ -33,13 +33,11 @@ impl Error {
 
     /// As [`Self::kernel`], if the call was to make a process.
     pub fn no_process(what: &str, errno: Errno) -> Self {
-        let error = Self::kernel(what, errno);
-        if errno != Errno::AGAIN {
-            return error;
+        let mut error = Self::kernel(what, errno);
+        if errno == Errno::AGAIN {
+            error.message += "; treaper needs room for three more processes (ulimit -u, or pids.max of the control group)";
         }
-        Self::new(format!(
-            "{error}; treaper needs room for three more processes (ulimit -u, or pids.max of the control group)"
-        ))
+        error
     }
 }
 

@@ -98,12 +98,9 @@ impl<'a> Supervisor<'a> {
         let is_missing = board.server().is_none();
         let failure = board.failure().or(is_missing.then_some(Failure::Orphaned));
         if let Some(failure) = failure.filter(|_| plan.state == State::Done) {
+            let name = &self.context.config.command[0];
             let directory = &self.context.place.directory;
-            return Err(command::error(
-                failure,
-                &self.context.config.command[0],
-                directory,
-            ));
+            return Err(command::error(failure, name, directory));
         }
         let status = self.finish(&plan);
         self.end_run(plan.trigger, status, plan.state == State::Survived);

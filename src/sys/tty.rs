@@ -56,7 +56,5 @@ fn front() -> Option<(OwnedFd, Pid)> {
 
 /// SIGTTOU is blocked. Fails only if the terminal or the group is gone. See `tcsetpgrp(3)`.
 fn set_front(terminal: &OwnedFd, group: i32) {
-    if let Some(group) = Pid::from_raw(group) {
-        let _ = termios::tcsetpgrp(terminal, group);
-    }
+    let _ = Pid::from_raw(group).map(|group| termios::tcsetpgrp(terminal, group));
 }
