@@ -283,6 +283,18 @@ fn cold_treaper(directory: &Directory) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// Whether the code of all of treaper's processes but the relay is kept in memory.
+fn is_locked(run: &Run, count: usize) -> bool {
+    let pair = [run.named("treaper"), run.named("tree-monitor")].concat();
+    pair.len() == count
+        && pair.iter().all(|process| {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid));
+            let status = status.unwrap_or_default();
+            let locked = status.split_once("VmLck:").map(|(_, rest)| rest.trim());
+            locked.is_some_and(|size| !size.starts_with("0 "))
+        })
+}
+
 /// Each page that the stop touches for the first time would have to wait for memory.
 #[test]
 fn in_a_full_memory_group_the_tree_is_stopped() {
@@ -294,8 +306,8 @@ fn in_a_full_memory_group_the_tree_is_stopped() {
         &["bare"],
     ];
     for server in [
-        "trap '' TERM; setsid sleep 1000 & exec tail /dev/zero",
-        "trap '' TERM; setsid sleep 1000 & tail /dev/zero; :",
+        "read go; trap '' TERM; setsid sleep 1000 & exec tail /dev/zero",
+        "read go; trap '' TERM; setsid sleep 1000 & tail /dev/zero; :",
     ] {
         for options in wraps {
             let Ok(group) = Full::make() else {
@@ -318,6 +330,9 @@ fn in_a_full_memory_group_the_tree_is_stopped() {
                 command.current_dir(place);
             });
             let mut run = scene.start(&words);
+            let count = if options == ["--no-guard"] { 1 } else { 2 };
+            until("code that is kept", || is_bare || is_locked(&run, count));
+            run.write_stdin(b"go\n");
             until("a full group", || group.is_full());
             run.signal(libc::SIGTERM);
             if is_bare {
