@@ -283,7 +283,8 @@ fn cold_treaper(directory: &Directory) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Whether the code of all of treaper's processes but the relay is kept in memory.
+/// Whether the code of all of treaper's processes but the relay is kept in memory: it is locked, and
+/// the process sleeps again, so all of it was read.
 fn is_locked(run: &Run, count: usize) -> bool {
     let pair = [run.named("treaper"), run.named("tree-monitor")].concat();
     pair.len() == count
@@ -291,8 +292,24 @@ fn is_locked(run: &Run, count: usize) -> bool {
             let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid));
             let status = status.unwrap_or_default();
             let locked = status.split_once("VmLck:").map(|(_, rest)| rest.trim());
-            locked.is_some_and(|size| !size.starts_with("0 "))
+            let sleeps = || Process::read(process.pid).is_some_and(|now| now.state == 'S');
+            locked.is_some_and(|size| !size.starts_with("0 ")) && sleeps()
         })
+}
+
+#[test]
+fn the_code_is_kept_in_memory_also_if_the_run_begins_with_a_drain() {
+    let wraps: [&[&str]; 3] = [&[], &["--no-guard"], &["--stdin=watch", "--drain=1h"]];
+    for options in wraps {
+        // Stdin has ended before the start.
+        let words = ["sh", "-c", ": | \"$@\"; exit", "sh", TREAPER];
+        let words = [&words[..], options, &["sleep", "1000"]].concat();
+        let mut run = Scene::new().start(&words);
+        let count = if options == ["--no-guard"] { 1 } else { 2 };
+        until("code that is kept", || is_locked(&run, count));
+        sys::kill(run.shim(), libc::SIGTERM).unwrap();
+        run.wait_empty();
+    }
 }
 
 /// Each page that the stop touches for the first time would have to wait for memory.

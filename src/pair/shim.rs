@@ -171,7 +171,7 @@ impl Shim<'_> {
     fn guard(&mut self) -> Result<Ended, (&'static str, Errno)> {
         let (mut late_at, mut code) = (None, CodeLock::default());
         loop {
-            let wakes_at = self.ends_by.or(late_at).or_else(|| code.due());
+            let wakes_at = self.ends_by.or(late_at).into_iter().chain(code.due()).min();
             let timeout = wakes_at.map(|at| at.saturating_sub(clock::now()));
             let arrival = arrival::wait_any(timeout);
             let arrival = arrival.map_err(|errno| ("wait for signals", errno))?;

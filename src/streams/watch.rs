@@ -66,7 +66,6 @@ pub struct Watch<'a> {
     sources: Vec<Source<'a>>,
     /// One for each source.
     polled: Vec<Polled>,
-    /// Is locked only while no deadline runs, so not during a stop.
     code: CodeLock,
     idle: Option<Idle>,
 }
@@ -163,7 +162,7 @@ impl<'a> Watch<'a> {
 
     /// Waits for the next event, at most until `until`. May return earlier without an event.
     pub fn wait(&mut self, until: Option<Duration>) -> Option<Woken> {
-        let mut until = until.or_else(|| self.code.due());
+        let mut until = until.into_iter().chain(self.code.due()).min();
         if let Some(idle) = &mut self.idle {
             if idle.is_over() {
                 return Some(Woken::Trigger(Trigger::Idle));
