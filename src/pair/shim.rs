@@ -14,7 +14,7 @@ use crate::sys::arrival::{self, Arrival, Origin};
 use crate::sys::pid::{self, Pid};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{self, Change, DYING, Ended, Wait};
-use crate::sys::{Errno, apart, clock, fd, parent::Parent, pidfd, prctl::CodeLock, proc};
+use crate::sys::{Errno, apart, clock, fd, parent::Parent, pidfd, prctl, proc};
 use crate::tree::{Server, StopSent, Tree};
 use crate::{contain::Containment, job_control, settings::config::ForwardTo};
 
@@ -44,6 +44,7 @@ pub fn run(
         strangers: place.strangers.clone(),
     };
     super::release(&[fd::STDIN, fd::STDOUT], place, &mut shim.strangers);
+    prctl::keep_code();
     // Terminals open the next pane where the leader of the foreground job is.
     if !place.job_control {
         fd::leave_directory();
@@ -169,9 +170,9 @@ impl Shim<'_> {
     /// The kernel reports the monitor's end by SIGCONT. A signal that suspends removes a pending
     /// SIGCONT, and then arrives itself. So the shim looks at the monitor after every signal.
     fn guard(&mut self) -> Result<Ended, (&'static str, Errno)> {
-        let (mut late_at, mut code) = (None, CodeLock::default());
+        let mut late_at = None;
         loop {
-            let wakes_at = self.ends_by.or(late_at).into_iter().chain(code.due()).min();
+            let wakes_at = self.ends_by.or(late_at);
             let timeout = wakes_at.map(|at| at.saturating_sub(clock::now()));
             let arrival = arrival::wait_any(timeout);
             let arrival = arrival.map_err(|errno| ("wait for signals", errno))?;

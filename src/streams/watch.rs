@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::plan::event::Trigger;
 use crate::streams::idle::Idle;
 use crate::sys::poll::{self, Events, HANG_UP, News, Polled};
-use crate::sys::{Errno, apart, arrival, clock, fd, prctl::CodeLock, stream};
+use crate::sys::{Errno, apart, arrival, clock, fd, stream};
 
 /// The pause before poll is tried again, if it had no memory.
 pub const RETRY: Duration = Duration::from_millis(10);
@@ -66,7 +66,6 @@ pub struct Watch<'a> {
     sources: Vec<Source<'a>>,
     /// One for each source.
     polled: Vec<Polled>,
-    code: CodeLock,
     idle: Option<Idle>,
 }
 
@@ -161,8 +160,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Waits for the next event, at most until `until`. May return earlier without an event.
-    pub fn wait(&mut self, until: Option<Duration>) -> Option<Woken> {
-        let mut until = until.into_iter().chain(self.code.due()).min();
+    pub fn wait(&mut self, mut until: Option<Duration>) -> Option<Woken> {
         if let Some(idle) = &mut self.idle {
             if idle.is_over() {
                 return Some(Woken::Trigger(Trigger::Idle));

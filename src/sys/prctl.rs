@@ -1,13 +1,13 @@
 //! Attributes of this process.
 
-use std::{ptr, slice, time::Duration};
+use std::{ptr, slice};
 
 use libc::{c_int, c_void, dl_phdr_info};
 use rustix::fs::CWD;
 use rustix::thread::{self, CapabilitySet};
 
 use super::signal::Signal;
-use super::{Errno, check, clock, fd};
+use super::{Errno, check, fd};
 
 /// Orphaned descendants become children of this process. See `PR_SET_CHILD_SUBREAPER(2const)`.
 /// `EINVAL`: before Linux 3.4.
@@ -60,23 +60,9 @@ pub fn new_group() -> Result<(), Errno> {
 
 /// Keeps the code of this process in memory, as far as `RLIMIT_MEMLOCK` allows it: a stop must not
 /// wait for a page that a full memory cgroup, or a hung file system, does not give. See `mlock(2)`.
-#[derive(Debug, Default)]
-pub struct CodeLock(Option<Duration>);
-
-impl CodeLock {
-    /// Locks it 5 ms after the first call: at once, that would take a quarter of the time in which
-    /// a short command starts and ends. Returns when it is due, or `None` once it is locked.
-    pub fn due(&mut self) -> Option<Duration> {
-        let at = self
-            .0
-            .get_or_insert_with(|| clock::now() + Duration::from_millis(5));
-        if *at < Duration::MAX && *at <= clock::now() {
-            *at = Duration::MAX;
-            // SAFETY: the function gets what it expects, and nothing of this program.
-            unsafe { libc::dl_iterate_phdr(Some(keep), ptr::null_mut()) };
-        }
-        self.0.filter(|at| *at < Duration::MAX)
-    }
+pub fn keep_code() {
+    // SAFETY: the function gets what it expects, and nothing of this program.
+    unsafe { libc::dl_iterate_phdr(Some(keep), ptr::null_mut()) };
 }
 
 /// Not what is written, which the lock would copy, and no large host. See `dl_iterate_phdr(3)`.

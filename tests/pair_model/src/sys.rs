@@ -390,14 +390,7 @@ pub mod prctl {
     use crate::sys::Errno;
     use crate::sys::signal::Signal;
 
-    #[derive(Debug, Default)]
-    pub struct CodeLock(());
-
-    impl CodeLock {
-        pub const fn due(&mut self) -> Option<std::time::Duration> {
-            None
-        }
-    }
+    pub const fn keep_code() {}
 
     pub fn become_subreaper() -> Result<(), Errno> {
         call(Op::BecomeSubreaper).result().map(drop)
