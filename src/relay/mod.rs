@@ -63,7 +63,8 @@ fn at_path<T>(settings: &Writers, path: &Path, made: Result<T, String>) -> Resul
 type Started = Option<(Front, Vec<SocketFile>)>;
 
 /// If there is to be a relay, this process becomes the relay and does not return, but its child
-/// does. `parent`: the host, if its end is a trigger. Not inlined: its stack frame has two pages.
+/// does. `parent`: the host, if its end is a trigger. Not inlined: all later calls would be below
+/// its stack frame of two pages, also without a relay.
 #[inline(never)]
 pub fn start(config: &Config, place: &Place, parent: Option<Parent>) -> Result<Started, Error> {
     let settings = &config.writers;
