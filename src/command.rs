@@ -123,9 +123,8 @@ pub fn error(failure: Failure, name: &OsStr, directory: &Path) -> Error {
         Failure::NotSearched(at) => {
             let directories = directories_of_path();
             let directory = Shown(directories.get(at).map_or(OsStr::new("."), |name| name));
-            let message = format!(
-                "cannot find '{shown}' in PATH: treaper is not permitted to search the directory '{directory}'"
-            );
+            let why = "treaper is not permitted to search the directory";
+            let message = format!("cannot find '{shown}' in PATH: {why} '{directory}'");
             (status::NOT_FOUND, Errno::ACCESS, message)
         }
         Failure::NotExecutable(errno) => {

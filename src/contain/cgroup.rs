@@ -131,12 +131,10 @@ impl Drop for Cgroup {
         if self.is_populated() == Err(Errno::NODEV) {
             return;
         }
+        let name = self.name.to_string_lossy();
         match remove_tree(&self.parent, &self.name) {
             Ok(()) | Err(Errno::NOENT | Errno::BUSY) => {}
-            Err(errno) => log::warn!(
-                "cannot remove the cgroup {}: {errno}",
-                self.name.to_string_lossy()
-            ),
+            Err(errno) => log::warn!("cannot remove the cgroup {name}: {errno}"),
         }
     }
 }
@@ -221,10 +219,9 @@ fn maker(name: &[u8]) -> Option<(i32, u64)> {
 /// The directory of the group in which this process is, from the text of `/proc/self/mountinfo` and
 /// `/proc/self/cgroup`. See `proc_pid_mountinfo(5)`, `cgroups(7)`.
 pub fn find(mounts: &[u8], groups: &[u8]) -> Result<PathBuf, String> {
-    let own = groups
-        .split(|byte| *byte == b'\n')
-        .find_map(|line| line.strip_prefix(b"0::"))
-        .ok_or("this system has no cgroup v2")?;
+    let mut groups = groups.split(|byte| *byte == b'\n');
+    let own = groups.find_map(|line| line.strip_prefix(b"0::"));
+    let own = own.ok_or("this system has no cgroup v2")?;
     let goes_up = |path: &[u8]| path.split(|byte| *byte == b'/').any(|part| part == b"..");
     let mut why = "no cgroup v2 file system is mounted; mount one, or bind it into the container";
     for line in mounts.split(|byte| *byte == b'\n') {

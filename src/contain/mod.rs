@@ -43,11 +43,10 @@ impl Containment {
     /// In the process that becomes the shim. A PID namespace is entered when the monitor is made.
     /// The error names the cause and the remedy.
     pub fn prepare(level: Level) -> Result<Self, Error> {
+        let refused = |why| Error::new(format!("--contain=cgroup cannot be used here: {why}"));
         match level {
             Level::Group => Ok(Self::Group),
-            Level::Cgroup => Cgroup::make()
-                .map(Self::Cgroup)
-                .map_err(|why| Error::new(format!("--contain=cgroup cannot be used here: {why}"))),
+            Level::Cgroup => Cgroup::make().map(Self::Cgroup).map_err(refused),
             Level::Pidns => Ok(Self::Pidns),
         }
     }

@@ -58,9 +58,8 @@ impl Hosts {
         // SIGCONT also reaches a suspended process. None comes if the parent has ended before.
         let _ = prctl::signal_on_parent_exit(Signal::CONT);
         if self.gone || parent.is_gone() {
-            return Err(Error::new(
-                "parent-exit: the process that started treaper is gone, so COMMAND was not started; --no-parent starts it",
-            ));
+            let why = "the process that started treaper is gone, so COMMAND was not started; --no-parent starts it";
+            return Err(Error::new(format!("parent-exit: {why}")));
         }
         Ok(())
     }
@@ -273,9 +272,8 @@ fn behind_launcher(proc: View, current: i32, stdin: Option<&Target>) -> Option<i
 pub fn hidden_behind(pid: i32) -> Option<i32> {
     let proc = proc::view().ok()?;
     let above = proc.stat(pid).ok()?.parent;
-    let hides =
-        above > 1 && is_shell_with_a_command(proc, pid) && pid::session(pid) != pid::session(above);
-    hides.then_some(above)
+    let is_apart = || pid::session(pid) != pid::session(above);
+    (above > 1 && is_shell_with_a_command(proc, pid) && is_apart()).then_some(above)
 }
 
 fn is_shell_with_a_command(proc: View, pid: i32) -> bool {

@@ -91,9 +91,8 @@ pub fn signal(text: &str) -> Result<Signal, &'static str> {
 
 /// `FROM:TO`. If TO is 0 (`None`), FROM is dropped.
 pub fn rewrite(text: &str) -> Result<(Signal, Option<Signal>), &'static str> {
-    let (from, to) = text
-        .split_once(':')
-        .ok_or("expected FROM:TO, two signals (TO 0 drops FROM)")?;
+    let parts = text.split_once(':');
+    let (from, to) = parts.ok_or("expected FROM:TO, two signals (TO 0 drops FROM)")?;
     let to = if to == "0" { None } else { Some(signal(to)?) };
     match signal(from)? {
         Signal::KILL => Err("no process can treat SIGKILL as another signal"),

@@ -21,9 +21,8 @@ pub struct Idle {
 pub fn open() -> Result<Writes, Error> {
     const OPTION: &str = "--idle or TREAPER_IDLE";
     if fd::kind(fd::STDIN) == Kind::Other {
-        return Err(Error::new(format!(
-            "{OPTION}: stdin is not a pipe, FIFO, socket or terminal, so treaper cannot notice what is written to it"
-        )));
+        let why = "stdin is not a pipe, FIFO, socket or terminal, so treaper cannot notice what is written to it";
+        return Err(Error::new(format!("{OPTION}: {why}")));
     }
     Writes::watch(fd::STDIN, WatchFlags::MODIFY).map_err(|errno| {
         let failed = Error::kernel("notice what is written to stdin", errno);

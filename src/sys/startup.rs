@@ -7,12 +7,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::{MemfdFlags, OFlags};
 use rustix::io::FdFlags;
 
 use super::proc::{self, Path};
 use super::signal::{self, Mask, Signal};
-use super::{pid, std_fd};
+use super::{open, pid, std_fd};
 
 /// Defines the C `main` that calls `$run(&arguments) -> i32`. The start-up code of std ignores
 /// SIGPIPE and opens `/dev/null` on closed descriptors, which the server would inherit.
@@ -161,8 +161,8 @@ fn fill_standard_descriptors() {
             continue;
         }
         // The lowest free number is `fd`: those below are open by now. Without /dev, an empty file.
-        let opened = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-            .or_else(|_| rustix::fs::memfd_create(c"closed", MemfdFlags::CLOEXEC));
+        let empty = |_| rustix::fs::memfd_create(c"closed", MemfdFlags::CLOEXEC);
+        let opened = open(c"/dev/null", OFlags::RDWR).or_else(empty);
         let _ = opened.map(IntoRawFd::into_raw_fd);
     }
 }
