@@ -16,10 +16,10 @@ use crate::tree::walk::{self, Reach};
 use crate::tree::{Server, StopSent, Tree};
 
 /// The processes that were sent SIGKILL. A recycled pid only makes the pause between rounds longer.
-static KILLED: PidSet = PidSet::new();
+static KILLED: PidSet = PidSet(0);
 /// The processes that have been sent the stop signal, so that none gets it twice. One with a
 /// recycled pid does not get it, and gets SIGKILL when the grace period ends.
-static STOP_SENT: PidSet = PidSet::new();
+static STOP_SENT: PidSet = PidSet(1);
 
 /// How long no walk begins after the first step of a stop, since it delays what is ending.
 const FIRST_STEP_TIME: Duration = Duration::from_millis(75);
@@ -57,6 +57,19 @@ pub struct Sigkill {
 }
 
 impl Tree {
+    /// Touches what a stop writes to, if this process is in a memory cgroup of v1: once that is
+    /// full and its OOM killer is off, the stop would wait for these pages.
+    pub fn rehearse_stop(&mut self) {
+        let mut text = [0; 4096];
+        let groups = proc::view().and_then(|proc| proc.start_of(pid::own(), "cgroup", &mut text));
+        let is_limited = |part: &[u8]| part.starts_with(b"memory:/") && part[8] != b'\n';
+        if groups.is_ok_and(|groups| groups.windows(9).any(is_limited)) {
+            // What is known about the server is most likely in the same page.
+            let _ = Pid::new(pid::own()).map(|own| KILLED.insert(own));
+            let _ = self.living();
+        }
+    }
+
     /// Sends the stop signal to the rest of the tree, then SIGCONT, which is cheaper than finding
     /// out which processes are suspended, and harmless to the others.
     ///
@@ -315,13 +328,8 @@ fn record(ledger: Ledger, pid: Pid) {
 
 /// Keeps pid and name for the message.
 fn remember(victims: &mut Named, pid: Pid) {
-    if victims.count >= victims.first.len() {
-        return;
-    }
-    match proc::stat(pid.get()) {
-        Ok(stat) => victims.add(pid, proc::shown_name(pid.get(), stat.name)),
-        Err(proc::FOREIGN) => victims.add(pid, Name::default()),
-        Err(_) => {}
+    if victims.count < victims.first.len() {
+        Process::read(pid).inspect(|process| victims.add(pid, process.name));
     }
 }
 

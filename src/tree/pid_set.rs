@@ -4,18 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::sys::pid::Pid;
 
-/// One bit for each possible pid. Static, so it needs no allocation; untouched pages cost nothing.
-pub struct PidSet([AtomicU64; PidSet::WORDS]);
+/// One bit for each possible pid, of which a kernel has at most 4 Mi, in each set. Static, so it
+/// needs no allocation. What the sets say about a pid is in one page; untouched pages cost nothing.
+static BITS: [[AtomicU64; 4]; 64 * 1024] = [const { [const { AtomicU64::new(0) }; 4] }; 64 * 1024];
+
+/// Each set has a number of its own, below 4.
+pub struct PidSet(pub usize);
 
 impl PidSet {
-    /// For 4 Mi pids, the most that a kernel assigns.
-    const WORDS: usize = 64 * 1024;
-
-    #[allow(clippy::large_stack_arrays, reason = "made at compile time")]
-    pub const fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; Self::WORDS])
-    }
-
     pub fn contains(&self, pid: Pid) -> bool {
         let (word, bit) = self.place(pid);
         word.is_some_and(|word| word.load(Relaxed) & bit != 0)
@@ -28,8 +24,8 @@ impl PidSet {
     }
 
     fn place(&self, pid: Pid) -> (Option<&AtomicU64>, u64) {
-        let word = self.0.get(pid.get() as usize / 64);
-        (word, 1 << (pid.get() % 64))
+        let words = BITS.get(pid.get() as usize / 64);
+        (words.map(|words| &words[self.0]), 1 << (pid.get() % 64))
     }
 }
 

@@ -12,16 +12,14 @@ use crate::tree::walk::{self, Reach};
 
 /// How long the processes may be counted, since a stop waits for that.
 const COUNT_WALKS: Duration = Duration::from_millis(5);
-static COUNTED: PidSet = PidSet::new();
+static COUNTED: PidSet = PidSet(2);
 
 impl Tree {
     pub fn living(&mut self) -> Named {
         let mut living = Named::default();
-        self.each(&mut |member| match proc::stat(member.pid.get()) {
-            Ok(stat) if proc::is_dead(stat.state) => {}
-            Ok(stat) => living.add(member.pid, proc::shown_name(member.pid.get(), stat.name)),
-            Err(proc::FOREIGN) => living.count += 1,
-            Err(_) => {}
+        self.each(&mut |member| {
+            let process = Process::read(member.pid).filter(|found| !proc::is_dead(found.state));
+            process.inspect(|found| living.add(member.pid, found.name));
         });
         living
     }
@@ -54,8 +52,8 @@ impl Tree {
             let living = process.filter(|process| !proc::is_dead(process.state));
             if let Some((pid, process)) = found.zip(living) {
                 spared.add(pid, process.name);
-                self.ledger
-                    .inspect(|ledger| ledger.add(List::Spared, &process));
+                let ledger = self.ledger;
+                ledger.inspect(|ledger| ledger.add(List::Spared, &process));
             }
         });
         if spared.count > 0 {

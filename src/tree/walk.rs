@@ -10,6 +10,7 @@
 
 mod kernel;
 
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ const ROOM: usize = 64 * 1024;
 /// The two parts of [`Room`]. Static, since a walk must not need an allocation.
 static MEMORY: Mutex<Memory> = Mutex::new(([0; ROOM], [(0, 0); ROOM]));
 type Memory = ([i32; ROOM], [(i32, i32); ROOM]);
+/// The path of each walk. Only the first one allocates it.
+static PATH: Mutex<Vec<Frame<OwnedFd>>> = Mutex::new(Vec::new());
 
 /// How the children of a process are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,8 +88,9 @@ pub struct Room<'a> {
 
 /// Visits every process of the tree, parents first, each right after its children were read.
 pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
-    // It is free: no thread and no walk is beside this one.
+    // They are free: no thread and no walk is beside this one.
     let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut path = PATH.lock().unwrap_or_else(PoisonError::into_inner);
     let (pending, scanned) = &mut *memory;
     // `/proc` is tried again at each walk, even if it could not be used the last time.
     let kernel = Linux(proc::view());
@@ -96,13 +100,14 @@ pub fn walk(scope: Scope<'_>, visit: &mut dyn FnMut(&Member)) -> Gaps {
         other => other,
     };
     let room = Room { pending, scanned };
-    walk_in(&kernel, room, Scope { start, ..scope }, visit)
+    walk_in(&kernel, room, &mut path, Scope { start, ..scope }, visit)
 }
 
-/// As [`walk`], in any kernel.
+/// As [`walk`], in any kernel. `path`: is empty before and after it.
 pub fn walk_in<K: Kernel>(
     kernel: &K,
     room: Room<'_>,
+    path: &mut Vec<Frame<K::Handle>>,
     scope: Scope<'_>,
     visit: &mut dyn FnMut(&Member<K::Handle>),
 ) -> Gaps {
@@ -120,7 +125,7 @@ pub fn walk_in<K: Kernel>(
         scanned: 0,
         own: kernel.own(),
     };
-    walk.run(visit);
+    walk.run(path, visit);
     walk.gaps
 }
 
@@ -136,7 +141,7 @@ pub fn repeat(now: &dyn Fn() -> Duration, time: Duration, walk: &mut dyn FnMut()
 }
 
 /// A process whose children are visited now.
-struct Frame<H> {
+pub struct Frame<H> {
     member: Member<H>,
     spared: bool,
     /// The index among the pending ones at which the children of the process above it begin.
@@ -156,7 +161,7 @@ struct Walk<'a, K> {
 }
 
 impl<K: Kernel> Walk<'_, K> {
-    fn run(&mut self, visit: &mut dyn FnMut(&Member<K::Handle>)) {
+    fn run(&mut self, path: &mut Vec<Frame<K::Handle>>, visit: &mut dyn FnMut(&Member<K::Handle>)) {
         let is_deep = self.scope.reach != Reach::Children;
         if self.gaps.search == Search::Namespace {
             if is_deep && self.visit_all(visit) {
@@ -167,7 +172,6 @@ impl<K: Kernel> Walk<'_, K> {
         }
         // Without memory a walk visits only the children of this process. As these end, their
         // orphans become children of this process, so all are visited in the end.
-        let mut path: Vec<Frame<K::Handle>> = Vec::new();
         let _ = path.try_reserve_exact(LEVELS);
         self.find_children(self.own);
         if self.gaps.search == Search::Wait {

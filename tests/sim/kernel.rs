@@ -103,7 +103,7 @@ impl<'a> Simulated<'a> {
             start: Search::Files,
             reach: Reach::WatchedTree,
         };
-        walk::walk_in(self, room, scope, visit)
+        walk::walk_in(self, room, &mut Vec::new(), scope, visit)
     }
 
     /// Walks until no process may have been missed.

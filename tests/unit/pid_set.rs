@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_pid_is_new_in_the_set_only_once() {
-    static SET: PidSet = PidSet::new();
+    static SET: PidSet = PidSet(3);
     let highest = 4 * 1024 * 1024 - 1;
     let pids = (2..300).chain([70_000, 1_000_000, highest]);
     let pids: Vec<Pid> = pids.filter_map(Pid::new).collect();

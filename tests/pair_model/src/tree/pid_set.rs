@@ -2,13 +2,9 @@
 use crate::actor;
 use crate::sys::pid::Pid;
 
-pub struct PidSet(u8);
+pub struct PidSet(pub u8);
 
 impl PidSet {
-    pub const fn new() -> Self {
-        Self(0)
-    }
-
     pub fn contains(&self, pid: Pid) -> bool {
         actor::contains(std::ptr::from_ref(self) as usize, pid.get())
     }
