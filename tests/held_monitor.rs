@@ -248,7 +248,7 @@ struct Full(String);
 
 impl Full {
     fn make() -> std::io::Result<Self> {
-        let path = format!("/sys/fs/cgroup/memory/treaper-test-{}", std::process::id());
+        let path = format!("/sys/fs/cgroup/memory/treaper-test-{}", unique());
         std::fs::create_dir(&path)?;
         let group = Self(path);
         group.write("memory.limit_in_bytes", "24M")?;
@@ -283,6 +283,67 @@ fn cold_treaper(directory: &Directory) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// Whether the code of all of treaper's processes but the relay is kept in memory: it is locked, and
+/// the process sleeps again, so all of it was read.
+fn is_locked(run: &Run, count: usize) -> bool {
+    let pair = [run.named("treaper"), run.named("tree-monitor")].concat();
+    pair.len() == count
+        && pair.iter().all(|process| {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid));
+            let status = status.unwrap_or_default();
+            let locked = status.split_once("VmLck:").map(|(_, rest)| rest.trim());
+            let sleeps = || Process::read(process.pid).is_some_and(|now| now.state == 'S');
+            locked.is_some_and(|size| !size.starts_with("0 ")) && sleeps()
+        })
+}
+
+#[test]
+fn the_code_is_kept_in_memory_also_if_the_run_begins_with_a_drain() {
+    let wraps: [&[&str]; 3] = [&[], &["--no-guard"], &["--stdin=watch", "--drain=1h"]];
+    for options in wraps {
+        // Stdin has ended before the start.
+        let words = ["sh", "-c", ": | \"$@\"; exit", "sh", TREAPER];
+        let words = [&words[..], options, &["sleep", "1000"]].concat();
+        let mut run = Scene::new().start(&words);
+        let count = if options == ["--no-guard"] { 1 } else { 2 };
+        until("code that is kept", || is_locked(&run, count));
+        sys::kill(run.shim(), libc::SIGTERM).unwrap();
+        run.wait_empty();
+    }
+}
+
+/// How many pages the kernel has given it without reading them. See `minflt` in `proc_pid_stat(5)`.
+fn pages(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let mut fields = stat.rsplit_once(") ").unwrap().1.split(' ');
+    fields.nth(7).unwrap().parse().unwrap()
+}
+
+/// In a full group, the stop would wait for each.
+#[test]
+fn in_a_memory_group_the_stop_signal_needs_no_new_page() {
+    for (options, count) in [(&["--no-guard"][..], 1), (&[], 2)] {
+        let Ok(group) = Full::make() else {
+            return skip("no memory group whose OOM killer can be turned off");
+        };
+        let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0);
+        let options = [&["--kill-mode=tree", "--grace=3s"], options].concat();
+        let wrapped = Wrap::Treaper(&options).tree(DEAF);
+        let words = ["sh", "-c", &enter, "sh"].map(str::to_owned);
+        let words = [&words[..], &wrapped].concat();
+        let mut run = Scene::new().start(&words).ready(&["server", "worker"]);
+        until("code that is kept", || is_locked(&run, count));
+        let pair = [run.named("treaper"), run.named("tree-monitor")].concat();
+        let pages = || -> Vec<u64> { pair.iter().map(|process| pages(process.pid)).collect() };
+        let before = pages();
+        run.signal(libc::SIGTERM);
+        run.log.wait("worker", "signal");
+        until("a treaper that waits", || is_locked(&run, count));
+        assert_eq!(before, pages(), "{options:?}");
+        run.wait_empty();
+    }
+}
+
 /// Each page that the stop touches for the first time would have to wait for memory.
 #[test]
 fn in_a_full_memory_group_the_tree_is_stopped() {
@@ -294,8 +355,8 @@ fn in_a_full_memory_group_the_tree_is_stopped() {
         &["bare"],
     ];
     for server in [
-        "trap '' TERM; setsid sleep 1000 & exec tail /dev/zero",
-        "trap '' TERM; setsid sleep 1000 & tail /dev/zero; :",
+        "read go; trap '' TERM; setsid sleep 1000 & exec tail /dev/zero",
+        "read go; trap '' TERM; setsid sleep 1000 & tail /dev/zero; :",
     ] {
         for options in wraps {
             let Ok(group) = Full::make() else {
@@ -318,6 +379,9 @@ fn in_a_full_memory_group_the_tree_is_stopped() {
                 command.current_dir(place);
             });
             let mut run = scene.start(&words);
+            let count = if options == ["--no-guard"] { 1 } else { 2 };
+            until("code that is kept", || is_bare || is_locked(&run, count));
+            run.write_stdin(b"go\n");
             until("a full group", || group.is_full());
             run.signal(libc::SIGTERM);
             if is_bare {

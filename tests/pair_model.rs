@@ -27,7 +27,7 @@
 //!
 //! What is left out: `--idle`, `--spare`, `--finally`, messages to a service manager, control groups, `--no-guard`, a host behind
 //! launchers, the pids of other processes that are recycled, children from before treaper, calls that fail, `/proc` that
-//! cannot be read, a server that reads its last input late, what is
+//! cannot be read, a server that reads its last input late, the wake-up that locks treaper's code in memory, what is
 //! done with the terminal at the end, and Ctrl-C. A walk sees the whole tree at one instant (`tests/sim` searches the walk), the
 //! tree is a server with one child, and a death is one step: the end, the new parent of the children and all signals
 //! that follow. Ctrl-Z comes only once the server runs. A process of treaper is as fast as it likes, but time passes only

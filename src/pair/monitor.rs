@@ -32,9 +32,7 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
     if !matches!(shim, Link::Bell(_)) && shim.is_gone() {
         context.record_loss(Trigger::ShimKilled);
         return Err(Error::new(match pid::own() {
-            1 => {
-                "the monitor would be PID 1 of a PID namespace, so COMMAND was not started; unshare needs --fork"
-            }
+            1 => "the monitor would be PID 1, so COMMAND was not started; unshare needs --fork",
             _ => "the shim is gone, so COMMAND was not started",
         }));
     }
@@ -89,7 +87,6 @@ pub fn start_server<'a>(
     // From here on the only way out is an empty tree, whether the server's exec is done or not.
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
     super::release(&[], place, &mut strangers);
-    prctl::keep_code();
     let is_auto = config.stdin == StdinMode::Auto;
     let mut stdin = place.stdin;
     if stdin == Some(Trigger::StdinEof) && is_auto && !prepared.hosts.hold_stdin() {

@@ -44,7 +44,6 @@ pub fn run(
         strangers: place.strangers.clone(),
     };
     super::release(&[fd::STDIN, fd::STDOUT], place, &mut shim.strangers);
-    prctl::keep_code();
     // Terminals open the next pane where the leader of the foreground job is.
     if !place.job_control {
         fd::leave_directory();
@@ -170,9 +169,13 @@ impl Shim<'_> {
     /// The kernel reports the monitor's end by SIGCONT. A signal that suspends removes a pending
     /// SIGCONT, and then arrives itself. So the shim looks at the monitor after every signal.
     fn guard(&mut self) -> Result<Ended, (&'static str, Errno)> {
-        let mut late_at = None;
+        let (mut late_at, mut keeps_code_at) = (None, prctl::keeps_code_at());
         loop {
-            let wakes_at = self.ends_by.or(late_at);
+            if keeps_code_at.take_if(|at| *at <= clock::now()).is_some() {
+                prctl::keep_code();
+            }
+            let wakes_at = [self.ends_by.or(late_at), keeps_code_at];
+            let wakes_at = wakes_at.into_iter().flatten().min();
             let timeout = wakes_at.map(|at| at.saturating_sub(clock::now()));
             let arrival = arrival::wait_any(timeout);
             let arrival = arrival.map_err(|errno| ("wait for signals", errno))?;

@@ -14,7 +14,7 @@ use crate::plan::machine::{Plan, ROUND_MIN, State};
 use crate::plan::policy::KillMode;
 use crate::plan::supervise::{self, World};
 use crate::streams::watch::{Watch, Woken};
-use crate::sys::{Errno, apart, clock, clone, fd, pid, proc, stream};
+use crate::sys::{Errno, apart, clock, clone, fd, pid, prctl, proc, stream};
 use crate::sys::{exec::Failure, parent::Parent, pid::Pid, signal::Signal};
 use crate::tree::{Tree, reap::Left};
 use crate::{command, job_control};
@@ -51,6 +51,8 @@ pub struct Supervisor<'a> {
     reaps_first: bool,
     /// When children are reaped though no signal reports a change.
     next_reap: Option<Duration>,
+    /// When the code is locked; `None` once it is, and for an heir, which has done so.
+    keeps_code_at: Option<Duration>,
     /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
     stopping_since: Option<Duration>,
     /// When the server was seen to be gone, if a process may be spared.
@@ -73,6 +75,7 @@ impl<'a> Supervisor<'a> {
         Self {
             context,
             reaps_first: matches!(role, Role::Heir),
+            keeps_code_at: prctl::keeps_code_at().filter(|_| !matches!(role, Role::Heir)),
             role,
             parent,
             watch,
@@ -355,7 +358,12 @@ impl World for Supervisor<'_> {
             if is_due(self.tree.continues_at()) {
                 self.tree.continue_stop();
             }
-            let times = [deadline, self.tree.continues_at(), self.next_reap];
+            if self.keeps_code_at.take_if(|at| *at <= now).is_some() {
+                prctl::keep_code();
+                self.tree.rehearse_stop();
+            }
+            let continues_at = self.tree.continues_at();
+            let times = [deadline, continues_at, self.next_reap, self.keeps_code_at];
             match self.watch.wait(times.into_iter().flatten().min()) {
                 // The relay's clock does not stand during a drain, as that of the watch does.
                 Some(Woken::Trigger(Trigger::Idle)) if self.context.board.trigger().is_some() => {}

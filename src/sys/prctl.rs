@@ -1,13 +1,13 @@
 //! Attributes of this process.
 
-use std::{ptr, slice};
+use std::{ptr, slice, time::Duration};
 
 use libc::{c_int, c_void, dl_phdr_info};
 use rustix::fs::CWD;
 use rustix::thread::{self, CapabilitySet};
 
 use super::signal::Signal;
-use super::{Errno, check, fd};
+use super::{Errno, check, clock, fd};
 
 /// Orphaned descendants become children of this process. See `PR_SET_CHILD_SUBREAPER(2const)`.
 /// `EINVAL`: before Linux 3.4.
@@ -56,6 +56,11 @@ pub fn weigh_session() {
 /// In the same session. See `setpgid(2)`.
 pub fn new_group() -> Result<(), Errno> {
     rustix::process::setpgid(None, None)
+}
+
+/// When to call [`keep_code`]: in the time that it takes, a short command starts and ends.
+pub fn keeps_code_at() -> Option<Duration> {
+    Some(clock::now() + Duration::from_millis(5))
 }
 
 /// Keeps the code of this process in memory, as far as `RLIMIT_MEMLOCK` allows it: a stop must not

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 SERVER = [sys.executable, "-SsE", os.path.join(os.path.dirname(os.path.abspath(__file__)), "server.py")]
 # The cost of one event is the difference between many and few, over the number of the rest.
@@ -49,16 +50,31 @@ def calls(command, own):
         return total
 
 
+def wait_until_locked(pid):
+    """treaper locks its code some milliseconds after the start, and then sleeps. A low `ulimit -l` forbids it."""
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            text = file.read()
+        if re.search(r"^State:\s+S", text, re.M) and re.search(r"^VmLck:\s+[1-9]", text, re.M):
+            return
+        time.sleep(0.005)
+
+
 def memory(command, own):
     """The private dirty memory of the first `own` processes while the server sleeps, in KiB."""
     with subprocess.Popen([*command, "/bin/sh", "-c", "echo; exec sleep 100"], env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as treaper:
         treaper.stdout.readline()
         total, pid = 0, treaper.pid
+        pids = []
         for _ in range(own):
-            with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as file:
-                total += int(re.search(r"^Private_Dirty:\s+(\d+)", file.read(), re.M)[1])
+            pids.append(pid)
+            wait_until_locked(pid)
             with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
                 pid = file.read().split()[0]
+        for pid in pids:
+            with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as file:
+                total += int(re.search(r"^Private_Dirty:\s+(\d+)", file.read(), re.M)[1])
         treaper.terminate()
         return total
 

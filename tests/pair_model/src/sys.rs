@@ -390,6 +390,10 @@ pub mod prctl {
     use crate::sys::Errno;
     use crate::sys::signal::Signal;
 
+    pub const fn keeps_code_at() -> Option<std::time::Duration> {
+        None
+    }
+
     pub const fn keep_code() {}
 
     pub fn become_subreaper() -> Result<(), Errno> {
@@ -424,6 +428,15 @@ pub mod proc {
     impl View {
         pub fn owner(&self, _: i32) -> Result<u32, Errno> {
             Ok(0)
+        }
+
+        pub const fn start_of<'a>(
+            &self,
+            _: i32,
+            _: &str,
+            _: &'a mut [u8],
+        ) -> Result<&'a [u8], Errno> {
+            Err(Errno::NOENT)
         }
     }
 
