@@ -344,6 +344,39 @@ fn in_a_memory_group_the_stop_signal_needs_no_new_page() {
     }
 }
 
+/// In such a group treaper walks the tree once, long before a stop. With the delay, the daemon is there by then.
+#[test]
+fn a_name_that_a_daemon_has_at_the_start_spares_nothing() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace");
+    }
+    let Ok(group) = Full::make() else {
+        return skip("no memory group whose OOM killer can be turned off");
+    };
+    let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0);
+    // strace leaves what executes another program.
+    let strace = "strace -f -b execve -qq -o /dev/null -e inject=mlock:delay_enter=500000:when=1";
+    let strace: Vec<_> = strace.split(' ').collect();
+    let tree = "server:on=TERM/3[keeper:setsid:becomes=other:ignore=TERM]";
+    let treaper = [
+        TREAPER,
+        "--no-guard",
+        "--spare=keeper",
+        "--grace=1s",
+        ACTOR,
+        "tree",
+        tree,
+    ];
+    let words = [&["sh", "-c", &enter, "sh"], &strace[..], &treaper].concat();
+    let mut run = Scene::new().start(&words).ready(&["server", "keeper"]);
+    let keeper = run.log.ready("keeper");
+    until("code that is kept", || is_locked(&run, 1));
+    sys::kill(keeper, libc::SIGUSR1).unwrap();
+    run.log.wait("keeper", "became");
+    sys::kill(run.named("treaper")[0].pid, libc::SIGTERM).unwrap();
+    assert_eq!(run.wait_clean().code(), Some(3), "{}", run.stderr());
+}
+
 /// Each page that the stop touches for the first time would have to wait for memory.
 #[test]
 fn in_a_full_memory_group_the_tree_is_stopped() {

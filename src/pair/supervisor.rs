@@ -51,7 +51,7 @@ pub struct Supervisor<'a> {
     reaps_first: bool,
     /// When children are reaped though no signal reports a change.
     next_reap: Option<Duration>,
-    /// When the code is locked; `None` once it is, and for an heir, which has done so.
+    /// When the code is locked; `None` once it is, and for an heir, which does that as the shim.
     keeps_code_at: Option<Duration>,
     /// When the stop began; `None` for an heir that goes on with the stop of the monitor.
     stopping_since: Option<Duration>,

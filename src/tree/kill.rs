@@ -66,7 +66,9 @@ impl Tree {
         if groups.is_ok_and(|groups| groups.windows(9).any(is_limited)) {
             // What is known about the server is most likely in the same page.
             let _ = Pid::new(pid::own()).map(|own| KILLED.insert(own));
-            let _ = self.living();
+            // A name that a process has now is not to count in the stop.
+            let (spare, _) = (self.spare.take(), self.living());
+            self.spare = spare;
         }
     }
 
