@@ -357,7 +357,8 @@ fn treaper_is_not_killed_though_it_was_moved_into_the_group() {
             } else {
                 "--grace=200ms"
             };
-            let wrap = Wrap::Treaper(&["--contain=cgroup", grace]);
+            let options = ["--contain=cgroup", grace];
+            let wrap = Wrap::Treaper(&options);
             let mut run = place.scene().start(&wrap.tree(tree)).ready(&["server"]);
             let group = place.0.join(place.groups().pop().unwrap()).join(below);
             fs::create_dir_all(&group).unwrap();
