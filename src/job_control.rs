@@ -56,7 +56,6 @@ pub fn suspend_as_server(signal: Signal, server: Option<Pid>, still: &dyn Fn() -
 
 /// Suspends this process by `signal`, if that suspends and there is `still` a reason. Returns when
 /// the process is resumed, or at once in an orphaned process group.
-///
 /// The process that ends the reason must send SIGCONT, which removes a pending signal that
 /// suspends. So `still` is asked again while the signal is pending, and no change between that
 /// question and the suspension is missed, except with SIGSTOP, which cannot be blocked.
@@ -77,7 +76,6 @@ pub fn suspend_self(signal: Signal, still: &dyn Fn() -> bool) {
 }
 
 /// What the one process of `--no-guard` knows of the suspension of the server.
-///
 /// A suspended treaper does not notice that its server is resumed or ends: SIGCHLD resumes no
 /// process. So it is suspended only if a shell is expected to resume the job: after SIGTSTP,
 /// SIGTTIN and SIGTTOU, and after SIGSTOP if the terminal has just sent one of those.

@@ -307,7 +307,7 @@ fn the_end_of_a_host_is_logged_when_its_server_lives() {
     let messages = messages_when(Scene::new(), &options, "server:on=TERM/0", |_| {
         other.signal(libc::SIGKILL);
     });
-    let words = "a process of --watch-pid or --watch-ancestor is gone, so SIGTERM was sent to the server (without that option the server goes on)";
+    let words = "a process of --watch-pid or --watch-ancestor is gone, so SIGTERM was sent to the server (without that option, the server would keep running)";
     assert_eq!(messages, format!("treaper: watched-exit: {words}\n"));
 
     let host = [ACTOR, "host", "--stdin", "null", "--"];

@@ -1,5 +1,4 @@
 //! A new cgroup v2 for the tree, below the group in which treaper is.
-//!
 //! It guarantees more than the walk: one write reaches every member at once, whatever its uid, and
 //! also while it forks. A member with write access to another group can leave this one, but is
 //! still stopped as a descendant. The group outlives treaper, so the pair is still needed.

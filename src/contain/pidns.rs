@@ -1,6 +1,5 @@
 //! A PID namespace: the monitor is its init, so the kernel kills every process in it when the
 //! monitor ends, even if all processes of treaper are SIGKILLed at the same instant.
-//!
 //! This changes what the server sees: its pid is 2 or 3, and it only sees the processes of the
 //! namespace, which has its own `/proc`. Without root the server is also in a user namespace: only
 //! its own uid and gid exist there, and setuid programs give no rights.

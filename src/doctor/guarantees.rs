@@ -1,5 +1,4 @@
 //! The guarantees: what is left of the tree after an event, at each level of containment.
-//!
 //! `--doctor` prints this table, and `tests/docs.rs` writes it into README.md and the manual.
 
 /// Depends on the privileges of treaper.

@@ -62,13 +62,8 @@ pub(super) fn parse(call: &Call<'_>) -> Result<Start, Answer> {
 fn help() -> String {
     format!(
         "\
-{USAGE}
-  -g              Forward signals to the process group of the program.
-  -h              Print this help page.
-  -L              Print license information.
-  -P              Pause: run no program, reap until SIGINT or SIGTERM.
-  -V, --version   Print version information.
-
+{USAGE}-g: signals are for the process group; -P: pause, without a program, until SIGINT or SIGTERM;
+-h: this help; -L: the license; -V, --version: the version.
 This is {OWN_VERSION}; nothing that the program started outlives it. For TREAPER_* see treaper(1).
 "
     )

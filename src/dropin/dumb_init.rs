@@ -123,14 +123,9 @@ fn help(name: &str) -> String {
 Usage: {name} [option] command [[arg] ...]
 
 Run command and forward signals to it; nothing that it started outlives it.
-
-   -c, --single-child   Forward signals to the command alone, not to its process group.
-   -r, --rewrite s:r    Forward signal s as signal r; as none if r is 0. Repeatable.
-   -v, --verbose        Write each step to stderr.
-   -h, --help           Print this help message and exit.
-   -V, --version        Print the current version and exit.
-
-DUMB_INIT_DEBUG=1 is -v, DUMB_INIT_SETSID=0 is -c. For TREAPER_* see treaper(1).
+-c, --single-child: signals are not for its process group. -r, --rewrite s:r: signal s as signal r.
+-v, --verbose; -h, --help; -V, --version. DUMB_INIT_DEBUG=1 is -v, DUMB_INIT_SETSID=0 is -c.
+For TREAPER_* see treaper(1).
 "
     )
 }

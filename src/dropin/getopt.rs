@@ -12,7 +12,6 @@ pub type FoundOption = (u8, Option<OsString>);
 
 /// Appends the options among `words` to `found`, up to the first mistake, and returns the words
 /// that are no options. The error is the message of glibc, without the program's name.
-///
 /// In `short`, a colon follows a letter that takes an argument. Without `long`, this is
 /// `getopt(3)`. `permute`: options may come after a word that is not an option.
 pub fn parse(

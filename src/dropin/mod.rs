@@ -1,6 +1,5 @@
 //! The names of other inits. Under one of them, treaper takes the command line and the variables of
 //! that init, and reports and exits as that init does. It still leaves no process behind.
-//!
 //! A parser only translates the arguments into options of treaper. These win over `TREAPER_*`
 //! variables, which win over the defaults of such a name.
 

@@ -102,21 +102,8 @@ fn usage(name: &str) -> String {
 Usage: {name} [OPTIONS] PROGRAM -- [ARGS] | --version
 
 Run PROGRAM, reap orphans, forward signals; nothing that PROGRAM started outlives it.
-
-  --version: Print the version.
-  -h: Print this help.
-  -s: Nothing to do: {name} becomes a subreaper anyway.
-  -p SIGNAL: Stop with SIGNAL when the parent process is gone (\"-p SIGTERM\").
-  -v: Log more, up to 3 times.
-  -w: Warn of each orphan that is reaped.
-  -g: Forward signals to the process group of PROGRAM.
-  -e EXIT_CODE: Exit with 0 instead of EXIT_CODE (0 to 255; repeatable).
-  -l: Print the license.
-  TINI_SUBREAPER: As -s.
-  TINI_VERBOSITY: How much is logged (default: 1).
-  TINI_KILL_PROCESS_GROUP: As -g.
-  TREAPER_*: See treaper(1).
-
+As tini does, it takes -e EXIT_CODE, -g, -h, -l, -p SIGNAL, -s, -v, -w, and the variables
+TINI_KILL_PROCESS_GROUP, TINI_SUBREAPER and TINI_VERBOSITY. For TREAPER_* see treaper(1).
 "
     )
 }

@@ -52,10 +52,8 @@ impl Process {
     }
 
     fn encode(&self) -> [u64; ENTRY] {
-        let mut text = [0; 16];
-        for (place, byte) in text.iter_mut().zip(self.name.as_bytes()) {
-            *place = *byte;
-        }
+        let (mut text, name) = ([0; 16], self.name.as_bytes());
+        text[..name.len()].copy_from_slice(name);
         text[15] = self.state;
         let text = u128::from_le_bytes(text);
         let uid = u64::from(self.uid.unwrap_or(NO_UID));

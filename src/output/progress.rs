@@ -90,7 +90,7 @@ pub fn stopped_unasked(trigger: Trigger, signal: Signal, whom: &str) {
         Trigger::ParentExit => " (--no-parent changes that)",
         Trigger::StdinEof => " (--stdin and --drain change that)",
         Trigger::Hangup => " (--hup=forward changes that)",
-        Trigger::WatchedExit => " (without that option the server goes on)",
+        Trigger::WatchedExit => " (without that option, the server would keep running)",
         Trigger::Idle => " (a longer --idle changes that)",
         Trigger::StdoutClosed => " (--stdout and --drain change that)",
         Trigger::CancelTimeout => " (--cancel-drain changes that)",

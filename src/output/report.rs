@@ -121,6 +121,11 @@ impl Report {
         } else {
             json!(words.next())
         };
+        let describe = |process: Process| {
+            let (pid, uid, state) = (process.pid, process.uid, char::from(process.state));
+            let name = String::from_utf8_lossy(process.name.as_bytes());
+            json!({ "pid": pid, "name": name, "uid": uid, "state": state.to_string() })
+        };
         let list = |list| self.ledger.list(list).map(describe).collect::<Value>();
         // humantime panics at the dates before and after these.
         let end_of_9999 = UNIX_EPOCH + Duration::from_secs(253_402_300_799);
@@ -160,15 +165,6 @@ impl fmt::Display for To {
             Self::Descriptor(number) => write!(f, "fd:{number}"),
         }
     }
-}
-
-fn describe(process: Process) -> Value {
-    json!({
-        "pid": process.pid,
-        "name": String::from_utf8_lossy(process.name.as_bytes()),
-        "uid": process.uid,
-        "state": char::from(process.state).to_string(),
-    })
 }
 
 /// Seconds, rounded to a microsecond.

@@ -1,7 +1,5 @@
-//! The *board*: a few words of memory that shim and monitor share.
-//!
-//! Each word is written by one of the two and read by the other, so nothing is lost when either is
-//! killed, as a message on its way would be.
+//! The *board*: a few words of memory that shim and monitor share. One writes a word, and the other
+//! reads it, so nothing is lost when either is killed, as a message on its way would be.
 
 use std::{array, sync::atomic::Ordering::SeqCst, time::Duration};
 

@@ -1,5 +1,4 @@
 //! `--finally`: a command that is run once, when the tree is gone.
-//!
 //! The process that has ended the run starts it, and waits for it. If the monitor is killed
 //! meanwhile, the command is a child of the shim, which waits for it instead.
 

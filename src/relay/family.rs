@@ -1,5 +1,4 @@
 //! Which processes may inject: those of the relay's own uid that are not of the tree.
-//!
 //! A writer is of the tree if the chain of its parents leads to the child of the relay, which is a
 //! subreaper. The chain is read twice, with the time at which each process was started. If both are
 //! the same, and the writer still lives, it was the chain of this writer at one moment in between.

@@ -1,8 +1,6 @@
 //! The messages of a stream that comes in pieces, and the members that tell what they are. Pure.
-//!
-//! Only strings and brackets are followed: the receiver checks the rest. 16 MiB of small objects
-//! took 35 ms, `cat` 14; serde_json 41, and it ends at 128 levels, and changes numbers. 2.4 million
-//! members in 16 MiB took a run 0.5 s of processor time, and 0.9 s with 32 `--turn`, 32 `--cancel`.
+//! Only strings and brackets are followed: the receiver checks the rest. `serde_json` takes longer,
+//! ends at 128 levels, and changes numbers.
 
 use std::borrow::Cow;
 use std::ffi::CString;

@@ -1,5 +1,4 @@
 //! The socket that other processes connect to: made before the server starts, removed at the end.
-//!
 //! A socket listens before it gets its name, so it accepts connections as soon as it can be seen.
 //! Until then it has the name of its *claim*, a hash of the name. `bind` makes a name once, so one
 //! process at a time makes a socket or replaces a stale one, and none waits for another one. Two
@@ -114,10 +113,8 @@ impl SocketFile {
     /// A short name, since the address of a socket has room for 107 bytes.
     fn claim(&self) -> OsString {
         // FNV-1a, so that another version of treaper makes the same name.
-        let mut hash = 0xCBF2_9CE4_8422_2325_u64;
-        for byte in self.name.as_bytes() {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3);
-        }
+        let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3);
+        let hash = self.name.as_bytes().iter().fold(0xCBF2_9CE4_8422_2325, add);
         format!(".treaper-{hash:016x}").into()
     }
 

@@ -124,27 +124,24 @@ pub fn parse(arguments: &[OsString], variables: &Variables) -> Result<Parsed, Er
     // is of those that are used. If it fails, the whole one explains why.
     let is_given = |option: &Opt| given.iter().any(|(known, _)| known.long == option.long);
     let used = options::all().filter(|option| mentions(arguments, option) || is_given(option));
-    let error = match grammar_of(used, &given).try_get_matches_from(arguments) {
-        Ok(matches) => {
-            return match Config::new(matches, unknown) {
-                Err(error) if error.message == NO_COMMAND => {
-                    Err(explain_swallowed(arguments).map_or(error, Error::new))
-                }
-                result => result.map(|config| Parsed::Run(Box::new(config))),
-            };
-        }
-        Err(error) => error,
-    };
-    match grammar().try_get_matches_from(arguments) {
-        Ok(_) => {
-            // A variable has the mistake, and the line begins with the name of its option.
-            let line = first_line(&error);
-            let (long, rest) = line.split_once(": ").unwrap_or_default();
-            Err(Error::new(format!("{}: {rest}", config::variable(long))))
-        }
-        // A help or version is no error.
-        Err(text) if !text.use_stderr() => Ok(Parsed::Print(text.to_string())),
-        Err(error) => Err(Error::new(explain(&error))),
+    match grammar_of(used, &given).try_get_matches_from(arguments) {
+        Ok(matches) => match Config::new(matches, unknown) {
+            Err(error) if error.message == NO_COMMAND => {
+                Err(explain_swallowed(arguments).map_or(error, Error::new))
+            }
+            result => result.map(|config| Parsed::Run(Box::new(config))),
+        },
+        Err(error) => match grammar().try_get_matches_from(arguments) {
+            Ok(_) => {
+                // A variable has the mistake, and the line begins with the name of its option.
+                let line = first_line(&error);
+                let (long, rest) = line.split_once(": ").unwrap_or_default();
+                Err(Error::new(format!("{}: {rest}", config::variable(long))))
+            }
+            // A help or version is no error.
+            Err(text) if !text.use_stderr() => Ok(Parsed::Print(text.to_string())),
+            Err(error) => Err(Error::new(explain(&error))),
+        },
     }
 }
 

@@ -106,21 +106,17 @@ pub struct Config {
     pub grace_is_set: bool,
     pub signal: Signal,
     pub stdin: StdinMode,
-    /// Whether the loss of stdout's reader is a trigger.
     pub stdout: bool,
     /// `None`: SIGHUP stops the server, unless it asks for a reload, or for nothing: see
     /// [`crate::origin::place::Place::hup`].
     pub hup: Option<SignalUse>,
     pub term: SignalUse,
-    /// Whether the end of the parent is a trigger.
     pub parent: bool,
     pub watch_pids: Vec<i32>,
     pub watch_ancestors: Vec<OsString>,
-    /// How long the host may write nothing to stdin.
     pub idle: Option<Duration>,
     pub forward_to: ForwardTo,
     pub rewrites: Vec<(Signal, Option<Signal>)>,
-    /// The statuses that become 0.
     pub success: Vec<u8>,
     pub contain: Level,
     /// The names of daemons that `--spare` leaves. Never freed.
@@ -132,11 +128,8 @@ pub struct Config {
     pub stderr: Option<OsString>,
     pub report: Option<To>,
     pub report_arguments: bool,
-    /// What `/bin/sh -c` runs when the tree is gone.
     pub finally: Option<OsString>,
-    /// 0, 1 or 2.
     pub verbosity: u8,
-    /// In `env_logger`'s form.
     pub log: Option<String>,
     /// `true`: as JSON.
     pub doctor: Option<bool>,

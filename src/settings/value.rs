@@ -35,10 +35,10 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
             break;
         }
     }
-    match u64::try_from(nanos).map(Duration::from_nanos) {
-        Ok(duration) if duration <= MAX_DURATION => Ok(duration),
-        _ => Err(OUT_OF_RANGE),
-    }
+    let duration = u64::try_from(nanos).ok().map(Duration::from_nanos);
+    duration
+        .filter(|time| *time <= MAX_DURATION)
+        .ok_or(OUT_OF_RANGE)
 }
 
 const EXPECTED: &str = "expected a duration such as 500ms, 5s, 1m30s or plain seconds";
@@ -62,11 +62,8 @@ fn nanos_of(number: &str, nanos_each: u128) -> Result<u128, &'static str> {
 /// As [`duration`], but at least 100 ms: a process takes that long to end after SIGKILL, and a
 /// typing error in a unit must not stop each server at once.
 pub fn timeout(text: &str) -> Result<Duration, &'static str> {
-    let time = duration(text)?;
-    if time < Duration::from_millis(100) {
-        return Err("out of range: at least 100ms");
-    }
-    Ok(time)
+    let time = Some(duration(text)?).filter(|time| *time >= Duration::from_millis(100));
+    time.ok_or("out of range: at least 100ms")
 }
 
 /// `fd:N`, or the path of a file. A path of a descriptor (`>(COMMAND)` of a shell) is that.
@@ -114,10 +111,9 @@ pub fn pid(text: &str) -> Result<i32, &'static str> {
 }
 
 pub fn command_name(text: &OsStr) -> Result<OsString, &'static str> {
-    if text.is_empty() || text.as_bytes().contains(&b'/') {
-        return Err("expected the name of a command, without its path");
-    }
-    Ok(text.to_owned())
+    let is_name = !text.is_empty() && !text.as_bytes().contains(&b'/');
+    let name = is_name.then(|| text.to_owned());
+    name.ok_or("expected the name of a command, without its path")
 }
 
 /// `unix:PATH`.
@@ -132,14 +128,12 @@ pub fn socket(text: &OsStr) -> Result<PathBuf, &'static str> {
 pub fn matching(text: &str) -> Result<Match, &'static str> {
     let (path, value) = text.split_once('=').unwrap_or_default();
     let path: Vec<String> = path.split('.').map(str::to_owned).collect();
-    if path.iter().any(String::is_empty) {
-        return Err("expected PATH=VALUE, such as method=session/prompt");
+    let (value, is_whole) = (value.to_owned(), !path.contains(&String::new()));
+    match path.len() {
+        _ if !is_whole => Err("expected PATH=VALUE, such as method=session/prompt"),
+        17.. => Err("a path has at most 16 members"),
+        _ => Ok(Match { path, value }),
     }
-    if path.len() > 16 {
-        return Err("a path has at most 16 members");
-    }
-    let value = value.to_owned();
-    Ok(Match { path, value })
 }
 
 /// The value of a switch in a variable.

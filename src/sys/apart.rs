@@ -6,9 +6,8 @@ use super::wait::{DYING, Wait};
 use super::{clock, fd, proc, std_fd};
 
 /// Closes a descriptor, except stderr, that only the server needs. Stdin and stdout become copies
-/// of stderr, so that nothing opened later gets their numbers. Not before an exec, which would keep
-/// these. If the file system may make the close wait (`flush` of FUSE and NFS), another process
-/// that shares the descriptors does it: the file leaves them first. `helpers` gets its pid.
+/// of stderr, so that nothing opened later gets their numbers. If the file system may make the
+/// close wait (`flush` of FUSE and NFS), a process that shares them does it: one of `helpers`.
 pub fn give_up(fd: i32, helpers: &mut Vec<i32>) {
     if !fd::may_wait(fd) {
         return close(fd);

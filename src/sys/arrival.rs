@@ -62,7 +62,6 @@ pub fn wait_any(timeout: Option<Duration>) -> Result<Option<Arrival>, Errno> {
 
 /// Makes a process by `make`, which gets flags for its clone. If it is `in_job`, both get each key
 /// of the terminal, even an earlier one, and the caller what processes send. All must be blocked.
-///
 /// A child does not inherit pending signals. So keys are unblocked meanwhile: the kernel makes no
 /// process before they are handled (`copy_process`), and a signal of the group that comes later is
 /// for both. SIGWINCH needs no care, since a server asks for the size at its start.

@@ -1,7 +1,6 @@
 //! The kernel seam: small safe wrappers, and the only place with `unsafe`. No policy, no messages,
 //! no configuration. Each function is one system call, or one idiom of a few, and names its man
-//! page. A failure that matters is an [`Errno`]; one that means "no" or "nothing" is a `false` or a
-//! `None`. Without a free descriptor (`EMFILE`, `ENFILE`) or memory (`ENOMEM`) each call that needs
+//! page. Without a free descriptor (`EMFILE`, `ENFILE`) or memory (`ENOMEM`) each call that needs
 //! one can fail. Nothing allocates unless it says so, since the kill path runs through these calls.
 #![allow(
     unsafe_code,

@@ -26,11 +26,10 @@ pub fn have_controlling_terminal() -> bool {
 /// Makes `group` the foreground group again, if the current one, which the server (a shell, for
 /// example) may have made, has no process any more.
 pub fn reclaim_foreground(group: i32) {
-    let other = front().filter(|(_, current)| current.as_raw_pid() != group);
-    if let Some((terminal, other)) = other {
-        if test_kill_process_group(other) == Err(Errno::SRCH) {
-            set_front(&terminal, group);
-        }
+    let is_gone = |group: Pid| test_kill_process_group(group) == Err(Errno::SRCH);
+    let other = front().filter(|(_, current)| current.as_raw_pid() != group && is_gone(*current));
+    if let Some((terminal, _)) = other {
+        set_front(&terminal, group);
     }
 }
 

@@ -1,5 +1,4 @@
-//! `--spare`: daemons of the tree that live on.
-//!
+//! `--spare`: daemons of the tree that keep running.
 //! A process is spared if the leader of its session has one of the names, and so is all that is
 //! below it. Only what a daemon has started can be in its session, which so shows whose an orphan
 //! is. A daemon that has forked twice has a session without a leader: its own name counts. Sessions

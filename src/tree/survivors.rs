@@ -1,6 +1,6 @@
 //! Lists the processes that a stop waits for, that it leaves, and that SIGKILL has not ended.
 
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
 use crate::output::ledger::{List, Process};
 use crate::output::progress::Named;
@@ -79,12 +79,8 @@ impl Tree {
                 count += 1;
                 ledger.inspect(|ledger| ledger.add(List::Survivors, &process));
                 let (pid, name, state) = (process.pid, process.name, char::from(process.state));
-                match process.uid {
-                    Some(uid) => {
-                        log::error!("survivor: pid {pid} '{name}', state {state}, uid {uid}");
-                    }
-                    None => log::error!("survivor: pid {pid} '{name}', state {state}"),
-                }
+                let uid = process.uid.as_ref().map_or(&"?" as &dyn Display, |uid| uid);
+                log::error!("survivor: pid {pid} '{name}', state {state}, uid {uid}");
             });
             if count > 0 {
                 return;

@@ -1,10 +1,8 @@
 //! A walk of the tree finds the descendants of this process, and proves each before it is visited.
-//!
 //! The walk goes depth first. The pid of a child cannot be recycled, since only this process reaps
 //! it. A deeper process is opened first; then its parent must still be the process under which it
 //! was found, and that one must not have been reaped. A process that fails this proof is not
 //! visited: if it is of the tree, it is a child of this process by now, and the next walk finds it.
-//!
 //! Children are read from `/proc/PID/task/TID/children`, or by one scan of `/proc`, or without it
 //! by asking wait about every pid. In a PID namespace all is of the tree.
 

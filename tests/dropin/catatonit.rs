@@ -81,7 +81,7 @@ fn the_help_and_the_licence_are_printed() {
         help.stderr.starts_with("usage: catatonit [-ghLPV] "),
         "{help:?}"
     );
-    for word in ["  -P ", "--version", "TREAPER_*"] {
+    for word in ["-P: ", "--version", "TREAPER_*"] {
         assert!(help.stderr.contains(word), "{word}: {help:?}");
     }
     let licence = own.outcome(&[], &["-L"]);
