@@ -9,6 +9,7 @@ use crate::pair::board::Board;
 use crate::pair::context::{Context, Prepared, Request};
 use crate::plan::event::Trigger;
 use crate::streams::idle;
+use crate::streams::watch::{Source, Watch};
 use crate::sys::{exec, fd, pid};
 use crate::tree::spare::Spare;
 use crate::{pair, relay};
@@ -35,39 +36,46 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
 fn start(request: Request<'_>, report: Option<&Report>, to_server: Vec<i32>) -> Result<u8, Error> {
     let (mut context, mut prepared) = prepare(request, to_server)?;
     context.report = report;
-    let mut own = None;
+    let _sockets;
     if request.config.writers.are_used() {
         // Before the relay is made: from then on, stdin here comes from the relay.
         prepared.hosts.hold_stdin();
         // What closes files for the relay may keep its end of the line open after it was killed.
-        own = Watched::open(pid::own(), Trigger::RelayKilled).ok();
-    }
-    let relay = relay::start(request.config, &context.place, prepared.hosts.parent)?;
-    let (front, _sockets) = relay.unzip();
-    if front.is_some() {
+        let own = Watched::open(pid::own(), Trigger::RelayKilled).ok();
+        let relay = relay::start(request.config, &context.place, prepared.hosts.parent)?;
+        (context.front, _sockets) = (Some(relay.0), relay.1);
         // The relay is the parent by now. It has seen that the host lives, and reports its end.
         prepared.hosts.parent = None;
         prepared.hosts.watched.extend(own);
         context.place.strangers.clear();
     }
-    context.front = front;
     context.adopt_orphans()?;
+    // First of all: with that process stdin ends, and a launcher that waits for it.
+    if let Some(front) = &context.front {
+        prepared.watch.add(Source::Front(front.line));
+    }
+    for host in prepared.hosts.watched.drain(..) {
+        prepared.watch.add(Source::Process(host.fd, host.trigger));
+    }
     // A relay sees what is written.
-    let idle = context.config.idle.filter(|_| context.front.is_none());
-    prepared.writes = idle.map(|_| idle::open()).transpose()?;
+    if let (Some(time), None) = (context.config.idle, &context.front) {
+        prepared.watch.add_idle(idle::start(time)?);
+    }
     // The users of another init expect one process there.
     let is_alone = !request.config.guard || pid::own() == 1 && context.manner.is_other_init;
-    if prepared.containment.is_namespace() || !is_alone {
-        pair::run(&context, prepared)
+    let status = if prepared.containment.is_namespace() || !is_alone {
+        pair::run(&context, &mut prepared)
     } else {
-        pair::run_alone(&context, prepared)
-    }
+        pair::run_alone(&context, &mut prepared)
+    };
+    std::mem::forget((prepared.hosts, prepared.command, prepared.watch));
+    status
 }
 
 /// Everything that can fail before any process is made. Not inlined, since its stack frame is twice
 /// as large as all later ones: on a small stack (`ulimit -s 32`) the stop needs that room.
 #[inline(never)]
-fn prepare(request: Request<'_>, to_server: Vec<i32>) -> Result<(Context<'_>, Prepared), Error> {
+fn prepare(request: Request<'_>, fds: Vec<i32>) -> Result<(Context<'_>, Prepared), Error> {
     let config = request.config;
     if let Err(errno) = unit::ask_manager() {
         let failed = Error::kernel("ask systemd to accept READY=1 of the server", errno);
@@ -82,7 +90,7 @@ fn prepare(request: Request<'_>, to_server: Vec<i32>) -> Result<(Context<'_>, Pr
     hosts.watch_parent()?;
     let spare = Spare::prepare(config.spare, config.contain)?;
     let mut place = Place::examine(request.inherited, config, request.manner)?;
-    place.server_descriptors = to_server;
+    place.server_descriptors = fds;
     let board = Board::shared().map_err(|errno| Error::kernel("map memory", errno))?;
     let containment = Containment::prepare(config.contain)?;
     let mut context = Context::new(request, place, board);
@@ -90,8 +98,8 @@ fn prepare(request: Request<'_>, to_server: Vec<i32>) -> Result<(Context<'_>, Pr
     let prepared = Prepared {
         hosts,
         command,
+        watch: Watch::default(),
         containment,
-        writes: None,
     };
     Ok((context, prepared))
 }

@@ -12,20 +12,22 @@ use common::family::in_a_child;
 use common::scene::Directory;
 use common::{special, sys, until};
 use treaper::plan::event::Trigger;
-use treaper::streams::idle::{self, Idle};
-use treaper::streams::watch::{Watch, Woken};
+use treaper::streams::idle;
+use treaper::streams::watch::{Source, Watch, Woken};
 use treaper::sys::signal::{self, Signal};
 use treaper::sys::{arrival, clock, fd};
 
 /// A watch, and the writer of what is now the stdin of this process.
-fn watch() -> (Watch<'static>, File) {
+fn watch() -> (Watch, File) {
     let (read, write) = sys::pipe().unwrap();
     sys::dup2(read.as_raw_fd(), fd::STDIN);
-    (Watch::new(arrival::signal_fd().unwrap()), write)
+    let mut watch = Watch::default();
+    watch.add(Source::Signals(arrival::signal_fd().unwrap()));
+    (watch, write)
 }
 
 /// What the watch reports now.
-fn trigger(watch: &mut Watch<'_>) -> Option<Trigger> {
+fn trigger(watch: &mut Watch) -> Option<Trigger> {
     match watch.wait(Some(Duration::ZERO)) {
         Some(Woken::Trigger(trigger)) => Some(trigger),
         None => None,
@@ -137,9 +139,9 @@ fn a_stdout_that_the_watch_has_lost_says_nothing_of_stdin() {
 fn the_clock_of_idle_that_is_watched_stands_during_a_drain() {
     in_a_child(|| {
         let (mut watch, _writer) = watch();
-        let writes = idle::open().unwrap();
+        let idle = idle::start(Duration::ZERO).unwrap();
         assert_eq!(trigger(&mut watch), None);
-        watch.add_idle(Idle::start(writes, Duration::ZERO));
+        watch.add_idle(idle);
         assert_eq!(trigger(&mut watch), Some(Trigger::Idle));
         watch.set_running(false);
         assert_eq!(trigger(&mut watch), None);

@@ -76,8 +76,8 @@ fn options(config: &Config) -> Vec<Check> {
     if config.writers.are_used() {
         let checked = relay::check(&config.writers).map_err(|error| error.to_string());
         add("several writers", checked);
-    } else if config.idle.is_some() {
-        add("--idle", idle::open().map(drop).map_err(sentence));
+    } else if let Some(time) = config.idle {
+        add("--idle", idle::start(time).map(drop).map_err(sentence));
     }
     if !config.spare.is_empty() {
         let prepared = Spare::prepare(config.spare, config.contain).map(drop);

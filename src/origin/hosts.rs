@@ -4,9 +4,8 @@ pub mod shell;
 
 use std::cell::OnceCell;
 use std::ffi::{CStr, OsStr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::rc::Rc;
 
 use crate::origin::unit;
 use crate::output::error::{self, Error};
@@ -23,14 +22,18 @@ pub const MONITOR: &CStr = c"tree-monitor";
 /// A process whose end is a trigger.
 pub struct Watched {
     pub pid: i32,
-    pub fd: Rc<OwnedFd>,
+    pub fd: BorrowedFd<'static>,
     pub trigger: Trigger,
 }
 
 impl Watched {
     pub fn open(pid: i32, trigger: Trigger) -> Result<Self, Errno> {
-        let fd = Rc::new(pidfd::open(pid)?);
-        Ok(Self { pid, fd, trigger })
+        pidfd::open(pid).map(|fd| Self::new(pid, fd, trigger))
+    }
+
+    fn new(pid: i32, fd: OwnedFd, trigger: Trigger) -> Self {
+        let fd = fd::keep(fd);
+        Self { pid, fd, trigger }
     }
 }
 
@@ -42,7 +45,7 @@ pub struct Hosts {
     /// The parent, also if its end is no trigger; 0 if it is outside of this PID namespace.
     starter: i32,
     /// Its pidfd.
-    pub host: Option<Rc<OwnedFd>>,
+    pub host: Option<BorrowedFd<'static>>,
     hold_stdin: OnceCell<bool>,
     /// The host, or one of the launchers, had ended before it was found.
     gone: bool,
@@ -89,8 +92,8 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
     }
     if hosts.parent.is_none() {
         // An init that has adopted treaper is not what the server would signal.
-        let counts = |_: &OwnedFd| !is_init(hosts.starter, None) && pid::parent() == hosts.starter;
-        hosts.host = pidfd::open(hosts.starter).ok().filter(counts).map(Rc::new);
+        let counts = |_: &_| !is_init(hosts.starter, None) && pid::parent() == hosts.starter;
+        hosts.host = pidfd::open(hosts.starter).ok().filter(counts).map(fd::keep);
     }
     for &pid in &config.watch_pids {
         let watched = Watched::open(pid, Trigger::WatchedExit);
@@ -113,7 +116,7 @@ pub fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     // Before it is opened, the pid may get to another process. So `watch_parent` compares getppid()
     // again. Without a pidfd, the parent-death signal and getppid() are still there.
     if let Ok(parent) = Watched::open(current, Trigger::ParentExit) {
-        hosts.host = Some(Rc::clone(&parent.fd));
+        hosts.host = Some(parent.fd);
         hosts.watched.push(parent);
     }
     let has_peer = matches!(fd::kind(STDIN), Kind::Pipe | Kind::Socket);
@@ -129,14 +132,17 @@ pub fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
         let Some(above) = above.filter(|above| !sighup_ignored || ignores_hup(*above)) else {
             return;
         };
-        let opened = Watched::open(above, Trigger::ParentExit);
+        let opened = pidfd::open(above);
         // The opened process is the right one only if it is still the parent now.
         let Ok(stat) = proc.stat(current) else { return };
         hosts.gone |= stat.parent != above;
-        match opened {
-            Ok(watched) if stat.parent == above => hosts.watched.push(watched),
+        let fd = match opened {
+            Ok(fd) if stat.parent == above => fd,
             _ => return,
-        }
+        };
+        hosts
+            .watched
+            .push(Watched::new(above, fd, Trigger::ParentExit));
         current = above;
     }
 }
@@ -196,11 +202,9 @@ fn only_passes(pid: i32) -> bool {
 }
 
 /// Whether `parent` has adopted this process, since the one that started it has ended already.
-///
 /// Fork keeps the session, and setsid() makes its caller the leader of a new one. So a parent in
-/// another session has either adopted this process, or has called setsid() after it started it.
-/// Another treaper starts its server in a session apart, but with a parent-death signal: that
-/// process would have ended with its parent.
+/// another session has adopted this process, or has called setsid() after it started it. A child of
+/// treaper is in a session apart, too, but has a parent-death signal.
 fn was_adopted_by(parent: i32, stdin: Option<&Target>) -> bool {
     let (Ok(session), Ok(parents)) = (pid::session(0), pid::session(parent)) else {
         return false;
@@ -233,7 +237,6 @@ fn was_adopted_by(parent: i32, stdin: Option<&Target>) -> bool {
 
 /// Whether `parent` is an init, which adopts orphans: that of the machine, systemd (also that of a
 /// user), or in a container a program made to be PID 1. Any other PID 1 there can be a host.
-///
 /// dumb-init starts its command in a session of its own, with its stdin. So a container's init that
 /// has `stdin`, or hides its own, may have started this process, or treaper, whose stdin is stderr.
 fn is_init(parent: i32, stdin: Option<&Target>) -> bool {
@@ -293,8 +296,8 @@ fn find_ancestor(name: &OsStr) -> Result<Vec<Watched>, Error> {
     let (mut current, name) = (pid::parent(), name.as_bytes());
     let (mut seen, mut found) = (Vec::new(), Vec::<Watched>::new());
     while current > 0 {
-        let opened = Watched::open(current, Trigger::WatchedExit);
-        let (watched, stat) = match opened.and_then(|opened| Ok((opened, proc::stat(current)?))) {
+        let opened = pidfd::open(current);
+        let (fd, stat) = match opened.and_then(|opened| Ok((opened, proc::stat(current)?))) {
             Ok(opened) => opened,
             // What is above the ancestor may be hidden, or has just ended.
             Err(_) if !found.is_empty() => break,
@@ -308,7 +311,7 @@ fn find_ancestor(name: &OsStr) -> Result<Vec<Watched>, Error> {
             break;
         }
         if is_named {
-            found.push(watched);
+            found.push(Watched::new(current, fd, Trigger::WatchedExit));
         }
         let shown = proc::shown_name(current, stat.name);
         seen.push(format!("{shown}[{current}]"));

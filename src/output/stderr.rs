@@ -122,9 +122,10 @@ pub fn defer() {
 
 /// The stop is over.
 pub fn write_deferred() {
-    let (true, Ok(mut lines)) = (DEFERS.swap(false, Relaxed), DEFERRED.try_lock()) else {
-        return;
-    };
+    // Only a stop writes to this page.
+    let lines = DEFERS.load(Relaxed).then(|| DEFERRED.try_lock());
+    let Some(Ok(mut lines)) = lines else { return };
+    DEFERS.store(false, Relaxed);
     let (len, lost) = (mem::take(&mut lines.len), mem::take(&mut lines.lost));
     let kept = lines.bytes[..len].split_inclusive(|byte| *byte == b'\n');
     kept.for_each(fd::write_message);

@@ -1,7 +1,6 @@
 //! What is the same for every process of treaper in one run.
 
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::os::fd::BorrowedFd;
 
 use super::board::Board;
 use crate::origin::{hosts::Hosts, place::Place};
@@ -9,11 +8,11 @@ use crate::output::progress::{Step, Voice};
 use crate::output::{error::Error, report::Report};
 use crate::plan::{event::Trigger, policy::Policy};
 use crate::settings::config::{Config, Manner};
+use crate::streams::{forward::Rules, watch::Watch};
 use crate::sys::pid::{self, Pid};
-use crate::sys::poll::Writes;
 use crate::sys::signal::{self, Signal};
 use crate::sys::{prctl, startup::Inherited};
-use crate::{command::Command, contain::Containment, streams::forward::Rules, tree::spare::Spare};
+use crate::{command::Command, contain::Containment, tree::spare::Spare};
 
 /// What the user asked for, and the state in which this process was started.
 #[derive(Clone, Copy)]
@@ -35,17 +34,18 @@ pub struct Context<'a> {
     pub report: Option<&'a Report>,
     pub front: Option<Front>,
     /// The process that has started treaper.
-    pub host: Option<Rc<OwnedFd>>,
+    pub host: Option<BorrowedFd<'static>>,
     pub spare: Option<Spare>,
 }
 
-/// What is prepared before any process is made.
+/// What is prepared before any process is made. To free it, or to allocate beside it, would copy
+/// pages that the processes share.
 pub struct Prepared {
     pub hosts: Hosts,
     pub command: Command,
+    /// Has room for what the monitor adds.
+    pub watch: Watch,
     pub containment: Containment,
-    /// Notices writes to stdin, for `--idle`.
-    pub writes: Option<Writes>,
 }
 
 /// A process of treaper in front of this one: its parent, and the process that the host knows.
@@ -53,7 +53,7 @@ pub struct Front {
     /// `None`: it is PID 1, which is never suspended.
     pub pid: Option<Pid>,
     /// Brings triggers, one byte each, and hangs up when that process is gone.
-    pub line: OwnedFd,
+    pub line: BorrowedFd<'static>,
 }
 
 impl Front {

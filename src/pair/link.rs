@@ -1,7 +1,6 @@
 //! How the monitor reaches the shim.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::rc::Rc;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::sys::arrival::{Arrival, Origin};
 use crate::sys::signal::{self, Signal};
@@ -9,7 +8,7 @@ use crate::sys::{Errno, fd, pid, pidfd};
 
 pub enum Link {
     /// The shim is the parent, with this pid (perhaps 1), and a pidfd if the kernel can give one.
-    Parent(i32, Option<Rc<OwnedFd>>),
+    Parent(i32, Option<BorrowedFd<'static>>),
     /// From a PID namespace of its own, the monitor cannot signal what is outside. But the shim
     /// reads this pipe, and each byte sends it SIGCONT, which also resumes it.
     Bell(OwnedFd),
@@ -21,7 +20,7 @@ impl Link {
     /// Makes the shim look at the board. A bell always sends SIGCONT, whatever `signal` is.
     pub fn signal(&self, signal: Signal) {
         match self {
-            Self::Parent(_, Some(shim)) => drop(pidfd::send(shim.as_fd(), signal)),
+            Self::Parent(_, Some(shim)) => drop(pidfd::send(*shim, signal)),
             Self::Parent(pid, None) => drop(signal::kill_parent(*pid, signal)),
             Self::Bell(bell) => drop(ring(bell, 0)),
             Self::Gone => {}

@@ -10,25 +10,28 @@ mod monitor;
 mod shim;
 pub mod supervisor;
 
-use std::rc::Rc;
-
 use crate::contain::pidns;
-use crate::origin::{hosts::Watched, place::Place};
+use crate::origin::place::Place;
 use crate::output::{error::Error, stderr};
 use crate::plan::{event::Trigger, machine::Plan};
+use crate::streams::watch::Source;
 use crate::sys::clone::{self, Fork};
 use crate::sys::signal;
-use crate::sys::{apart, fd, pid, tty, wait::Ended};
+use crate::sys::{apart, fd, pid, pidfd, tty, wait::Ended};
 use context::{Context, Prepared};
 use link::Link;
 use supervisor::Role;
 
 /// The shim, and in its child the monitor.
-pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
+pub fn run(context: &Context<'_>, prepared: &mut Prepared) -> Result<u8, Error> {
     let in_job = context.place.job_control;
     // Opened before the fork, so it is not that of another process. A PID namespace can watch it.
     let own = pid::own();
-    let watched = Watched::open(own, Trigger::ShimKilled);
+    let shim = pidfd::open(own).ok().map(fd::keep);
+    if let Some(shim) = shim {
+        let source = Source::Process(shim, Trigger::ShimKilled);
+        prepared.watch.add(source);
+    }
     let (forked, bell, shim) = if prepared.containment.is_namespace() {
         // The monitor will not see the processes outside.
         prepared.hosts.hold_stdin();
@@ -36,27 +39,24 @@ pub fn run(context: &Context<'_>, mut prepared: Prepared) -> Result<u8, Error> {
         let (read, write) = pipe.map_err(|errno| Error::kernel("make a pipe", errno))?;
         (pidns::fork(in_job)?, Some(read), Link::Bell(write))
     } else {
-        let shim = watched.as_ref().ok().map(|shim| Rc::clone(&shim.fd));
-        let link = Link::Parent(own, shim);
         let forked = clone::fork(in_job);
         let forked = forked.map_err(|errno| Error::no_process("start the monitor", errno))?;
-        (forked, None, link)
+        (forked, None, Link::Parent(own, shim))
     };
     match forked {
         Fork::Parent(monitor) => {
-            drop((shim, watched));
+            drop(shim);
             shim::run(context, prepared, monitor, bell)
         }
         Fork::Child => {
             drop(bell);
-            prepared.hosts.watched.extend(watched);
             monitor::run(context, prepared, shim)
         }
     }
 }
 
 /// The only process, with `--no-guard` or as PID 1 under the name of another init.
-pub fn run_alone(context: &Context<'_>, prepared: Prepared) -> Result<u8, Error> {
+pub fn run_alone(context: &Context<'_>, prepared: &mut Prepared) -> Result<u8, Error> {
     let strangers = context.place.strangers.clone();
     let mut supervisor = monitor::start_server(context, prepared, Role::Alone, strangers)?;
     let (_, status) = supervisor.run(Plan::new(context.policy()), None)?;
@@ -77,7 +77,6 @@ pub fn release(streams: &[i32], place: &Place, helpers: &mut Vec<i32>) {
 /// Ends treaper as the shell or the manager expects it, in its last process. A shell gets its
 /// terminal back, whose foreground group may be a group of the tree that is gone. A job in the
 /// background leaves the terminal alone, since the shell may take it at any moment.
-///
 /// If a signal has ended the server, the same signal ends treaper: so a shell prints "Terminated"
 /// or ends a loop at Ctrl-C, and systemd distinguishes a crash from a stop. `$?` is 128 + n anyway.
 fn end_treaper(context: &Context<'_>, status: u8) {

@@ -1,5 +1,6 @@
 //! The life of the monitor: a child of the shim that starts the server, and runs the loop.
 
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::context::{Context, Prepared};
@@ -8,8 +9,7 @@ use super::supervisor::{Role, Supervisor};
 use crate::output::{error::Error, progress::Step, stderr};
 use crate::plan::event::Trigger;
 use crate::plan::machine::{Plan, State};
-use crate::streams::watch::{Source, Watch};
-use crate::streams::{forward::Route, idle::Idle};
+use crate::streams::{forward::Route, watch::Source};
 use crate::sys::clone::{self, Setup};
 use crate::sys::signal::Signal;
 use crate::sys::startup::{self, Standing};
@@ -18,7 +18,7 @@ use crate::tree::{Server, Tree};
 use crate::{command, origin::hosts, settings::config::StdinMode};
 
 /// `shim` is from before the fork. Returns the exit status of the monitor.
-pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, Error> {
+pub fn run(context: &Context<'_>, prepared: &mut Prepared, shim: Link) -> Result<u8, Error> {
     // Signals to the shim's group or by its name do not reach the monitor. It gets no session: the
     // scheduler divides processor time between sessions (autogroup), so a new one would wait behind
     // every busy one. With job control it leaves group and session once the server is started.
@@ -50,7 +50,7 @@ pub fn run(context: &Context<'_>, prepared: Prepared, shim: Link) -> Result<u8, 
 /// Starts the server, in the monitor or the only process. Returns what runs the loop.
 pub fn start_server<'a>(
     context: &'a Context<'a>,
-    mut prepared: Prepared,
+    prepared: &mut Prepared,
     role: Role,
     mut strangers: Vec<i32>,
 ) -> Result<Supervisor<'a>, Error> {
@@ -93,19 +93,13 @@ pub fn start_server<'a>(
         log::info!("stdin is not watched: no process that started treaper holds the other end");
         stdin = None;
     }
-    let mut watch = Watch::new(signals);
-    // First of all: with that process stdin ends, and a launcher that waits for it.
-    if let Some(front) = &context.front {
-        watch.add(Source::Front(front.line.as_fd()));
-    }
-    for watched in prepared.hosts.watched {
-        watch.add(Source::Process(watched.fd, watched.trigger));
-    }
+    let mut watch = mem::take(&mut prepared.watch);
+    watch.add(Source::Signals(signals));
     // treaper's copies of stdin and stdout must not keep a pipe open that the server has closed.
     match stdin {
         Some(trigger) => watch.add_stdin(trigger, is_auto),
         // treaper needs its copy of stdin to ask how many bytes are unread.
-        None if prepared.writes.is_some() => {}
+        None if config.idle.is_some() && context.front.is_none() => {}
         None => apart::give_up(fd::STDIN, &mut strangers),
     }
     if config.stdout {
@@ -116,14 +110,12 @@ pub fn start_server<'a>(
     if let Some(cgroup) = cgroup {
         watch.add(Source::Cgroup(cgroup.events.as_raw_fd()));
     }
-    if let Some((writes, time)) = prepared.writes.zip(config.idle) {
-        watch.add_idle(Idle::start(writes, time));
-    }
     if let Role::Monitor(Link::Bell(bell)) = &role {
         watch.add(Source::Bell(bell.as_raw_fd()));
     }
     let server = Server::new(spawned, place.standing);
-    let tree = Tree::new(Some(server), strangers, prepared.containment);
+    let containment = mem::take(&mut prepared.containment);
+    let tree = Tree::new(Some(server), strangers, containment);
     let parent = prepared.hosts.parent.filter(|_| is_alone);
     Ok(Supervisor::new(context, role, parent, watch, tree))
 }

@@ -1,7 +1,7 @@
 //! The life of the shim: it forwards signals, guards the monitor, and is its heir.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::{mem::ManuallyDrop, time::Duration};
+use std::{mem, time::Duration};
 
 use super::context::{Context, Prepared};
 use super::supervisor::{Role, Supervisor};
@@ -21,13 +21,10 @@ use crate::{contain::Containment, job_control, settings::config::ForwardTo};
 /// `bell`: if `monitor` is in a PID namespace of its own. Returns the exit status of treaper.
 pub fn run(
     context: &Context<'_>,
-    prepared: Prepared,
+    prepared: &mut Prepared,
     monitor: Pid,
     bell: Option<OwnedFd>,
 ) -> Result<u8, Error> {
-    // The shim starts nothing. But to free the command would take the time of a few copied pages.
-    drop((prepared.hosts.watched, prepared.writes));
-    let _kept = ManuallyDrop::new(prepared.command);
     fd::raise_limit(fd::Resource::RLIMIT_CPU);
     let place = &context.place;
     let mut shim = Shim {
@@ -48,6 +45,7 @@ pub fn run(
     if !place.job_control {
         fd::leave_directory();
     }
+    let level = mem::take(&mut prepared.containment);
     let status = match shim.guard() {
         Ok(Ended::Exited(status)) => {
             // Children from before treaper may keep running.
@@ -56,10 +54,10 @@ pub fn run(
             }
             status
         }
-        Ok(Ended::Killed(_)) => take_over(shim, prepared.containment, None)?,
+        Ok(Ended::Killed(_)) => take_over(shim, level, None)?,
         Err(why) => {
             let _ = signal::kill(monitor, Signal::KILL);
-            take_over(shim, prepared.containment, Some(why))?
+            take_over(shim, level, Some(why))?
         }
     };
     super::end_treaper(context, status);
@@ -165,7 +163,6 @@ struct Shim<'a> {
 impl Shim<'_> {
     /// Waits until the monitor has ended, or lets the shim exit before it. Returns how it ended; an
     /// error says which wait has failed, and why.
-    ///
     /// The kernel reports the monitor's end by SIGCONT. A signal that suspends removes a pending
     /// SIGCONT, and then arrives itself. So the shim looks at the monitor after every signal.
     fn guard(&mut self) -> Result<Ended, (&'static str, Errno)> {
@@ -283,7 +280,7 @@ impl Shim<'_> {
         let pass_on = &mut |number: u8| {
             let signal = Signal::from_number(number.into()).filter(may_pass);
             if let Some((signal, host)) = signal.zip(self.context.host.as_ref()) {
-                let _ = pidfd::send(host.as_fd(), signal);
+                let _ = pidfd::send(*host, signal);
             }
         };
         let bell = self.bell.as_ref();

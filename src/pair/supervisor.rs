@@ -3,7 +3,7 @@
 mod reaping;
 mod signals;
 
-use std::{mem::discriminant, os::fd::AsFd, time::Duration};
+use std::{mem::discriminant, time::Duration};
 
 use super::{context::Context, finally, link::Link};
 use crate::contain::{Level, cgroup::Cgroup};
@@ -44,7 +44,7 @@ pub struct Supervisor<'a> {
     role: Role,
     /// The host, if it is the parent of this process, and its end is a trigger.
     parent: Option<Parent>,
-    watch: Watch<'a>,
+    watch: Watch,
     tree: Tree,
     alone: job_control::Alone,
     /// Whether children are reaped before anything else.
@@ -64,7 +64,7 @@ impl<'a> Supervisor<'a> {
         context: &'a Context<'a>,
         role: Role,
         parent: Option<Parent>,
-        watch: Watch<'a>,
+        watch: Watch,
         mut tree: Tree,
     ) -> Self {
         tree.spare = context.spare;
@@ -231,7 +231,7 @@ impl<'a> Supervisor<'a> {
     /// waits for the host to read all output, and by `.` that a run is over whose shim was killed.
     fn tell_front(&self, word: &[u8]) {
         if let Some(front) = &self.context.front {
-            stream::send(front.line.as_fd(), word);
+            stream::send(front.line, word);
         }
     }
 

@@ -17,14 +17,14 @@ pub struct Idle {
     running: bool,
 }
 
-/// Prepares to notice writes to stdin. Fails if its kind makes that impossible, or the kernel does.
-pub fn open() -> Result<Writes, Error> {
+/// Notices writes to stdin. Fails if its kind makes that impossible, or the kernel does.
+pub fn start(time: Duration) -> Result<Idle, Error> {
     const OPTION: &str = "--idle or TREAPER_IDLE";
     if fd::kind(fd::STDIN) == Kind::Other {
         let why = "stdin is not a pipe, FIFO, socket or terminal, so treaper cannot notice what is written to it";
         return Err(Error::new(format!("{OPTION}: {why}")));
     }
-    Writes::watch(fd::STDIN, WatchFlags::MODIFY).map_err(|errno| {
+    let writes = Writes::watch(fd::STDIN, WatchFlags::MODIFY).map_err(|errno| {
         let failed = Error::kernel("notice what is written to stdin", errno);
         let hint = match errno {
             Errno::MFILE => " (or too many instances of inotify: fs.inotify.max_user_instances)",
@@ -33,6 +33,12 @@ pub fn open() -> Result<Writes, Error> {
             _ => "",
         };
         Error::new(format!("{OPTION}: {failed}{hint}"))
+    })?;
+    Ok(Idle {
+        writes,
+        time,
+        ends_at: Some(clock::now() + time),
+        running: true,
     })
 }
 
@@ -43,15 +49,6 @@ pub fn was_paused(time: Duration, now: Duration) -> bool {
 }
 
 impl Idle {
-    pub fn start(writes: Writes, time: Duration) -> Self {
-        Self {
-            writes,
-            time,
-            ends_at: Some(clock::now() + time),
-            running: true,
-        }
-    }
-
     pub fn take_writes(&mut self) {
         if self.writes.take() {
             self.restart();

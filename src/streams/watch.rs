@@ -1,10 +1,8 @@
 //! What can wake the monitor, in one poll: signals, and the sources of events.
-//!
 //! Each source verifies what poll has reported, so each event is a fact. Stdin is never read, and
 //! without `--idle` data on it does not wake treaper.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::rc::Rc;
 use std::time::Duration;
 
 use crate::plan::event::Trigger;
@@ -30,15 +28,15 @@ pub enum Woken {
 }
 
 /// What a descriptor is watched for. If it is only a number here, the caller keeps it open.
-pub enum Source<'a> {
-    /// Signals are read when no other source has an event.
+pub enum Source {
+    /// See [`arrival::signal_fd`]. Signals are read when no other source has an event.
     Signals(OwnedFd),
     /// A pidfd is readable when its process has ended.
-    Process(Rc<OwnedFd>, Trigger),
+    Process(BorrowedFd<'static>, Trigger),
     /// The write end of the bell, which hangs up when the shim is gone, also without pidfds.
     Bell(RawFd),
     /// The line to the process in front of treaper: a byte is a trigger, a hang-up its end.
-    Front(BorrowedFd<'a>),
+    Front(BorrowedFd<'static>),
     /// The `cgroup.events` of the cgroup.
     Cgroup(RawFd),
     Stream(StandardStream),
@@ -62,8 +60,8 @@ pub struct StandardStream {
 
 /// Everything that can wake this process. With signals alone it needs no descriptor, nor can fail.
 #[derive(Default)]
-pub struct Watch<'a> {
-    sources: Vec<Source<'a>>,
+pub struct Watch {
+    sources: Vec<Source>,
     /// One for each source.
     polled: Vec<Polled>,
     idle: Option<Idle>,
@@ -72,15 +70,13 @@ pub struct Watch<'a> {
 /// poll ignores a negative descriptor.
 const IGNORED: Polled = Polled::new(-1, Events::empty());
 
-impl<'a> Watch<'a> {
-    /// Watches signals, and what is added later. `signals`: see [`arrival::signal_fd`].
-    pub fn new(signals: OwnedFd) -> Self {
-        let mut watch = Self::default();
-        watch.add(Source::Signals(signals));
-        watch
-    }
-
-    pub fn add(&mut self, source: Source<'a>) {
+impl Watch {
+    pub fn add(&mut self, source: Source) {
+        // For all that there usually are. To allocate later would copy pages.
+        if self.sources.is_empty() {
+            self.sources.reserve(10);
+            self.polled.reserve(10);
+        }
         self.polled.push(source.polled());
         self.sources.push(source);
     }
@@ -153,7 +149,7 @@ impl<'a> Watch<'a> {
 
     /// No longer watches the cgroup: when it is removed, poll would always return at once.
     pub fn forget_cgroup_events(&mut self) {
-        let is_cgroup = |source: &Source<'_>| matches!(source, Source::Cgroup(_));
+        let is_cgroup = |source: &Source| matches!(source, Source::Cgroup(_));
         if let Some(at) = self.sources.iter().position(is_cgroup) {
             self.polled[at] = IGNORED;
         }
@@ -194,7 +190,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-impl Source<'_> {
+impl Source {
     fn polled(&self) -> Polled {
         let (fd, events) = match self {
             Self::Signals(fd) => (fd.as_raw_fd(), Events::IN),

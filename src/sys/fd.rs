@@ -254,6 +254,11 @@ pub(super) fn reopen(number: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
     open(path.as_c_str(), flags)
 }
 
+/// Leaves it open until this process, and each that is forked from it, has ended.
+pub fn keep(fd: OwnedFd) -> BorrowedFd<'static> {
+    OwnedFd::as_fd(Box::leak(Box::new(fd)))
+}
+
 /// Leaves the working directory, which could otherwise not be unmounted. See `chdir(2)`.
 pub fn leave_directory() {
     let _ = rustix::process::chdir("/");

@@ -1,5 +1,4 @@
 //! `/proc`, read into buffers on the stack: nothing here allocates.
-//!
 //! It may be that of another PID namespace (`unshare -pf` without `--mount-proc`, a container that
 //! binds the host's), where each number is that of another process. So every read by pid needs a
 //! [`View`], and the only way to get one is [`view`], which looks at `/proc/self`.
@@ -139,6 +138,22 @@ pub fn shown_name(pid: i32, command: Name) -> Name {
     let mut path = [0; LONGEST_PATH];
     let program = view().and_then(|view| view.program(pid, &mut path));
     program.map_or(command, |name| Name::new(&name[..name.len().min(15)]))
+}
+
+/// By `proc_pid_cgroup(5)`. Not by one large read: its pages would stay with the process.
+pub fn is_in_memory_group_of_v1() -> bool {
+    let Ok(file) = open(c"/proc/self/cgroup", OFlags::empty()) else {
+        return false;
+    };
+    let is_limited = |part: &[u8]| part.starts_with(b"memory:/") && part[8] != b'\n';
+    let mut text = [0; 264];
+    while let Ok(len @ 1..) = rustix::io::read(&file, &mut text[8..]) {
+        if text[..8 + len].windows(9).any(is_limited) {
+            return true;
+        }
+        text.copy_within(len..len + 8, 0);
+    }
+    false
 }
 
 const LONGEST_PATH: usize = 1024;

@@ -60,15 +60,13 @@ impl Tree {
     /// Touches what a stop writes to, if this process is in a memory cgroup of v1: once that is
     /// full and its OOM killer is off, the stop would wait for these pages.
     pub fn rehearse_stop(&mut self) {
-        let mut text = [0; 4096];
-        let groups = proc::view().and_then(|proc| proc.start_of(pid::own(), "cgroup", &mut text));
-        let is_limited = |part: &[u8]| part.starts_with(b"memory:/") && part[8] != b'\n';
-        if groups.is_ok_and(|groups| groups.windows(9).any(is_limited)) {
+        if proc::is_in_memory_group_of_v1() {
             // What is known about the server is most likely in the same page.
             let _ = Pid::new(pid::own()).map(|own| KILLED.insert(own));
             // A name that a process has now is not to count in the stop.
             let (spare, _) = (self.spare.take(), self.living());
             self.spare = spare;
+            touch_stack();
         }
     }
 
@@ -297,6 +295,12 @@ impl Tree {
             }
         });
     }
+}
+
+/// So much of it as the deepest calls of a stop need.
+#[inline(never)]
+fn touch_stack() {
+    std::hint::black_box([0_u8; 4096]);
 }
 
 /// Whether the process has been sent the stop signal or SIGKILL.

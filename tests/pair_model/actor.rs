@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -264,6 +264,8 @@ struct Running {
     state: State,
     /// The first of the numbers for its descriptors.
     descriptors: RawFd,
+    /// How many of its descriptors stay open to the end.
+    kept: usize,
     asked: Option<(Op, Memory)>,
 }
 
@@ -396,6 +398,18 @@ pub fn open(object: Object) -> OwnedFd {
     })
 }
 
+/// Nothing closes these, so all runs have the same real ones.
+pub fn keep(fd: OwnedFd) -> BorrowedFd<'static> {
+    static KEPT: [OnceLock<File>; 4] = [const { OnceLock::new() }; 4];
+    let object = object(fd.as_raw_fd());
+    with(|running| {
+        let file = KEPT[running.kept].get_or_init(|| File::open("/dev/null").expect("/dev/null"));
+        running.kept += 1;
+        running.state.objects.insert(file.as_raw_fd(), object);
+        file.as_fd()
+    })
+}
+
 pub fn object(fd: RawFd) -> Object {
     with(|running| match fd {
         0 => Object::Stdin,
@@ -437,11 +451,12 @@ pub fn arrival(info: Info) -> Arrival {
 }
 
 fn config(scene: &Scene) -> &'static Config {
-    static CONFIGS: [OnceLock<Config>; 2] = [const { OnceLock::new() }; 2];
-    CONFIGS[usize::from(scene.namespace)].get_or_init(|| {
+    static CONFIGS: [OnceLock<Config>; 4] = [const { OnceLock::new() }; 4];
+    let place = 2 * usize::from(scene.relay) + usize::from(scene.namespace);
+    CONFIGS[place].get_or_init(|| {
         let level = if scene.namespace { "pidns" } else { "group" };
         let ms = |time: Duration| format!("{}ms", time.as_millis()).into();
-        let variables = vec![
+        let mut variables = vec![
             ("TREAPER_CONTAIN".into(), level.into()),
             // Otherwise the end of stdin would be no trigger in the first second.
             ("TREAPER_STDIN".into(), "watch".into()),
@@ -449,6 +464,9 @@ fn config(scene: &Scene) -> &'static Config {
             ("TREAPER_GRACE".into(), ms(GRACE)),
             ("TREAPER_KILL_TIMEOUT".into(), ms(KILL_TIMEOUT)),
         ];
+        if scene.relay {
+            variables.push(("TREAPER_INJECT".into(), "unix:/socket".into()));
+        }
         cli::from_variables(&variables, &["server".into()]).expect("a configuration")
     })
 }
@@ -516,6 +534,7 @@ impl Runner {
                         sets: BTreeSet::new(),
                     },
                     descriptors,
+                    kept: 0,
                     asked: None,
                 }));
                 let _ = found.send(next_call(config));

@@ -1,6 +1,6 @@
 //! What the monitor does with an arriving signal.
 
-use std::{os::fd::AsFd, time::Duration};
+use std::time::Duration;
 
 use super::{Link, Role, Supervisor};
 use crate::plan::event::{Event, Trigger};
@@ -121,7 +121,7 @@ impl Supervisor<'_> {
                 Err(Errno::AGAIN)
             }
             Role::Monitor(Link::Bell(bell)) => link::ring(bell, arrival.signal.number()),
-            _ => pidfd::send_value(host.as_fd(), arrival.signal, arrival.value),
+            _ => pidfd::send_value(*host, arrival.signal, arrival.value),
         });
         let to = sent.and_then(Result::ok).map(|()| arrival.signal);
         self.context.report_forwarding(arrival.signal, to);

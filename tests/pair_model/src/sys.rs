@@ -134,6 +134,16 @@ pub mod fd {
 
     pub use treaper::sys::fd::{Kind, STDIN, STDOUT};
 
+    pub use crate::actor::keep;
+
+    pub const fn pipe(_: i32) -> Option<u64> {
+        None
+    }
+
+    pub const fn stdin_is_pipe_without_writer(_: i32, _: Option<u64>) -> bool {
+        false
+    }
+
     use crate::actor::{self, Object, Op, call};
     use crate::sys::Errno;
 
@@ -429,15 +439,10 @@ pub mod proc {
         pub fn owner(&self, _: i32) -> Result<u32, Errno> {
             Ok(0)
         }
+    }
 
-        pub const fn start_of<'a>(
-            &self,
-            _: i32,
-            _: &str,
-            _: &'a mut [u8],
-        ) -> Result<&'a [u8], Errno> {
-            Err(Errno::NOENT)
-        }
+    pub const fn is_in_memory_group_of_v1() -> bool {
+        false
     }
 
     pub struct Stat {
@@ -446,6 +451,7 @@ pub mod proc {
         /// A process of the model ends at once.
         pub exiting: bool,
         pub is_kernel: bool,
+        pub is_copy: bool,
         pub parent: i32,
         pub group: i32,
         pub foreground: i32,
@@ -460,6 +466,7 @@ pub mod proc {
             state: found as u8,
             exiting: false,
             is_kernel: false,
+            is_copy: false,
             parent: actor::number(found >> 8),
             group: actor::group(of),
             foreground: actor::group(actor::SHIM),

@@ -1,7 +1,6 @@
 //! The parent alone. Its two watches are made as in the project.
 use std::ffi::CStr;
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::os::fd::BorrowedFd;
 
 use crate::actor;
 use crate::output::error::Error;
@@ -9,14 +8,14 @@ use crate::plan::event::Trigger;
 use crate::settings::config::Config;
 use crate::sys::parent::Parent;
 use crate::sys::signal::Signal;
-use crate::sys::{Errno, pid, pidfd, prctl};
+use crate::sys::{Errno, fd, pid, pidfd, prctl};
 
 pub const MONITOR: &CStr = c"tree-monitor";
 
 #[derive(Debug)]
 pub struct Watched {
     pub pid: i32,
-    pub fd: Rc<OwnedFd>,
+    pub fd: BorrowedFd<'static>,
     pub trigger: Trigger,
 }
 
@@ -26,7 +25,7 @@ impl Watched {
         if trigger == Trigger::RelayKilled {
             return Err(Errno::SRCH);
         }
-        let fd = Rc::new(pidfd::open(pid)?);
+        let fd = fd::keep(pidfd::open(pid)?);
         Ok(Self { pid, fd, trigger })
     }
 }
@@ -35,7 +34,7 @@ impl Watched {
 pub struct Hosts {
     pub watched: Vec<Watched>,
     pub parent: Option<Parent>,
-    pub host: Option<Rc<OwnedFd>>,
+    pub host: Option<BorrowedFd<'static>>,
 }
 
 impl Hosts {

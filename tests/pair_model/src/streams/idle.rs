@@ -9,14 +9,11 @@ pub struct Idle {
     pub writes: Writes,
 }
 
-pub fn open() -> Result<Writes, Error> {
+pub fn start(_: Duration) -> Result<Idle, Error> {
     Err(Error::new("left out"))
 }
 
 impl Idle {
-    pub fn start(writes: Writes, _: Duration) -> Self {
-        writes.never()
-    }
     pub fn take_writes(&mut self) {
         self.writes.never()
     }
