@@ -93,7 +93,7 @@ pub fn start_server<'a>(
         log::info!("stdin is not watched: no process that started treaper holds the other end");
         stdin = None;
     }
-    let mut watch = mem::take(&mut prepared.watch);
+    let (mut watch, pipe) = (mem::take(&mut prepared.watch), fd::pipe(fd::STDIN));
     watch.add(Source::Signals(signals));
     // treaper's copies of stdin and stdout must not keep a pipe open that the server has closed.
     match stdin {
@@ -115,7 +115,8 @@ pub fn start_server<'a>(
     }
     let server = Server::new(spawned, place.standing);
     let containment = mem::take(&mut prepared.containment);
-    let tree = Tree::new(Some(server), strangers, containment);
+    let mut tree = Tree::new(Some(server), strangers, containment);
+    tree.stdin = pipe;
     let parent = prepared.hosts.parent.filter(|_| is_alone);
     Ok(Supervisor::new(context, role, parent, watch, tree))
 }

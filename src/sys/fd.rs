@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketAddrAny, sockopt};
 use rustix::pipe::{PIPE_BUF, PipeFlags};
 use rustix::pty::ptsname;
 
-use super::poll::{Events, poll_one};
+use super::poll::{self, Events, poll_one};
 use super::proc::Target;
 use super::signal::Signal;
 use super::{Errno, arrival, check, open, open_at, peer, pid, proc, std_fd};
@@ -100,6 +100,23 @@ fn is_unnamed_socket() -> bool {
     let stdin = std_fd(STDIN);
     rustix::net::getsockname(stdin).is_ok_and(is_unnamed)
         && rustix::net::getpeername(stdin).is_ok_and(|other| other.is_some_and(is_unnamed))
+}
+
+/// The number of the pipe that `fd` is one end of.
+pub fn pipe(fd: i32) -> Option<u64> {
+    let stat = stat_unasked(std_fd(fd), StatxFlags::TYPE | StatxFlags::INO).ok()?;
+    let is_pipe = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Fifo;
+    is_pipe.then_some(stat.stx_ino)
+}
+
+/// Whether process `pid` has a pipe without a writer as stdin, and not the one numbered `other`.
+pub fn stdin_is_pipe_without_writer(pid: i32, other: Option<u64>) -> bool {
+    let path = proc::Path::of(format_args!("/proc/{pid}/fd/0"));
+    // This does not open it, so it cannot wait for a file system. Nothing changes it afterwards.
+    let place = open(path.as_c_str(), OFlags::PATH).ok();
+    let place = place.filter(|place| pipe(place.as_raw_fd()).is_some_and(|own| Some(own) != other));
+    let input = place.and_then(|place| reopen(place.as_raw_fd(), OFlags::NONBLOCK).ok());
+    input.is_some_and(|input| poll::has_hung_up(input.as_raw_fd()))
 }
 
 /// The unread bytes, at either end of a pipe; 0 if unknown. See `FIONREAD` in `ioctl_pipe(2)`.

@@ -10,7 +10,7 @@ use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
 use crate::sys::wait::{Change, Wait};
-use crate::sys::{Errno, clock, namespace, pid, pidfd};
+use crate::sys::{Errno, clock, fd, namespace, pid, pidfd};
 use crate::tree::pid_set::PidSet;
 use crate::tree::walk::{self, Reach};
 use crate::tree::{Server, StopSent, Tree};
@@ -27,6 +27,9 @@ const FIRST_STEP_TIME: Duration = Duration::from_millis(75);
 const QUIET_TIME: Duration = Duration::from_millis(2);
 /// How long the walks may take in which the stop signal is sent.
 pub const STOP_WALKS: Duration = Duration::from_millis(50);
+
+/// The stop signal, when filters are looked for again, and the end of their time.
+pub(super) type Waits = (Signal, Duration, Duration);
 
 /// The server's group and the children of this process have got the stop signal.
 #[derive(Clone, Copy, Debug)]
@@ -70,9 +73,30 @@ impl Tree {
         }
     }
 
+    /// As [`Self::stop_rest`], but after a server that has ended, the filters of its output have so
+    /// much `time` for the rest of it (`exec > >(tee LOG)` in a script): processes whose stdin is a
+    /// pipe that no process writes to any more, and is not that of treaper.
+    pub fn stop_rest_after_filters(&mut self, signal: Signal, time: Duration) {
+        let (now, own, mut found, mut more) = (clock::now(), self.stdin, false, 0..64);
+        let sessions = self.server.as_ref().map_or([0; 2], Server::sessions);
+        let is_near = |session| sessions == [0; 2] || sessions.contains(&session);
+        if !time.is_zero() && self.living_server().is_none() {
+            self.walk(Reach::Children, &mut |member| {
+                let pid = member.pid.get();
+                let is_near = pid::session(pid).is_ok_and(is_near);
+                let is_filter = || fd::stdin_is_pipe_without_writer(pid, own) || is_new_copy(pid);
+                found |= !found && is_near && more.next().is_some() && is_filter();
+            });
+        }
+        let next = now + time.min(Duration::from_millis(10));
+        self.waits = found.then_some((signal, next, now + time));
+        if !found {
+            self.stop_rest(signal);
+        }
+    }
+
     /// Sends the stop signal to the rest of the tree, then SIGCONT, which is cheaper than finding
     /// out which processes are suspended, and harmless to the others.
-    ///
     /// If the server is gone, its group gets the signal by one call, as each child of this process
     /// does. The others have time to end before [`Self::continue_stop`]: a search takes as long.
     pub fn stop_rest(&mut self, signal: Signal) {
@@ -101,12 +125,16 @@ impl Tree {
 
     /// When [`Self::continue_stop`] is to be called.
     pub fn continues_at(&self) -> Option<Duration> {
-        self.first_step.and_then(|stop| stop.walk_at)
+        let waits = self.waits.map(|(_, next, _)| next);
+        waits.or(self.first_step.and_then(|stop| stop.walk_at))
     }
 
     /// The second step of [`Self::stop_rest`], once processes no longer end one after the other.
     pub fn continue_stop(&mut self) {
         let now = clock::now();
+        if let Some((signal, _, end)) = self.waits {
+            return self.stop_rest_after_filters(signal, end.saturating_sub(now));
+        }
         let Some(mut step) = self.first_step.filter(|step| step.walk_at.is_some()) else {
             return;
         };
@@ -186,7 +214,7 @@ impl Tree {
         }
         let now = clock::now();
         let began = *self.sigkill.since.get_or_insert(now);
-        self.first_step = None;
+        (self.first_step, self.waits) = (None, None);
         // The groups come first: one call reaches all members of a group, also while they fork.
         if self.kill_cgroup() && now < began + FIRST_STEP_TIME {
             return false;
@@ -295,6 +323,12 @@ impl Tree {
             }
         });
     }
+}
+
+/// Whether it may still be about to make a pipe its stdin, and to execute a filter.
+fn is_new_copy(pid: i32) -> bool {
+    let is_new = |stat: proc::Stat| clock::ticks().saturating_sub(stat.started) < 20;
+    proc::stat(pid).is_ok_and(|stat| stat.is_copy && is_new(stat))
 }
 
 /// So much of it as the deepest calls of a stop need.

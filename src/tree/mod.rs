@@ -16,7 +16,7 @@ use crate::sys::clone::Spawned;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc;
 use crate::sys::startup::Standing;
-use kill::{FirstStep, Sigkill};
+use kill::{FirstStep, Sigkill, Waits};
 use spare::Spare;
 use walk::{Member, Reach, Scope, Search};
 
@@ -94,6 +94,10 @@ pub struct Tree {
     search: Search,
     pub ledger: Option<Ledger>,
     cut_short: bool,
+    /// The pipe that treaper has as stdin.
+    pub stdin: Option<u64>,
+    /// The stop of the rest that comes after filters.
+    waits: Option<Waits>,
     first_step: Option<FirstStep>,
     reaped: u64,
     /// Those that were sent the stop signal and are not named yet; `None`: they need no name.

@@ -1,0 +1,110 @@
+//! Filters of the server's output, such as `exec > >(tee LOG)` in a script: they end after the script, and by themselves.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
+
+use common::{Run, Scene, Wrap, sys, until};
+use treaper::sys::fd;
+
+/// Runs `script` with bash, in a folder of its own.
+fn play(options: Option<&[&str]>, script: &str) -> Run {
+    let scene = Scene::new();
+    let script = format!("cd {}\n{script}", scene.directory().display());
+    let words = ["bash", "-c", &script];
+    let wrap = options.map_or(Wrap::Bare, Wrap::Treaper);
+    scene.start(&wrap.command(&words))
+}
+
+/// This filter passes its line on when the script has ended, and not at once.
+const SLOW: &str = "exec > >(IFS= read -r line; IFS= read -r rest; sleep 0.2; echo \"$line\" >out)\necho last; exit 3";
+
+#[test]
+fn a_filter_passes_on_the_rest_of_the_output_after_the_script_has_ended() {
+    let wraps: [&[&str]; 5] = [
+        &[],
+        &["--no-guard"],
+        &["--contain=pidns"],
+        &["--kill-mode=tree"],
+        &["--stdin=ignore", "--no-parent"],
+    ];
+    for options in wraps {
+        let mut run = play(Some(options), SLOW);
+        assert_eq!(run.wait_clean().code(), Some(3), "{options:?}");
+        let log = fs::read_to_string(run.directory().join("out"));
+        assert_eq!(log.unwrap_or_default(), "last\n", "{options:?}");
+        assert_eq!(run.stderr(), "", "{options:?}");
+    }
+}
+
+/// The script ends while the new process is still a copy of it, which has both ends of the pipe.
+#[test]
+fn a_filter_that_has_just_been_started_passes_on_the_output() {
+    for _ in 0..20 {
+        let mut run = play(Some(&[]), "exec > >(sed s/^/x/ >out); echo hello");
+        assert_eq!(run.wait_clean().code(), Some(0));
+        let log = fs::read_to_string(run.directory().join("out"));
+        assert_eq!(log.unwrap_or_default(), "xhello\n");
+    }
+}
+
+#[test]
+fn a_process_that_only_looks_like_a_filter_is_stopped_a_second_later_at_the_latest() {
+    let script = "exec > >(trap 'echo TERM >out; exit' TERM; echo $BASHPID >pid; while :; do sleep 0.05; done)\n\
+        until [ -s pid ]; do sleep 0.01; done; exit 3";
+    let before = sys::now_ms();
+    let mut run = play(Some(&[]), script);
+    assert_eq!(run.wait_clean().code(), Some(3));
+    assert!(sys::now_ms() - before >= 1000, "it had no time");
+    let log = fs::read_to_string(run.directory().join("out"));
+    assert_eq!(log.unwrap_or_default(), "TERM\n");
+}
+
+#[test]
+fn the_time_of_filters_is_a_quarter_of_a_short_grace() {
+    let script = "exec > >(trap '' TERM; echo $BASHPID >pid; while :; do sleep 0.05; done)\n\
+        until [ -s pid ]; do sleep 0.01; done; exit 3";
+    let mut run = play(Some(&["--grace=400ms"]), script);
+    assert_eq!(run.wait_clean().code(), Some(3));
+    assert!(run.stderr().contains("had to SIGKILL"), "{}", run.stderr());
+}
+
+#[test]
+fn control_without_treaper_a_filter_lives_on() {
+    let mut run = play(
+        None,
+        "exec > >(echo $BASHPID >pid; exec sleep 1000)\nuntil [ -s pid ]; do sleep 0.01; done; exit 3",
+    );
+    assert_eq!(run.wait().code(), Some(3));
+    let pid = fs::read_to_string(run.directory().join("pid")).unwrap();
+    let pid: i32 = pid.trim().parse().unwrap();
+    assert_eq!(sys::kill(pid, 0).ok(), Some(()), "it should live on");
+    sys::kill(pid, libc::SIGKILL).unwrap();
+    run.wait_empty();
+}
+
+#[test]
+fn only_a_pipe_without_a_writer_that_is_not_treapers_own_counts() {
+    let start = |stdin: Stdio| Command::new("sleep").arg("1000").stdin(stdin).spawn();
+    let over = |pid: u32, own| fd::stdin_is_pipe_without_writer(pid as i32, own);
+    let (read, write) = sys::pipe().unwrap();
+    let number = fd::pipe(read.as_raw_fd());
+    assert!(number.is_some());
+    let mut child = start(read.into()).unwrap();
+    let mut other = start(Stdio::null()).unwrap();
+    let pid = child.id();
+    assert!(!over(pid, None), "it has a writer");
+    drop(write);
+    until("a pipe without a writer", || over(pid, None));
+    assert!(!over(pid, number), "it is that of treaper");
+    assert!(over(pid, number.map(|number| number + 1)));
+    assert!(!over(other.id(), None), "it is no pipe");
+    for child in [&mut child, &mut other] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(!over(pid, None), "it is gone");
+}
