@@ -644,7 +644,7 @@ fn scene_foreign() {
     tree.name_survivors();
     assert_eq!(
         logged(),
-        [format!("ERROR survivor: pid {alive} '?', state ?")]
+        [format!("ERROR survivor: pid {alive} '?', state ?, uid ?")]
     );
 }
 
