@@ -40,6 +40,17 @@ fn a_filter_passes_on_the_rest_of_the_output_after_the_script_has_ended() {
     }
 }
 
+#[test]
+fn a_filter_has_time_at_a_terminal_too() {
+    let (scene, terminal) = Scene::new().terminal();
+    let script = format!("cd {}\n{SLOW}", scene.directory().display());
+    let mut run = scene.start(&Wrap::Treaper(&[]).command(&["bash", "-c", &script]));
+    assert_eq!(run.wait_clean().code(), Some(3));
+    drop(terminal);
+    let log = fs::read_to_string(run.directory().join("out"));
+    assert_eq!(log.unwrap_or_default(), "last\n");
+}
+
 /// The script ends while the new process is still a copy of it, which has both ends of the pipe.
 #[test]
 fn a_filter_that_has_just_been_started_passes_on_the_output() {
@@ -89,7 +100,7 @@ fn control_without_treaper_a_filter_lives_on() {
 #[test]
 fn only_a_pipe_without_a_writer_that_is_not_treapers_own_counts() {
     let start = |stdin: Stdio| Command::new("sleep").arg("1000").stdin(stdin).spawn();
-    let over = |pid: u32, own| fd::stdin_is_pipe_without_writer(pid as i32, own);
+    let over = |pid: u32, own| fd::stdin_is_over(pid as i32, own);
     let (read, write) = sys::pipe().unwrap();
     let number = fd::pipe(read.as_raw_fd());
     assert!(number.is_some());

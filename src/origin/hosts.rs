@@ -44,7 +44,6 @@ pub struct Hosts {
     pub parent: Option<Parent>,
     /// The parent, also if its end is no trigger; 0 if it is outside of this PID namespace.
     starter: i32,
-    /// Its pidfd.
     pub host: Option<BorrowedFd<'static>>,
     hold_stdin: OnceCell<bool>,
     /// The host, or one of the launchers, had ended before it was found.

@@ -25,7 +25,6 @@ pub struct Place {
     pub dies_as_server: bool,
     /// The process group that the host has chosen for treaper.
     pub group: i32,
-    /// See [`stdin_trigger`].
     pub stdin: Option<Trigger>,
     /// The working directory at the start; empty if that is gone.
     pub directory: PathBuf,

@@ -18,7 +18,6 @@ pub enum Step<'a> {
     Started {
         name: &'a OsStr,
         pid: i32,
-        /// Whether it leads a session of its own.
         session: bool,
     },
     /// A signal is forwarded. `None`: a rewrite drops it.

@@ -430,7 +430,9 @@ impl World for Supervisor<'_> {
                 let by_itself = plan.trigger == Some(Trigger::ServerExit);
                 let names = by_itself && !self.context.manner.is_other_init;
                 self.tree.daemons = names.then(|| self.tree.daemons.unwrap_or_default());
-                let time = Duration::from_secs(1).min(plan.policy.grace / 4);
+                let drained = plan.trigger.is_some_and(Trigger::drains);
+                let unasked = by_itself || drained && !self.tree.has_sent_stop();
+                let time = Duration::from_secs(unasked.into()).min(plan.policy.grace / 4);
                 let signal = self.stop_signal(plan);
                 self.tree.stop_rest_after_filters(signal, time);
             }

@@ -42,7 +42,6 @@ pub enum SignalUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardTo {
     Server,
-    /// The server's process group.
     Group,
     Tree,
 }
@@ -63,9 +62,7 @@ pub struct Writers {
     pub source: String,
     /// The sockets on which other processes give messages for the server's stdin.
     pub sockets: Vec<PathBuf>,
-    /// They begin a turn.
     pub turns: Vec<Match>,
-    /// They cancel the turn that runs.
     pub cancels: Vec<Match>,
     /// From the server: they end a turn. If there are none, the answer of JSON-RPC ends it.
     pub boundaries: Vec<Match>,
@@ -73,7 +70,6 @@ pub struct Writers {
 }
 
 impl Writers {
-    /// Whether there is a relay.
     pub fn are_used(&self) -> bool {
         !self.sockets.is_empty() || self.follow_turns()
     }
@@ -133,7 +129,6 @@ pub struct Config {
     pub log: Option<String>,
     /// `true`: as JSON.
     pub doctor: Option<bool>,
-    /// Variables with the prefix of treaper that belong to no option.
     pub unknown_variables: Vec<String>,
     pub command: Vec<OsString>,
 }

@@ -102,18 +102,25 @@ fn is_unnamed_socket() -> bool {
         && rustix::net::getpeername(stdin).is_ok_and(|other| other.is_some_and(is_unnamed))
 }
 
-/// The number of the pipe that `fd` is one end of.
+/// The number of the pipe without a name that `fd` is one end of.
 pub fn pipe(fd: i32) -> Option<u64> {
-    let stat = stat_unasked(std_fd(fd), StatxFlags::TYPE | StatxFlags::INO).ok()?;
-    let is_pipe = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Fifo;
-    is_pipe.then_some(stat.stx_ino)
+    let target = proc::view()
+        .and_then(|proc| proc.target(pid::own(), fd))
+        .ok()?;
+    let number = target
+        .strip_prefix(b"pipe:[")?
+        .split(|byte| *byte == b']')
+        .next()?;
+    std::str::from_utf8(number).ok()?.parse().ok()
 }
 
 /// Whether process `pid` has a pipe without a writer as stdin, and not the one numbered `other`.
-pub fn stdin_is_pipe_without_writer(pid: i32, other: Option<u64>) -> bool {
+pub fn stdin_is_over(pid: i32, other: Option<u64>) -> bool {
     let path = proc::Path::of(format_args!("/proc/{pid}/fd/0"));
-    // This does not open it, so it cannot wait for a file system. Nothing changes it afterwards.
-    let place = open(path.as_c_str(), OFlags::PATH).ok();
+    // This does not open it, and a pipe without a name is of no file system that could wait.
+    let place = proc::view()
+        .and_then(|_| open(path.as_c_str(), OFlags::PATH))
+        .ok();
     let place = place.filter(|place| pipe(place.as_raw_fd()).is_some_and(|own| Some(own) != other));
     let input = place.and_then(|place| reopen(place.as_raw_fd(), OFlags::NONBLOCK).ok());
     input.is_some_and(|input| poll::has_hung_up(input.as_raw_fd()))

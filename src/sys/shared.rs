@@ -53,7 +53,6 @@ impl Word {
         self.0.store(value, SeqCst);
     }
 
-    /// Returns what it was before.
     pub fn replace(self, value: u64) -> u64 {
         self.0.swap(value, SeqCst)
     }

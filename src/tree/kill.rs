@@ -28,8 +28,8 @@ const QUIET_TIME: Duration = Duration::from_millis(2);
 /// How long the walks may take in which the stop signal is sent.
 pub const STOP_WALKS: Duration = Duration::from_millis(50);
 
-/// The stop signal, when filters are looked for again, and the end of their time.
-pub(super) type Waits = (Signal, Duration, Duration);
+/// The stop signal, when filters are looked for again, the end of their time, and its first tick.
+pub(super) type Waits = (Signal, Duration, Duration, u64);
 
 /// The server's group and the children of this process have got the stop signal.
 #[derive(Clone, Copy, Debug)]
@@ -78,18 +78,19 @@ impl Tree {
     /// pipe that no process writes to any more, and is not that of treaper.
     pub fn stop_rest_after_filters(&mut self, signal: Signal, time: Duration) {
         let (now, own, mut found, mut more) = (clock::now(), self.stdin, false, 0..64);
+        let began = self.waits.map_or_else(clock::ticks, |(.., began)| began);
         let sessions = self.server.as_ref().map_or([0; 2], Server::sessions);
-        let is_near = |session| sessions == [0; 2] || sessions.contains(&session);
-        if !time.is_zero() && self.living_server().is_none() {
+        let in_job = matches!(&self.server, Some(server) if server.group().is_none());
+        if !time.is_zero() && self.living_server().is_none() && proc::view().is_ok() {
             self.walk(Reach::Children, &mut |member| {
                 let pid = member.pid.get();
-                let is_near = pid::session(pid).is_ok_and(is_near);
-                let is_filter = || fd::stdin_is_pipe_without_writer(pid, own) || is_new_copy(pid);
-                found |= !found && is_near && more.next().is_some() && is_filter();
+                let is_near = || in_job || pid::session(pid).is_ok_and(|of| sessions.contains(&of));
+                let is_filter = || fd::stdin_is_over(pid, own) || is_new_copy(pid, began);
+                found = found || is_near() && more.next().is_some() && is_filter();
             });
         }
         let next = now + time.min(Duration::from_millis(10));
-        self.waits = found.then_some((signal, next, now + time));
+        self.waits = found.then_some((signal, next, now + time, began));
         if !found {
             self.stop_rest(signal);
         }
@@ -125,14 +126,14 @@ impl Tree {
 
     /// When [`Self::continue_stop`] is to be called.
     pub fn continues_at(&self) -> Option<Duration> {
-        let waits = self.waits.map(|(_, next, _)| next);
+        let waits = self.waits.map(|(_, next, ..)| next);
         waits.or(self.first_step.and_then(|stop| stop.walk_at))
     }
 
     /// The second step of [`Self::stop_rest`], once processes no longer end one after the other.
     pub fn continue_stop(&mut self) {
         let now = clock::now();
-        if let Some((signal, _, end)) = self.waits {
+        if let Some((signal, _, end, _)) = self.waits {
             return self.stop_rest_after_filters(signal, end.saturating_sub(now));
         }
         let Some(mut step) = self.first_step.filter(|step| step.walk_at.is_some()) else {
@@ -326,9 +327,9 @@ impl Tree {
 }
 
 /// Whether it may still be about to make a pipe its stdin, and to execute a filter.
-fn is_new_copy(pid: i32) -> bool {
-    let is_new = |stat: proc::Stat| clock::ticks().saturating_sub(stat.started) < 20;
-    proc::stat(pid).is_ok_and(|stat| stat.is_copy && is_new(stat))
+fn is_new_copy(pid: i32, began: u64) -> bool {
+    let is_new = |started| started <= began && clock::ticks() < started + 20;
+    proc::stat(pid).is_ok_and(|stat| stat.is_copy && is_new(stat.started))
 }
 
 /// So much of it as the deepest calls of a stop need.

@@ -140,7 +140,7 @@ pub mod fd {
         None
     }
 
-    pub const fn stdin_is_pipe_without_writer(_: i32, _: Option<u64>) -> bool {
+    pub const fn stdin_is_over(_: i32, _: Option<u64>) -> bool {
         false
     }
 
