@@ -89,7 +89,7 @@ impl Tree {
                 found = found || is_near() && more.next().is_some() && is_filter();
             });
         }
-        let next = now + time.min(Duration::from_millis(10));
+        let next = clock::now() + time.min(Duration::from_millis(10));
         self.waits = found.then_some((signal, next, now + time, began));
         if !found {
             self.stop_rest(signal);
