@@ -378,10 +378,7 @@ impl World for Supervisor<'_> {
                     self.read_cgroup_events();
                     self.reaps_first = true;
                 }
-                None => {
-                    let now = clock::now();
-                    self.reaps_first = self.next_reap.is_some_and(|at| at <= now);
-                }
+                None => self.reaps_first = self.next_reap.is_some_and(|at| at <= clock::now()),
             }
         }
     }

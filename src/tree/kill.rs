@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::output::ledger::{Ledger, List, Process};
-use crate::output::progress::Named;
+use crate::output::{progress::Named, stderr};
 use crate::sys::pid::Pid;
 use crate::sys::proc::{self, Name};
 use crate::sys::signal::{self, Signal};
@@ -69,6 +69,9 @@ impl Tree {
             // A name that a process has now is not to count in the stop.
             let (spare, _) = (self.spare.take(), self.living());
             self.spare = spare;
+            // Both write to the same page, and are not used again before a stop.
+            stderr::defer();
+            stderr::write_deferred();
             touch_stack();
         }
     }
@@ -335,7 +338,7 @@ fn is_new_copy(pid: i32, began: u64) -> bool {
 /// So much of it as the deepest calls of a stop need.
 #[inline(never)]
 fn touch_stack() {
-    std::hint::black_box([0_u8; 4096]);
+    std::hint::black_box([0_u8; 12288]);
 }
 
 /// Whether the process has been sent the stop signal or SIGKILL.
