@@ -360,7 +360,8 @@ impl World for Supervisor<'_> {
             }
             if self.keeps_code_at.take_if(|at| *at <= now).is_some() {
                 prctl::keep_code();
-                self.tree.rehearse_stop();
+                self.tree
+                    .rehearse_stop(self.context.board.trigger().is_none());
             }
             let continues_at = self.tree.continues_at();
             let times = [deadline, continues_at, self.next_reap, self.keeps_code_at];
