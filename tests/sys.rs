@@ -1080,11 +1080,3 @@ fn a_signal_is_described_in_the_words_of_strsignal() {
         assert_eq!(description(number), "Real-time signal");
     }
 }
-
-#[test]
-fn a_path_that_does_not_fit_is_cut_and_not_a_crash() {
-    let (long, own) = ("x".repeat(100), sys::getpid());
-    let view = treaper::sys::proc::view().unwrap();
-    let read = view.start_of(own, &long, &mut [0; 8]).map(<[u8]>::len);
-    assert_eq!(read, Err(Errno::NOENT));
-}

@@ -74,7 +74,7 @@ impl Cgroup {
     pub fn expel(&self, treaper: &[i32]) {
         for own in treaper.iter().copied().filter(|pid| *pid != 0) {
             let mut buffer = [0; 4096];
-            let groups = proc::view().and_then(|proc| proc.start_of(own, "cgroup", &mut buffer));
+            let groups = proc::view().and_then(|proc| proc.cgroups(own, &mut buffer));
             let groups = groups.unwrap_or_default();
             let mut names = groups.split(|byte| b"/\n".contains(byte));
             if names.any(|name| name == self.name.to_bytes()) {

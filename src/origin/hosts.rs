@@ -280,12 +280,12 @@ pub fn hidden_behind(pid: i32) -> Option<i32> {
 
 fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
     let mut buffer = [0; 512];
-    proc.start_of(pid, "cmdline", &mut buffer)
+    proc.cmdline(pid, &mut buffer)
         .is_ok_and(shell::was_given_a_command)
 }
 
-/// Opens the nearest ancestor that has `name` (see [`View::has_name`] and [`View::is_started_as`]),
-/// and the processes above it of which it is a copy. The error lists the ancestors that there are.
+/// Opens the nearest ancestor that has `name` (see [`View::has_name`]), and the processes above it
+/// of which it is a copy. The error lists the ancestors that there are.
 fn find_ancestor(name: &OsStr) -> Result<Vec<Watched>, Error> {
     let cannot = |why: String| {
         let name = name.to_string_lossy();
@@ -302,9 +302,7 @@ fn find_ancestor(name: &OsStr) -> Result<Vec<Watched>, Error> {
             Err(_) if !found.is_empty() => break,
             Err(errno) => return Err(cannot(error::describe(errno))),
         };
-        let is_named = proc::view().is_ok_and(|proc| {
-            proc.has_name(current, stat.name, name) || proc.is_started_as(current, name)
-        });
+        let is_named = proc::view().is_ok_and(|proc| proc.has_name(current, stat.name, name, true));
         let below = found.last();
         if below.is_some_and(|below| !is_named || !is_copy(below.pid, current)) {
             break;
@@ -328,6 +326,6 @@ fn find_ancestor(name: &OsStr) -> Result<Vec<Watched>, Error> {
 fn is_copy(pid: i32, above: i32) -> bool {
     let Ok(proc) = proc::view() else { return false };
     let (mut one, mut other) = ([0; 512], [0; 512]);
-    let one = proc.start_of(pid, "cmdline", &mut one);
-    one.is_ok_and(|one| !one.is_empty() && proc.start_of(above, "cmdline", &mut other) == Ok(one))
+    let one = proc.cmdline(pid, &mut one);
+    one.is_ok_and(|one| !one.is_empty() && proc.cmdline(above, &mut other) == Ok(one))
 }

@@ -165,17 +165,19 @@ pub(super) fn start_of<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8]
     Ok(&buffer[..len])
 }
 
-fn before(end: u8, text: &[u8]) -> &[u8] {
-    text.split(|byte| *byte == end).next().unwrap_or(text)
+fn before<'a>(ends: &[u8], text: &'a [u8]) -> &'a [u8] {
+    text.split(|byte| ends.contains(byte))
+        .next()
+        .unwrap_or(text)
 }
 
 fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-/// Programs that change their names begin the new one with the old one and a colon: `tmux: server`.
+/// Programs that rename themselves keep the old name in front: `tmux: server`, `bazel(folder)`.
 fn is_called(text: &[u8], name: &[u8]) -> bool {
-    file_name(text) == name || file_name(before(b':', text)) == name
+    file_name(text) == name || file_name(before(b":( ", text)) == name
 }
 
 /// As [`View::stat`], or [`FOREIGN`].
@@ -250,15 +252,14 @@ impl View {
         Ok(stat)
     }
 
-    /// As much as `buffer` can hold of the start of `cmdline`, where each word ends with a zero
-    /// byte, or of `cgroup`. See `proc_pid_cmdline(5)`, `proc_pid_cgroup(5)`.
-    pub fn start_of<'a>(
-        self,
-        pid: i32,
-        name: &str,
-        buffer: &'a mut [u8],
-    ) -> Result<&'a [u8], Errno> {
-        start_of(&Path::new(pid, name), buffer)
+    /// As much as `buffer` can hold. Each word ends with a zero byte. See `proc_pid_cmdline(5)`.
+    pub fn cmdline(self, pid: i32, buffer: &mut [u8]) -> Result<&[u8], Errno> {
+        start_of(&Path::new(pid, "cmdline"), buffer)
+    }
+
+    /// As much as `buffer` can hold. See `proc_pid_cgroup(5)`.
+    pub fn cgroups(self, pid: i32, buffer: &mut [u8]) -> Result<&[u8], Errno> {
+        start_of(&Path::new(pid, "cgroup"), buffer)
     }
 
     /// The program's file. `EACCES`, `EPERM`: not allowed; `ENOENT`: gone. See `proc_pid_exe(5)`.
@@ -270,22 +271,15 @@ impl View {
         Ok(file_name(path.strip_suffix(b" (deleted)").unwrap_or(path)))
     }
 
-    /// As the `command` name, of which the kernel keeps 15 bytes, or the file name of the program.
-    pub fn has_name(self, pid: i32, command: Name, name: &[u8]) -> bool {
+    /// As the `command` name, of which the kernel keeps 15 bytes, the file name of the program, or,
+    /// if `reads`, the first argument: that is in the memory of the process, and to read it can wait
+    /// forever, if a thread of it has locked its memory in a hung call.
+    pub fn has_name(self, pid: i32, command: Name, name: &[u8], reads: bool) -> bool {
         let mut buffer = [0; LONGEST_PATH];
+        let is_first = |words| is_called(before(b"\0", words), name);
         is_called(command.as_bytes(), &name[..name.len().min(15)])
             || self.program(pid, &mut buffer) == Ok(name)
-    }
-
-    /// Whether the first argument of a process is called `name`, or begins so before a blank, as a
-    /// title does (`npm run dev`). Not for the tree: its memory is read, which can wait forever.
-    pub fn is_started_as(self, pid: i32, name: &[u8]) -> bool {
-        let mut buffer = [0; LONGEST_PATH];
-        let words = self.start_of(pid, "cmdline", &mut buffer);
-        words.is_ok_and(|words| {
-            let first = before(b'\0', words);
-            is_called(first, name) || is_called(before(b' ', first), name)
-        })
+            || reads && self.cmdline(pid, &mut buffer).is_ok_and(is_first)
     }
 
     /// The effective owner of a process. See `stat(2)` on `/proc/PID`.

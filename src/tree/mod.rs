@@ -138,8 +138,7 @@ impl Tree {
     /// Whether `--spare` leaves the process alone. `below`: the process was started by such a one.
     fn spares(&self, pid: Pid, below: bool) -> bool {
         let server = self.server.as_ref();
-        self.spare
-            .is_some_and(|spare| spare.covers(pid, below, server))
+        matches!(self.spare, Some(spare) if spare.covers(pid, below, server))
     }
 
     /// Returns whether some processes may have been missed: always, unless the walk is watched.

@@ -11,7 +11,7 @@ use crate::contain::Level;
 use crate::output::error::Error;
 use crate::sys::pid::{self, Pid};
 use crate::sys::proc::{self, Name, Stat};
-use crate::sys::shared::{Words, shared_words};
+use crate::sys::shared::{Flag, Words, shared_words};
 use crate::tree::{Server, kill};
 
 /// How many sessions are remembered. A daemon that is not remembered is still known by its name.
@@ -23,6 +23,8 @@ shared_words! {
         leaders: Words<MAX_KNOWN>,
         /// When each leader, or that process without one, was started: the pid can be recycled.
         started: Words<MAX_KNOWN>,
+        /// Set while a name is compared. An heir that finds it set does not try what may wait.
+        reading: Flag,
     }
 }
 
@@ -89,8 +91,12 @@ impl Spare {
     }
 
     fn is_named(self, pid: i32, command: Name) -> bool {
-        let mut names = self.names.iter();
-        proc::view()
-            .is_ok_and(|proc| names.any(|name| proc.has_name(pid, command, name.as_bytes())))
+        let Ok(proc) = proc::view() else { return false };
+        let reads = !self.known.reading.get();
+        self.known.reading.set(true);
+        let mut names = self.names.iter().map(|name| name.as_bytes());
+        let is_named = names.any(|name| proc.has_name(pid, command, name, reads));
+        self.known.reading.set(!reads);
+        is_named
     }
 }

@@ -52,8 +52,8 @@ impl Tree {
             let living = process.filter(|process| !proc::is_dead(process.state));
             if let Some((pid, process)) = found.zip(living) {
                 spared.add(pid, process.name);
-                let ledger = self.ledger;
-                ledger.inspect(|ledger| ledger.add(List::Spared, &process));
+                self.ledger
+                    .inspect(|ledger| ledger.add(List::Spared, &process));
             }
         });
         if spared.count > 0 {
