@@ -196,73 +196,87 @@ fn a_daemon_is_also_known_by_the_file_name_of_its_program() {
     }
 }
 
-/// A server with a daemon whose first argument alone is called keeper, as that of bazel, whose other names are java.
-const TITLED: &str = "setsid bash -c 'exec -a \"/x/keeper(folder)\" sleep 1000' & exec sleep 1001";
-
-fn titled(run: &Run) -> i32 {
+/// A server with a daemon whose first argument alone is this, as that of bazel, whose other names are java.
+fn titled(title: &str, options: &[&str]) -> (Run, i32) {
+    let daemon = format!("exec -a '{title}' sleep 1000");
+    let server = "setsid bash -c \"$0\" & exec sleep 1001";
+    let words = [&[TREAPER], options, &["bash", "-c", server, &daemon]].concat();
+    let run = Scene::new().start(&words);
+    let first = format!("{title}\0");
     let words = |process: &Process| std::fs::read(format!("/proc/{}/cmdline", process.pid));
-    let is_keeper = |process: &Process| words(process).is_ok_and(|all| all.starts_with(b"/x/"));
-    let find = || run.named("sleep").into_iter().find(|one| is_keeper(one));
+    let is_titled =
+        |process: &Process| words(process).is_ok_and(|all| all.starts_with(first.as_bytes()));
+    let find = || run.named("sleep").into_iter().find(is_titled);
     until("the daemon and the server", || {
         run.named("sleep").len() == 2 && find().is_some()
     });
-    find().unwrap().pid
+    let daemon = find().unwrap().pid;
+    (run, daemon)
 }
 
 #[test]
 fn a_daemon_is_also_known_by_its_first_argument() {
-    for (name, is_kept) in [("keeper", true), ("keeper(folder)", true), ("keep", false)] {
-        for guard in [&[][..], &["--no-guard"]] {
-            let words = [&[TREAPER], guard, &["--spare", name, "bash", "-c", TITLED]].concat();
-            let mut run = Scene::new().start(&words);
-            let keeper = titled(&run);
+    for (title, name, is_kept) in [
+        ("/x/keeper(folder)", "keeper", true),
+        ("/x/keeper(folder)", "keeper(folder)", true),
+        ("/x/keeper(folder)", "keep", false),
+        ("keeper run", "keeper", true),
+        ("/some keeper/in/x", "keeper", false),
+        ("/keeper y/in/x", "keeper", false),
+        ("x /in/keeper", "keeper", false),
+        ("/in the/keeper", "keeper", true),
+        ("", "x", false),
+    ] {
+        for guard in [None, Some("--no-guard")] {
+            let options = [guard.as_slice(), &["--spare", name]].concat();
+            let (mut run, daemon) = titled(title, &options);
             run.signal(libc::SIGTERM);
-            let kept = if is_kept { &[keeper][..] } else { &[] };
-            assert_eq!(only_left(&mut run, kept), Some(143), "{name} {guard:?}");
+            let kept = if is_kept { &[daemon][..] } else { &[] };
+            let code = only_left(&mut run, kept);
+            assert_eq!(code, Some(143), "{title} {name} {guard:?}");
         }
+    }
+}
+
+/// Ends when it is dropped.
+struct Strace(std::process::Child);
+
+impl Drop for Strace {
+    fn drop(&mut self) {
+        let _ = (self.0.kill(), self.0.wait());
     }
 }
 
 /// It is read from the memory of the daemon, which a hung call can keep locked. strace holds the monitor there.
 #[test]
 fn if_reading_the_first_argument_has_held_the_monitor_the_other_one_does_not_try() {
-    if Command::new("strace").arg("-V").output().is_err() {
-        return skip("needs strace");
+    if !sys::is_root() || Command::new("strace").arg("-V").output().is_err() {
+        return skip("needs strace, and root to attach it");
     }
-    let words = [
-        TREAPER,
-        "--grace=1s",
-        "--spare=keeper",
-        "bash",
-        "-c",
-        TITLED,
-    ];
-    let mut run = Scene::new().start(&words);
-    let (keeper, monitor) = (titled(&run), run.named("tree-monitor")[0].pid);
-    let mut strace = Command::new("strace")
-        .args([
-            "-qq",
-            "-o",
-            "/dev/null",
-            "-e",
-            "inject=?open,openat:delay_enter=1000s",
-        ])
-        .args(["-P", &format!("/proc/{keeper}/cmdline")])
-        .args(["-p", &monitor.to_string()])
-        .spawn()
-        .unwrap();
-    let status = || std::fs::read_to_string(format!("/proc/{monitor}/status")).unwrap();
-    let tracer = format!("TracerPid:\t{}\n", strace.id());
-    until("a traced monitor", || status().contains(&tracer));
-    run.signal(libc::SIGTERM);
-    until_state(&[monitor], 't');
-    until("a monitor that was killed", || {
-        run.stderr().contains("so it was killed")
-    });
-    // It keeps what it traces also after SIGKILL.
-    strace.kill().unwrap();
-    strace.wait().unwrap();
-    assert_eq!(only_left(&mut run, &[]), Some(143));
+    // The server ends by itself, or by the stop.
+    for ends in [libc::SIGINT, libc::SIGTERM] {
+        let (mut run, daemon) = titled("/x/keeper", &["--grace=1s", "--spare=keeper"]);
+        let monitor = run.named("tree-monitor")[0].pid;
+        let strace = Command::new("strace")
+            .args(["-qq", "-o", "/dev/null"])
+            .args(["-e", "inject=?open,openat:delay_enter=1000s"])
+            .args(["-P", &format!("/proc/{daemon}/cmdline")])
+            .args(["-p", &monitor.to_string()])
+            .spawn()
+            .unwrap();
+        let strace = Strace(strace);
+        let status = || std::fs::read_to_string(format!("/proc/{monitor}/status")).unwrap();
+        let tracer = format!("TracerPid:\t{}\n", strace.0.id());
+        until("a traced monitor", || status().contains(&tracer));
+        run.signal(ends);
+        until_state(&[monitor], 't');
+        until("a monitor that was killed", || {
+            run.stderr().contains("so it was killed")
+        });
+        // It keeps what it traces also after SIGKILL.
+        drop(strace);
+        assert_eq!(only_left(&mut run, &[]), Some(128 + ends));
+    }
 }
 
 #[test]

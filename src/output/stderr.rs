@@ -122,7 +122,6 @@ pub fn defer() {
 
 /// The stop is over.
 pub fn write_deferred() {
-    // Only a stop writes to this page.
     let lines = DEFERS.load(Relaxed).then(|| DEFERRED.try_lock());
     let Some(Ok(mut lines)) = lines else { return };
     DEFERS.store(false, Relaxed);

@@ -166,9 +166,8 @@ pub(super) fn start_of<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8]
 }
 
 fn before<'a>(ends: &[u8], text: &'a [u8]) -> &'a [u8] {
-    text.split(|byte| ends.contains(byte))
-        .next()
-        .unwrap_or(text)
+    let end = text.iter().position(|byte| ends.contains(byte));
+    &text[..end.unwrap_or(text.len())]
 }
 
 fn file_name(path: &[u8]) -> &[u8] {
@@ -177,7 +176,8 @@ fn file_name(path: &[u8]) -> &[u8] {
 
 /// Programs that rename themselves keep the old name in front: `tmux: server`, `bazel(folder)`.
 fn is_called(text: &[u8], name: &[u8]) -> bool {
-    file_name(text) == name || file_name(before(b":( ", text)) == name
+    let text = text.strip_prefix(b"/").map_or(text, file_name);
+    text == name || file_name(before(b":( ", text)) == name
 }
 
 /// As [`View::stat`], or [`FOREIGN`].

@@ -62,8 +62,11 @@ pub struct Sigkill {
 impl Tree {
     /// Touches what a stop writes to, if this process is in a memory cgroup of v1: once that is
     /// full and its OOM killer is off, the stop would wait for these pages.
+    #[inline(never)]
     pub fn rehearse_stop(&mut self, is_running: bool) {
         if proc::is_in_memory_group_of_v1() {
+            // With this array, the search below is as deep in the stack as a stop.
+            std::hint::black_box([0_u8; 8192]);
             // What is known about the server is most likely in the same page.
             let _ = Pid::new(pid::own()).map(|own| KILLED.insert(own));
             // A name that a process has now is not to count in the stop.
@@ -74,7 +77,6 @@ impl Tree {
                 stderr::defer();
                 stderr::write_deferred();
             }
-            touch_stack();
         }
     }
 
@@ -335,12 +337,6 @@ impl Tree {
 fn is_new_copy(pid: i32, began: u64) -> bool {
     let is_new = |started| started <= began && clock::ticks() < started + 20;
     proc::stat(pid).is_ok_and(|stat| stat.is_copy && is_new(stat.started))
-}
-
-/// So much of it as the deepest calls of a stop need.
-#[inline(never)]
-fn touch_stack() {
-    std::hint::black_box([0_u8; 12288]);
 }
 
 /// Whether the process has been sent the stop signal or SIGKILL.

@@ -48,6 +48,8 @@ impl Tree {
                     }
                     continue;
                 }
+                // To look at daemons may wait, so it is known first that the server has ended.
+                Ok(None) if reaped.server.is_some() && self.spare.is_some() => Left::Living,
                 Ok(None) if self.only_others_left() => Left::Empty,
                 Ok(None) => Left::Living,
                 Err(Errno::CHILD) => Left::Empty,

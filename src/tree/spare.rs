@@ -15,7 +15,7 @@ use crate::sys::shared::{Flag, Words, shared_words};
 use crate::tree::{Server, kill};
 
 /// How many sessions are remembered. A daemon that is not remembered is still known by its name.
-const MAX_KNOWN: usize = 256;
+const MAX_KNOWN: usize = 255;
 
 shared_words! {
     /// The sessions that were seen. Zero means "no session".
@@ -47,6 +47,8 @@ impl Spare {
             Level::Group => {
                 let own = pid::session(0).unwrap_or(0);
                 let known = Known::shared().map_err(|errno| Error::kernel("map memory", errno))?;
+                // The page is made here, as a full memory cgroup would give none to a stop.
+                known.reading.set(false);
                 return Ok(Some(Self { names, own, known }));
             }
         };
