@@ -621,7 +621,7 @@ fn installation(address: Option<&str>) -> String {
         return format!(
             "treaper has not been released yet. In this source tree, with Rust {rust} or later (rustup has it), type:\n\n\
              ```console\n$ cargo install --path . --locked\n```\n\n\
-             That puts the binary into `~/.cargo/bin`; copy it to `/usr/bin` for sudo and system services. On Debian, as root,\n\
+             That puts the binary into `~/.cargo/bin`; copy it to `/usr/bin` for desktop apps, sudo and services. On Debian, as root,\n\
              `packaging/static/build` makes a static binary for containers, and `packaging/release` makes packages for apt, dnf, apk,\n\
              pacman, pip and npm.\n"
         );

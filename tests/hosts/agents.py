@@ -185,7 +185,8 @@ def _(stage):
 def _(stage):
     """Claude Code waits for an answer of its service, which never comes. Its hook is over, and the server is not."""
     native(stage)
-    stage.snippet("agent-hook", ".claude/settings.json", replace=[("/tmp/some-server.log", stage.path("server.log"))])
+    stage.snippet("agent-hook", ".claude/settings.json",
+                  replace=[("/tmp/some-server.", stage.path("server."))])
     stage.said("server.log")
     with socket.create_server(("127.0.0.1", 0)) as service:
         stage.env.update(ANTHROPIC_API_KEY="none", ANTHROPIC_BASE_URL=f"http://127.0.0.1:{service.getsockname()[1]}")
