@@ -297,7 +297,7 @@ fn readme_and_manual_have_the_guarantees_of_the_doctor() {
     same_between(
         "README.md",
         "<!-- Written by `UPDATE=1 tests/run --test docs`, from src/doctor/guarantees.rs. -->\n",
-        "<!-- The end of what was written. -->\n",
+        "<!-- End of what was written. -->\n",
         &format!("\n{readme}\n"),
     );
     same_between(
@@ -599,7 +599,7 @@ fn the_costs_in_the_readme_were_measured() {
     same_between(
         "README.md",
         "<!-- Written by `UPDATE=1 tests/run --test docs`, from benches/results.md. -->\n",
-        "<!-- The end of what was written. -->\n",
+        "<!-- End of what was written. -->\n",
         &format!("\n{table}\nStart-up measured on {machine}.\n\n"),
     );
 }
@@ -711,7 +711,7 @@ fn the_readme_says_how_to_install_what_is_published() {
     same_between(
         "README.md",
         "<!-- Written by `UPDATE=1 tests/run --test docs`: how to install. -->\n",
-        "<!-- The end of what was written. -->\n",
+        "<!-- End of what was written. -->\n",
         &format!("\n{text}\n"),
     );
     // A reader meets neither form of what does not work.
@@ -763,7 +763,7 @@ fn played(name: &str) -> String {
     let begin = "<!-- Written by tests/hosts/survivors: the table. -->\n";
     let (_, rest) = text.split_once(begin).unwrap();
     let (table, _) = rest
-        .split_once("<!-- The end of what was written. -->")
+        .split_once("<!-- End of what was written. -->")
         .unwrap();
     table.to_owned()
 }

@@ -28,7 +28,7 @@ image() { # image TAG ENTRYPOINT...
 }
 image t /treaper --; ok "an image FROM scratch with treaper as its entrypoint" $? 0
 image bare /bin/sh -c 'exec "$@"' sh
-out() { rm -rf "$W/out"; mkdir "$W/out"; }
+out() { rm -rf "$W/out"; mkdir -m 777 "$W/out"; }
 run() { docker run --network none -v "$W/out:/out" "$@"; }
 gone() { [ "$(docker inspect -f '{{.State.Running}}' "$1")" = false ]; }
 code() { until_true gone "$1"; docker inspect -f '{{.State.ExitCode}}' "$1"; }
@@ -113,7 +113,11 @@ typed '\003' 'trap "exit 12" INT; echo >/out/up; while :; do sleep 0.05; done'; 
 typed '\034' 'trap "exit 13" QUIT; echo >/out/up; while :; do sleep 0.05; done'; ok "-it: Ctrl-\\" $? 13
 typed 'word\n' 'echo >/out/up; read x; test "$x" = word && exit 14'; ok "-it: the keyboard is the command's" $? 14
 
-run --rm --memory 32m --pids-limit 32 --read-only --user 65534:65534 --cap-drop ALL --security-opt no-new-privileges t sh -c 'exit 5'
-ok "read-only, no user, no capability, no new privileges" $? 5
+hardened=(--memory 32m --pids-limit 32 --read-only --user 65534:65534 --cap-drop ALL --security-opt no-new-privileges)
+ok "a hardened container has the engine's filter of system calls" \
+  "$(run --rm "${hardened[@]}" t sed -n 's/^Seccomp:\t//p' /proc/1/status)" 2
+run --rm "${hardened[@]}" t sh -c 'exit 5'; ok "read-only, no user, no capability, no new privileges" $? 5
+started hardened "${hardened[@]}" t /server; docker stop -t 10 hardened >/dev/null
+ok "the same: docker stop" "$(code hardened) $(cat "$W/out/worker" 2>&1)" "3 finished"
 docker rm -f $(docker ps -aq) >/dev/null 2>&1
 closing
