@@ -297,7 +297,7 @@ fn readme_and_manual_have_the_guarantees_of_the_doctor() {
     same_between(
         "README.md",
         "<!-- Written by `UPDATE=1 tests/run --test docs`, from src/doctor/guarantees.rs. -->\n",
-        "<!-- End of what was written. -->\n",
+        "<!-- The end. -->\n",
         &format!("\n{readme}\n"),
     );
     same_between(
@@ -599,7 +599,7 @@ fn the_costs_in_the_readme_were_measured() {
     same_between(
         "README.md",
         "<!-- Written by `UPDATE=1 tests/run --test docs`, from benches/results.md. -->\n",
-        "<!-- End of what was written. -->\n",
+        "<!-- The end. -->\n",
         &format!("\n{table}\nStart-up measured on {machine}.\n\n"),
     );
 }
@@ -622,8 +622,8 @@ fn installation(address: Option<&str>) -> String {
             "treaper has not been released yet. In this source tree, with Rust {rust} or later (rustup has it), type:\n\n\
              ```console\n$ cargo install --path . --locked\n```\n\n\
              That puts the binary into `~/.cargo/bin`; copy it to `/usr/bin` for desktop apps, sudo and services. On Debian, as root,\n\
-             `packaging/static/build` makes a static binary for containers, and `packaging/release` makes packages for apt, dnf, apk,\n\
-             pacman, pip and npm.\n"
+             `packaging/static/build` makes a static binary for containers and boards, and `packaging/release` makes packages for\n\
+             apt, dnf, apk, pacman, pip and npm.\n"
         );
     };
     let version = env!("CARGO_PKG_VERSION");
@@ -711,7 +711,7 @@ fn the_readme_says_how_to_install_what_is_published() {
     same_between(
         "README.md",
         "<!-- Written by `UPDATE=1 tests/run --test docs`: how to install. -->\n",
-        "<!-- End of what was written. -->\n",
+        "<!-- The end. -->\n",
         &format!("\n{text}\n"),
     );
     // A reader meets neither form of what does not work.
@@ -763,7 +763,7 @@ fn played(name: &str) -> String {
     let begin = "<!-- Written by tests/hosts/survivors: the table. -->\n";
     let (_, rest) = text.split_once(begin).unwrap();
     let (table, _) = rest
-        .split_once("<!-- End of what was written. -->")
+        .split_once("<!-- The end. -->")
         .unwrap();
     table.to_owned()
 }

@@ -245,7 +245,7 @@ def written(path, name, text):
     """`path` with this text between its marks."""
     with open(path) as file:
         whole = file.read()
-    begin, end = f"<!-- Written by tests/hosts/survivors: {name}. -->\n", "<!-- End of what was written. -->\n"
+    begin, end = f"<!-- Written by tests/hosts/survivors: {name}. -->\n", "<!-- The end. -->\n"
     head, rest = whole.split(begin)
     _, tail = rest.split(end, 1)
     return f"{head}{begin}\n{text}\n{end}{tail}"
