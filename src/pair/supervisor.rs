@@ -360,8 +360,10 @@ impl World for Supervisor<'_> {
             }
             if self.keeps_code_at.take_if(|at| *at <= now).is_some() {
                 prctl::keep_code();
-                self.tree
-                    .rehearse_stop(self.context.board.trigger().is_none());
+                if proc::is_in_memory_group_of_v1() {
+                    let is_running = self.context.board.trigger().is_none();
+                    self.tree.rehearse_stop(is_running);
+                }
             }
             let continues_at = self.tree.continues_at();
             let times = [deadline, continues_at, self.next_reap, self.keeps_code_at];

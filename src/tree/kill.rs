@@ -60,23 +60,21 @@ pub struct Sigkill {
 }
 
 impl Tree {
-    /// Touches what a stop writes to, if this process is in a memory cgroup of v1: once that is
-    /// full and its OOM killer is off, the stop would wait for these pages.
+    /// Touches what a stop writes to, for a process in a memory cgroup of v1: once that is full and
+    /// its OOM killer is off, the stop would wait for these pages.
     #[inline(never)]
     pub fn rehearse_stop(&mut self, is_running: bool) {
-        if proc::is_in_memory_group_of_v1() {
-            // With this array, the search below is as deep in the stack as a stop.
-            std::hint::black_box([0_u8; 8192]);
-            // What is known about the server is most likely in the same page.
-            let _ = Pid::new(pid::own()).map(|own| KILLED.insert(own));
-            // A name that a process has now is not to count in the stop.
-            let (spare, _) = (self.spare.take(), self.living());
-            self.spare = spare;
-            if is_running {
-                // Both write to the same page, and are not used again before a stop.
-                stderr::defer();
-                stderr::write_deferred();
-            }
+        // With this array, the search below is as deep in the stack as a stop.
+        std::hint::black_box([0_u8; 8192]);
+        // What is known about the server is most likely in the same page.
+        let _ = Pid::new(pid::own()).map(|own| KILLED.insert(own));
+        // A name that a process has now is not to count in the stop.
+        let (spare, _) = (self.spare.take(), self.living());
+        self.spare = spare;
+        if is_running {
+            // Both write to the same page, and are not used again before a stop.
+            stderr::defer();
+            stderr::write_deferred();
         }
     }
 
