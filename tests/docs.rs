@@ -762,9 +762,7 @@ fn played(name: &str) -> String {
     let text = read(name);
     let begin = "<!-- Written by tests/hosts/survivors: the table. -->\n";
     let (_, rest) = text.split_once(begin).unwrap();
-    let (table, _) = rest
-        .split_once("<!-- The end. -->")
-        .unwrap();
+    let (table, _) = rest.split_once("<!-- The end. -->").unwrap();
     table.to_owned()
 }
 
