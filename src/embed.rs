@@ -15,15 +15,15 @@ use crate::sys::{clone, startup};
 /// The file name of an installed treaper, and the `argv[0]` of a host that is started as treaper.
 const NAME: &str = "treaper";
 
-/// Names the file that this process runs, also after an update has replaced or deleted that.
-const OWN_FILE: &str = "/proc/self/exe";
+/// The file of this process, even if replaced. So spelled, it marks what [`command`] has started.
+const OWN_FILE: &str = "/proc/self/./exe";
 
 /// What [`command`] executes. [`dispatch`] sets it: without that, the child would be a second host.
 static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
 
 /// Lets this executable act as treaper. Call it first in `main`.
 ///
-/// In a process that [`command`] started, whose arguments begin with exactly `treaper --`, this
+/// In a process that [`command`] started, or whose arguments begin with exactly `treaper --`, this
 /// runs treaper and exits with its status. In every other process it returns at once.
 ///
 /// treaper needs a process with a single thread, since it forks without an exec. Otherwise it
@@ -32,7 +32,8 @@ static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
 #[allow(clippy::disallowed_methods, reason = "main does not go on")]
 pub fn dispatch() {
     let words: Vec<OsString> = std::env::args_os().collect();
-    if words.len() > 2 && words[0] == NAME && words[1] == "--" {
+    let is_own = startup::executable() == Some(OsStr::new(OWN_FILE));
+    if words.len() > 2 && words[1] == "--" && (is_own || words[0] == NAME) {
         clone::exit_now(run_treaper(&words));
     }
     EXECUTABLE.get_or_init(|| match startup::executable().map(std::path::absolute) {
@@ -50,7 +51,7 @@ fn run_treaper(words: &[OsString]) -> i32 {
     // Otherwise it would be `exe`, the name of the link, or have a blank, which hides the fields.
     let _ = rustix::thread::set_name(c"treaper");
     startup::find_arguments();
-    run::main(words)
+    run::main(&[&[NAME.into()], &words[1..]].concat())
 }
 
 /// A command that runs `program` behind treaper, in this executable.
@@ -59,7 +60,7 @@ fn run_treaper(words: &[OsString]) -> i32 {
 /// tokio there is `tokio::process::Command::from(treaper::command(program))`.
 ///
 /// - Options of treaper are variables, which `program` inherits: `.env("TREAPER_GRACE", "3s")`.
-/// - `spawn()` also succeeds if `program` cannot be started. Then the exit status is 127 (not
+/// - `arg0` changes nothing. `spawn()` also succeeds if `program` cannot be started. Then the exit status is 127 (not
 ///   found), 126 (not executable) or 125 (treaper failed), and the reason is on stderr.
 /// - SIGTERM to [`Child::id`](std::process::Child::id), which is treaper, stops `program` and all
 ///   that it started, and so does [`Child::kill`](std::process::Child::kill).

@@ -62,6 +62,17 @@ fn only_arguments_that_begin_with_treaper_and_two_dashes_start_treaper() {
     );
 }
 
+/// It would start the host again and again if `argv[0]` alone told the two apart, or another init.
+#[test]
+fn another_name_for_the_program_starts_no_second_host() {
+    for name in ["other", "", "tini"] {
+        let mut host = Command::new(HOST);
+        let host = host.args(["run", "sh", "-c", "echo $0; exit 7"]);
+        let result = outcome(host.env("ARG0", name));
+        assert_eq!(result, ("sh\n".to_owned(), Some(7)), "{name:?}");
+    }
+}
+
 #[test]
 fn a_host_whose_file_was_deleted_can_start_programs() {
     let directory = Directory::new();
