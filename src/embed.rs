@@ -60,8 +60,8 @@ fn run_treaper(words: &[OsString]) -> i32 {
 /// tokio there is `tokio::process::Command::from(treaper::command(program))`.
 ///
 /// - Options of treaper are variables, which `program` inherits: `.env("TREAPER_GRACE", "3s")`.
-/// - `arg0` changes nothing. `spawn()` also succeeds if `program` cannot be started. Then the exit status is 127 (not
-///   found), 126 (not executable) or 125 (treaper failed), and the reason is on stderr.
+/// - `arg0` is ignored. `spawn()` also succeeds if `program` cannot be started: the status is then
+///   127 (not found), 126 (not executable) or 125 (treaper failed), and the reason is on stderr.
 /// - SIGTERM to [`Child::id`](std::process::Child::id), which is treaper, stops `program` and all
 ///   that it started, and so does [`Child::kill`](std::process::Child::kill).
 /// - treaper stops `program` 5 s after a piped stdin closes, except in the first second. If that

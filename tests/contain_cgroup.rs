@@ -87,6 +87,23 @@ fn a_stubborn_tree_is_stopped_and_its_group_removed() {
     }
 }
 
+/// Its zombie stays in the group while the rest of it ends, and is met again by the walk.
+#[test]
+fn a_killed_process_whose_main_thread_had_ended_is_named_once() {
+    for (name, place, who) in places() {
+        let mut run = who(place.scene())
+            .start(&CGROUP.tree("server:ignore=TERM:mainless"))
+            .ready(&["server"]);
+        run.signal(libc::SIGTERM);
+        run.wait_clean();
+        let said = run.stderr();
+        assert!(
+            said.contains("had to SIGKILL 1 process ("),
+            "{name}: {said}"
+        );
+    }
+}
+
 /// There treaper ends by the signal that has ended the server.
 #[test]
 fn at_a_terminal_the_group_of_a_server_that_ends_by_a_signal_is_removed() {

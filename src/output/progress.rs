@@ -68,8 +68,7 @@ impl Voice for Own {
     }
 }
 
-/// Logs why treaper has sent the stop signal to a live server, or to `whom` if that has exited, and
-/// which option changes that.
+/// Logs why a live server, or `whom` if that has exited, got the stop signal, and how to change it.
 pub fn stopped_unasked(trigger: Trigger, signal: Signal, whom: &str) {
     let why = match trigger {
         Trigger::ParentExit => "the process that started treaper is gone",

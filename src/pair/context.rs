@@ -38,8 +38,7 @@ pub struct Context<'a> {
     pub spare: Option<Spare>,
 }
 
-/// What is prepared before any process is made. To free it, or to allocate beside it, would copy
-/// pages that the processes share.
+/// Prepared before any process is made. Freeing it, or allocating beside it, would copy pages.
 pub struct Prepared {
     pub hosts: Hosts,
     pub command: Command,

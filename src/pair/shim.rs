@@ -155,8 +155,7 @@ struct Shim<'a> {
     obeyed: u64,
     /// No process but the monitor has resumed it since.
     obeys: bool,
-    /// Not of the tree: children from before treaper was executed, their orphans, and children that
-    /// close files for the shim.
+    /// Not of the tree: children from before treaper's exec, their orphans, and what closes files.
     strangers: Vec<i32>,
 }
 

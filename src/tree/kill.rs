@@ -80,7 +80,8 @@ impl Tree {
 
     /// As [`Self::stop_rest`], but after a server that has ended, the filters of its output have so
     /// much `time` for the rest of it (`exec > >(tee LOG)` in a script): processes whose stdin is a
-    /// pipe that no process writes to any more, and is not that of treaper.
+    /// pipe that no process writes to any more, and is not that of treaper. Daemons have 0.1 s, as
+    /// some end with the server (that of tmux, the one that sudo starts for its command).
     pub fn stop_rest_after_filters(&mut self, signal: Signal, time: Duration) {
         let (now, own, mut found, mut more) = (clock::now(), self.stdin, false, 0..64);
         let began = self.waits.map_or_else(clock::ticks, |(.., began)| began);
@@ -91,6 +92,8 @@ impl Tree {
                 let pid = member.pid.get();
                 let is_near = || in_job || pid::session(pid).is_ok_and(|of| sessions.contains(&of));
                 let is_filter = || fd::stdin_is_over(pid, own) || is_new_copy(pid, began);
+                let is_daemon = || name_of_daemon(member.pid, sessions).is_some();
+                found = found || clock::ticks() < began + 10 && is_daemon();
                 found = found || is_near() && more.next().is_some() && is_filter();
             });
         }
@@ -254,7 +257,7 @@ impl Tree {
         cgroup.expel(&self.treaper);
         let victims = &mut self.sigkill.victims;
         if victims.count == 0 {
-            cgroup.members(&mut |pid| remember(victims, pid));
+            cgroup.members(&mut |pid| _ = KILLED.insert(pid).then(|| remember(victims, pid)));
         }
         cgroup.kill()
     }
