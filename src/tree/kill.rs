@@ -65,7 +65,7 @@ impl Tree {
     #[inline(never)]
     pub fn rehearse_stop(&mut self, is_running: bool) {
         // With this array, the search below is as deep in the stack as a stop.
-        std::hint::black_box([0_u8; 8192]);
+        std::hint::black_box([0_u8; 4096]);
         // What is known about the server is most likely in the same page.
         let _ = Pid::new(pid::own()).map(|own| KILLED.insert(own));
         // A name that a process has now is not to count in the stop.
