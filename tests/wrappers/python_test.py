@@ -145,6 +145,7 @@ except subprocess.CalledProcessError as error:
         for first in ("no-such-program", sys.executable):
             said = treaper.check_output([first, "-c", script, "a"], executable=sys.executable)
             self.assertEqual(said, b"['-c', 'a']\n")
+        self.assertEqual(treaper.call([], executable="/bin/true"), 0)
 
     def test_a_program_that_cannot_be_started(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -96,7 +96,7 @@ def _argv(args: Args, executable: Path | None = None, shell: bool = False) -> tu
     if shell:
         words = ["/bin/sh", "-c", *words]
     if executable is not None:
-        words[0] = executable
+        words[:1] = [executable]
     return [os.fsdecode(word) for word in words], words[0]
 
 
