@@ -15,16 +15,19 @@ use crate::sys::{clone, startup};
 /// The file name of an installed treaper, and the `argv[0]` of a host that is started as treaper.
 const NAME: &str = "treaper";
 
-/// The file of this process, even if replaced. So spelled, it marks what [`command`] has started.
-const OWN_FILE: &str = "/proc/self/./exe";
+/// Its first argument, which no setting of a `Command` can replace, as `arg0` replaces its name.
+const MARK: &str = "--treaper";
+
+/// Names the file that this process runs, also after an update has replaced or deleted that.
+const OWN_FILE: &str = "/proc/self/exe";
 
 /// What [`command`] executes. [`dispatch`] sets it: without that, the child would be a second host.
 static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
 
 /// Lets this executable act as treaper. Call it first in `main`.
 ///
-/// In a process that [`command`] started, or whose arguments begin with exactly `treaper --`, this
-/// runs treaper and exits with its status. In every other process it returns at once.
+/// In a process that [`command`] started, whose first argument is `--treaper`, this runs treaper
+/// and exits with its status. In every other process it returns at once. Not for a setuid program.
 ///
 /// treaper needs a process with a single thread, since it forks without an exec. Otherwise it
 /// writes an error to stderr and exits with 125. An async `main` runs beside the threads of its
@@ -32,8 +35,7 @@ static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
 #[allow(clippy::disallowed_methods, reason = "main does not go on")]
 pub fn dispatch() {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let is_own = startup::executable() == Some(OsStr::new(OWN_FILE));
-    if words.len() > 2 && words[1] == "--" && (is_own || words[0] == NAME) {
+    if words.len() > 2 && words[1] == MARK {
         clone::exit_now(run_treaper(&words));
     }
     EXECUTABLE.get_or_init(|| match startup::executable().map(std::path::absolute) {
@@ -51,7 +53,7 @@ fn run_treaper(words: &[OsString]) -> i32 {
     // Otherwise it would be `exe`, the name of the link, or have a blank, which hides the fields.
     let _ = rustix::thread::set_name(c"treaper");
     startup::find_arguments();
-    run::main(&[&[NAME.into()], &words[1..]].concat())
+    run::main(&[&[NAME.into(), "--".into()], &words[2..]].concat())
 }
 
 /// A command that runs `program` behind treaper, in this executable.
@@ -76,7 +78,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
         PathBuf::from("/dev/null").join(error)
     });
     let mut command = Command::new(executable);
-    command.arg0(NAME).arg("--").arg(program);
+    command.arg0(NAME).arg(MARK).arg(program);
     command
 }
 

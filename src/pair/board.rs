@@ -43,8 +43,7 @@ shared_words! {
         /// Set and cleared by the monitor before it reaps, until the server is reaped: whether the
         /// foreground group of the terminal belongs to this job.
         pub in_foreground: Flag,
-        /// Set by the shim before it looks at the reason to suspend itself once more, cleared by
-        /// the shim when it goes on.
+        /// Set by the shim before it looks once more why to suspend, cleared when it goes on.
         pub suspending: Flag,
         /// Set by the shim before it resumes a suspended monitor, cleared by the monitor when it
         /// takes the next SIGCONT, which is then not for the server.

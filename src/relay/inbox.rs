@@ -113,8 +113,7 @@ impl Inbox {
         }
     }
 
-    /// Notes that `count` of these bytes were written. Returns whether the message has ended, or
-    /// what is wrong with the next one.
+    /// Notes that `count` bytes were written. Returns if the message ended, or the next's fault.
     pub fn written(&mut self, count: usize) -> Result<bool, Fault> {
         self.start += count;
         if self.end != Some(self.start) {

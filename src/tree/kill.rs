@@ -238,8 +238,8 @@ impl Tree {
             if new {
                 progress = true;
                 remember(&mut victims, member.pid);
-                ledger.inspect(|ledger| record(*ledger, member.pid));
             }
+            ledger.inspect(|ledger| record(*ledger, member.pid));
             let result = member.send(Signal::KILL);
             if new || result.is_err() {
                 log_sent(member.pid, Signal::KILL, result);
