@@ -342,8 +342,7 @@ impl Shim<'_> {
         }
     }
 
-    /// Whether the server is suspended, or `/proc` does not show that. A server in a PID namespace
-    /// may be any child of the monitor.
+    /// Whether the server is, or may be, suspended: with a bell it may be any child of the monitor.
     fn server_may_be_suspended(&self) -> bool {
         if let Some(server) = self.server_pid() {
             return proc::may_be_suspended(server.get());

@@ -263,8 +263,7 @@ pub fn write_without_waiting(number: i32, bytes: &[u8]) -> Result<usize, Errno> 
             let can_write = || poll_one(number, Events::OUT, Duration::ZERO).contains(Events::OUT);
             match reopen(number, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
                 Ok(own) => write_at_once(own.as_fd(), bytes),
-                // Without /proc or a free descriptor. If another writer fills the pipe first, this
-                // write waits for the reader.
+                // Without /proc or a free descriptor. It waits if another writer fills the pipe.
                 Err(_) if can_write() => write_at_once(fd, bytes),
                 Err(_) => Err(Errno::AGAIN),
             }

@@ -65,7 +65,10 @@ pub fn keeps_code_at() -> Option<Duration> {
 
 /// Keeps the code of this process in memory, as far as `RLIMIT_MEMLOCK` allows it: a stop must not
 /// wait for a page that a full memory cgroup, or a hung file system, does not give. See `mlock(2)`.
+#[inline(never)]
 pub fn keep_code() {
+    // The stack too, as far down as a signal is handled: the fork has left pages that are shared.
+    std::hint::black_box([0_u8; 2048]);
     // SAFETY: the function gets what it expects, and nothing of this program.
     unsafe { libc::dl_iterate_phdr(Some(keep), ptr::null_mut()) };
 }

@@ -24,8 +24,7 @@ impl Tree {
         living
     }
 
-    /// Counts for the report, once, how many have just got the stop signal, or will: the living and
-    /// the children that ended since.
+    /// Counts once, for the report, who got the stop signal, or will: the living, and the just ended.
     pub fn count_signalled(&mut self) {
         let ledger = self.ledger.filter(|ledger| ledger.signalled().is_none());
         let Some(ledger) = ledger else { return };
