@@ -61,7 +61,7 @@ fn only_a_first_argument_that_is_the_mark_starts_treaper() {
     }
 }
 
-/// It would start the host again and again if `argv[0]` alone told the two apart, or another init.
+/// Otherwise it would start the host again and again, or act as another init.
 #[test]
 fn another_name_for_the_program_starts_no_second_host() {
     for name in ["other", "", "tini"] {

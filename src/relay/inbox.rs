@@ -113,7 +113,7 @@ impl Inbox {
         }
     }
 
-    /// Notes that `count` bytes were written. Returns if the message ended, or the next's fault.
+    /// Notes `count` written bytes. Returns whether that ends the message, or a fault of the next.
     pub fn written(&mut self, count: usize) -> Result<bool, Fault> {
         self.start += count;
         if self.end != Some(self.start) {

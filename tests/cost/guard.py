@@ -104,6 +104,8 @@ def memories(mode, command, own):
         try:
             found[f"{mode} {kind} memory"] = statistics.median(memory(command, own, before) for _ in range(5))
         except (OSError, subprocess.SubprocessError):
+            if before is None:
+                raise
             print(f"skipped: {mode} {kind} memory: this process cannot leave its memory group")
     return found
 

@@ -229,7 +229,7 @@ def forgotten(host):
     assert first == "main" and not done.stdout, done
     assert second.startswith("NotADirectory ") and "treaper::dispatch() was not called first in main" in second, second
     # The guard and not the path is what ends it: this host would run itself.
-    done = run("host-forgetful", "--", "echo", "ran", argv0=b"treaper")
+    done = run("host-forgetful", "--treaper", "echo", "ran", argv0=b"treaper")
     assert done.stderr.decode().splitlines()[0] == "main", done
 
 
