@@ -688,6 +688,42 @@ fn a_host_that_closes_its_stdin_drains_the_server_as_without_a_relay() {
     assert_eq!(exit.code(), Some(0));
 }
 
+/// Both pipes and the buffer between them are full when the host leaves.
+#[test]
+fn a_host_that_closes_a_full_stdin_stops_a_server_that_reads_nothing() {
+    for on_socket in [false, true] {
+        let scene = Scene::new();
+        let source = format!("unix:{}", scene.directory().join("socket").display());
+        let (far, mut host): (OwnedFd, File) = if on_socket {
+            let (near, far) = sockets();
+            (far, near.into())
+        } else {
+            let (far, near) = std::io::pipe().unwrap();
+            (far.into(), OwnedFd::from(near).into())
+        };
+        sys::set_nonblocking(host.as_raw_fd());
+        let scene = scene.with(|command| {
+            command.stdin(far);
+        });
+        let options = ["--inject", &source, "--stdin=watch", "--drain=100ms"];
+        let mut run = scene.start(&Wrap::Treaper(&options).command(&["sleep", "1000"]));
+        let mut written = 0;
+        let mut since = sys::now_ms();
+        while sys::now_ms() < since + 500 {
+            match host.write(&[b'x'; 4096]) {
+                Ok(count) => (written, since) = (written + count, sys::now_ms()),
+                Err(_) => sys::pause_for(Duration::from_millis(10)),
+            }
+        }
+        assert!(written > 180 << 10, "{written}");
+        assert!(!run.ends_within(Duration::from_millis(300)));
+        drop(host);
+        run.wait_clean();
+        let log = run.stderr();
+        assert!(log.contains("stdin-eof"), "on a socket: {on_socket}: {log}");
+    }
+}
+
 #[test]
 fn a_fifo_whose_writer_left_before_the_start_has_ended() {
     let scene = Scene::new();

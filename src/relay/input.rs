@@ -59,8 +59,11 @@ impl Input {
     }
 
     pub fn list(&self, wanted: &mut Wanted, now: Duration) {
-        let host = self.host.as_ref().filter(|_| self.inbox.rest().is_empty());
-        wanted.add(Awaited::Stdin, host, Events::IN);
+        // While more waits for the server, only the end of stdin is looked for, until it was seen.
+        let is_read = self.inbox.rest().is_empty();
+        let host = self.host.as_ref().filter(|_| is_read || !self.is_complete);
+        let events = if is_read { Events::IN } else { Events::RDHUP };
+        wanted.add(Awaited::Stdin, host, events);
         let openings = self.openings.as_ref().filter(|_| self.fifo.is_some());
         wanted.add(Awaited::Stdin, openings, Events::IN);
         // Before the server, which may end once it had all messages of a writer that has ended.
@@ -77,9 +80,14 @@ impl Input {
         let Some(host) = &self.host else {
             return self.resume();
         };
+        if !self.inbox.rest().is_empty() {
+            // The server's stdin cannot end before all that waits has room there.
+            self.is_complete = true;
+            return self.server.iter().for_each(Stream::make_room);
+        }
         match self.inbox.fill(CHUNK, |bytes| host.read(bytes)) {
             Ok(1..) => {
-                self.last = clock::now();
+                (self.is_complete, self.last) = (false, clock::now());
                 turns.host_read(self.inbox.rest(), self.last);
             }
             Err(errno) if stream::is_for_later(errno) => {}

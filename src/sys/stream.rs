@@ -84,6 +84,12 @@ impl Stream {
         moved
     }
 
+    /// Makes room for 1 MiB, as far as limits allow it. See `F_SETPIPE_SZ`, `SO_SNDBUF`.
+    pub fn make_room(&self) {
+        let _ = rustix::pipe::fcntl_setpipe_size(&self.fd, 1 << 20);
+        let _ = sockopt::set_socket_send_buffer_size(&self.fd, 1 << 20);
+    }
+
     /// The place of a pipe, which counts neither as a reader nor as a writer. `ENOENT`: no `/proc`.
     pub fn place(&self) -> Result<OwnedFd, Errno> {
         reopen(self.as_raw_fd(), OFlags::PATH)
