@@ -272,7 +272,7 @@ fn an_option_that_has_taken_the_command_is_named() {
         ),
         (
             &["--rewrite=KILL:TERM", "true"],
-            "--rewrite: invalid value 'KILL:TERM': no process can treat SIGKILL as another signal",
+            "--rewrite: invalid value 'KILL:TERM': SIGKILL and SIGSTOP cannot be rewritten",
         ),
     ] {
         let output = Command::new(TREAPER).args(words).output().unwrap();

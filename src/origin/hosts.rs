@@ -135,13 +135,10 @@ pub fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
         // The opened process is the right one only if it is still the parent now.
         let Ok(stat) = proc.stat(current) else { return };
         hosts.gone |= stat.parent != above;
-        let fd = match opened {
-            Ok(fd) if stat.parent == above => fd,
-            _ => return,
-        };
-        hosts
-            .watched
-            .push(Watched::new(above, fd, Trigger::ParentExit));
+        let fd = opened.ok().filter(|_| stat.parent == above);
+        let Some(fd) = fd else { return };
+        let watched = Watched::new(above, fd, Trigger::ParentExit);
+        hosts.watched.push(watched);
         current = above;
     }
 }
@@ -279,8 +276,7 @@ pub fn hidden_behind(pid: i32) -> Option<i32> {
 }
 
 fn is_shell_with_a_command(proc: View, pid: i32) -> bool {
-    let mut buffer = [0; 512];
-    proc.cmdline(pid, &mut buffer)
+    proc.cmdline(pid, &mut [0; 512])
         .is_ok_and(shell::was_given_a_command)
 }
 

@@ -101,12 +101,10 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
             || !wait::is_child(pid) && !is_below(&pid)
             || shim.strangers.contains(&pid.get()),
         suspended: None,
-        stop_sent: if board.stop_sent.get() {
-            StopSent::ByTreaper
-        } else if is_below(&pid) {
-            StopSent::No
-        } else {
-            StopSent::PerhapsByKernel
+        stop_sent: match board.stop_sent.get() {
+            true => StopSent::ByTreaper,
+            false if is_below(&pid) => StopSent::No,
+            false => StopSent::PerhapsByKernel,
         },
     });
     let containment = if namespace { Containment::Group } else { level };

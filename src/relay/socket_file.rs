@@ -32,9 +32,8 @@ impl SocketFile {
     pub fn open(path: &Path) -> Result<Self, String> {
         let length = path.as_os_str().len();
         if length > LONGEST_PATH {
-            return Err(format!(
-                "the path has {length} bytes, and the name of a socket has at most {LONGEST_PATH}"
-            ));
+            let sizes = format!("{length} bytes, and that of a socket has at most {LONGEST_PATH}");
+            return Err(format!("the path has {sizes}"));
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err("the path names a folder".to_owned());

@@ -35,10 +35,9 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
             break;
         }
     }
-    let duration = u64::try_from(nanos).ok().map(Duration::from_nanos);
-    duration
-        .filter(|time| *time <= MAX_DURATION)
-        .ok_or(OUT_OF_RANGE)
+    let time = u64::try_from(nanos).map(Duration::from_nanos).ok();
+    let time = time.filter(|time| *time <= MAX_DURATION);
+    time.ok_or(OUT_OF_RANGE)
 }
 
 const EXPECTED: &str = "expected a duration such as 500ms, 5s, 1m30s or plain seconds";
@@ -92,8 +91,7 @@ pub fn rewrite(text: &str) -> Result<(Signal, Option<Signal>), &'static str> {
     let (from, to) = parts.ok_or("expected FROM:TO, two signals (TO 0 drops FROM)")?;
     let to = if to == "0" { None } else { Some(signal(to)?) };
     match signal(from)? {
-        Signal::KILL => Err("no process can treat SIGKILL as another signal"),
-        Signal::STOP => Err("no process can treat SIGSTOP as another signal"),
+        Signal::KILL | Signal::STOP => Err("SIGKILL and SIGSTOP cannot be rewritten"),
         from => Ok((from, to)),
     }
 }

@@ -242,9 +242,7 @@ impl StandardStream {
             *polled = IGNORED;
             let until = self.complete_until;
             if until.is_some_and(|until| clock::now() < until) {
-                log::info!(
-                    "stdin ended within the first second, so it is complete input and not a trigger"
-                );
+                log::info!("stdin ended in the first second: it is complete input");
                 // No process of the host is left that could write.
                 if let Some(idle) = idle {
                     idle.stand_still();

@@ -104,13 +104,10 @@ fn is_unnamed_socket() -> bool {
 
 /// The number of the pipe without a name that `fd` is one end of.
 pub fn pipe(fd: i32) -> Option<u64> {
-    let target = proc::view()
-        .and_then(|proc| proc.target(pid::own(), fd))
-        .ok()?;
-    let number = target
-        .strip_prefix(b"pipe:[")?
-        .split(|byte| *byte == b']')
-        .next()?;
+    let proc = proc::view().ok()?;
+    let target = proc.target(pid::own(), fd).ok()?;
+    let number = target.strip_prefix(b"pipe:[")?;
+    let number = number.split(|byte| *byte == b']').next()?;
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
@@ -118,10 +115,11 @@ pub fn pipe(fd: i32) -> Option<u64> {
 pub fn stdin_is_over(pid: i32, other: Option<u64>) -> bool {
     let path = proc::Path::of(format_args!("/proc/{pid}/fd/0"));
     // This does not open it, and a pipe without a name is of no file system that could wait.
-    let place = proc::view()
-        .and_then(|_| open(path.as_c_str(), OFlags::PATH))
-        .ok();
-    let place = place.filter(|place| pipe(place.as_raw_fd()).is_some_and(|own| Some(own) != other));
+    let place = proc::view().and_then(|_| open(path.as_c_str(), OFlags::PATH));
+    let is_another = |own| Some(own) != other;
+    let place = place
+        .ok()
+        .filter(|place| pipe(place.as_raw_fd()).is_some_and(is_another));
     let input = place.and_then(|place| reopen(place.as_raw_fd(), OFlags::NONBLOCK).ok());
     input.is_some_and(|input| poll::has_hung_up(input.as_raw_fd()))
 }
@@ -290,8 +288,7 @@ pub fn leave_directory() {
 /// Lets this process use as much of `resource` as it may. See `getrlimit(2)`.
 pub fn raise_limit(resource: Resource) {
     // Not by rustix, which panics if a filter refuses the call.
-    let limits = nix::sys::resource::getrlimit(resource).ok();
-    if let Some((_, most)) = limits.filter(|(now, most)| now != most) {
+    if let Ok((_, most)) = nix::sys::resource::getrlimit(resource) {
         let _ = nix::sys::resource::setrlimit(resource, most, most);
     }
 }
