@@ -724,6 +724,21 @@ fn a_host_that_closes_a_full_stdin_stops_a_server_that_reads_nothing() {
     }
 }
 
+/// The host has nothing waiting, but a part of an injected message is all that the pipe can hold.
+#[test]
+fn the_end_of_stdin_is_seen_behind_half_of_an_injected_message() {
+    let (mut run, path) = start(&["--stdin=watch", "--drain=100ms"], &["sleep", "1000"]);
+    let mut message = vec![b'x'; LARGE];
+    message.push(b'\n');
+    until("the socket", || path.exists());
+    let mut writer = connect(&path);
+    writer.write_all(&message).unwrap();
+    common::until_it_rests(run.relay());
+    run.close_stdin();
+    run.wait_clean();
+    assert!(run.stderr().contains("stdin-eof"), "{}", run.stderr());
+}
+
 #[test]
 fn a_fifo_whose_writer_left_before_the_start_has_ended() {
     let scene = Scene::new();

@@ -6,6 +6,8 @@ mod common;
 mod messages;
 
 use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -133,6 +135,35 @@ fn input_that_the_server_does_not_read_is_no_silence() {
     run.wait_clean();
     let (mut run, _) = start(&["--idle=500ms"], "exec sleep 1000");
     run.write_stdin(b"x\n");
+    is_stopped(&mut run);
+}
+
+/// The report of an error in its queue is no end of stdin: once all is read, silence counts again.
+#[test]
+fn a_queued_error_while_input_waits_does_not_stop_the_clock() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    sys::time_stamps(far.as_raw_fd());
+    let mut stamped = far.try_clone().unwrap();
+    let scene = Scene::new().with(|command| {
+        command.stdin(OwnedFd::from(far));
+    });
+    let source = format!(
+        "--inject=unix:{}",
+        scene.directory().join("socket").display()
+    );
+    let options = [&source, "--stdin=watch", "--idle=1s"];
+    let go = scene.directory().join("go");
+    sys::mkfifo(&go);
+    let script = format!("read -r go <'{}'; exec cat >/dev/null", go.display());
+    let server = ["sh", "-c", &script];
+    let mut run = scene.start(&Wrap::Treaper(&options).command(&server));
+    host.write_all(&vec![b'x'; 250 << 10]).unwrap();
+    common::until_it_rests(run.relay());
+    stamped.write_all(b"stamped").unwrap();
+    common::until_it_rests(run.relay());
+    std::fs::write(&go, "go\n").unwrap();
     is_stopped(&mut run);
 }
 

@@ -16,6 +16,7 @@ use crate::sys::{clock, fd};
 pub const NO_READER: &str = "the server is gone or no longer reads stdin";
 
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub struct Input {
     /// The stdin of treaper, until it has ended.
     host: Option<Stream>,
@@ -30,6 +31,8 @@ pub struct Input {
     place: Option<OwnedFd>,
     /// The server's stdin is full.
     is_blocked: bool,
+    /// It was enlarged, so that it can end behind all that waits. Perhaps by a false report.
+    has_room: bool,
     pub others: Connections,
     /// The writer of the last message, [`HOST`] or one more than a place of `others`.
     writer: usize,
@@ -59,9 +62,9 @@ impl Input {
     }
 
     pub fn list(&self, wanted: &mut Wanted, now: Duration) {
-        // While more waits for the server, only the end of stdin is looked for, until it was seen.
+        // While more waits for the server, only the end of stdin is looked for.
         let is_read = self.inbox.rest().is_empty();
-        let host = self.host.as_ref().filter(|_| is_read || !self.is_complete);
+        let host = self.host.as_ref().filter(|_| is_read || !self.has_room);
         let events = if is_read { Events::IN } else { Events::RDHUP };
         wanted.add(Awaited::Stdin, host, events);
         let openings = self.openings.as_ref().filter(|_| self.fifo.is_some());
@@ -77,23 +80,22 @@ impl Input {
     }
 
     pub fn read_host(&mut self, turns: &mut Turns) {
-        let Some(host) = &self.host else {
-            return self.resume();
-        };
+        let end = self.host.as_ref();
+        let Some(end) = end else { return self.resume() };
         if !self.inbox.rest().is_empty() {
-            // The server's stdin cannot end before all that waits has room there.
-            self.is_complete = true;
+            self.has_room = true;
             return self.server.iter().for_each(Stream::make_room);
         }
-        match self.inbox.fill(CHUNK, |bytes| host.read(bytes)) {
+        match self.inbox.fill(CHUNK, |bytes| end.read(bytes)) {
             Ok(1..) => {
-                (self.is_complete, self.last) = (false, clock::now());
+                self.last = clock::now();
                 turns.host_read(self.inbox.rest(), self.last);
             }
             Err(errno) if stream::is_for_later(errno) => {}
             // An error of the connection is its end.
             Ok(0) | Err(_) => {
                 self.is_complete = true;
+                self.server.iter().for_each(Stream::make_room);
                 self.fifo = self.host.take().filter(|_| self.openings.is_some());
                 // The last line counts also without a newline. All of it is written. If a turn
                 // begins now, no cancel of another writer can follow it.
@@ -109,8 +111,7 @@ impl Input {
     fn resume(&mut self) {
         let _ = self.openings.as_ref().map(Writes::take);
         let is_back = |fifo: &mut Stream| {
-            let fd = fifo.as_raw_fd();
-            !poll::has_hung_up(fd) || fd::unread(fd) > 0
+            !poll::has_hung_up(fifo.as_raw_fd()) || fd::unread(fifo.as_raw_fd()) > 0
         };
         let Some(fifo) = self.fifo.take_if(is_back) else {
             return;

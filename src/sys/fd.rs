@@ -190,8 +190,7 @@ pub fn may_append(path: &OsStr) -> Result<(), Errno> {
     rustix::fs::access(&parent, Access::WRITE_OK | Access::EXEC_OK)
 }
 
-/// Keeps descriptor `number`, except 2, from the server. `EBADF`: it is closed, or cannot be
-/// written to. See `fcntl(2)`.
+/// Keeps `number`, except 2, from the server. `EBADF`: closed, or read-only. See `fcntl(2)`.
 pub fn reserve(number: i32) -> Result<(), Errno> {
     let flags = rustix::io::fcntl_getfd(std_fd(number))?;
     let mode = rustix::fs::fcntl_getfl(std_fd(number))?;
