@@ -127,6 +127,24 @@ fn a_daemon_that_ends_with_the_server_is_neither_signalled_nor_named() {
     }
 }
 
+/// As the telemetry of Next.js, which is sent by a process that the server starts as it exits.
+#[test]
+fn a_daemon_that_was_just_started_has_time_for_its_errand() {
+    let script = "setsid sh -c 'trap \"echo TERM >told\" TERM; sleep 0.5; echo over >out' & exit 3";
+    let wraps: [&[&str]; 3] = [&[], &["--no-guard"], &["--contain=pidns"]];
+    for options in wraps {
+        // It has a second, in which a busy machine may not have run it.
+        let is_clean = |_| {
+            let mut run = play(Some(options), script);
+            assert_eq!(run.wait_clean().code(), Some(3), "{options:?}");
+            let read = |name| fs::read_to_string(run.directory().join(name)).unwrap_or_default();
+            let found = [read("out"), read("told"), run.stderr()];
+            found == ["over\n", "", ""]
+        };
+        assert!((0..20).any(is_clean), "{options:?}");
+    }
+}
+
 #[test]
 fn control_without_treaper_a_filter_lives_on() {
     let mut run = play(

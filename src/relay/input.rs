@@ -113,9 +113,8 @@ impl Input {
         let is_back = |fifo: &mut Stream| {
             !poll::has_hung_up(fifo.as_raw_fd()) || fd::unread(fifo.as_raw_fd()) > 0
         };
-        let Some(fifo) = self.fifo.take_if(is_back) else {
-            return;
-        };
+        let fifo = self.fifo.take_if(is_back);
+        let Some(fifo) = fifo else { return };
         if let Some(place) = self.place.take() {
             match Stream::open_again(&place, OFlags::WRONLY) {
                 Ok(server) => self.server = Some(server),

@@ -81,7 +81,8 @@ impl Tree {
     /// As [`Self::stop_rest`], but after a server that has ended, the filters of its output have so
     /// much `time` for the rest of it (`exec > >(tee LOG)` in a script): processes whose stdin is a
     /// pipe that no process writes to any more, and is not that of treaper. Daemons have 0.1 s, as
-    /// some end with the server (that of tmux, the one that sudo starts for its command).
+    /// some end with the server (that of tmux, the one that sudo starts for its command), or until
+    /// they are 1 s old, as the server may have started them for a last errand (Next.js).
     pub fn stop_rest_after_filters(&mut self, signal: Signal, time: Duration) {
         let (now, own, mut found, mut more) = (clock::now(), self.stdin, false, 0..64);
         let began = self.waits.map_or_else(clock::ticks, |(.., began)| began);
@@ -92,8 +93,11 @@ impl Tree {
                 let pid = member.pid.get();
                 let is_near = || in_job || pid::session(pid).is_ok_and(|of| sessions.contains(&of));
                 let is_filter = || fd::stdin_is_over(pid, own) || is_new_copy(pid, began);
+                let is_young = |stat: proc::Stat| clock::ticks() < stat.started + 100;
+                let has_time =
+                    || clock::ticks() < began + 10 || proc::stat(pid).is_ok_and(is_young);
                 let is_daemon = || name_of_daemon(member.pid, sessions).is_some();
-                found = found || clock::ticks() < began + 10 && is_daemon();
+                found = found || has_time() && is_daemon();
                 found = found || is_near() && more.next().is_some() && is_filter();
             });
         }
@@ -144,9 +148,8 @@ impl Tree {
         if let Some((signal, _, end, _)) = self.waits {
             return self.stop_rest_after_filters(signal, end.saturating_sub(now));
         }
-        let Some(mut step) = self.first_step.filter(|step| step.walk_at.is_some()) else {
-            return;
-        };
+        let step = self.first_step.filter(|step| step.walk_at.is_some());
+        let Some(mut step) = step else { return };
         if self.reaped != step.reaped && now < step.since + FIRST_STEP_TIME {
             (step.reaped, step.walk_at) = (self.reaped, Some(now + QUIET_TIME));
             self.first_step = Some(step);
@@ -283,9 +286,8 @@ impl Tree {
     /// Sends the stop signal to the server, if treaper has not sent it yet, then SIGCONT if it is
     /// suspended, since it could not handle the signal. Returns whether the server was there.
     pub fn ensure_server_stop(&mut self, signal: Signal) -> bool {
-        let Some(server) = self.server.as_mut().filter(|server| !server.reaped) else {
-            return false;
-        };
+        let server = self.server.as_mut().filter(|server| !server.reaped);
+        let Some(server) = server else { return false };
         if mem::replace(&mut server.stop_sent, StopSent::ByTreaper) == StopSent::ByTreaper {
             return true;
         }

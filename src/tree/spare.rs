@@ -78,9 +78,8 @@ impl Spare {
         let number = leader.map_or(pid.get(), |_| session);
         let is_daemon =
             |stat: &Stat| below && session == pid.get() || self.is_named(number, stat.name);
-        let Some(daemon) = leader.or_else(itself).filter(is_daemon) else {
-            return below;
-        };
+        let daemon = leader.or_else(itself).filter(is_daemon);
+        let Some(daemon) = daemon else { return below };
         if let Some(at) = self.place(0) {
             self.known.started.set(at, daemon.started);
             self.known.leaders.set(at, session as u64);
