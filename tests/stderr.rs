@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use common::scene::Directory;
-use common::{Scene, TREAPER, Wrap, proc, skip, sys};
+use common::{Scene, TREAPER, Wrap, proc, skip, sys, until};
 
 /// Runs the command, and returns what the host reads.
 fn run(options: &[&str], file: &Path, command: &[&str]) -> Output {
@@ -498,6 +498,42 @@ fn a_plain_file_is_not_written_as_long_as_a_process_of_the_tree_is_alive() {
         let stop = all.strip_prefix(&first).unwrap();
         assert!(stop.starts_with("treaper: trigger: "), "{stop}");
         assert!(stop.contains("had to SIGKILL"), "{stop}");
+    }
+}
+
+/// The monitor, which was to write it at the end of the stop, is killed before.
+#[test]
+fn a_plain_file_gets_the_reason_of_a_stop_whose_monitor_is_killed() {
+    for options in LEVELS {
+        if options.contains(&"--contain=pidns") && !sys::is_root() {
+            skip("pidns without root depends on the machine");
+            continue;
+        }
+        if options.contains(&"--no-guard") {
+            continue;
+        }
+        let scene = Scene::new().stdin_pipe();
+        let file = scene.directory().join("errors");
+        let more = [
+            "--stderr",
+            file.to_str().unwrap(),
+            "--stdin=watch",
+            "--drain=10ms",
+        ];
+        let script = "trap 'echo told; sleep 1; exit' TERM; echo up; while :; do sleep 0.05; done";
+        let options = [&more[..], options].concat();
+        let mut run = scene.start(&Wrap::Treaper(&options).command(&["sh", "-c", script]));
+        until("the server", || run.stdout() == "up\n");
+        run.close_stdin();
+        until("the stop signal", || run.stdout() == "up\ntold\n");
+        sys::kill(run.monitor(), libc::SIGKILL).unwrap();
+        run.wait_clean();
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(
+            text.matches("treaper: stdin-eof: stdin has closed").count(),
+            1,
+            "{text}"
+        );
     }
 }
 

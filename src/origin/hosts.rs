@@ -108,9 +108,8 @@ pub fn find(config: &Config, sighup_ignored: bool) -> Result<Hosts, Error> {
 /// Watches the parent, and each process behind a launcher, which wants the server, and which the
 /// launcher may outlive. The search ends at a process that may not be read in `/proc`.
 pub fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
-    let Some(mut current) = parent_that_counts(sighup_ignored) else {
-        return;
-    };
+    let current = parent_that_counts(sighup_ignored);
+    let Some(mut current) = current else { return };
     (hosts.parent, hosts.starter) = (Some(Parent::new(current)), current);
     // Before it is opened, the pid may get to another process. So `watch_parent` compares getppid()
     // again. Without a pidfd, the parent-death signal and getppid() are still there.
@@ -128,9 +127,8 @@ pub fn find_parent(hosts: &mut Hosts, sighup_ignored: bool) {
     for _ in 0..MAX_LAUNCHERS {
         let above = behind_launcher(proc, current, stdin);
         // As in `parent_that_counts`: otherwise `nohup` is between the two.
-        let Some(above) = above.filter(|above| !sighup_ignored || ignores_hup(*above)) else {
-            return;
-        };
+        let above = above.filter(|above| !sighup_ignored || ignores_hup(*above));
+        let Some(above) = above else { return };
         let opened = pidfd::open(above);
         // The opened process is the right one only if it is still the parent now.
         let Ok(stat) = proc.stat(current) else { return };
@@ -236,9 +234,8 @@ fn was_adopted_by(parent: i32, stdin: Option<&Target>) -> bool {
 /// dumb-init starts its command in a session of its own, with its stdin. So a container's init that
 /// has `stdin`, or hides its own, may have started this process, or treaper, whose stdin is stderr.
 fn is_init(parent: i32, stdin: Option<&Target>) -> bool {
-    let Ok(name) = proc::stat(parent).map(|stat| stat.name) else {
-        return false;
-    };
+    let name = proc::stat(parent).map(|stat| stat.name);
+    let Ok(name) = name else { return false };
     let target = |fd| proc::view().and_then(|proc| proc.target(parent, fd)).ok();
     let has_another = |own: Target| Some(&own) != stdin && target(STDERR) != Some(own);
     match name.as_bytes() {

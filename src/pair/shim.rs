@@ -118,6 +118,12 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
     let has_begun = context.config.finally.is_some() && board.take_over_finally(namespace);
     // Once the tree is empty, or the command of `--finally` runs, nothing else is left to do.
     let last = board.plan(policy);
+    stderr::defer();
+    let is_lost = board.stop_sent.get() && !last.is_over() && fd::may_wait(fd::STDERR);
+    // The monitor was to write this once the stop is over: a file system might keep it waiting.
+    if let Some(trigger) = last.trigger.filter(|_| is_lost) {
+        progress::stopped_unasked(trigger, supervisor.stop_signal(&last), "the server");
+    }
     let (plan, first) = if last.state == State::Done || has_begun && last.is_over() {
         (last, None)
     } else {

@@ -235,7 +235,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn stop_signal(&self, plan: &Plan) -> Signal {
+    pub fn stop_signal(&self, plan: &Plan) -> Signal {
         match self.context.manner.parent_signal {
             Some(signal) if plan.trigger == Some(Trigger::ParentExit) => signal,
             _ => self.context.config.signal,

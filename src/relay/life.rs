@@ -168,9 +168,8 @@ impl Relay {
     /// Takes signals that have arrived, and waits for the first one; some, as they may never end.
     fn take_signals(&mut self, mut time: Duration) -> Result<(), Errno> {
         for _ in 0..100 {
-            let Some(arrival) = arrival::wait_any(Some(time))? else {
-                break;
-            };
+            let arrival = arrival::wait_any(Some(time))?;
+            let Some(arrival) = arrival else { break };
             time = Duration::ZERO;
             if self.child.loses_host() {
                 self.report(Trigger::ParentExit);

@@ -89,9 +89,8 @@ pub fn find_arguments() {
 /// and `pkill -f` see, cut to the length of the old one. See `PR_SET_NAME(2const)`.
 pub fn set_names(name: &CStr) {
     let _ = rustix::thread::set_name(name);
-    let Some(place) = PLACE.get().filter(|place| !place.is_empty()) else {
-        return;
-    };
+    let place = PLACE.get().filter(|place| !place.is_empty());
+    let Some(place) = place else { return };
     // SAFETY: these bytes are the argument strings that the kernel has put on the stack; they are
     // writable, and there is no other reference to them: treaper uses copies.
     let place = unsafe { std::slice::from_raw_parts_mut(place.start as *mut u8, place.len()) };

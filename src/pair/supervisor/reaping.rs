@@ -97,9 +97,8 @@ impl Supervisor<'_> {
     /// is asked before the server is reaped.
     fn note_foreground(&mut self) {
         let server = self.tree.living_server();
-        let Some(server) = server.filter(|_| self.context.place.job_control) else {
-            return;
-        };
+        let server = server.filter(|_| self.context.place.job_control);
+        let Some(server) = server else { return };
         let in_foreground = self.context.board.in_foreground;
         match proc::stat(server.get()) {
             Ok(stat) if stat.foreground == stat.group => in_foreground.set(true),

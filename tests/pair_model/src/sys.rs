@@ -132,7 +132,7 @@ pub mod exec {
 pub mod fd {
     use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-    pub use treaper::sys::fd::{Kind, STDIN, STDOUT};
+    pub use treaper::sys::fd::{Kind, STDERR, STDIN, STDOUT};
 
     pub use crate::actor::keep;
 
@@ -141,6 +141,10 @@ pub mod fd {
     }
 
     pub const fn stdin_is_over(_: i32, _: Option<u64>) -> bool {
+        false
+    }
+
+    pub const fn may_wait(_: i32) -> bool {
         false
     }
 
