@@ -108,9 +108,8 @@ impl Cgroup {
         let _ = freeze(b"1");
         self.members(&mut |pid| {
             // The pidfd is opened before the proof, so that the signal reaches this member only.
-            let Ok(fd) = pidfd::open(pid.get()) else {
-                return;
-            };
+            let fd = pidfd::open(pid.get());
+            let Ok(fd) = fd else { return };
             let mut is_member = false;
             self.members(&mut |member| is_member |= member == pid);
             if is_member {

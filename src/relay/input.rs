@@ -31,7 +31,7 @@ pub struct Input {
     place: Option<OwnedFd>,
     /// The server's stdin is full.
     is_blocked: bool,
-    /// It was enlarged, so that it can end behind all that waits. Perhaps by a false report.
+    /// A report about stdin, perhaps a false one, has made room there for all that waits.
     has_room: bool,
     pub others: Connections,
     /// The writer of the last message, [`HOST`] or one more than a place of `others`.
@@ -62,7 +62,7 @@ impl Input {
     }
 
     pub fn list(&self, wanted: &mut Wanted, now: Duration) {
-        // While more waits for the server, only the end of stdin is looked for.
+        // While more waits for the server, only the end of stdin is looked for, once.
         let is_read = self.inbox.rest().is_empty();
         let host = self.host.as_ref().filter(|_| is_read || !self.has_room);
         let events = if is_read { Events::IN } else { Events::RDHUP };
@@ -95,7 +95,8 @@ impl Input {
             // An error of the connection is its end.
             Ok(0) | Err(_) => {
                 self.is_complete = true;
-                self.server.iter().for_each(Stream::make_room);
+                let full = self.server.iter().filter(|_| self.is_blocked);
+                full.for_each(Stream::make_room);
                 self.fifo = self.host.take().filter(|_| self.openings.is_some());
                 // The last line counts also without a newline. All of it is written. If a turn
                 // begins now, no cancel of another writer can follow it.

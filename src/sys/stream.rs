@@ -84,7 +84,7 @@ impl Stream {
         moved
     }
 
-    /// Makes room for 1 MiB, as far as limits allow it. See `F_SETPIPE_SZ`, `SO_SNDBUF`.
+    /// Makes room for 1 MiB, if limits allow it. See `F_SETPIPE_SZ`, `SO_SNDBUF`.
     pub fn make_room(&self) {
         let _ = rustix::pipe::fcntl_setpipe_size(&self.fd, 1 << 20);
         let _ = sockopt::set_socket_send_buffer_size(&self.fd, 1 << 20);
