@@ -97,7 +97,7 @@ impl Tree {
                 let has_time =
                     || clock::ticks() < began + 10 || proc::stat(pid).is_ok_and(is_young);
                 let is_daemon = || name_of_daemon(member.pid, sessions).is_some();
-                found = found || has_time() && is_daemon();
+                found = found || is_daemon() && has_time();
                 found = found || is_near() && more.next().is_some() && is_filter();
             });
         }
