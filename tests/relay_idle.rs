@@ -5,6 +5,7 @@ mod common;
 #[path = "relay/messages.rs"]
 mod messages;
 
+use std::fs::File;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -153,17 +154,25 @@ fn a_queued_error_while_input_waits_does_not_stop_the_clock() {
         "--inject=unix:{}",
         scene.directory().join("socket").display()
     );
-    let options = [&source, "--stdin=watch", "--idle=1s"];
+    let options = [&source, "--stdin=watch", "--idle=5s"];
     let go = scene.directory().join("go");
     sys::mkfifo(&go);
+    let mut both = File::options();
+    let mut both = both.read(true).write(true).open(&go).unwrap();
     let script = format!("read -r go <'{}'; exec cat >/dev/null", go.display());
     let server = ["sh", "-c", &script];
     let mut run = scene.start(&Wrap::Treaper(&options).command(&server));
-    host.write_all(&vec![b'x'; 250 << 10]).unwrap();
-    common::until_it_rests(run.relay());
+    // More than all of them can hold, so some of it waits in the relay.
+    host.set_nonblocking(true).unwrap();
+    let mut is_full = false;
+    while !is_full {
+        common::until_it_rests(run.relay());
+        is_full = host.write(&[b'x'; 4096]).is_err();
+        while host.write(&[b'x'; 4096]).is_ok() {}
+    }
     stamped.write_all(b"stamped").unwrap();
     common::until_it_rests(run.relay());
-    std::fs::write(&go, "go\n").unwrap();
+    both.write_all(b"go\n").unwrap();
     is_stopped(&mut run);
 }
 
