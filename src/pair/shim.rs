@@ -116,7 +116,6 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
         supervisor.give_up(what, errno);
     }
     let has_begun = context.config.finally.is_some() && board.take_over_finally(namespace);
-    // Once the tree is empty, or the command of `--finally` runs, nothing else is left to do.
     let last = board.plan(policy);
     stderr::defer();
     let is_lost = board.stop_sent.get() && !last.is_over() && fd::may_wait(fd::STDERR);
@@ -124,6 +123,7 @@ fn take_over(shim: Shim<'_>, level: Containment, why: Option<(&str, Errno)>) -> 
     if let Some(trigger) = last.trigger.filter(|_| is_lost) {
         progress::stopped_unasked(trigger, supervisor.stop_signal(&last), "the server");
     }
+    // Once the tree is empty, or the command of `--finally` runs, nothing else is left to do.
     let (plan, first) = if last.state == State::Done || has_begun && last.is_over() {
         (last, None)
     } else {
