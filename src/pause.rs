@@ -10,7 +10,6 @@ use crate::pair::context::{Context, Request};
 use crate::pair::supervisor::{Role, Supervisor};
 use crate::plan::event::{Event, Trigger};
 use crate::plan::machine::{Plan, State};
-use crate::plan::supervise;
 use crate::streams::watch::Watch;
 use crate::sys::{arrival, clock, fd, pid, prctl, signal::Signal};
 use crate::tree::{Tree, reap::Left};
@@ -40,7 +39,7 @@ pub fn run(request: Request<'_>) -> Result<u8, Error> {
     let mut supervisor = Supervisor::new(&context, Role::Heir, None, Watch::default(), tree);
     let plan = Plan::new(context.policy()).inherit(true, false, clock::now());
     let terminate = Event::Trigger(Trigger::Terminate);
-    let plan = supervise::run(&mut supervisor, plan, Some(terminate));
+    let plan = plan.run(&mut supervisor, Some(terminate));
     let survived = plan.state == State::Survived;
     Ok(if survived { status::SURVIVORS } else { 0 })
 }

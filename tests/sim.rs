@@ -34,7 +34,6 @@ use treaper::pair::board::Board;
 use treaper::plan::event::{Action, Event, Trigger};
 use treaper::plan::machine::{Plan, State};
 use treaper::plan::policy::{KillMode, Policy, Until};
-use treaper::plan::supervise;
 use world::{Killed, Sim};
 
 const fn ms(millis: u64) -> Duration {
@@ -163,14 +162,14 @@ fn random_sim(rng: &mut Rng, kind: Kind) -> Sim {
 
 /// Plays one stop to its end. Returns whether the monitor was killed in it.
 fn play(sim: &mut Sim, policy: Policy) -> (Plan, bool) {
-    let first = AssertUnwindSafe(|| supervise::run(sim, Plan::new(policy), None));
+    let first = AssertUnwindSafe(|| Plan::new(policy).run(sim, None));
     match catch_unwind(first) {
         Ok(plan) => (plan, false),
         Err(cause) if cause.is::<Killed>() => {
             sim.inherit();
             let plan = sim.board.resume(policy, sim.table.now);
             let killed = Event::Trigger(Trigger::MonitorKilled);
-            (supervise::run(sim, plan, Some(killed)), true)
+            (plan.run(sim, Some(killed)), true)
         }
         Err(other) => resume_unwind(other),
     }

@@ -10,9 +10,8 @@ use crate::contain::{Level, cgroup::Cgroup};
 use crate::output::progress::{self, Seconds, Step};
 use crate::output::{error::Error, report::Facts, status, stderr};
 use crate::plan::event::{Action, Event, Trigger};
-use crate::plan::machine::{Plan, ROUND_MIN, State};
+use crate::plan::machine::{Plan, ROUND_MIN, State, World};
 use crate::plan::policy::KillMode;
-use crate::plan::supervise::{self, World};
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::{Errno, apart, clock, clone, fd, pid, prctl, proc, stream};
 use crate::sys::{exec::Failure, parent::Parent, pid::Pid, signal::Signal};
@@ -91,7 +90,7 @@ impl<'a> Supervisor<'a> {
     /// event from before the loop. Returns the last plan, and the exit status. If the exec of the
     /// server has failed, the status of the new process means nothing: that is an error.
     pub fn run(&mut self, plan: Plan, first: Option<Event>) -> Result<(Plan, u8), Error> {
-        let plan = supervise::run(self, plan, first);
+        let plan = plan.run(self, first);
         self.pass_on_the_rest();
         // Those of the only process or the heir may also be children from before treaper.
         if matches!(self.role, Role::Monitor(_)) || self.context.place.strangers.is_empty() {

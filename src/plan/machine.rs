@@ -1,4 +1,5 @@
-//! The plan of escalation: a pure state machine, `(state, event, time) -> (state, actions)`.
+//! The plan of escalation: a pure state machine, `(state, event, time) -> (state, actions)`, and the
+//! loop that carries it out.
 //!
 //! ```text
 //! Running ──trigger──▶ Terminating ──grace over──▶ Killing ──kill-timeout over──▶ Survived
@@ -50,6 +51,20 @@ pub enum State {
     Survived,
 }
 
+/// What a plan is carried out on: the kernel, or a simulation of it.
+pub trait World {
+    fn now(&self) -> Duration;
+
+    /// Waits for the next event. At `deadline` that is [`Event::Deadline`].
+    fn next_event(&mut self, deadline: Option<Duration>) -> Event;
+
+    /// Called with every new plan, and the event that has led to it, before its actions are done.
+    fn planned(&mut self, event: Event, before: &Plan, after: &Plan);
+
+    /// Does `action` of `plan`. Returns the event that answers it. A failure is only logged.
+    fn apply(&mut self, plan: &Plan, action: Action) -> Option<Event>;
+}
+
 /// When each step after the stop signal is due, perhaps [`NEVER`]. `None`: done, or not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Steps {
@@ -82,6 +97,21 @@ impl Plan {
             server_gone: false,
             trigger: None,
         }
+    }
+
+    /// The loop, to the end of the plan. There is no other way out. `known`: what has happened.
+    pub fn run(mut self, world: &mut impl World, mut known: Option<Event>) -> Self {
+        while !self.is_over() {
+            let next = known.take();
+            let event = next.unwrap_or_else(|| world.next_event(self.deadline()));
+            let (after, actions) = self.step(event, world.now());
+            world.planned(event, &self, &after);
+            self = after;
+            for action in actions.into_iter().flatten() {
+                known = world.apply(&self, action).or(known);
+            }
+        }
+        self
     }
 
     /// The plan of a monitor that was killed at an unknown point, for its heir: what was ordered is

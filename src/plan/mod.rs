@@ -4,4 +4,3 @@ pub mod event;
 pub mod machine;
 pub mod policy;
 pub mod record;
-pub mod supervise;

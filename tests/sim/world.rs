@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use treaper::pair::board::Board;
 use treaper::plan::event::{Action, Event, Trigger};
-use treaper::plan::machine::{Plan, State};
-use treaper::plan::supervise::World;
+use treaper::plan::machine::{Plan, State, World};
 use treaper::tree::walk::Member;
 
 use super::kernel::{Features, Handle, Simulated};
