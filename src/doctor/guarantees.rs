@@ -35,7 +35,7 @@ pub const ROWS: [(&str, [&str; 3]); 13] = [
 ];
 
 pub const NOTES: [&str; 7] = [
-    "sudo and su can hide the host. Without a pipe as stdin, so can a script, setsid, npx or make. Add --watch-ancestor NAME.",
+    "If stdin is not a pipe, a script, setsid, npx or make can hide the host; sudo and su always can. Add --watch-ancestor NAME.",
     "The engine keeps the terminal open, so nothing shows that the client is gone. --idle TIME stops the server.",
     "Only the server gets the stop signal, from the kernel. Processes that this does not end survive.",
     "None if treaper has CAP_KILL (root). With --no-new-privs there are no such processes.",
