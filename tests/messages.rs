@@ -586,6 +586,21 @@ fn the_daemons_of_a_server_that_is_stopped_are_not_named() {
     assert_eq!(run.stderr(), "");
 }
 
+/// As most servers over stdio do: nobody has signalled them, so their daemons would be lost without a word.
+#[test]
+fn the_daemons_of_a_server_that_exits_as_its_input_ends_are_named() {
+    let scene = Scene::new().stdin_pipe();
+    let tree = Wrap::Treaper(&["--stdin=watch", "--drain=60s"])
+        .tree("server:eof=4[one:setsid,two:daemon]");
+    let mut run = scene.start(&tree).ready(&["server", "one", "two"]);
+    drop(run.stdin.take());
+    assert_eq!(run.wait_clean().code(), Some(4));
+    let line = run.stderr();
+    let begin =
+        "treaper: stdin-eof: the server exited, so its daemons were sent SIGTERM: 2 processes (";
+    assert!(line.starts_with(begin) && line.ends_with(KEEPS), "{line}");
+}
+
 /// The end of the input has begun the drain, and the end of the other process has ended it.
 #[test]
 fn a_stop_during_a_drain_names_what_has_ended_the_drain() {

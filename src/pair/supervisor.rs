@@ -115,7 +115,8 @@ impl<'a> Supervisor<'a> {
     /// The exit status after the loop.
     fn finish(&mut self, plan: &Plan) -> u8 {
         let config = self.context.config;
-        self.tree.name_daemons(self.stop_signal(plan));
+        let trigger = plan.trigger.map_or("?", Trigger::name);
+        self.tree.name_daemons(trigger, self.stop_signal(plan));
         self.report_killed(plan);
         if self.tree.spare.is_some() {
             self.tree.name_spared();
@@ -425,13 +426,13 @@ impl World for Supervisor<'_> {
                 self.context.board.stop_sent.set(self.tree.has_sent_stop());
             }
             Action::StopRest => {
+                let drained = plan.trigger.is_some_and(Trigger::drains);
+                let by_itself = plan.trigger == Some(Trigger::ServerExit)
+                    || drained && !self.tree.has_sent_stop();
                 // The users of another init know that the end of the server is that of all.
-                let by_itself = plan.trigger == Some(Trigger::ServerExit);
                 let names = by_itself && !self.context.manner.is_other_init;
                 self.tree.daemons = names.then(|| self.tree.daemons.unwrap_or_default());
-                let drained = plan.trigger.is_some_and(Trigger::drains);
-                let unasked = by_itself || drained && !self.tree.has_sent_stop();
-                let time = Duration::from_secs(unasked.into()).min(plan.policy.grace / 4);
+                let time = Duration::from_secs(by_itself.into()).min(plan.policy.grace / 4);
                 let signal = self.stop_signal(plan);
                 self.tree.stop_rest_after_filters(signal, time);
             }

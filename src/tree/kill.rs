@@ -204,13 +204,13 @@ impl Tree {
     }
 
     /// At the end, in one line: who has started a daemon with the server may want to keep it.
-    pub fn name_daemons(&self, signal: Signal) {
+    pub fn name_daemons(&self, trigger: &str, signal: Signal) {
         let daemons = self.daemons.unwrap_or_default();
         let inside = self.containment.is_namespace() || self.cgroup().is_some();
         let with = if inside { " with --contain=group" } else { "" };
         if daemons.count > 0 {
             log::warn!(
-                "server-exit: the server exited, so its daemons were sent {signal}: {daemons}; --spare=NAME{with} keeps a daemon running"
+                "{trigger}: the server exited, so its daemons were sent {signal}: {daemons}; --spare=NAME{with} keeps a daemon running"
             );
         }
     }
