@@ -168,7 +168,7 @@ fn a_row_with_an_exception_has_its_note_and_no_other_row_has() {
     let (report, _) = json(Scene::new(), &[]);
     let note = |row: &str| report["notes"][row].as_str().unwrap_or("none").to_owned();
     assert!(note(sigkill).starts_with("They are in uninterruptible sleep"));
-    assert!(note(launchers).starts_with("sudo and su can hide"));
+    assert!(note(launchers).starts_with("If stdin is not a pipe"));
     assert_eq!(note("the server itself is SIGKILLed"), "none");
     let (text, _) = ask(Scene::new(), &["--doctor"]);
     let notes: Vec<&str> = text.lines().filter(|line| line.starts_with('[')).collect();
