@@ -6,7 +6,7 @@ pub const OTHER_UIDS: &str = "processes of another uid";
 /// The end of the host shows these three, and that of stdin the first and the last one.
 pub const HOST_ENDS: &str = "the host ends, crashes or is SIGKILLed";
 pub const HOST_ENDS_ALONE: &str = "the same, but stdin stays open";
-pub const HOST_ENDS_BEHIND: &str = "the same, behind npx, make, sh -c [1]";
+pub const HOST_ENDS_BEHIND: &str = "the same, behind npx, make, sh -c";
 pub const GROUP_ENDS: &str = "the host's process group is SIGKILLed";
 pub const ONE_ENDS: &str = "the shim or the monitor is SIGKILLed";
 
@@ -18,7 +18,7 @@ pub const UNGUARDED: [&str; 3] = ["some [3]", "some [3]", "none"];
 pub const ROWS: [(&str, [&str; 3]); 13] = [
     (HOST_ENDS, ["none"; 3]),
     (HOST_ENDS_ALONE, ["none"; 3]),
-    (HOST_ENDS_BEHIND, ["none"; 3]),
+    (HOST_ENDS_BEHIND, ["none [1]"; 3]),
     ("docker/kubectl exec -it: client is gone", ["all [2]"; 3]),
     (GROUP_ENDS, ["none"; 3]),
     ("the server itself is SIGKILLed", ["none"; 3]),

@@ -173,7 +173,8 @@ fn rows_left(config: &Config, [host, stdin, in_group]: [bool; 3]) -> [[&'static 
     guarantees::ROWS.map(|(event, left)| {
         let left = match event {
             HOST_ENDS_ALONE if !host => "all",
-            HOST_ENDS | HOST_ENDS_BEHIND if is_unseen => "all",
+            HOST_ENDS if is_unseen => "all",
+            HOST_ENDS_BEHIND if is_unseen => "all [1]",
             GROUP_ENDS if !in_group && is_unseen => "all",
             GROUP_ENDS if in_group && !config.guard => UNGUARDED[chosen as usize],
             ONE_ENDS if !config.guard => UNGUARDED[chosen as usize],
