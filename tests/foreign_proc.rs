@@ -155,3 +155,14 @@ fn a_key_suspends_the_whole_job_and_it_goes_on() {
         assert_eq!(run.wait_empty().code(), Some(7), "{place:?}");
     }
 }
+
+/// What is done shortly after a start needs no process but treaper's own.
+#[test]
+fn a_run_without_a_stop_is_not_delayed_by_a_search_and_says_nothing() {
+    for place in places() {
+        let script = ["sh", "-c", BELOW_A_SHELL, "sh", TREAPER, "sleep", "0.1"];
+        let mut run = place.1(Scene::new()).start(&[place.0, &script].concat());
+        assert_eq!(run.wait_empty().code(), Some(0), "{:?}", place.0);
+        assert_eq!(run.stderr(), "", "{:?}", place.0);
+    }
+}

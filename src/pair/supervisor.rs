@@ -368,7 +368,7 @@ impl World for Supervisor<'_> {
             }
             if self.keeps_code_at.take_if(|at| *at <= now).is_some() {
                 prctl::keep_code();
-                if proc::is_in_memory_group_of_v1() {
+                if proc::is_in_memory_group_of_v1() && proc::view().is_ok() {
                     let is_running = self.context.board.trigger().is_none();
                     self.tree.rehearse_stop(is_running);
                 }
