@@ -887,30 +887,6 @@ fn a_terminal_that_hangs_up_ends_the_tree() {
     }
 }
 
-/// Without treaper the server gets SIGHUP alone, and may save its work on that.
-#[test]
-fn a_server_that_saves_on_sighup_does_so_when_its_terminal_hangs_up() {
-    let options: [&[&str]; 3] = [&[], &["--no-guard"], &["--contain=pidns"]];
-    for wrap in options.map(Wrap::Treaper) {
-        let (mut run, master) = start(wrap, "server:on=HUP/3:slow=300");
-        drop(master);
-        assert_eq!(run.wait_clean().code(), Some(3), "{wrap:?}");
-    }
-}
-
-/// The stop signal is for one that only notes a SIGHUP, or ignores it.
-#[test]
-fn a_server_that_stays_after_sighup_gets_the_stop_signal() {
-    for (traits, options) in [
-        ("on=TERM/4:record", ["--grace=2s", "--stage=1900ms"]),
-        ("on=TERM/4:ignore=HUP", ["--grace=10m", "--stage=1s"]),
-    ] {
-        let (mut run, master) = start(Wrap::Treaper(&options), &format!("server:{traits}"));
-        drop(master);
-        assert_eq!(run.wait_clean().code(), Some(4), "{traits}");
-    }
-}
-
 #[test]
 fn a_kill_of_the_whole_job_leaves_nothing() {
     for wrap in [WRAPS[0], PIDNS] {

@@ -15,7 +15,7 @@ use crate::plan::policy::KillMode;
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::{Errno, apart, clock, clone, fd, pid, prctl, proc, stream};
 use crate::sys::{exec::Failure, parent::Parent, pid::Pid, signal::Signal};
-use crate::tree::{StopSent, Tree, reap::Left};
+use crate::tree::{Tree, reap::Left};
 use crate::{command, job_control};
 
 /// Which process runs the loop.
@@ -215,28 +215,16 @@ impl<'a> Supervisor<'a> {
     }
 
     fn stop_server(&mut self, plan: &Plan) {
-        let stop = self.stop_signal(plan);
-        let signal = self.hangup(plan, stop).unwrap_or(stop);
+        let signal = self.stop_signal(plan);
         // A monitor that was killed may have done it.
         if self.context.board.stop_sent.get() || !self.tree.stop_server(signal) {
             return;
         }
-        // If it does not end by that, it gets the stop signal later.
-        let server = self.tree.server.iter_mut().filter(|_| signal != stop);
-        server.for_each(|server| server.stop_sent = StopSent::No);
         self.context.board.stop_sent.set(self.tree.has_sent_stop());
         // After the signal, so that the message does not delay the stop.
         if let Some(trigger) = plan.trigger {
             progress::stopped_unasked(trigger, signal, "the server");
         }
-    }
-
-    /// SIGHUP, if the server gets that first, as without treaper: perhaps it saves only on that.
-    fn hangup(&self, plan: &Plan, stop: Signal) -> Option<Signal> {
-        let at_terminal = plan.trigger == Some(Trigger::Hangup) && self.context.place.job_control;
-        let ignores = |pid: Pid| proc::stat(pid.get()).is_ok_and(|stat| stat.ignores(Signal::HUP));
-        let is_deaf = self.tree.living_server().is_some_and(ignores);
-        (at_terminal && !is_deaf && stop == Signal::TERM).then_some(Signal::HUP)
     }
 
     /// Tells the process in front of treaper by `!` that a stop was asked for, so that it no longer
@@ -248,9 +236,10 @@ impl<'a> Supervisor<'a> {
     }
 
     pub fn stop_signal(&self, plan: &Plan) -> Signal {
-        let is_parent_exit = plan.trigger == Some(Trigger::ParentExit);
-        let own = self.context.manner.parent_signal.filter(|_| is_parent_exit);
-        own.unwrap_or(self.context.config.signal)
+        match self.context.manner.parent_signal {
+            Some(signal) if plan.trigger == Some(Trigger::ParentExit) => signal,
+            _ => self.context.config.signal,
+        }
     }
 
     /// Names what the stop waits for. From then on Ctrl-C kills that, if it reaches treaper.
@@ -259,9 +248,12 @@ impl<'a> Supervisor<'a> {
         if waiting.count == 0 || !log::log_enabled!(log::Level::Warn) {
             return;
         }
-        let keys = self.gets_keys();
-        self.context.board.named.set(keys);
-        let offer = if keys { "; Ctrl-C kills them now" } else { "" };
+        let offer = if self.gets_keys() {
+            self.context.board.named.set(true);
+            "; Ctrl-C kills them now"
+        } else {
+            ""
+        };
         let trigger = plan.trigger.map_or("?", Trigger::name);
         log::warn!("{trigger}: waiting for {waiting} to end{offer}");
     }
@@ -434,9 +426,9 @@ impl World for Supervisor<'_> {
                 self.context.board.stop_sent.set(self.tree.has_sent_stop());
             }
             Action::StopRest => {
-                let drained =
-                    plan.trigger.is_some_and(Trigger::drains) && !self.tree.has_sent_stop();
-                let by_itself = drained || plan.trigger == Some(Trigger::ServerExit);
+                let drained = plan.trigger.is_some_and(Trigger::drains);
+                let by_itself = plan.trigger == Some(Trigger::ServerExit)
+                    || drained && !self.tree.has_sent_stop();
                 // The users of another init know that the end of the server is that of all.
                 let names = by_itself && !self.context.manner.is_other_init;
                 self.tree.daemons = names.then(|| self.tree.daemons.unwrap_or_default());

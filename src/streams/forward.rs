@@ -1,7 +1,7 @@
 //! What an arriving signal means: a pure decision, the same in each process of treaper.
 
 use crate::plan::event::Trigger;
-use crate::settings::config::{Config, SignalUse, SignalUse::Stop};
+use crate::settings::config::{Config, SignalUse};
 use crate::sys::arrival::{Arrival, Origin};
 use crate::sys::signal::Signal;
 
@@ -36,8 +36,10 @@ impl Rules<'_> {
             // treaper has used up its own time on the processor, since it reaps for others.
             _ if signal == Signal::XCPU && arrival.origin == Origin::Kernel => Route::Drop,
             _ if signal == Signal::CHLD => Route::Child,
-            Some(Signal::TERM) if self.config.term == Stop => Route::Trigger(Trigger::Terminate),
-            Some(Signal::HUP) if self.hup == Stop => Route::Trigger(Trigger::Hangup),
+            Some(Signal::TERM) if self.config.term == SignalUse::Stop => {
+                Route::Trigger(Trigger::Terminate)
+            }
+            Some(Signal::HUP) if self.hup == SignalUse::Stop => Route::Trigger(Trigger::Hangup),
             Some(_) if self.is_for_job(arrival) => Route::Delivered,
             Some(other) => Route::Forward(other),
             None => Route::Drop,

@@ -462,13 +462,6 @@ pub mod proc {
         pub started: u64,
     }
 
-    impl Stat {
-        /// No process of the model ignores SIGHUP.
-        pub const fn ignores(&self, _: crate::sys::signal::Signal) -> bool {
-            false
-        }
-    }
-
     pub fn stat(pid: i32) -> Result<Stat, Errno> {
         let of = actor::index(pid);
         let found = call(Op::State { of }).result()?;
