@@ -601,6 +601,25 @@ fn the_daemons_of_a_server_that_exits_as_its_input_ends_are_named() {
     assert!(line.starts_with(begin) && line.ends_with(KEEPS), "{line}");
 }
 
+/// There the end of the input is the reason, and the line that says so is enough.
+#[test]
+fn with_until_tree_the_end_of_the_input_names_no_daemons() {
+    let scene = Scene::new().stdin_pipe();
+    let options = ["--until=tree", "--stdin=watch", "--drain=50ms"];
+    let tree = Wrap::Treaper(&options).tree("server:on=USR1/4[one:setsid,two:daemon]");
+    let mut run = scene.start(&tree).ready(&["server", "one", "two"]);
+    sys::kill(run.named("server")[0].pid, libc::SIGUSR1).unwrap();
+    run.log.wait("server", "leaving");
+    drop(run.stdin.take());
+    assert_eq!(run.wait_clean().code(), Some(4));
+    let line = run.stderr();
+    assert!(
+        line.starts_with("treaper: stdin-eof: stdin has closed"),
+        "{line}"
+    );
+    assert_eq!(line.lines().count(), 1, "{line}");
+}
+
 /// The end of the input has begun the drain, and the end of the other process has ended it.
 #[test]
 fn a_stop_during_a_drain_names_what_has_ended_the_drain() {

@@ -11,7 +11,7 @@ use crate::output::progress::{self, Seconds, Step};
 use crate::output::{error::Error, report::Facts, status, stderr};
 use crate::plan::event::{Action, Event, Trigger};
 use crate::plan::machine::{Plan, ROUND_MIN, State, World};
-use crate::plan::policy::KillMode;
+use crate::plan::policy::{KillMode, Until};
 use crate::streams::watch::{Watch, Woken};
 use crate::sys::{Errno, apart, clock, clone, fd, pid, prctl, proc, stream};
 use crate::sys::{exec::Failure, parent::Parent, pid::Pid, signal::Signal};
@@ -429,8 +429,10 @@ impl World for Supervisor<'_> {
                 let drained = plan.trigger.is_some_and(Trigger::drains);
                 let by_itself = plan.trigger == Some(Trigger::ServerExit)
                     || drained && !self.tree.has_sent_stop();
+                // With `--until=tree`, the end of stdin is the reason, and another line says so.
+                let is_cause = !drained || plan.policy.until == Until::Server;
                 // The users of another init know that the end of the server is that of all.
-                let names = by_itself && !self.context.manner.is_other_init;
+                let names = by_itself && is_cause && !self.context.manner.is_other_init;
                 self.tree.daemons = names.then(|| self.tree.daemons.unwrap_or_default());
                 let time = Duration::from_secs(by_itself.into()).min(plan.policy.grace / 4);
                 let signal = self.stop_signal(plan);
