@@ -227,7 +227,8 @@ fn a_subreaper_that_leads_its_session_is_not_taken_for_the_host() {
     // The leader of treaper's session lives on. The process that started treaper has ended. The arena, which started
     // that leader, has adopted treaper.
     let waits = "while read -r _ _ _ parent _ </proc/self/stat; [ $parent = $$ ]; do :; done";
-    let orphan = format!("({waits}; exec \"$0\" \"$@\") 0<&3 & exit 0");
+    // Nor does the process at the other end of stdin live any more.
+    let orphan = format!("({waits}; read -r _; exec \"$0\" \"$@\") 0<&3 & exit 0");
     let script = format!(": | {{ sh -c '{orphan}' \"$0\" \"$@\" 3<&0; }}; read -r end");
     let scene = Scene::new().stdin_pipe().before_exec(sys::setsid);
     let words = command(&["setsid", "sh", "-c", &script], QUICK);
