@@ -586,7 +586,7 @@ fn the_daemons_of_a_server_that_is_stopped_are_not_named() {
     assert_eq!(run.stderr(), "");
 }
 
-/// As most servers over stdio do: nobody has signalled them, so their daemons would be lost without a word.
+/// Most servers over stdio end like this. No signal has ended the server, so its daemons are not lost silently either.
 #[test]
 fn the_daemons_of_a_server_that_exits_as_its_input_ends_are_named() {
     let scene = Scene::new().stdin_pipe();

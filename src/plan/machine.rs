@@ -1,5 +1,5 @@
-//! The plan of escalation: a pure state machine, `(state, event, time) -> (state, actions)`, and the
-//! loop that carries it out.
+//! The plan of escalation, a pure state machine, `(state, event, time) -> (state, actions)`, and
+//! the loop that carries it out.
 //!
 //! ```text
 //! Running ──trigger──▶ Terminating ──grace over──▶ Killing ──kill-timeout over──▶ Survived
